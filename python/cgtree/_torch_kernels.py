@@ -35,7 +35,8 @@ class Backend:
         compiled = self._compile(model, inputs)
         made = self.graphs[before:]
         if len(made) == 1 and made[0].role == "inference" and made[0].needs_no_wrapper:
-            return _direct(compiled, made[0])
+            if made[0].is_whole or not made[0].writes_inputs:
+                return _direct(compiled, made[0])
         return compiled
 
     def _compile(self, model, inputs):
@@ -52,7 +53,7 @@ class Backend:
         return self._add(graph)
 
     def _add(self, graph):
-        graph.needs_no_wrapper = versions.needs_no_wrapper()
+        graph.needs_no_wrapper, graph.writes_inputs = versions.needs_no_wrapper()
         self.graphs.append(graph)
         return graph
 
@@ -76,6 +77,8 @@ class Backend:
             warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
                           RuntimeWarning, stacklevel=2)
             return versions.boxed(graph, example_inputs)
+        if isinstance(made, Graph):
+            made.is_whole = True
         return made
 
     def _record(self, role, device, static, graph, names):
@@ -89,21 +92,35 @@ class Backend:
 
 def _direct(compiled, graph):
     """Returns a function that calls the graph itself, and `compiled`, which does so by AOTAutograd's
-    wrapper, unless the wrapper was seen to change nothing."""
-    state = [False]
-
+    wrapper, unless the wrapper was seen to do no more than hand inputs and results on."""
     def call(*args):
-        if state[0]:
-            results = graph.call_recent(list(args))
-            if results is not NotImplemented:
-                return results
         graph.last_seen = None
         results = compiled(*args)
         if graph.last_seen is not None:
-            state[0] = graph.last_seen == (tuple(map(id, args)), tuple(map(id, results)))
+            graph.recent.set_path(call, _path(graph, args, results))
         return results
 
-    return call
+    graph.recent.set_path(call, None)
+    return graph.recent.call_with_arguments
+
+
+def _path(graph, args, results):
+    """Returns which arguments are the inputs of the graph, and which of its results are those of the
+    call, as RecentCalls.set_path() takes it, or None if other things are among them."""
+    given, made = graph.last_seen
+    ids = tuple(map(id, args))
+    results_ids = tuple(map(id, results))
+    if given == ids and made == results_ids:
+        return (len(args), (), ())
+    # In another order each has to be one of its own, and none may be left over.
+    if (len(set(ids)) < len(ids) or set(given) != set(ids) or len(given) != len(ids)
+            or not all(isinstance(arg, torch.Tensor) for arg in args)):
+        return None
+    places = {id(None): -1, **{result: j for j, result in enumerate(made)}}
+    if not all(result in places for result in results_ids) or not results_ids:
+        return None
+    position = {arg: i for i, arg in enumerate(ids)}
+    return (len(args), [position[item] for item in given], [places[item] for item in results_ids])
 
 
 def _devices(graph):

@@ -173,7 +173,7 @@ class Recipe:
 
     def codes(self):
         """Returns what FlatCall.set_results() takes, or None for what results() has to make."""
-        kinds = {"made": 0, "given": 1, "value": 2}
+        kinds = {"made": 0, "given": 1, "value": 2, "same": 4}
         codes = []
         for kind, what, *view in self.items:
             if kind in kinds:

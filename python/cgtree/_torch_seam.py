@@ -118,6 +118,8 @@ class Graph:
         self.reuses_inputs = reuses_inputs  # may return an input as a result that it wrote there
         self.options = options or {}
         self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
+        self.is_whole = False  # whether no other code runs between the results of AOTAutograd and it
+        self.recent = _cgtree.RecentCalls()
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
@@ -128,28 +130,16 @@ class Graph:
         """Drops all recordings."""
         for kind in getattr(self, "_kinds", {}).values():
             self._add_past(kind)
-        self._kinds, self._recent = {}, ()
+        self._kinds, self._expected = {}, []  # the kinds, and the calls that are compared first
+        self.recent.set_calls(self._expected)
 
     def _add_past(self, kind):
         for name, count in kind.stats().items():
             self._past[name] += count
 
     def __call__(self, inputs):
-        results = self.call_recent(inputs)
+        results = self.recent.call(inputs)
         return self._call_other(inputs) if results is NotImplemented else results
-
-    def call_recent(self, inputs):
-        """Makes a call that is like one of the last ones, else returns NotImplemented."""
-        for call, kind in self._recent:
-            try:
-                results = call(inputs)
-            except Exception as error:  # pylint: disable=broad-except
-                return kind.recover(error, inputs)
-            if kind.is_unsettled:
-                kind.settle()
-            if results is not NotImplemented:
-                return results
-        return NotImplemented
 
     def _call_other(self, inputs):
         """Makes a call that is like none of the last ones."""
@@ -162,12 +152,7 @@ class Graph:
         if kind.reason is not None:
             kind.eager_calls += 1
             return self.model(inputs)
-        try:
-            results = kind.flat.call(inputs)
-        except Exception as error:  # pylint: disable=broad-except
-            return kind.recover(error, inputs)
-        if kind.is_unsettled:
-            kind.settle()
+        results = kind.flat.call(inputs)
         if results is NotImplemented:  # such as a tensor with the conjugate bit
             kind.eager_calls += 1
             return self.model(inputs)
@@ -177,12 +162,14 @@ class Graph:
     def _expect(self, kind):
         """Compares calls with this kind first from now on."""
         if kind.reason is None:
-            others = [pair for pair in self._recent if pair[1] is not kind][:3]
-            self._recent = ((kind.flat.call, kind), *others)
+            self._expected = [kind.flat, *[flat for flat in self._expected
+                                           if flat is not kind.flat][:3]]
+            self.recent.set_calls(self._expected)
 
     def forget(self, kind):
         """Does not compare calls with this kind any more: it runs eagerly."""
-        self._recent = tuple([pair for pair in self._recent if pair[1] is not kind])
+        self._expected = [flat for flat in self._expected if flat is not kind.flat]
+        self.recent.set_calls(self._expected)
 
     def _first_call(self, key, inputs):
         kind = Kind(self, inputs)
@@ -294,7 +281,7 @@ class Kind:
         self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
         self.flat = _cgtree.FlatCall(self._core, torch.Tensor, torch.nn.Parameter, torch.as_strided,
                                      tuple(self._expected), self._apart(given, static),
-                                     self._finish, versions.address_reader())
+                                     self._finish, self.recover, versions.place_reader())
         self.flat.set_results(self._recipe.codes())
         if self._generators:
             self.flat.set_before(self._draw)
@@ -387,10 +374,15 @@ class Kind:
 
     def _finish(self, outputs, given):
         """Returns the results of a run, and of a replay whose results FlatCall cannot make."""
-        return (self._ran or self._recipe).results(outputs, given)
+        results = (self._ran or self._recipe).results(outputs, given)
+        if self.is_unsettled:
+            self.settle()
+        return results
 
     def recover(self, error, inputs):
         """Runs eagerly what could not be called because of `error`, or raises it."""
+        if not isinstance(error, Exception):
+            raise error
         ran, self._ran, self._failure, self.is_unsettled = self._ran, None, None, False
         self._new_companion = None
         if isinstance(error, Unlike):

@@ -32,30 +32,37 @@ def _get(module, name):
 
 
 @functools.cache
-def address_reader():
-    """Returns the address of the C function that tells where a tensor lies, and how many bytes after the
-    beginning of a Python object its tensor lies; (0, 0) if they are not as expected."""
-    try:
-        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib/libtorch_cpu.so"))
-        function = library.aoti_torch_get_data_ptr
-    except (OSError, AttributeError):
-        return (0, 0)
+def place_reader():
+    """Returns where PyTorch's objects have what says where a tensor lies, each as bytes from the
+    beginning of what the one before it points to: a Python object its tensor, a tensor its first
+    element and its storage, and a storage its memory. (-1, 0, 0, 0) if they are not as expected."""
+    memory = ctypes.create_string_buffer(4096)
+    flat = torch.frombuffer(memory, dtype=torch.uint8)
+    samples = [flat[offset:offset + 16].view(2, 8) for offset in (517, 1043)]
+    samples += [torch.nn.Parameter(torch.empty(3000)[offset:].view(-1)) for offset in (739, 2311)]
+    found = []
+    for tensor in samples:
+        storage = tensor.untyped_storage()
+        found.append((_word_at(id(tensor), torch._C.TensorBase.__basicsize__, tensor._cdata),
+                      _word_at(tensor._cdata, _TENSOR_BYTES, tensor.storage_offset()),
+                      _word_at(tensor._cdata, _TENSOR_BYTES, storage._cdata),
+                      _word_at(storage._cdata, _STORAGE_BYTES, storage.data_ptr())))
+    known = found[0]
+    is_known = all(len(places) == 1 for places in known) and all(
+        set(places) <= set(others) for one in found for places, others in zip(known, one))
+    return tuple(places[0] for places in known) if is_known else (-1, 0, 0, 0)
+
+
+_TENSOR_BYTES = 184  # of the beginning of PyTorch's objects, all of which are larger
+_STORAGE_BYTES = 64
+
+
+def _word_at(address, count, value):
+    """Returns where among so many bytes at an address a word has this value."""
     word = ctypes.sizeof(ctypes.c_void_p)
-    tensors = [torch.empty(3), torch.nn.Parameter(torch.empty(2, 2)), torch.empty(5)[2:]]
-    offsets = []
-    for tensor in tensors:
-        memory = ctypes.string_at(id(tensor), torch._C.TensorBase.__basicsize__)
-        words = [int.from_bytes(memory[i:i + word], sys.byteorder)
-                 for i in range(0, len(memory), word)]
-        if words.count(tensor._cdata) != 1:
-            return (0, 0)
-        offsets.append(words.index(tensor._cdata) * word)
-    found = ctypes.c_void_p()
-    for tensor in tensors:
-        status = function(ctypes.c_void_p(id(tensor) + offsets[0]), ctypes.byref(found))
-        if offsets.count(offsets[0]) != 3 or status or found.value != tensor.data_ptr():
-            return (0, 0)
-    return (ctypes.cast(function, ctypes.c_void_p).value, offsets[0])
+    words = ctypes.string_at(address, count)
+    return [i for i in range(0, count, word)
+            if int.from_bytes(words[i:i + word], sys.byteorder) == value]
 
 
 # ---- Dynamo ----
@@ -89,7 +96,28 @@ def _restore(*_):
 def aot_autograd(**compilers):
     """Returns a back end of Dynamo that gives the graphs of AOTAutograd to these compilers."""
     return _get("torch._dynamo.backends.common", "aot_autograd")(
-        keep_inference_input_mutations=True, **compilers)
+        keep_inference_input_mutations=True, partition_fn=_partition, **compilers)
+
+
+def _partition(joint, inputs, **known):
+    """Cuts a graph into forward and backward pass as PyTorch does by default, but has the backward pass
+    make its own views of what the forward pass saves, of which it would save each else."""
+    nodes = list(joint.graph.nodes)
+    tags = [node.meta.get("partitioner_tag") for node in nodes]
+    last = max((i for i, tag in enumerate(tags) if tag == "is_forward"), default=0)
+    later = set(nodes[last + 1:])
+    for node in reversed(nodes[:last + 1]):
+        if not (node.op == "call_function" and getattr(node.target, "is_view", False)
+                and isinstance(node.meta.get("val"), torch.Tensor)):
+            continue
+        for user in [user for user in node.users if user in later and user.op != "output"]:
+            with joint.graph.inserting_before(user):
+                copied = joint.graph.node_copy(node)
+            copied.meta["partitioner_tag"] = "is_backward"
+            user.replace_input_with(node, copied)
+            later.add(copied)
+    joint.recompile()
+    return _get("torch._functorch.partitioners", "default_partition")(joint, inputs, **known)
 
 
 def boxed(graph, example_inputs):
@@ -144,19 +172,21 @@ def without_modes():
 
 def needs_no_wrapper():
     """Returns whether AOTAutograd's wrapper passes the inputs of the graph that is compiled now on as they
-    are, and its results too. For a graph without gradients."""
+    are, and its results too; and whether the graph writes inputs. For a graph without gradients."""
     context = torch._guards.TracingContext.try_get()
     known = context and context.fw_metadata
     if not known:
-        return False
+        return False, True
     try:
-        return not (known.num_outputs_aliased or known.num_mutated_inp_runtime_indices
-                    or known.num_intermediate_bases or known.tokens
-                    or known.mutated_graph_handled_indices_seen_by_autograd
-                    or known.is_rng_op_functionalized
-                    or any(info.dynamic_dims for info in known.output_info))
+        needs_none = not (known.num_outputs_aliased or known.num_mutated_inp_runtime_indices
+                          or known.num_intermediate_bases or known.tokens
+                          or known.mutated_graph_handled_indices_seen_by_autograd
+                          or known.is_rng_op_functionalized
+                          or any(info.dynamic_dims for info in known.output_info))
+        return needs_none, any(info.mutates_data or info.mutates_metadata
+                               for info in known.input_info)
     except AttributeError:  # in another version the wrapper does something else
-        return False
+        return False, True
 
 
 @contextlib.contextmanager
@@ -245,6 +275,7 @@ def inductor(model, inputs, replacement, options):
                 is_backward=known.get("is_backward", False),
                 is_inference=known.get("is_inference", False),
                 mutated_input_idxs=tuple(compiled.mutated_input_idxs))
+            compiled.current_callable.is_whole = True
         return compiled
 
     patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}

@@ -1,5 +1,7 @@
 // The Python type cgtree._cgtree.FlatCall: calls of one graph of PyTorch's with a flat list of
 // inputs, made and answered without running Python as long as they replay.
+#include "python/extension/flat_call.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -38,31 +41,51 @@ struct Expected {
   bool is_static = false;            // the library says that it stays where it is
 };
 
-enum class From : long { kMade, kGiven, kValue, kView };
+enum class From : long { kMade, kGiven, kValue, kView, kSame };
 
 // A Result says where one result of a replay comes from.
 struct Result {
   From from = From::kValue;
-  Py_ssize_t index = 0;  // of the output, or of the input
+  Py_ssize_t index = 0;  // of the output, the input, or the result before it that it is
   Reference value;
   Reference shape, strides;   // of a view of an input
   std::int64_t elements = 0;  // from the first element of the input to that of the view
 };
 
-// An AddressReader asks PyTorch where a tensor lies by a C function of its stable interface, which
-// takes a tenth of the time of the exchange API. The function takes the place of the at::Tensor,
-// which lies `offset` bytes after the beginning of the Python object.
-struct AddressReader {
-  using Function = std::int32_t (*)(void* tensor, void** address);
-  Function function = nullptr;
-  std::ptrdiff_t offset = 0;
+// A Place says where a static tensor lies: the memory of its storage, and how many elements after
+// the beginning of that it begins. Null: it is not known.
+struct Place {
+  PyObject* object = nullptr;  // compared, never used
+  const void* data = nullptr;
+  std::int64_t offset = 0;
 
-  // Returns 0 if it cannot tell.
-  std::uintptr_t address(PyObject* object) const noexcept {
-    if (function == nullptr) return 0;
-    void* found = nullptr;
-    const bool is_known = function(reinterpret_cast<std::byte*>(object) + offset, &found) == 0;
-    return is_known ? reinterpret_cast<std::uintptr_t>(found) : 0;
+  bool operator==(const Place&) const noexcept = default;
+};
+
+// A PlaceReader reads the Place of a tensor from PyTorch's own words, which takes a tenth of the
+// time of the exchange API. Each is so many bytes after the beginning of what the one before it
+// points to; the library has found them out, or else `implementation` is negative.
+struct PlaceReader {
+  std::ptrdiff_t implementation = -1;  // of the Python object: the address of the tensor
+  std::ptrdiff_t offset = 0;           // of the tensor: the first element
+  std::ptrdiff_t storage = 0;          // of the tensor: the address of its storage
+  std::ptrdiff_t data = 0;             // of the storage: the address of its memory
+
+  bool is_usable() const noexcept { return implementation >= 0; }
+  // Requires: it is usable, and the object is a tensor of PyTorch's.
+  Place read(PyObject* object) const noexcept {
+    const void* const tensor = at<const void*>(object, implementation);
+    const void* const memory = at<const void*>(tensor, storage);
+    if (memory == nullptr) return {};
+    return {object, at<const void*>(memory, data), at<std::int64_t>(tensor, offset)};
+  }
+
+ private:
+  template <typename Word>
+  static Word at(const void* base, std::ptrdiff_t bytes) noexcept {
+    Word word;
+    std::memcpy(&word, static_cast<const std::byte*>(base) + bytes, sizeof word);
+    return word;
   }
 };
 
@@ -73,23 +96,29 @@ struct FlatCall {
   Reference as_strided;  // of the library
   Reference before;      // called before a call, or None
   Reference finish;      // finish(outputs, inputs) returns the results that `results` cannot tell
+  Reference recover;     // recover(error, inputs) returns the results of a call that failed
   std::vector<Expected> expected;
   std::vector<std::pair<std::size_t, std::size_t>> apart;  // tensors that must not share memory
   std::optional<std::vector<Result>> results;
   const dlpack::Exchange* exchange = nullptr;
-  AddressReader reader;
+  PlaceReader reader;
 
   // Of the call in progress.
   bool is_in_use = false;
-  std::vector<PyObject*> given;  // owned
+  std::span<PyObject* const> given;
+  std::vector<PyObject*> of_list;  // `given`, where they came in a list
+  std::vector<std::size_t> taken;  // the inputs that were taken anew
+  // By tensor.
   std::vector<BorrowedTensor> borrowed;
   std::vector<Tensor> managed;  // those that are outputs of this library
   std::vector<const Tensor*> addresses;
-  // Of the last call: the address, 0 for outputs of this library, and which object it was. A static
-  // tensor that is the same object at the same address has the layout that it had: PyTorch's guards
-  // have compared it.
-  std::vector<std::uintptr_t> places;
-  std::vector<PyObject*> objects;  // compared, never used
+
+  // Of the last call. A static tensor that is the same object in the same place has the layout that
+  // it had: PyTorch's guards have compared it.
+  std::vector<Place> places;           // by input, of static tensors that are no outputs of this
+                                       // library
+  std::vector<std::uintptr_t> at;      // by tensor: its address, 0 for outputs of this library
+  std::vector<std::size_t> tensor_of;  // by input: the number of its tensor
   StreamRef stream;
 };
 
@@ -97,6 +126,8 @@ struct FlatObject {
   PyObject ob_base;
   FlatCall flat;
 };
+
+PyTypeObject* g_type = nullptr;
 
 FlatCall& flat_of(PyObject* self) {
   return reinterpret_cast<FlatObject*>(self)->flat;
@@ -136,14 +167,10 @@ StorageRef lent_storage(const dlpack::TensorView& view, const Tensor& tensor) {
 }
 
 // Returns false for a tensor that has to take the long way, which says what is wrong with it.
-bool take_tensor(FlatCall& flat, std::size_t i, std::size_t t, StreamRef stream,
-                 dlpack::DeviceRef device) {
+bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::DeviceRef device) {
   PyObject* const object = flat.given[i];
   const Expected& expected = flat.expected[i];
-  if (expected.is_static && flat.objects[t] == object && flat.places[t] != 0 &&
-      flat.reader.address(object) == flat.places[t]) [[likely]] {
-    return true;
-  }
+  const std::size_t t = flat.tensor_of[i];
   const auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type != flat.type.get() && type != flat.parameter.get()) return false;
   dlpack::TensorView view;
@@ -154,40 +181,58 @@ bool take_tensor(FlatCall& flat, std::size_t i, std::size_t t, StreamRef stream,
   if (view.device.type != device.type || view.device.id != device.id) return false;
   if (!has_layout(view, expected.layout)) return false;
   const auto place = reinterpret_cast<std::uintptr_t>(view.data) + view.byte_offset;
-  const bool is_in_place = expected.is_static && flat.places[t] == place;
-  flat.places[t] = 0;
+  const bool is_in_place = expected.is_static && flat.at[t] == place;
+  flat.at[t] = 0;
+  flat.places[i] = {};
   try {
     flat.borrowed[t].take(object, view, stream);
   } catch (const BoundaryError&) {
     return false;
   }
+  flat.taken.push_back(i);
   const Tensor& tensor = flat.borrowed[t].tensor();
   flat.addresses[t] = &tensor;
-  flat.places[t] = place;
-  flat.objects[t] = object;
   // What stays in place and is no output of this library is none the next time either.
-  if (is_in_place) return true;
-  if (StorageRef lent = lent_storage(view, tensor)) {
-    const std::size_t offset = place - lent->address();
-    flat.managed[t] = Tensor::known_to_fit(std::move(lent), offset, tensor.shape(), tensor.dtype());
-    flat.addresses[t] = &flat.managed[t];
-    flat.places[t] = 0;
+  if (!is_in_place) {
+    if (StorageRef lent = lent_storage(view, tensor)) {
+      const std::size_t offset = place - lent->address();
+      flat.managed[t] =
+          Tensor::known_to_fit(std::move(lent), offset, tensor.shape(), tensor.dtype());
+      flat.addresses[t] = &flat.managed[t];
+      return true;
+    }
+  }
+  flat.at[t] = place;
+  if (expected.is_static && flat.reader.is_usable() && tensor.elements() > 0) {
+    flat.places[i] = flat.reader.read(object);
   }
   return true;
 }
 
-bool take_inputs(FlatCall& flat, PyObject* inputs, StreamRef stream) {
-  const auto count = static_cast<std::size_t>(PyList_Size(inputs));
-  if (count != flat.expected.size()) return false;
+bool is_in_place(const FlatCall& flat, std::size_t i) noexcept {
+  PyObject* const object = flat.given[i];
+  const Place& place = flat.places[i];
+  if (place.object != object) return false;
+  const auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return (type == flat.parameter.get() || type == flat.type.get()) &&
+         flat.reader.read(object) == place;
+}
+
+bool take_inputs(FlatCall& flat, StreamRef stream) {
+  if (flat.given.size() != flat.expected.size()) return false;
   const dlpack::DeviceRef device = to_dlpack_device(stream.device());
-  if (stream != flat.stream) std::ranges::fill(flat.places, 0);
+  if (stream != flat.stream) {
+    std::ranges::fill(flat.at, 0);
+    std::ranges::fill(flat.places, Place());
+  }
   flat.stream = stream;
-  for (std::size_t i = 0, t = 0; i < count; ++i) {
-    PyObject* const object = PyList_GetItem(inputs, static_cast<Py_ssize_t>(i));
-    flat.given.push_back(Reference::borrow(object).release());
-    if (PyObject* const value = flat.expected[i].value.get()) {
-      if (!is_value(object, value)) return false;
-    } else if (!take_tensor(flat, i, t++, stream, device)) {
+  for (std::size_t i = 0; i < flat.given.size(); ++i) {
+    if (is_in_place(flat, i)) [[likely]] {
+      continue;
+    }
+    PyObject* const value = flat.expected[i].value.get();
+    if (value != nullptr ? !is_value(flat.given[i], value)
+                         : !take_tensor(flat, i, stream, device)) {
       return false;
     }
   }
@@ -225,28 +270,56 @@ void check_apart(const FlatCall& flat) {
 // An InUse marks the state of a call as taken, and gives the tensors back in the end.
 class InUse {
  public:
-  explicit InUse(FlatCall& flat) noexcept : flat_(flat) { flat.is_in_use = true; }
+  InUse(FlatCall& flat, std::span<PyObject* const> given) noexcept : flat_(flat) {
+    flat.is_in_use = true;
+    flat.given = given;
+    flat.taken.clear();
+  }
   ~InUse() {
-    std::size_t t = 0;
-    for (std::size_t i = 0; i < flat_.given.size(); ++i) {
-      if (flat_.expected[i].value) continue;
-      if (flat_.managed[t].defined()) flat_.managed[t] = {};
-      if (!flat_.borrowed[t].give_back(flat_.given[i])) flat_.places[t] = 0;
-      ++t;
+    if (may_be_held_) {
+      for (std::size_t i = 0; i < flat_.expected.size(); ++i) {
+        if (!flat_.expected[i].value) give_back(i);
+      }
+    } else {
+      for (const std::size_t i : flat_.taken)
+        give_back(i);
     }
-    for (PyObject* const object : flat_.given)
-      Py_DECREF(object);
-    flat_.given.clear();
+    if (owns_) {
+      for (PyObject* const object : flat_.given)
+        Py_DECREF(object);
+    }
+    flat_.given = {};
     flat_.is_in_use = false;
   }
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
 
+  // The inputs are to live until the end of the call, whatever becomes of the list they came in.
+  void own() noexcept {
+    for (PyObject* const object : flat_.given)
+      Py_INCREF(object);
+    owns_ = true;
+  }
+  // The call may leave something that holds any of the inputs; a replay only those that were taken
+  // anew.
+  void note_call() noexcept { may_be_held_ = true; }
+  void note_replay() noexcept { may_be_held_ = false; }
+
  private:
+  void give_back(std::size_t i) {
+    const std::size_t t = flat_.tensor_of[i];
+    if (flat_.managed[t].defined()) flat_.managed[t] = {};
+    if (flat_.borrowed[t].give_back(flat_.given[i])) return;
+    flat_.at[t] = 0;
+    flat_.places[i] = {};
+  }
+
   FlatCall& flat_;
+  bool owns_ = false;
+  bool may_be_held_ = false;
 };
 
-Reference list_of(const std::vector<PyObject*>& objects) {
+Reference list_of(std::span<PyObject* const> objects) {
   Reference list = checked(PyList_New(static_cast<Py_ssize_t>(objects.size())));
   for (std::size_t i = 0; i < objects.size(); ++i) {
     PyObject* const object = Reference::borrow(objects[i]).release();
@@ -268,7 +341,9 @@ Reference view_of(const FlatCall& flat, const Result& result) {
   return call_python(flat.as_strided.get(), arguments.get());
 }
 
-Reference result_of(const FlatCall& flat, const Result& result, TensorList& outputs) {
+// `before`: the list of the results before it.
+Reference result_of(const FlatCall& flat, const Result& result, TensorList& outputs,
+                    const Reference& before) {
   switch (result.from) {
     case From::kMade:
       return export_exchange(*flat.exchange,
@@ -277,6 +352,8 @@ Reference result_of(const FlatCall& flat, const Result& result, TensorList& outp
       return Reference::borrow(flat.given[static_cast<std::size_t>(result.index)]);
     case From::kView:
       return view_of(flat, result);
+    case From::kSame:
+      return Reference::borrow(PyList_GetItem(before.get(), result.index));
     case From::kValue:
       break;
   }
@@ -289,7 +366,7 @@ Reference results_of(const FlatCall& flat, TensorList& outputs, bool is_replay) 
     Reference all = checked(PyList_New(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
       const Result& result = (*flat.results)[static_cast<std::size_t>(i)];
-      check_status(PyList_SetItem(all.get(), i, result_of(flat, result, outputs).release()));
+      check_status(PyList_SetItem(all.get(), i, result_of(flat, result, outputs, all).release()));
     }
     return all;
   }
@@ -321,40 +398,68 @@ void call_core(const FlatCall& flat, const Bound& bound, StreamRef caller, Tenso
   if (!caller) bound.context->synchronize();  // the host device still reads the inputs
 }
 
-Reference make_call(FlatCall& flat, PyObject* inputs) {
+// Lets `recover` answer in place of a call that has failed. Requires: an exception is being
+// handled.
+Reference recover(const FlatCall& flat, PyObject* given) {
+  set_error_in_flight();
+  PyObject* type = nullptr;
+  PyObject* error = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  const Reference types = Reference::steal(type);
+  const Reference errors = Reference::steal(error);
+  const Reference tracebacks = Reference::steal(traceback);
+  if (traceback != nullptr) check_status(PyException_SetTraceback(error, traceback));
+  const Reference arguments = checked(PyTuple_Pack(2, error, given));
+  return call_python(flat.recover.get(), arguments.get());
+}
+
+std::span<PyObject* const> read_list(FlatCall& flat, PyObject* list) {
+  flat.of_list.clear();
+  for (Py_ssize_t i = 0; i < PyList_Size(list); ++i)
+    flat.of_list.push_back(PyList_GetItem(list, i));
+  return flat.of_list;
+}
+
+// Takes `given`, which the caller holds until the call is over, or what is in `list`.
+Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* list) {
   Reference no = Reference::borrow(Py_NotImplemented);
   if (StepScope::innermost() != nullptr || current_allocator() != nullptr) return no;
   const Turn turn = wait_for_turn(*state_of(flat.compiled.get()));
   if (flat.is_in_use) return no;
   const Bound bound = bound_of(flat.compiled.get());
-  const InUse in_use(flat);
+  if (list != nullptr) given = read_list(flat, list);
+  InUse in_use(flat, given);
   const StreamRef caller =
       current_stream_of(*flat.exchange, to_dlpack_device(bound.context->device()));
   if (caller && caller.is_capturing()) return no;
   const StreamRef stream = caller ? caller : bound.context->stream();
-  if (!take_inputs(flat, inputs, stream)) return no;
+  if (!take_inputs(flat, stream)) return no;
   check_apart(flat);
-  // As its callee the call may release what the caller no longer needs, once it is done.
-  check_status(PyList_SetSlice(inputs, 0, PY_SSIZE_T_MAX, nullptr));
+  if (list != nullptr) {
+    // As its callee the call may release what the caller no longer needs, once it is done.
+    in_use.own();
+    check_status(PyList_SetSlice(list, 0, PY_SSIZE_T_MAX, nullptr));
+  }
   if (flat.before.get() != Py_None) (void)checked(PyObject_CallNoArgs(flat.before.get()));
   const std::size_t runs = runs_of(flat.compiled.get());
   TensorList outputs;
+  in_use.note_call();
   try {
     call_core(flat, bound, caller, outputs);
     throw_raised_in_launch();
   } catch (...) {  // the list is the caller's as before
-    check_status(PyList_SetSlice(inputs, 0, 0, list_of(flat.given).get()));
+    if (list != nullptr) check_status(PyList_SetSlice(list, 0, 0, list_of(given).get()));
     throw;
   }
-  return results_of(flat, outputs, runs_of(flat.compiled.get()) == runs);
+  const bool is_replay = runs_of(flat.compiled.get()) == runs;
+  if (is_replay) in_use.note_replay();
+  return results_of(flat, outputs, is_replay);
 }
 
 PyObject* call(PyObject* self, PyObject* inputs) {
-  return guarded([&] {
-    if (!PyList_Check(inputs)) throw InvalidArgument("FlatCall: expected a list of inputs");
-    const Reference kept = Reference::borrow(self);
-    return make_call(flat_of(self), inputs).release();
-  });
+  return guarded([&] { return call_flat_with_list(self, inputs).release(); });
 }
 
 // ---- The object ----
@@ -390,6 +495,7 @@ std::vector<Result> results_from(PyObject* items) {
     switch (result.from) {
       case From::kMade:
       case From::kGiven:
+      case From::kSame:
         result.index = PyLong_AsSsize_t(what);
         if (result.index == -1 && PyErr_Occurred() != nullptr) throw PythonError();
         break;
@@ -434,11 +540,12 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject* expected = nullptr;
     PyObject* apart = nullptr;
     PyObject* finish = nullptr;
-    unsigned long long reader = 0;
-    Py_ssize_t offset = 0;
-    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!O|(Kn)", &compiled, &PyType_Type, &tensors,
+    PyObject* recover = nullptr;
+    PlaceReader reader;
+    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!OO|(nnnn)", &compiled, &PyType_Type, &tensors,
                          &PyType_Type, &parameters, &as_strided, &PyTuple_Type, &expected,
-                         &PyTuple_Type, &apart, &finish, &reader, &offset) == 0) {
+                         &PyTuple_Type, &apart, &finish, &recover, &reader.implementation,
+                         &reader.offset, &reader.storage, &reader.data) == 0) {
       throw PythonError();
     }
     expect_compiled(compiled);
@@ -451,16 +558,18 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
                           "FlatCall(): the type has no exchange API of DLPack that tells where "
                           "tensors lie: PyTorch 2.10 has it");
     }
-    flat.reader = {reinterpret_cast<AddressReader::Function>(reader), offset};
+    flat.reader = reader;
     flat.compiled = Reference::borrow(compiled);
     flat.type = Reference::borrow(tensors);
     flat.parameter = Reference::borrow(parameters);
     flat.as_strided = Reference::borrow(as_strided);
     flat.finish = Reference::borrow(finish);
+    flat.recover = Reference::borrow(recover);
     flat.before = Reference::borrow(Py_None);
     std::size_t count = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(expected); ++i) {
       flat.expected.push_back(expected_of(PyTuple_GetItem(expected, i)));
+      flat.tensor_of.push_back(count);
       count += flat.expected.back().value ? 0 : 1;
     }
     for (Py_ssize_t i = 0; i < PyTuple_Size(apart); ++i) {
@@ -473,12 +582,13 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
       }
       flat.apart.emplace_back(static_cast<std::size_t>(a), static_cast<std::size_t>(b));
     }
-    flat.given.reserve(flat.expected.size());
+    flat.of_list.reserve(flat.expected.size());
+    flat.taken.reserve(flat.expected.size());
+    flat.places.resize(flat.expected.size());
     flat.borrowed.resize(count);
     flat.managed.resize(count);
     flat.addresses.resize(count);
-    flat.places.resize(count);
-    flat.objects.resize(count);
+    flat.at.resize(count);
     return self.release();
   });
 }
@@ -486,8 +596,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
   const FlatCall& flat = flat_of(self);
-  for (const Reference* part :
-       {&flat.compiled, &flat.type, &flat.parameter, &flat.as_strided, &flat.before, &flat.finish})
+  for (const Reference* part : {&flat.compiled, &flat.type, &flat.parameter, &flat.as_strided,
+                                &flat.before, &flat.finish, &flat.recover})
     Py_VISIT(part->get());
   for (const Expected& expected : flat.expected)
     Py_VISIT(expected.value.get());
@@ -513,27 +623,53 @@ void dealloc(PyObject* self) {
 PyMethodDef methods[] = {
     {"call", call, METH_O,
      "call(inputs): makes the call, clears the list and returns the list of results. Returns "
-     "NotImplemented if the inputs are others than expected; then, and if it raises, the list is "
-     "as "
-     "before."},
+     "NotImplemented if the inputs are others than expected; then the list is as before."},
     {"set_results", set_results, METH_O,
      "set_results(results): for each result of a replay where it comes from: (0, output), (1, "
-     "input), (2, value) or (3, (input, shape, strides, elements)), a view of an input that begins "
-     "so many elements after it. None: finish() makes them."},
+     "input), (2, value), (3, (input, shape, strides, elements)), a view of an input that begins "
+     "so many elements after it, or (4, result), one before it. None: finish() makes them."},
     {"set_before", set_before, METH_O, "set_before(function): called before each call, or None."},
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
-    "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish, "
-    "reader=(0, 0)):\ncalls of a CompiledFunction with a flat list of inputs. `expected`: for each "
+    "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish, recover, "
+    "reader=(-1, 0, 0, 0)):\ncalls of a CompiledFunction with a flat list of inputs. `expected`: "
+    "for each "
     "input (layout, "
     "value,\n"
     "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
     "it is. `apart`: pairs of tensors that must not share memory, else WrongValue. "
-    "`finish(outputs, inputs)`: makes the results after the step function ran. `reader`:\n"
-    "the address of aoti_torch_get_data_ptr(), and where an object has its tensor.";
+    "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
+    "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
+    "the "
+    "address of its tensor, the tensor its first element and its storage, and that its memory.";
 
 }  // namespace
+
+Reference call_flat(PyObject* flat, std::span<PyObject* const> inputs) {
+  const Reference kept = Reference::borrow(flat);
+  try {
+    return make_call(flat_of(flat), inputs, nullptr);
+  } catch (...) {
+    return recover(flat_of(flat), list_of(inputs).get());
+  }
+}
+
+Reference call_flat_with_list(PyObject* flat, PyObject* inputs) {
+  if (!PyList_Check(inputs)) throw InvalidArgument("FlatCall: expected a list of inputs");
+  const Reference kept = Reference::borrow(flat);
+  try {
+    return make_call(flat_of(flat), {}, inputs);
+  } catch (...) {
+    return recover(flat_of(flat), inputs);
+  }
+}
+
+void expect_flat(PyObject* object) {
+  if (Py_TYPE(object) == g_type) return;
+  PyErr_SetString(PyExc_TypeError, "expected a FlatCall");
+  throw PythonError();
+}
 
 void add_flat_call_type(PyObject* module) {
   PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
@@ -545,7 +681,7 @@ void add_flat_call_type(PyObject* module) {
                          {0, nullptr}};
   PyType_Spec spec = {"cgtree._cgtree.FlatCall", sizeof(FlatObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
-  (void)add_type(module, "FlatCall", spec);
+  g_type = add_type(module, "FlatCall", spec);
 }
 
 }  // namespace cgtree::python

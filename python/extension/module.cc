@@ -454,6 +454,7 @@ PyObject* make_module() {
   add_compiled_type(module.get());
   add_generator_type(module.get());
   add_flat_call_type(module.get());
+  add_recent_calls_type(module.get());
   register_at_exit(module.get());
   return module.release();
 }

@@ -26,6 +26,7 @@ void add_context_type(PyObject* module);
 void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 void add_flat_call_type(PyObject* module);
+void add_recent_calls_type(PyObject* module);
 
 // compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);

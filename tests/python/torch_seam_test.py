@@ -20,6 +20,7 @@ except ImportError as error:
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
 from cgtree import _torch_kernels, _torch_memory, _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_seam import context, cudagraphify  # noqa: E402
 
@@ -149,6 +150,76 @@ class SeamPythonTest(unittest.TestCase):
                 thread.join()
         self.assertEqual((set(most), live, len(ended_in_use)), ({1}, set(), 120))
         self.assertFalse(any(ended_in_use))
+
+    def test_a_parameter_that_moves_is_read_where_it_is(self):
+        """Each in its own way, none of which PyTorch's guards see, but for the last three."""
+        many = torch.randn(400)
+
+        def resize(weight):
+            storage = weight.untyped_storage()
+            size, values = storage.size(), weight.detach().clone()
+            storage.resize_(0)
+            self.moved_to = torch.empty(1 << 20)  # so that it cannot come back to where it was
+            storage.resize_(size)
+            weight.copy_(values * 2)
+
+        def replace(weight):
+            model.weight = torch.nn.Parameter(torch.randn(4, 4))
+
+        changes = {
+            "written": lambda weight: weight.mul_(2),
+            "data": lambda weight: setattr(weight, "data", torch.randn(4, 4)),
+            "into a larger tensor": lambda weight: setattr(weight, "data", many[:16].view(4, 4)),
+            "in the same storage": lambda weight: setattr(weight, "data", many[32:48].view(4, 4)),
+            "set_": lambda weight: weight.set_(torch.randn(4, 4)),
+            "resized": resize, "replaced": replace,
+            "other strides": lambda weight: setattr(weight, "data", torch.randn(4, 4).t()),
+            "dtype": lambda weight: model.to(torch.float64),
+            "requires_grad": lambda weight: weight.requires_grad_(False),
+        }
+        model = torch.nn.Linear(4, 4)
+        compiled = torch.compile(model, backend=Backend("eager", "moving", None, None))
+        for what, change in changes.items():
+            for call in range(5):
+                x = torch.randn(3, 4, dtype=model.weight.dtype)
+                self.assertTrue(torch.equal(compiled(x), model(x)), (what, "before", call))
+            change(model.weight)
+            for call in range(5):
+                x = torch.randn(3, 4, dtype=model.weight.dtype)
+                self.assertTrue(torch.equal(compiled(x), model(x)), (what, "after", call))
+        graphs = [graph for graph in _torch_seam.graphs() if graph.name.startswith("moving")]
+        self.assertGreater(sum(graph.stats()["replays"] for graph in graphs), 40)
+
+    def test_places_of_tensors_are_found_in_this_version_of_pytorch(self):
+        self.assertGreaterEqual(versions.place_reader()[0], 0)
+
+    def test_arguments_in_another_order_take_the_short_way_and_others_do_not(self):
+        for order, pick, is_short in (
+                ((0, 1), lambda made: made, True),
+                ((1, 0), lambda made: made, True),
+                ((1, 0), lambda made: [made[1], None, made[0]], True),
+                ((0, 0), lambda made: made, False),
+                ((0, 1), lambda made: [made[0], torch.zeros(1)], False),
+                ((0, 1), lambda made: [made[0], 7], False)):
+            graph = graph_of(lambda a, b: [a * 2, b + 1])
+            wrapper = []
+
+            def compiled(*args, graph=graph, order=order, pick=pick, wrapper=wrapper):
+                wrapper.append(1)
+                return tuple(pick(graph([args[i] for i in order])))
+
+            call = _torch_kernels._direct(compiled, graph)
+            for number in range(8):
+                x, y = torch.randn(4), torch.randn(4)
+                first, second = [(x, y)[i] for i in order]
+                want = pick([first * 2, second + 1])
+                wrapper.clear()
+                got = call(x, y)
+                for a, b in zip(got, want, strict=True):
+                    same = torch.equal(a, b) if isinstance(b, torch.Tensor) else a == b
+                    self.assertTrue(same, (order, number))
+                if number == 7:
+                    self.assertEqual(not wrapper, is_short, order)
 
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])

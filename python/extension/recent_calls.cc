@@ -1,0 +1,217 @@
+// The Python type cgtree._cgtree.RecentCalls: the FlatCalls of one graph that were used last, and
+// its calls by a function with these inputs as arguments.
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "python/extension/errors.h"
+#include "python/extension/flat_call.h"
+#include "python/extension/module.h"
+#include "python/extension/python.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+// A Path says how the arguments of a function become the inputs of the graph, and the results of
+// the graph those of the function.
+struct Path {
+  std::size_t arguments = 0;
+  std::vector<Py_ssize_t> inputs;   // the argument of each input; empty: in the same order
+  std::vector<Py_ssize_t> results;  // by result of the function; -1: None; empty: in the same order
+};
+
+struct RecentCalls {
+  std::vector<Reference> calls;  // the last one first
+  Reference function;            // makes the call if none of them does
+  bool has_path = false;
+  Path path;
+};
+
+struct RecentObject {
+  PyObject ob_base;
+  RecentCalls recent;
+};
+
+RecentCalls& recent_of(PyObject* self) {
+  return reinterpret_cast<RecentObject*>(self)->recent;
+}
+
+bool is_no(const Reference& result) {
+  return result.get() == Py_NotImplemented;
+}
+
+// Asks each in turn with ask(call). What runs meanwhile may change the list.
+template <typename Ask>
+Reference first_of(const RecentCalls& recent, const Ask& ask) {
+  for (std::size_t i = 0; i < recent.calls.size(); ++i) {
+    const Reference call = Reference::borrow(recent.calls[i].get());
+    Reference result = ask(call.get());
+    if (!is_no(result)) return result;
+  }
+  return Reference::borrow(Py_NotImplemented);
+}
+
+Reference results_of(const Path& path, Reference results) {
+  if (path.results.empty()) return results;
+  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(path.results.size())));
+  for (std::size_t i = 0; i < path.results.size(); ++i) {
+    const Py_ssize_t from = path.results[i];
+    PyObject* const item = from < 0 ? Py_None : PyList_GetItem(results.get(), from);
+    if (item == nullptr) throw PythonError();
+    check_status(
+        PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference::borrow(item).release()));
+  }
+  return list;
+}
+
+PyObject* call(PyObject* self, PyObject* inputs) {
+  return guarded([&] {
+    const Reference kept = Reference::borrow(self);
+    const auto ask = [&](PyObject* flat) { return call_flat_with_list(flat, inputs); };
+    return first_of(recent_of(self), ask).release();
+  });
+}
+
+Reference call_by_path(const RecentCalls& recent, std::span<PyObject* const> arguments) {
+  if (recent.path.inputs.empty()) {
+    return first_of(recent, [&](PyObject* flat) { return call_flat(flat, arguments); });
+  }
+  std::vector<PyObject*> inputs;
+  inputs.reserve(recent.path.inputs.size());
+  for (const Py_ssize_t from : recent.path.inputs)
+    inputs.push_back(arguments[static_cast<std::size_t>(from)]);
+  return first_of(recent, [&](PyObject* flat) { return call_flat(flat, inputs); });
+}
+
+PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&] {
+    const Reference kept = Reference::borrow(self);
+    const RecentCalls& recent = recent_of(self);
+    const std::span<PyObject* const> given(arguments, static_cast<std::size_t>(count));
+    if (recent.has_path && recent.path.arguments == given.size()) [[likely]] {
+      Reference results = call_by_path(recent, given);
+      if (!is_no(results)) return results_of(recent.path, std::move(results)).release();
+    }
+    const Reference function = Reference::borrow(recent.function.get());
+    if (!function) throw InvalidArgument("RecentCalls: set_path() was not called");
+    const Reference tuple = checked(PyTuple_New(count));
+    for (Py_ssize_t i = 0; i < count; ++i)
+      check_status(PyTuple_SetItem(tuple.get(), i, Reference::borrow(arguments[i]).release()));
+    return call_python(function.get(), tuple.get()).release();
+  });
+}
+
+PyObject* set_calls(PyObject* self, PyObject* calls) {
+  return guarded([&]() -> PyObject* {
+    std::vector<Reference> made;
+    const Reference list = items_of(calls);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(list.get()); ++i) {
+      expect_flat(PyTuple_GetItem(list.get(), i));
+      made.push_back(Reference::borrow(PyTuple_GetItem(list.get(), i)));
+    }
+    std::swap(recent_of(self).calls, made);
+    Py_RETURN_NONE;
+  });
+}
+
+std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize_t end) {
+  std::vector<Py_ssize_t> indices;
+  for (const std::int64_t number : to_integers(numbers, "path")) {
+    if (number < least || number >= end) throw InvalidArgument("set_path(): no such position");
+    indices.push_back(static_cast<Py_ssize_t>(number));
+  }
+  return indices;
+}
+
+PyObject* set_path(PyObject* self, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* function = nullptr;
+    PyObject* path = nullptr;
+    if (PyArg_ParseTuple(arguments, "OO", &function, &path) == 0) throw PythonError();
+    RecentCalls& recent = recent_of(self);
+    Path made;
+    if (path != Py_None) {
+      Py_ssize_t count = 0;
+      PyObject* inputs = nullptr;
+      PyObject* results = nullptr;
+      if (PyArg_ParseTuple(path, "nOO", &count, &inputs, &results) == 0) throw PythonError();
+      if (count < 0) throw InvalidArgument("set_path(): no such number of arguments");
+      made = {static_cast<std::size_t>(count), indices_of(inputs, 0, count),
+              indices_of(results, -1, PY_SSIZE_T_MAX)};
+    }
+    recent.has_path = path != Py_None;
+    recent.path = std::move(made);
+    Reference other = Reference::borrow(function);
+    std::swap(recent.function, other);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
+  return guarded([&] {
+    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+    Reference self = checked(allocate(type, 0));
+    new (&recent_of(self.get())) RecentCalls();
+    return self.release();
+  });
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
+  const RecentCalls& recent = recent_of(self);
+  Py_VISIT(recent.function.get());
+  for (const Reference& call : recent.calls)
+    Py_VISIT(call.get());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  const RecentCalls last = std::exchange(recent_of(self), {});
+  return 0;
+}
+
+void dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  std::destroy_at(&recent_of(self));
+  PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_Del(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+PyMethodDef methods[] = {
+    {"call", call, METH_O,
+     "call(inputs): makes the call, clears the list and returns the list of results. Returns "
+     "NotImplemented if none of the calls has such inputs; then the list is as before."},
+    {"call_with_arguments",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_with_arguments)), METH_FASTCALL,
+     "call_with_arguments(*arguments): the same by the path, or else calls the function of "
+     "set_path()."},
+    {"set_calls", set_calls, METH_O, "set_calls(calls): FlatCalls, the last one first."},
+    {"set_path", set_path, METH_VARARGS,
+     "set_path(function, (count, inputs, results) or None): of calls with `count` arguments the "
+     "argument of each input, and the result of the graph, or -1 for None, of each result; empty: "
+     "in the same order. None: the function is always called."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_recent_calls_type(PyObject* module) {
+  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                         {Py_tp_doc, const_cast<char*>("RecentCalls(): the FlatCalls of a graph "
+                                                       "that were used last.")},
+                         {Py_tp_methods, methods},
+                         {0, nullptr}};
+  PyType_Spec spec = {"cgtree._cgtree.RecentCalls", sizeof(RecentObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+  (void)add_type(module, "RecentCalls", spec);
+}
+
+}  // namespace cgtree::python
