@@ -248,6 +248,26 @@ class SeamPythonTest(unittest.TestCase):
                 (((a,), (), (b, a), ()), None)):
             self.assertEqual(path(*case), want, case)
 
+    def test_numbers_that_always_change_cost_little_and_those_that_stay_are_replayed(self):
+        graph = graph_of(lambda x, n: [x * n])
+        for n in [*range(300), *[7] * 800]:
+            x = torch.randn(3)
+            self.assertTrue(torch.equal(graph([x, n])[0], x * n))
+            if n == 299:
+                self.assertLess(len(graph.kinds()), 16)
+                self.assertEqual(graph.stats()["calls"], 300)
+        self.expect_replays(graph, 300)
+
+    def test_many_kinds_that_are_all_in_use_are_all_replayed(self):
+        for count in (7, 40):
+            graph = graph_of(lambda x, n: [x * n])
+            for _ in range(30):
+                for n in range(count):
+                    x = torch.randn(3)
+                    self.assertTrue(torch.equal(graph([x, n])[0], x * n))
+            self.expect_replays(graph, 10 * count)
+            self.assertTrue(all(kind["replays"] for kind in graph.kinds()))
+
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])
         held = []
