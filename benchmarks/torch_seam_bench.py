@@ -1,6 +1,7 @@
 """What a call of a compiled PyTorch model costs the host: cgtree, PyTorch's graph trees, and Dynamo alone.
 
-usage: torch_seam_bench.py [--device=cuda] [--repeats=15] [--calls=200] [--kernels=a,b] [--json=FILE]
+usage: torch_seam_bench.py [--device=cuda] [--repeats=15] [--calls=200] [--rows=a,b] [--json=FILE]
+                           [--no-work]
 
 Models have 50 and 350 parameters; inference without gradients, and a training step (forward, backward,
 and an SGD step with gradients kept). Rows, each in the same process and of the same model:
@@ -13,7 +14,8 @@ and an SGD step with gradients kept). Rows, each in the same process and of the 
 
 Times are of the host, in microseconds per call: the median of --repeats samples of --calls calls, each
 of which begins with an idle device and is over before the device is waited for; and the least sample.
-`above_floor` is the median less that of the floor.
+`above_floor` is the median less that of the floor. On the CPU a graph is a node that runs its operators;
+with --no-work it is empty there, and its results are not defined: what is left is what a replay takes.
 """
 
 import argparse
@@ -32,6 +34,8 @@ sys.path[:0] = [os.path.join(ROOT, "python"), ROOT]
 import torch  # noqa: E402
 
 import cgtree.torch  # noqa: E402
+from cgtree import _torch_seam  # noqa: E402
+from cgtree._torch_outputs import allocate  # noqa: E402
 
 ROWS = ("eager", "floor", "cgtree eager", "cgtree inductor", "graph trees")
 WARM_UPS = 12
@@ -67,6 +71,11 @@ def compiled(row, model, x):
     if row == "graph trees":
         return torch.compile(model, mode="reduce-overhead")
     return cgtree.torch.compile(model, kernels=row.split()[1])
+
+
+def without_work(kind, _):
+    """In the place of run_on_host(): enqueues nothing."""
+    return tuple([output for _, output in map(allocate, kind._recipe.made)])
 
 
 def measure(call, options, synchronize):
@@ -119,7 +128,10 @@ def main():
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--parameters", default="50,350")
     parser.add_argument("--json", default="")
+    parser.add_argument("--no-work", action="store_true")
     options = parser.parse_args()
+    if options.no_work:
+        _torch_seam.run_on_host = without_work
     torch._logging.set_logs(all=logging.CRITICAL)
     warnings.simplefilter("ignore")
     synchronize = torch.cuda.synchronize if options.device != "cpu" else lambda: None

@@ -17,6 +17,7 @@ docs/python.md says more.
 from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
     Generator,
+    Group,
     Stream,
     Tensor,
     as_tensor,
@@ -24,6 +25,7 @@ from cgtree._cgtree import (  # noqa: F401
     best_device,
     current_key,
     current_stream,
+    eager_break,
     empty,
     from_array_interface,
     from_cuda_array_interface,
@@ -32,7 +34,9 @@ from cgtree._cgtree import (  # noqa: F401
     launch,
     scalar,
     set_log_level,
+    step_block,
     suggest_buckets,
+    thread_groups,
     view,
 )
 from cgtree._context import (
@@ -62,16 +66,17 @@ from cgtree._errors import (
     WrongType,
     WrongValue,
 )
+from cgtree._steps import Steps
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
-    "DeviceError", "Error", "Generator", "GroupError", "InvalidArgument", "MissingField",
-    "NotSupported", "OutOfMemory", "StaleTensor", "Stream", "Tensor", "VerifyError", "WrongType",
+    "DeviceError", "Error", "Generator", "Group", "GroupError", "InvalidArgument", "MissingField",
+    "NotSupported", "OutOfMemory", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError", "WrongType",
     "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
-    "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
-    "launch", "mark_step", "metrics_text", "report", "scalar", "set_log_level", "stats", "suggest_buckets",
-    "synchronize", "view",
+    "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
+    "launch", "mark_step", "metrics_text", "report", "scalar", "set_log_level", "stats", "step_block", "suggest_buckets",
+    "synchronize", "thread_groups", "view",
 ]

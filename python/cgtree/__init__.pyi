@@ -25,6 +25,7 @@ from cgtree._errors import WrongType as WrongType
 from cgtree._errors import WrongValue as WrongValue
 from cgtree._cgtree import CompiledFunction as CompiledFunction
 from cgtree._cgtree import Generator as Generator
+from cgtree._cgtree import Group as Group
 from cgtree._cgtree import Stream as Stream
 from cgtree._cgtree import Tensor as Tensor
 from cgtree._cgtree import as_tensor as as_tensor
@@ -32,6 +33,7 @@ from cgtree._cgtree import axis_length as axis_length
 from cgtree._cgtree import best_device as best_device
 from cgtree._cgtree import current_key as current_key
 from cgtree._cgtree import current_stream as current_stream
+from cgtree._cgtree import eager_break as eager_break
 from cgtree._cgtree import empty as empty
 from cgtree._cgtree import from_array_interface as from_array_interface
 from cgtree._cgtree import from_cuda_array_interface as from_cuda_array_interface
@@ -40,7 +42,10 @@ from cgtree._cgtree import is_in_step as is_in_step
 from cgtree._cgtree import launch as launch
 from cgtree._cgtree import scalar as scalar
 from cgtree._cgtree import set_log_level as set_log_level
+from cgtree._cgtree import step_block as step_block
 from cgtree._cgtree import suggest_buckets as suggest_buckets
+from cgtree._cgtree import thread_groups as thread_groups
 from cgtree._cgtree import view as view
+from cgtree._steps import Steps as Steps
 
 __version__: str

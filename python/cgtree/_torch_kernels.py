@@ -16,6 +16,7 @@ from cgtree._torch_partition import as_list, is_outside, partition
 from cgtree._torch_seam import Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
+_RESULTS = (torch.Tensor, type(None))
 
 
 class Backend:
@@ -112,14 +113,15 @@ def _path(graph, args, results):
     results_ids = tuple(map(id, results))
     if given == ids and made == results_ids:
         return (len(args), (), ())
-    # In another order each has to be one of its own, and none may be left over.
-    if (len(set(ids)) < len(ids) or set(given) != set(ids) or len(given) != len(ids)
-            or not all(isinstance(arg, torch.Tensor) for arg in args)):
+    # In another order each is a tensor of its own. What the graph does not read is left over.
+    position = {id(arg): i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
+    if (len(position) < sum(isinstance(arg, torch.Tensor) for arg in args)
+            or not all(item in position for item in given)):
         return None
     places = {id(None): -1, **{result: j for j, result in enumerate(made)}}
-    if not all(result in places for result in results_ids) or not results_ids:
+    if not results_ids or not all(id(result) in places and isinstance(result, _RESULTS)
+                                  for result in results):
         return None
-    position = {arg: i for i, arg in enumerate(ids)}
     return (len(args), [position[item] for item in given], [places[item] for item in results_ids])
 
 

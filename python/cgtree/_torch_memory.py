@@ -16,6 +16,7 @@ comes from cgtree in one of two ways:
 import contextlib
 import ctypes
 import threading
+import types
 
 import torch
 
@@ -161,7 +162,8 @@ def _memory(device, may_keep):
         _cgtree.torch_options(use_steps=not may_keep)
         try:
             pool = _pool_for(device) if may_keep else torch.cuda.MemPool(_pluggable().allocator())
-            with torch.cuda.use_mem_pool(pool, device=device):
+            # An exception keeps the frames that it went through, and must not keep the pool.
+            with torch.cuda.use_mem_pool(types.SimpleNamespace(id=pool.id), device=device):
                 yield
         finally:
             pool = None  # ends it, and with it the segments, if it was of this block

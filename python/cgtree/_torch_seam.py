@@ -34,6 +34,8 @@ from cgtree._torch_outputs import Recipe, dtype_name, end_of, output_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 64
+# After so many kinds without a replay calls of new kinds run eagerly, at first so many of them.
+FRUITLESS_KINDS, FIRST_REST = 8, 64
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -123,6 +125,7 @@ class Graph:
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
+        self._calls_to_rest, self._next_rest = 0, FIRST_REST
         self.reset()
         _all.add(self)
 
@@ -147,6 +150,10 @@ class Graph:
             return self.model(inputs)
         key = _key(inputs)
         kind = self._kinds.get(key)
+        if kind is None and self._calls_to_rest > 0:
+            self._calls_to_rest -= 1
+            self._past["calls"] += 1
+            return self.model(inputs)
         if kind is None:
             return self._first_call(key, inputs)
         if kind.reason is not None:
@@ -182,8 +189,17 @@ class Graph:
                 self.forget(self._kinds[old])
                 self._add_past(self._kinds.pop(old))
             self._kinds[key] = kind
+            self._rest_if_fruitless()
         self._expect(kind)
         return results
+
+    def _rest_if_fruitless(self):
+        """Numbers that are others at each call, such as positions, never come to a replay."""
+        last = list(self._kinds.values())[-FRUITLESS_KINDS:]
+        if len(last) < FRUITLESS_KINDS or any(kind.stats()["replays"] for kind in last):
+            self._next_rest = FIRST_REST
+            return
+        self._calls_to_rest, self._next_rest = self._next_rest, 2 * self._next_rest
 
     def kinds(self):
         """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""

@@ -371,13 +371,8 @@ PyObject* unfreeze(PyObject* self, PyObject*) {
 }
 
 PyObject* last_outcome(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const std::optional<CallOutcome> last = bound(compiled_of(self)).core->last_outcome();
-    if (!last) return Reference::borrow(Py_None).release();
-    const std::string outcome(name(last->outcome));
-    const std::string reason(last->skip_reason ? name(*last->skip_reason) : "");
-    return checked(Py_BuildValue("(ss)", outcome.c_str(), reason.c_str())).release();
-  });
+  return guarded(
+      [&] { return outcome_of(bound(compiled_of(self)).core->last_outcome()).release(); });
 }
 
 PyObject* histogram(PyObject* self, PyObject* axis) {
@@ -539,6 +534,13 @@ constexpr const char* kDoc =
     "replay\n";
 
 }  // namespace
+
+Reference outcome_of(const std::optional<CallOutcome>& last) {
+  if (!last) return Reference::borrow(Py_None);
+  const std::string outcome(name(last->outcome));
+  const std::string reason(last->skip_reason ? name(*last->skip_reason) : "");
+  return checked(Py_BuildValue("(ss)", outcome.c_str(), reason.c_str()));
+}
 
 Bound bound_of(PyObject* compiled) {
   return bound(compiled_of(compiled));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "cgtree/compile.h"
 #include "interop/device/stream.h"
@@ -25,5 +26,7 @@ std::shared_ptr<ContextState> state_of(PyObject* compiled);
 std::size_t runs_of(PyObject* compiled);
 // Throws TypeError for anything but a cgtree.CompiledFunction.
 void expect_compiled(PyObject* object);
+// Returns the pair that last_outcome() tells, or None.
+Reference outcome_of(const std::optional<CallOutcome>& last);
 
 }  // namespace cgtree::python

@@ -80,6 +80,7 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
     const Device device = to_optional_device(place).value_or(Device::best());
     ContextOptions options = to_context_options(keywords);
     auto state = std::make_shared<ContextState>();
+    if (PyObject* group = find_keyword(keywords, "group")) options.group = expect_group(group);
     if (PyObject* stream = find_keyword(keywords, "stream")) {
       options.stream = to_stream(stream, device);
       options.owner = owner_of_stream(stream);

@@ -39,8 +39,11 @@ Reference dict_of(const FunctionStats& stats);
 
 // ---- Options (options.cc) ----
 
-// Reads the keywords of Context(), except for `device` and `stream`; `keywords` may be null. Throws
-// InvalidArgument for an unknown key, and PythonError.
+// Returns the group of a cgtree.Group. Throws TypeError for another type.
+std::shared_ptr<Group> expect_group(PyObject* object);
+
+// Reads the keywords of Context(), except for `device`, `stream` and `group`; `keywords` may be
+// null. Throws InvalidArgument for an unknown key, and PythonError.
 ContextOptions to_context_options(PyObject* keywords);
 
 // Reads a dict {axis: sizes}. Throws InvalidArgument and PythonError.

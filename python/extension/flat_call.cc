@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -29,6 +27,7 @@
 #include "python/extension/compiled.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 
@@ -120,17 +119,25 @@ struct FlatCall {
   std::vector<std::uintptr_t> at;      // by tensor: its address, 0 for outputs of this library
   std::vector<std::size_t> tensor_of;  // by input: the number of its tensor
   StreamRef stream;
-};
 
-struct FlatObject {
-  PyObject ob_base;
-  FlatCall flat;
+  template <typename Visit>
+  int visit(const Visit& visit) const {
+    for (const Reference* part :
+         {&compiled, &type, &parameter, &as_strided, &before, &finish, &recover})
+      if (const int stop = visit(part->get())) return stop;
+    for (const Expected& one : expected)
+      if (const int stop = visit(one.value.get())) return stop;
+    if (!results) return 0;
+    for (const Result& result : *results)
+      if (const int stop = visit(result.value.get())) return stop;
+    return 0;
+  }
 };
 
 PyTypeObject* g_type = nullptr;
 
 FlatCall& flat_of(PyObject* self) {
-  return reinterpret_cast<FlatObject*>(self)->flat;
+  return value_of<FlatCall>(self);
 }
 
 // ---- Is this call one of these? ----
@@ -549,9 +556,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
       throw PythonError();
     }
     expect_compiled(compiled);
-    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-    Reference self = checked(allocate(type, 0));
-    FlatCall& flat = *new (&flat_of(self.get())) FlatCall();
+    Reference self = make_object<FlatCall>(type);
+    FlatCall& flat = flat_of(self.get());
     flat.exchange = exchange_of(reinterpret_cast<PyTypeObject*>(tensors));
     if (flat.exchange == nullptr || flat.exchange->view_of_object == nullptr) {
       throw BoundaryError(BoundaryFault::kNotSupported,
@@ -591,33 +597,6 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     flat.at.resize(count);
     return self.release();
   });
-}
-
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
-  const FlatCall& flat = flat_of(self);
-  for (const Reference* part : {&flat.compiled, &flat.type, &flat.parameter, &flat.as_strided,
-                                &flat.before, &flat.finish, &flat.recover})
-    Py_VISIT(part->get());
-  for (const Expected& expected : flat.expected)
-    Py_VISIT(expected.value.get());
-  if (!flat.results) return 0;
-  for (const Result& result : *flat.results)
-    Py_VISIT(result.value.get());
-  return 0;
-}
-
-int clear(PyObject* self) {
-  const FlatCall last = std::exchange(flat_of(self), {});
-  return 0;
-}
-
-void dealloc(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  std::destroy_at(&flat_of(self));
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_Del(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
 PyMethodDef methods[] = {
@@ -672,16 +651,8 @@ void expect_flat(PyObject* object) {
 }
 
 void add_flat_call_type(PyObject* module) {
-  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                         {Py_tp_doc, const_cast<char*>(kDoc)},
-                         {Py_tp_methods, methods},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree._cgtree.FlatCall", sizeof(FlatObject), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
-  g_type = add_type(module, "FlatCall", spec);
+  g_type = add_collected_type<FlatCall>(module, "FlatCall", "cgtree._cgtree.FlatCall", make,
+                                        methods, kDoc);
 }
 
 }  // namespace cgtree::python

@@ -358,6 +358,36 @@ PyMethodDef module_functions[] = {
      ">>> seen\n"
      "[cgtree.Tensor(int64 {} on host:0)]\n"},
     {"compile", compile_function, METH_VARARGS, "compile(context, name, function, options)"},
+    {"thread_groups", as_function(thread_groups), kKeywords,
+     "thread_groups(size, time_limit=60) -> list of Group\n\nThe groups of `size` ranks that are "
+     "threads of this process, one for each. A rank waits `time_limit` seconds for the others, and "
+     "one whose Group and context have ended has left: then they raise GroupError."
+     "\n\n"
+     ">>> (alone,) = cgtree.thread_groups(1)\n"
+     ">>> context = cgtree.Context(\"host\", group=alone)\n"},
+    {"eager_break", break_eagerly, METH_O,
+     "eager_break(function)\n\nInside a step: calls function(value) at this point of it, in each "
+     "replay too, and never in a capture: the graph ends in front of it, and another one begins "
+     "behind it. value(i) is input or binding i, which is passed by value, as bytes. The function "
+     "enqueues its work on current_stream(), may wait for the device, and holds no tensor of the "
+     "step. Raises InvalidArgument outside of a step, CaptureError."
+     "\n\n"
+     ">>> lengths = []\n"
+     ">>> def step(x, block):\n"
+     "...     cgtree.eager_break(lambda value: lengths.append(value(1)[0]))\n"
+     "...     return x\n"
+     ">>> f = cgtree.Context(\"host\").compile(step)\n"
+     ">>> for length in (3, 4, 5, 6):\n"
+     "...     y = f(cgtree.empty((2,), device=\"host\"), cgtree.step_block(bytes([length])))\n"
+     ">>> lengths\n"
+     "[3, 4, 5, 6]\n"},
+    {"step_block", step_block_of, METH_O,
+     "step_block(data) -> Tensor\n\nBytes of the host, such as struct.pack() makes, as an input "
+     "that is passed by value: a tensor of uint8 that a step function finds on the device, in each "
+     "replay with the bytes of its call."
+     "\n\n"
+     ">>> cgtree.step_block(b\"abc\").shape\n"
+     "(3,)\n"},
     {"axis_length", length_of_axis, METH_O,
      "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that the "
      "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
@@ -455,6 +485,8 @@ PyObject* make_module() {
   add_generator_type(module.get());
   add_flat_call_type(module.get());
   add_recent_calls_type(module.get());
+  add_steps_type(module.get());
+  add_group_type(module.get());
   register_at_exit(module.get());
   return module.release();
 }

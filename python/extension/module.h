@@ -27,6 +27,14 @@ void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 void add_flat_call_type(PyObject* module);
 void add_recent_calls_type(PyObject* module);
+void add_steps_type(PyObject* module);
+void add_group_type(PyObject* module);
+
+// thread_groups(size, time_limit=60): the groups of ranks that are threads
+PyObject* thread_groups(PyObject* module, PyObject* arguments, PyObject* keywords);
+// eager_break(function), step_block(data)
+PyObject* break_eagerly(PyObject* module, PyObject* function);
+PyObject* step_block_of(PyObject* module, PyObject* data);
 
 // compile(context or None, name, function, options) -> CompiledFunction
 PyObject* compile_function(PyObject* module, PyObject* arguments);

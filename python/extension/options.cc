@@ -191,7 +191,7 @@ ContextOptions to_context_options(PyObject* keywords) {
   ContextOptions options;
   if (keywords == nullptr) return options;
   const Reference others = checked(PyDict_Copy(keywords));
-  for (const char* name : {"device", "stream"}) {
+  for (const char* name : {"device", "stream", "group"}) {
     if (PyDict_DelItemString(others.get(), name) != 0) PyErr_Clear();  // it is not there
   }
   read_all(others.get(), options, "a context");

@@ -1,8 +1,6 @@
 // The Python type cgtree._cgtree.RecentCalls: the FlatCalls of one graph that were used last, and
 // its calls by a function with these inputs as arguments.
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "python/extension/errors.h"
 #include "python/extension/flat_call.h"
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 
@@ -30,15 +29,17 @@ struct RecentCalls {
   Reference function;            // makes the call if none of them does
   bool has_path = false;
   Path path;
-};
 
-struct RecentObject {
-  PyObject ob_base;
-  RecentCalls recent;
+  template <typename Visit>
+  int visit(const Visit& visit) const {
+    for (const Reference& call : calls)
+      if (const int stop = visit(call.get())) return stop;
+    return visit(function.get());
+  }
 };
 
 RecentCalls& recent_of(PyObject* self) {
-  return reinterpret_cast<RecentObject*>(self)->recent;
+  return value_of<RecentCalls>(self);
 }
 
 bool is_no(const Reference& result) {
@@ -153,34 +154,7 @@ PyObject* set_path(PyObject* self, PyObject* arguments) {
 }
 
 PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
-  return guarded([&] {
-    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-    Reference self = checked(allocate(type, 0));
-    new (&recent_of(self.get())) RecentCalls();
-    return self.release();
-  });
-}
-
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
-  const RecentCalls& recent = recent_of(self);
-  Py_VISIT(recent.function.get());
-  for (const Reference& call : recent.calls)
-    Py_VISIT(call.get());
-  return 0;
-}
-
-int clear(PyObject* self) {
-  const RecentCalls last = std::exchange(recent_of(self), {});
-  return 0;
-}
-
-void dealloc(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  std::destroy_at(&recent_of(self));
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_Del(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  return guarded([&] { return make_object<RecentCalls>(type).release(); });
 }
 
 PyMethodDef methods[] = {
@@ -201,17 +175,10 @@ PyMethodDef methods[] = {
 }  // namespace
 
 void add_recent_calls_type(PyObject* module) {
-  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                         {Py_tp_doc, const_cast<char*>("RecentCalls(): the FlatCalls of a graph "
-                                                       "that were used last.")},
-                         {Py_tp_methods, methods},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree._cgtree.RecentCalls", sizeof(RecentObject), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
-  (void)add_type(module, "RecentCalls", spec);
+  (void)add_collected_type<RecentCalls>(module, "RecentCalls", "cgtree._cgtree.RecentCalls", make,
+                                        methods,
+                                        "RecentCalls(): the FlatCalls of a graph that were used "
+                                        "last.");
 }
 
 }  // namespace cgtree::python

@@ -311,14 +311,19 @@ class FlatCallPythonTest(unittest.TestCase):
             self.finished.append((outputs, inputs))
             return outputs
 
+        def recover(error, inputs):
+            if isinstance(error, KeyError):
+                return ["recovered", list(inputs)]
+            raise error
+
         step = self.context.compile(function)
         return step, cgtree._cgtree.FlatCall(step, cgtree.Tensor, cgtree.Tensor, None, expected,
-                                             apart, finish)
+                                             apart, finish, recover)
 
     def test_a_replay_returns_what_is_made_given_and_known_and_clears_the_list(self):
         rows = ((2, 8, 3, 3, 1), None, False)
         step, flat = self.flat(lambda x, w: affine(x, w), rows, rows, (None, 5, False))
-        flat.set_results([(1, 0), (0, 0), (2, "known")])
+        flat.set_results([(1, 0), (0, 0), (2, "known"), (4, 1)])
         for number in range(20):
             x, w = floats(8, 3), floats(8, 3)
             given = [tensor(x), tensor(w), 5]
@@ -329,8 +334,9 @@ class FlatCallPythonTest(unittest.TestCase):
                 self.assertEqual(len(self.finished), number + 1)
                 y = results[0]
             else:
-                self.assertEqual(len(results), 3)
+                self.assertEqual(len(results), 4)
                 self.assertIs(results[0], first)
+                self.assertIs(results[3], results[1])
                 self.assertEqual(results[2], "known")
                 y = results[1]
             numpy.testing.assert_array_equal(values_of(y), x * 2 + w)
@@ -391,22 +397,71 @@ class FlatCallPythonTest(unittest.TestCase):
         self.assertIs(given[0], first)
         self.assertEqual(len(given), 1)
 
+    def test_what_recovers_answers_for_a_call_that_fails(self):
+        def fail(_):
+            raise KeyError("no")
+
+        _, flat = self.flat(fail, ((1, 4, 1), None, False))
+        recent, x = cgtree._cgtree.RecentCalls(), tensor(floats(4))
+        recent.set_calls([flat])
+        recent.set_path(None, (1, (), ()))
+        for call in (lambda: flat.call([x]), lambda: recent.call([x]),
+                     lambda: recent.call_with_arguments(x)):
+            recovered, inputs = call()
+            self.assertEqual(recovered, "recovered")
+            self.assertIs(inputs[0], x)
+
+    def test_arguments_come_and_results_go_by_the_path(self):
+        line = ((1, 4, 1), None, False)
+        _, flat = self.flat(lambda x, w: (affine(x, w), affine(w, x)), line, line)
+        flat.set_results([(0, 0), (0, 1)])
+        recent, other = cgtree._cgtree.RecentCalls(), []
+        recent.set_calls([flat])
+
+        def slow(*arguments):
+            other.append(arguments)
+            return "slow"
+
+        with self.assertRaises(cgtree.InvalidArgument):
+            recent.call_with_arguments()
+        recent.set_path(slow, None)
+        self.assertEqual(recent.call_with_arguments(1, 2), "slow")
+        recent.set_path(slow, (2, (1, 0), (1, -1, 0)))
+        for call in range(6):
+            x, w = floats(4), floats(4)
+            second, none, first = recent.call_with_arguments(tensor(x), tensor(w))
+            numpy.testing.assert_array_equal(values_of(first), w * 2 + x)
+            numpy.testing.assert_array_equal(values_of(second), x * 2 + w)
+            self.assertIsNone(none)
+            del first, second
+        self.assertEqual(other, [(1, 2)])
+        self.assertEqual(recent.call_with_arguments(3), "slow")
+        self.assertEqual(recent.call_with_arguments(tensor(floats(5)), 2), "slow")
+        for wrong in ((1, (1,), ()), (1, (), (-2,)), (-1, (), ())):
+            with self.assertRaises(cgtree.InvalidArgument):
+                recent.set_path(slow, wrong)
+        with self.assertRaises(TypeError):
+            recent.set_calls([3])
+
     def test_wrong_parts_are_refused(self):
         step = self.context.compile(lambda x: x)
         make = cgtree._cgtree.FlatCall
-        for wrong in ((), (3, cgtree.Tensor, int, None, (), (), None),
-                      (step, 3, int, None, (), (), None),
-                      (step, cgtree.Tensor, int, None, [], (), None),
-                      (step, cgtree.Tensor, int, None, ((1, 2),), (), None)):
+        for wrong in ((), (3, cgtree.Tensor, int, None, (), (), None, None),
+                      (step, 3, int, None, (), (), None, None),
+                      (step, cgtree.Tensor, int, None, [], (), None, None),
+                      (step, cgtree.Tensor, int, None, ((1, 2),), (), None, None)):
             with self.assertRaises(TypeError):
                 make(*wrong)
         with self.assertRaises(cgtree.NotSupported):
-            make(step, int, int, None, (), (), None)
+            make(step, int, int, None, (), (), None, None)
         with self.assertRaises(cgtree.InvalidArgument):
-            make(step, cgtree.Tensor, cgtree.Tensor, None, (), (), None).call((1,))
+            make(step, cgtree.Tensor, cgtree.Tensor, None, (), (), None, None).call((1,))
+        def raises(error, _):
+            raise error
+
         unbound = cgtree.compile(lambda x: x)
         with self.assertRaises(cgtree.InvalidArgument):
-            make(unbound, cgtree.Tensor, cgtree.Tensor, None, (), (), None).call([])
+            make(unbound, cgtree.Tensor, cgtree.Tensor, None, (), (), None, raises).call([])
 
 
 if __name__ == "__main__":

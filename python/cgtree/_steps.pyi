@@ -1,0 +1,29 @@
+"""Types of Steps."""
+
+from typing import Any, Iterable, Iterator, Literal, Mapping
+
+from cgtree import _cgtree
+from cgtree._cgtree import StreamLike
+from cgtree._context import Axis, Context
+
+class Steps(_cgtree.Steps):
+    def __new__(
+        cls,
+        context: Context,
+        name: str = "steps",
+        *,
+        bindings: Iterable[str] = (),
+        copied: Iterable[str] = (),
+        mutated: Iterable[str] = (),
+        blocks: Mapping[str, int] | None = None,
+        uncompared: Iterable[str] = (),
+        keys: Iterable[Axis] = (),
+        capture_mode: Literal["global", "thread_local", "relaxed"] = "thread_local",
+        **options: Any,
+    ) -> Steps: ...
+    def __call__(
+        self,
+        *bindings: Any,
+        key: dict[str, int | str] | None = None,
+        stream: StreamLike | None = None,
+    ) -> Iterator[Steps]: ...
