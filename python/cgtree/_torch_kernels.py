@@ -61,6 +61,8 @@ class Backend:
     def _eager(self, role, graph, example_inputs):
         if not any(node.op == "call_function" for node in graph.graph.nodes):
             return versions.boxed(graph, example_inputs)
+        if role == "backward":
+            versions.drop_unused_draws(graph)
         static = set(versions.static_inputs(graph, role == "backward"))
         names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
         static = {name for i, name in enumerate(names) if i in static}

@@ -133,6 +133,15 @@ def static_inputs(graph, is_backward):
     return _get("torch._inductor.compile_fx", "get_static_input_idxs")(0)
 
 
+def drop_unused_draws(graph):
+    """Removes random operators without users from a backward pass: AOTAutograd's partition leaves some
+    there that the forward pass has, where Inductor's config.fallback_random is set."""
+    for node in reversed(graph.graph.nodes):
+        if not node.users and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            graph.graph.erase_node(node)
+    graph.recompile()
+
+
 def mutated_inputs(graph):
     """Returns the positions of the inputs that operators of the graph write."""
     return sorted(_mutations(graph.graph))

@@ -465,6 +465,24 @@ class TrainingPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(a, b))
 
 
+    def test_a_backward_pass_draws_no_numbers_that_the_forward_pass_has_drawn(self):
+        import torch._inductor.config
+        model = torch.nn.Sequential(torch.nn.Embedding(9, 8), torch.nn.LayerNorm(8),
+                                    torch.nn.Dropout(0.3), torch.nn.Linear(8, 4))
+        compiled = torch.compile(model, backend=Backend("eager", "f", None, None))
+        ids, found = torch.arange(9), []
+        with torch._inductor.config.patch(fallback_random=True):  # keeps draws whose result is unused
+            for function in (model, compiled):
+                torch.manual_seed(SEED)
+                for _ in range(5):
+                    model.zero_grad()
+                    function(ids).sum().backward()
+                    found.append((model[0].weight.grad.clone(), torch.get_rng_state()))
+        for a, b in zip(found[:5], found[5:]):
+            self.assertTrue(torch.equal(a[0], b[0]))
+            self.assertTrue(torch.equal(a[1], b[1]))
+
+
 class PartitionPythonTest(unittest.TestCase):
     """Graphs are cut at what cannot be recorded; on the CPU a test says what that is."""
 
