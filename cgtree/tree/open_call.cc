@@ -118,14 +118,14 @@ void OpenCall::begin(const InputList& inputs) {
 void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captured) {
   ContextMemory& memory = *workings_.memory;
   hold();
-  if (captured != memory.stream()) {
+  const std::uint64_t capture = capture_of(captured);
+  if (capture_of(memory.stream()) != capture) {
     // The caller launches the graph behind the context's stream.
     (void)visit_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(workings_, function_, inputs);
   } else {
-    await_others(inputs);
+    await_others(inputs, captured);
   }
-  const std::uint64_t capture = capture_of(captured);
   for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
@@ -136,7 +136,7 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
 }
 
 // A stream that captures waits for no work outside of the capture, so the host does.
-void OpenCall::await_others(const InputList& inputs) {
+void OpenCall::await_others(const InputList& inputs, StreamRef captured) {
   const ContextMemory& memory = *workings_.memory;
   const auto is_lent = [&](const Tensor& input) {
     if (!input.defined()) return false;
@@ -150,7 +150,7 @@ void OpenCall::await_others(const InputList& inputs) {
   if (!any) return;
   const RelaxedCapture relaxed(memory.stream().api().graphs());
   const Stream beside(memory.device());
-  visit_.order_producers_before(inputs, beside, memory.stream());
+  visit_.order_producers_before(inputs, beside, captured);
   wait_for_readers(workings_, function_, inputs, beside);
   beside.synchronize();
 }

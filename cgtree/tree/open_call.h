@@ -95,7 +95,7 @@ class OpenCall {
 
   void begin(const InputList& inputs);
   void begin_in_foreign_capture(const InputList& inputs, StreamRef captured);
-  void await_others(const InputList& inputs);
+  void await_others(const InputList& inputs, StreamRef captured);
   void check_apart() const;
   void hold();
   bool is_innermost() const noexcept;

@@ -894,6 +894,41 @@ TEST_F(StreamOrderTest, ACapturedCallTakesWhatWasMadeOnTheStreamThatCaptures) {
   }
 }
 
+// The context has worked on the stream where the capture began, and the call is on a branch of it.
+TEST_F(StreamOrderTest, ACallOnABranchOfACaptureTakesWhatWasMadeOutsideOfIt) {
+  expect_right_in_any_order([](Device device) {
+    const Stream stream(device), branch(device);
+    Context context(device), other(device);
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
+    const CompiledFunction h = compile(other, "h", [](Tensor x) { return twice(twice(x)); });
+    const Tensor one = filled(device, 1);
+    {
+      const StreamScope scope(stream);
+      (void)f(one);
+    }
+    const Tensor made = h(one);
+    Tensor z;
+    Graph graph;
+    {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      branch.ref().wait_for(stream);
+      {
+        const StreamScope inside(branch);
+        z = f(made);
+      }
+      stream.ref().wait_for(branch);
+      check(capture.end(&graph), "end the capture");
+    }
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+    wait_for_all(device);
+    const bool is_right = holds(z, 5);
+    (void)context.release_captured();
+    (void)other.release_captured();
+    return is_right;
+  });
+}
+
 // The library works on a branch of the capture, before the call and after it.
 TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
   expect_right_in_any_order([](Device device) {

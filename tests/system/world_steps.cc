@@ -257,6 +257,10 @@ void World::engine(const WorldOperation& operation) {
   if (leaves_stream) static_cast<void>(new StreamScope(StreamRef()));  // for the next program
   settle();
   if (wrong) throw Difference(*wrong);
+  // A function that ends inside is removed by the next who enters, as explain() does.
+  if (does == Does::kDestroys) {
+    (void)with.function(Deed::kChain).explain({&other.tensor, 1});
+  }
   if (leaves_stream) throw Difference("a step leaves a current stream behind");
   if (has_thrown) ++totals_.refused;
   if (has_thrown || has_left) return;  // what has run of the work is not said
