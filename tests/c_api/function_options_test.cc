@@ -326,6 +326,45 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   EXPECT_FAILS(call(function, other, y), CGT_GROUP_FAILED, "rank 1: ");
 }
 
+// A program that was built with a later version has a struct that ends later.
+TEST_P(FunctionOptionsTest, AGroupOfALaterVersionIsReadIfWhatIsNewIsNotSet) {
+  struct LaterGroup {
+    cgt_group group;
+    std::uint64_t further;
+  } later = {{.struct_size = sizeof(LaterGroup),
+              .rank = 0,
+              .size = 1,
+              .minimum = [](void*, uint64_t*, size_t) -> cgt_status { return CGT_OK; }},
+             1};
+  cgt_context_options options = {.struct_size = sizeof(options), .group = &later.group};
+  context_.reset();
+  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
+               CGT_INVALID_ARGUMENT, "cgt_group: struct_size is");
+  later.further = 0;
+  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
+  const OwnedFunction function = compile(affine_step);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 3; ++i) {
+    OwnedTensor y;
+    EXPECT_DONE(call(function, x, y));
+  }
+  EXPECT_EQ(stats(function)["replays"], 1);
+}
+
+TEST_P(FunctionOptionsTest, AnInputWithGapsIsRefusedWhereItHasToBeContiguous) {
+  const cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_CONTIGUOUS};
+  const cgt_function_options options = {
+      .struct_size = sizeof(options), .inputs = &input, .input_count = 1};
+  const OwnedFunction function = compile(affine_step, 1, &options);
+  const OwnedTensor x = make_tensor_of(device(), {1, 2, 3, 4, 5, 6});
+  const std::int64_t shape[] = {3, 2};
+  OwnedTensor rows, columns, y;
+  EXPECT_DONE(cgt_tensor_reshape(x, 2, shape, rows.out()));
+  EXPECT_DONE(cgt_tensor_transpose(rows, 0, 1, columns.out()));
+  EXPECT_DONE(call(function, x, y));
+  EXPECT_FAILS(call(function, columns, y), CGT_INVALID_ARGUMENT, "contiguous");
+}
+
 TEST_P(FunctionOptionsTest, PoolsMayGrowInPlace) {
   cgt_context_options options = {.struct_size = sizeof(options),
                                  .flags = CGT_CONTEXT_POOLS_GROW_IN_PLACE};
