@@ -150,7 +150,6 @@ cgtree_sources(targets
   interop/target/target_kind.cc)
 
 cgtree_sources(pools
-  allocator/pool/block_marks.cc
   allocator/pool/block_table.cc
   allocator/pool/free_bins.cc
   allocator/pool/free_index.cc
@@ -162,8 +161,6 @@ cgtree_sources(pools
   allocator/pool/pool_growth.cc
   allocator/pool/segment.cc
   allocator/pool/statistics.cc
-  allocator/pool/thread_cache.cc
-  allocator/pool/thread_caches.cc
   allocator/segments/budget.cc
   allocator/segments/device_sources.cc
   allocator/segments/driver_gate.cc
@@ -172,17 +169,21 @@ cgtree_sources(pools
 
 cgtree_sources(allocators
   allocator/caching/caching_allocator.cc
-  allocator/caching/capture_order.cc
-  allocator/caching/capture_session.cc
   allocator/caching/device_allocator.cc
   allocator/caching/device_streams.cc
   allocator/caching/pinned_memory.cc
   allocator/caching/private_pool.cc
   allocator/caching/segment_map.cc
   allocator/caching/stream_pool.cc
+  allocator/captures/capture_order.cc
+  allocator/captures/capture_session.cc
+  allocator/captures/device_capture_dag.cc
   allocator/reports/memory_trace.cc
   allocator/reports/pickle.cc
-  allocator/reports/snapshot.cc)
+  allocator/reports/snapshot.cc
+  allocator/threads/block_marks.cc
+  allocator/threads/thread_cache.cc
+  allocator/threads/thread_caches.cc)
 
 cgtree_sources(memory
   cgtree/axes/axis_layout.cc
@@ -192,6 +193,7 @@ cgtree_sources(memory
   cgtree/memory/context_pools.cc
   cgtree/memory/context_stream.cc
   cgtree/memory/declared_memory.cc
+  cgtree/memory/releases.cc
   cgtree/memory/slots.cc)
 
 cgtree_sources(record

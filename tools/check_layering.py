@@ -39,7 +39,7 @@ LIBRARY = ["base", "interop", "allocator", "cgtree"]
 END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
-    "allocator": ["segments", "pool", "caching", "reports"],
+    "allocator": ["segments", "pool", "caching", "threads", "captures", "reports"],
     "cgtree": ["memory", "axes", "record", "tree", "check", "watch", "ranks"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
@@ -51,10 +51,11 @@ FACES = re.compile(
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/(segments|pool|caching)/.*"
     r"|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!c_api|cgtree|communicator|context_pages|surroundings|torch)\w+")
-STAND_AROUND = re.compile(r"interop/device/host/.*")
-# The registry of devices names each.
-NAMES_THE_HOST = pathlib.PurePath("interop/device/device.cc")
+    r"|cgtree/(?!bare_surroundings|c_api|cgtree|communicator|context_pages|surroundings|torch)\w+")
+STAND_AROUND = re.compile(r"interop/device/(host|cuda)/.*")
+# The registry of devices names each, and ranges of a profiler are those of the device that has one.
+NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
+                pathlib.PurePath("interop/device/profiler.cc")}
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
@@ -194,7 +195,7 @@ def check_include(path, number, bracket, header):
         allowed = may_use_in_room if same_room else may_use
         if not allowed(path, use.used):
             yield use.violation(f"{name_of(path)} may not use {name_of(use.used)}")
-        elif is_core(path) and not is_core(use.used) and path != NAMES_THE_HOST:
+        elif is_core(path) and not is_core(use.used) and path not in NAME_DEVICES:
             yield use.violation(f"{name_of(path)} is in the core and may not use "
                                 f"{name_of(use.used)}, which stands around it")
     elif bracket == '"':

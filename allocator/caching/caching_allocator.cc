@@ -341,9 +341,9 @@ void CachingAllocator::set_observer(PoolObserver* observer) {
 
 CaptureScope CachingAllocator::begin_capture(const PoolHandle& pool,
                                              std::span<const StreamId> streams,
-                                             CaptureOrder& order) {
+                                             const MakeCapture& make) {
   if (!pool) throw InvalidArgument("a capture needs a pool; make one with make_pool()");
-  return CaptureScope(*this, pool, streams, order);
+  return CaptureScope(*this, pool, streams, make);
 }
 
 ThreadRoute::ThreadRoute(CachingAllocator& allocator, PoolHandle pool)
@@ -366,10 +366,10 @@ StreamRoute::~StreamRoute() {
 }
 
 CaptureScope::CaptureScope(CachingAllocator& allocator, PoolHandle pool,
-                           std::span<const StreamId> streams, CaptureOrder& order)
+                           std::span<const StreamId> streams, const MakeCapture& make)
     : allocator_(&allocator), pool_(std::move(pool)) {
   routes_.reserve(streams.size());
-  pool_.pool_->begin_capture(order);
+  pool_.pool_->begin_capture(make);
   try {
     for (const StreamId stream : streams) {
       const std::uint64_t number = allocator.next_route();

@@ -73,7 +73,7 @@ class CaptureScope {
  private:
   friend class CachingAllocator;
   CaptureScope(CachingAllocator& allocator, PoolHandle pool, std::span<const StreamId> streams,
-               CaptureOrder& order);
+               const MakeCapture& make);
 
   CachingAllocator* allocator_;
   PoolHandle pool_;
@@ -133,9 +133,11 @@ class CachingAllocator {
   PoolHandle make_pool(PrivatePoolOptions options = {});
 
   // Begins a capture on these streams, whose allocations go to the pool; so do those of streams
-  // that join the capture later. Throws InvalidArgument if the pool has a capture open.
+  // that join the capture later. Throws InvalidArgument if the pool has a capture open. See
+  // cgtree::begin_capture() (allocator/captures/capture_session.h).
   [[nodiscard]] CaptureScope begin_capture(const PoolHandle& pool,
-                                           std::span<const StreamId> streams, CaptureOrder& order);
+                                           std::span<const StreamId> streams,
+                                           const MakeCapture& make);
 
   // Gives back what is unused, except segments that private pools keep; returns the bytes that went
   // back to the device now.

@@ -1,4 +1,4 @@
-// DeviceStreamEvents and DeviceCaptureDag: what the allocator asks a device about its streams.
+// DeviceStreamEvents: what the allocator asks a device about its streams.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "allocator/caching/capture_order.h"
 #include "allocator/segments/stream_events.h"
 #include "base/mutex.h"
 #include "interop/device/device.h"
@@ -55,21 +54,6 @@ class DeviceStreamEvents final : public StreamEvents {
   mutable Mutex<LockRank::kEvents> mutex_;  // guards all below
   std::deque<Event> made_;
   std::vector<Event*> unused_;
-};
-
-// A DeviceCaptureDag asks the device for the terminals of streams and the dependencies of nodes.
-class DeviceCaptureDag final : public CaptureDag {
- public:
-  // `origin` is the stream on which the capture was begun. Throws InvalidArgument if it does not
-  // capture, and DeviceError.
-  explicit DeviceCaptureDag(StreamRef origin);
-
-  std::optional<std::vector<NodeId>> terminals(StreamId stream) override;
-  std::vector<NodeId> dependencies(NodeId node) override;
-
- private:
-  GraphAPI& graphs_;
-  std::uint64_t capture_ = 0;  // the id of the capture in the process
 };
 
 }  // namespace cgtree

@@ -85,25 +85,25 @@ void* PrivatePool::try_allocate_free(std::size_t bytes, StreamId stream) {
   return allocate(bytes, stream);
 }
 
-std::shared_ptr<CaptureSession> PrivatePool::session() const {
+std::shared_ptr<OpenCapture> PrivatePool::session() const {
   const std::lock_guard lock(mutex_);
   return session_;
 }
 
 void* PrivatePool::allocate_captured(std::size_t bytes, StreamId stream) {
-  const std::shared_ptr<CaptureSession> capture = session();
+  const std::shared_ptr<OpenCapture> capture = session();
   if (!capture) throw InvalidArgument(fmt::format("pool {} has no capture open", id_));
   return capture->allocate(bytes, stream);
 }
 
 bool PrivatePool::is_capturing(StreamId stream) const {
-  const std::shared_ptr<CaptureSession> capture = session();
+  const std::shared_ptr<OpenCapture> capture = session();
   return capture != nullptr && capture->has(stream);
 }
 
 void PrivatePool::free(StreamPool& pool, void* address) {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<CaptureSession> capture = session_;
+  const std::shared_ptr<OpenCapture> capture = session_;
   Member& member = members_[pool.number()];
   const bool is_captured = capture != nullptr && member.in_capture;
   if (!is_captured) member.was_used = member.may_be_in_use = true;
@@ -113,13 +113,13 @@ void PrivatePool::free(StreamPool& pool, void* address) {
 }
 
 void PrivatePool::use(StreamPool& pool, void* address, StreamId stream) {
-  const std::shared_ptr<CaptureSession> capture = session();
+  const std::shared_ptr<OpenCapture> capture = session();
   if (capture != nullptr && capture->use(address, stream)) return;
   pool.use(address, stream);
 }
 
 // Takes the points before frees are deferred, because the device cannot be queried in the capture.
-void PrivatePool::begin_capture(CaptureOrder& order) {
+void PrivatePool::begin_capture(const MakeCapture& make) {
   std::unique_lock lock(mutex_);
   if (session_ != nullptr || is_opening_) {
     throw InvalidArgument(fmt::format(
@@ -131,10 +131,10 @@ void PrivatePool::begin_capture(CaptureOrder& order) {
     member.point = cache_.progress().now(member.pool->stream());
   }
   lock.unlock();
-  std::shared_ptr<CaptureSession> session;
+  std::shared_ptr<OpenCapture> session;
   try {
     cache_.progress().poll();
-    session = std::make_shared<CaptureSession>(*this, cache_.defer_frees(), order);
+    session = make(*this, cache_.defer_frees());
   } catch (...) {
     lock.lock();
     is_opening_ = false;
@@ -146,7 +146,7 @@ void PrivatePool::begin_capture(CaptureOrder& order) {
 }
 
 void PrivatePool::end_capture() noexcept {
-  const std::shared_ptr<CaptureSession> capture = session();
+  const std::shared_ptr<OpenCapture> capture = session();
   if (capture == nullptr) return;
   capture->end();
   const std::lock_guard lock(mutex_);
@@ -154,7 +154,7 @@ void PrivatePool::end_capture() noexcept {
 }
 
 std::size_t PrivatePool::deferred_blocks() const {
-  const std::shared_ptr<CaptureSession> capture = session();
+  const std::shared_ptr<OpenCapture> capture = session();
   return capture == nullptr ? 0 : capture->deferred_blocks();
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "allocator/caching/capture_session.h"
+#include "allocator/caching/capture_pools.h"
 #include "allocator/caching/stream_pool.h"
 #include "base/mutex.h"
 
@@ -64,7 +64,7 @@ class PrivatePool final : public CapturePools {
 
   // Throws InvalidArgument if a capture is open already. Frees on the device are deferred until
   // end_capture().
-  void begin_capture(CaptureOrder& order);
+  void begin_capture(const MakeCapture& make);
   void end_capture() noexcept;
   std::size_t deferred_blocks() const;
   std::size_t pending_blocks() const;
@@ -110,7 +110,7 @@ class PrivatePool final : public CapturePools {
   Member& make_member(StreamId stream);
   Member* find_member(StreamId stream);
   Member& member_for(StreamId stream);
-  std::shared_ptr<CaptureSession> session() const;
+  std::shared_ptr<OpenCapture> session() const;
 
   SegmentCache& cache_;
   SegmentMap& map_;
@@ -120,7 +120,7 @@ class PrivatePool final : public CapturePools {
   mutable Mutex<LockRank::kPrivatePool> mutex_;  // guards all below
   PoolObserver* observer_;
   std::deque<Member> members_;  // by number; references are stable
-  std::shared_ptr<CaptureSession> session_;
+  std::shared_ptr<OpenCapture> session_;
   bool is_opening_ = false;
 };
 

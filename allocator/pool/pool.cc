@@ -80,7 +80,7 @@ Pool::Pool(SegmentSource& source, PoolOptions options)
       options_(std::move(options)),
       caches_(options_.thread_caching == ThreadCaching::kNever
                   ? nullptr
-                  : std::make_unique<ThreadCaches>(static_cast<CachedPool&>(*this))),
+                  : make_pool_caches(*this, options_.thread_caching)),
       has_caches_(options_.thread_caching == ThreadCaching::kAlways),
       layout_(options_.splits, fit_of(options_)) {
   if (grows_in_place() && !options_.splits) {
@@ -107,11 +107,7 @@ void* Pool::allocate(std::size_t bytes) {
   if (can_be_rounded) [[likely]] {
     bool marks = false;
     if (has_caches()) [[unlikely]] {
-      ThreadCache* const cache = caches_->own();
-      marks = cache != nullptr && cache->demand.ask(block_bytes(bytes));
-      if (marks) {
-        if (void* const block = caches_->allocate(*cache, bytes)) return block;
-      }
+      if (void* const block = caches_->allocate(bytes, marks)) return block;
     }
     const Turn turn(*this);
     if (void* const block = take(bytes, marks)) return block;
@@ -152,8 +148,11 @@ template void* Pool::take<true>(std::size_t, bool);
 
 void Pool::free(void* address) {
   if (has_caches()) [[unlikely]] {
-    BlockMarks::Word* const word = caches_->find_marked(address);
-    if (word != nullptr) return free_marked(address, *word);
+    const PoolCaches::Freed freed = caches_->free(address);
+    if (freed == PoolCaches::Freed::kKept) return;
+    if (freed == PoolCaches::Freed::kMarked) {
+      return try_free_marked(address) ? void() : refuse_free(address);
+    }
   }
   {
     const Turn turn(*this);
@@ -197,7 +196,7 @@ void Pool::expect_open() const {
 }
 
 void Pool::set_observer(PoolObserver* observer) noexcept {
-  ThreadCaches::Held held(caches_.get());
+  PoolCaches::Held held(caches_.get());
   held.empty();
   held.set_open(observer == nullptr);  // what a cache serves is not reported
   const std::lock_guard lock(mutex_);
@@ -205,14 +204,14 @@ void Pool::set_observer(PoolObserver* observer) noexcept {
 }
 
 void Pool::reset_peak_statistics() {
-  ThreadCaches::Held held(caches_.get());
+  PoolCaches::Held held(caches_.get());
   held.empty();
   const std::lock_guard lock(mutex_);
   tallies_.reset_peaks();
 }
 
 void Pool::reset_total_statistics() {
-  ThreadCaches::Held held(caches_.get());
+  PoolCaches::Held held(caches_.get());
   held.empty();
   const std::lock_guard lock(mutex_);
   tallies_.reset_totals();
@@ -381,7 +380,7 @@ void Pool::tell(const Transition& transition) noexcept {
 }
 
 std::vector<Range> Pool::live() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   std::vector<Range> ranges;
   ranges.reserve(layout_.live_blocks());
@@ -403,7 +402,7 @@ std::vector<Range> Pool::segments() const {
 }
 
 std::vector<BlockList> Pool::blocks() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   std::vector<BlockList> lists;
   lists.reserve(layout_.segments().size());
@@ -418,19 +417,19 @@ bool Pool::owns(const void* address) const {
 }
 
 PoolUse Pool::use() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   return present_use(held);
 }
 
-PoolUse Pool::present_use(const ThreadCaches::Held& held) const {
+PoolUse Pool::present_use(const PoolCaches::Held& held) const {
   const PoolStatistics now = present_statistics(held);
   return {options_.name, now.reserved_bytes.current, now.allocated_bytes.current,
           now.largest_free_block};
 }
 
 PoolStatistics Pool::statistics() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   return present_statistics(held);
 }
@@ -440,7 +439,7 @@ std::size_t Pool::largest_free_block() const {
   return layout_.largest_free_block();
 }
 
-PoolStatistics Pool::present_statistics(const ThreadCaches::Held& held) const {
+PoolStatistics Pool::present_statistics(const PoolCaches::Held& held) const {
   PoolStatistics statistics = tallies_.statistics();
   if (has_caches()) {
     Flow flow = held.flow();
@@ -451,7 +450,7 @@ PoolStatistics Pool::present_statistics(const ThreadCaches::Held& held) const {
 }
 
 PoolGauges Pool::gauges() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   return present_gauges();
 }
@@ -476,7 +475,7 @@ std::string Pool::flat_statistics() const {
   PoolStatistics statistics;
   PoolGauges gauges;
   {
-    const ThreadCaches::Held held(caches_.get());
+    const PoolCaches::Held held(caches_.get());
     const std::lock_guard lock(mutex_);
     statistics = present_statistics(held);
     gauges = present_gauges();
@@ -485,7 +484,7 @@ std::string Pool::flat_statistics() const {
 }
 
 void Pool::validate() const {
-  const ThreadCaches::Held held(caches_.get());
+  const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
   layout_.validate();
   held.validate();

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "allocator/pool/layout.h"
+#include "allocator/pool/pool_caches.h"
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/pool_observer.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/pool/thread_caches.h"
 #include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_events.h"
 #include "base/mutex.h"
@@ -40,17 +40,6 @@ enum class Growth {
   // had, or when it is asked, free pages give theirs back. For pools whose free addresses are
   // not used: there are no checkpoints.
   kInPages,
-};
-
-// ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
-// have freed (thread_caches.h). Then the same requests may get other addresses, and there are no
-// checkpoints and no restores. All counters are exact but the peaks, which also count what threads
-// keep, up to 64 blocks and 4 MiB for each: what was live in all threads at one moment, only a
-// counter that they share could say.
-enum class ThreadCaching {
-  kNever,
-  kWhenContended,  // once threads have often waited for each other
-  kAlways,
 };
 
 // A PoolOptions says what a pool is called, how much it may reserve and how it grows.
@@ -197,8 +186,7 @@ class Pool final : public SegmentUser, private CachedPool {
   template <bool kAnywhere = false>
   void* take(std::size_t requested, bool marks = false);
   bool has_caches() const { return has_caches_.load(std::memory_order_relaxed); }
-  void free_marked(void* address, BlockMarks::Word& word);
-  bool try_free_marked(void* address, BlockMarks::Word& word);
+  bool try_free_marked(void* address);
   [[noreturn]] void refuse_free(void* address) const;
   BlockMark mark_of(const Block& block) const;
   void empty_caches() const noexcept;
@@ -222,20 +210,20 @@ class Pool final : public SegmentUser, private CachedPool {
   [[noreturn]] void refuse_address(const char* call, void* address) const;
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
-  PoolUse present_use(const ThreadCaches::Held& held) const;
+  PoolUse present_use(const PoolCaches::Held& held) const;
   BlockList present_blocks(const Segment& segment) const;
-  PoolStatistics present_statistics(const ThreadCaches::Held& held) const;
+  PoolStatistics present_statistics(const PoolCaches::Held& held) const;
   PoolGauges present_gauges() const;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
   void tell(const Transition& transition) noexcept;
-  void validate_marks(const ThreadCaches::Held& held) const;
+  void validate_marks(const PoolCaches::Held& held) const;
 
   SegmentSource& source_;
   const PoolOptions options_;
-  const std::unique_ptr<ThreadCaches> caches_;  // null if there never are any
-  std::atomic<bool> has_caches_{false};         // never false again
-  Mutex<LockRank::kGrowth> growth_mutex_;  // held while the source is asked; taken before mutex_
+  const std::unique_ptr<PoolCaches> caches_;  // null if there never are any
+  std::atomic<bool> has_caches_{false};       // never false again
+  Mutex<LockRank::kGrowth> growth_mutex_;     // held while the source is asked; taken before mutex_
   // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
   // above stays with its readers, and the line moves with what each section writes.
   alignas(64) mutable SpinMutex<LockRank::kPool> mutex_;

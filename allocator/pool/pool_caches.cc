@@ -19,14 +19,10 @@ constexpr unsigned kTurnsUntilCaches = 64;
   has_caches_.store(true, std::memory_order_relaxed);
 }
 
-// Frees a block that had a mark, for the cache of the thread or for the pool.
-void Pool::free_marked(void* address, BlockMarks::Word& word) {
-  if (!caches_->free(address, word) && !try_free_marked(address, word)) refuse_free(address);
-}
-
 // Returns false if the address is not that of a live block with a mark.
-bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
+bool Pool::try_free_marked(void* address) {
   const Turn turn(*this);
+  BlockMark::Word& word = *caches_->find(address);
   std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);
   if (mark.state() != BlockMark::State::kLive) return false;
@@ -50,7 +46,7 @@ bool Pool::try_free_marked(void* address, BlockMarks::Word& word) {
 
 BlockMark Pool::mark_of(const Block& block) const {
   if (caches_ == nullptr) return {};
-  const BlockMarks::Word* const word =
+  const BlockMark::Word* const word =
       caches_->find(reinterpret_cast<const void*>(block.range.address));
   return word == nullptr ? BlockMark() : BlockMark(word->load(std::memory_order_relaxed));
 }
@@ -76,7 +72,7 @@ BlockList Pool::present_blocks(const Segment& segment) const {
 
 void Pool::empty_caches() const noexcept {
   if (!has_caches()) return;
-  ThreadCaches::Held held(caches_.get());
+  PoolCaches::Held held(caches_.get());
   held.empty();
 }
 
@@ -94,7 +90,7 @@ void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
 }
 
 // What callers have is what the layout says is live, except for what the marks say is cached.
-void Pool::validate_marks(const ThreadCaches::Held& held) const {
+void Pool::validate_marks(const PoolCaches::Held& held) const {
   Amount live;
   std::size_t marked = 0;
   std::size_t cached = 0;

@@ -334,7 +334,7 @@ Layout::SegmentMap Pool::make_room(std::size_t bytes) {
 }
 
 void Pool::refuse(std::size_t requested, const Refusal& refusal) {
-  ThreadCaches::Held held(caches_.get());
+  PoolCaches::Held held(caches_.get());
   held.empty();
   const std::lock_guard lock(mutex_);
   ++tallies_.events.num_ooms;

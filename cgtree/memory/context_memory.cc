@@ -1,4 +1,4 @@
-// Steps, generations and releases of the storages of a context.
+// Generations, steps and slots of the storages of a context.
 #include "cgtree/memory/context_memory.h"
 
 #include <fmt/format.h>
@@ -29,10 +29,6 @@ std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
   if (options.stream->device() == device) return std::nullopt;
   throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
                                     to_string(device), to_string(options.stream->device())));
-}
-
-void* address_of(const Storage& storage) {
-  return reinterpret_cast<void*>(storage.address());
 }
 
 }  // namespace
@@ -240,50 +236,6 @@ void ContextMemory::begin_step(StepAllocations& step) {
   step_ = &step;
 }
 
-void ContextMemory::end_step(StepAllocations& step) noexcept {
-  std::lock_guard lock(mutex_);
-  CGTREE_CHECK(step_ == &step && step.alive.empty());
-  close_step();
-}
-
-void ContextMemory::abandon_step(StepAllocations& step) noexcept {
-  std::lock_guard lock(mutex_);
-  CGTREE_CHECK(step_ == &step);
-  // A handle that still exists, in the exception being thrown for instance, becomes stale. The
-  // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
-  // have run out.
-  for (Storage* storage : step.alive) {
-    (void)storage->invalidate();
-    pool(region_of(*storage)).free(address_of(*storage));
-  }
-  step.alive.clear();
-  close_step();
-}
-
-void ContextMemory::free_deferred() noexcept {
-  for (const auto& [region, data] : step_->deferred)
-    pool(region).free(data);
-  step_->deferred.clear();
-}
-
-void ContextMemory::close_step() noexcept {
-  free_deferred();
-  step_->fork.reset();
-  step_ = nullptr;
-  if (!tracking_.load(std::memory_order_relaxed)) return;
-  for (Slot& slot : slots_)
-    free_if_dead(slot);
-}
-
-// A recording that is evicted while a step runs lets go of what it has kept, and that is what the
-// step needs.
-void ContextMemory::free_dead_slots() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (step_ != nullptr && (step_->has_ended_remotely || step_->defers_frees())) return;
-  for (Slot& slot : slots_)
-    free_if_dead(slot);
-}
-
 std::size_t ContextMemory::trim(std::span<const Range> kept) {
   let_go();
   begin_tracking();
@@ -486,7 +438,9 @@ bool ContextMemory::is_held_for_capture(const Storage& storage) const {
 }
 
 Region ContextMemory::region_of(const Storage& storage) const {
-  return pools_[Region::kOutput].owns(address_of(storage)) ? Region::kOutput : Region::kScratch;
+  return pools_[Region::kOutput].owns(reinterpret_cast<const void*>(storage.address()))
+             ? Region::kOutput
+             : Region::kScratch;
 }
 
 void ContextMemory::move_to_output_region(Storage& storage) {
@@ -556,112 +510,6 @@ Storage& ContextMemory::add_storage(Slot& slot) {
   storage->tag.place = &slot;
   slot.set_current(storage);
   return *storage;
-}
-
-// May be called on any thread, as all functions of releases below.
-void ContextMemory::release_last(Storage& storage) noexcept {
-  if (kind_of(storage) != kInSlot || stream_.has_readers() ||
-      tracking_.load(std::memory_order_acquire)) [[unlikely]] {
-    return release_in_order(storage);
-  }
-  finish_release(storage, storage.drop_last());
-}
-
-// Not inlined: a usual release needs no registers for it.
-void ContextMemory::release_in_order(Storage& storage) noexcept {
-  const Kind kind = kind_of(storage);
-  if (kind == kInSlot) return release_from_slot(storage);
-  kind == kInStep ? release_from_step(storage) : StorageOwner::release_last(storage);
-}
-
-void ContextMemory::release_from_slot(Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  if (tracking_.load(std::memory_order_acquire)) return release_while_tracking(storage);
-  finish_release(storage, storage.drop_last());
-}
-
-// A block of the eager pool.
-void ContextMemory::release(Storage& storage, bool) noexcept {
-  release_from_eager(storage);
-  unretain();
-}
-
-void ContextMemory::release_from_eager(Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  // The cache may give the block's segment to another stream, which waits for ours only.
-  stream_.try_wait_for_due();
-  {
-    std::lock_guard lock(mutex_);
-    free_in_step(Region::kEager, address_of(storage));
-    eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  delete &storage;
-}
-
-// Frees the block now, or when the open step ends.
-void ContextMemory::free_in_step(Region region, void* data) noexcept {
-  if (step_ != nullptr && step_->defers_frees()) {
-    step_->deferred.emplace_back(region, data);
-    step_->has_freed_remotely |= step_->thread != std::this_thread::get_id();
-  } else {
-    pool(region).free(data);
-  }
-}
-
-// The block in the pool may be freed only while the tracking that knew it as live has not ended.
-// Once the mutex is released, the memory may be gone.
-void ContextMemory::release_while_tracking(Storage& storage) noexcept {
-  std::unique_lock lock(mutex_);
-  Slot& slot = *static_cast<Slot*>(storage.tag.place);
-  const Storage::End end = storage.drop_last();
-  const bool was_live = end == Storage::End::kLive || end == Storage::End::kOrphan;
-  if (was_live) free_while_tracking(slot);
-  lock.unlock();
-  finish_release(storage, end);
-}
-
-// A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
-// Monitors look at the storages of slots, and might still look at this one.
-void ContextMemory::finish_late_release(Storage& storage, Storage::End end) noexcept {
-  if (end == Storage::End::kStale) {
-    const std::lock_guard lock(mutex_);
-    delete &storage;
-  }
-  unretain();
-}
-
-// With the mutex held from the end of the life on, settle() cannot come between.
-void ContextMemory::release_from_step(Storage& storage) noexcept {
-  stream_.release_readers(storage);
-  std::unique_lock lock(mutex_);
-  if (storage.tag.kind == kInSlot) {  // it was settled meanwhile
-    lock.unlock();
-    return release_from_slot(storage);
-  }
-  if (storage.drop_last() == Storage::End::kNotYet) return;
-  // Otherwise the step was abandoned, and the block was freed then.
-  if (step_ != nullptr && step_->contains(storage)) {
-    step_->remove(storage);
-    free_in_step(region_of(storage), address_of(storage));
-  }
-  lock.unlock();
-  delete &storage;
-  unretain();
-}
-
-// While a step is open the block stays allocated, so that the step keeps clear of everything that
-// was live when it was decided on. Otherwise it might write where an existing recording writes, and
-// one recording too many would be made. Where memory is short, trim() frees it all the same.
-void ContextMemory::free_while_tracking(Slot& slot) noexcept {
-  if (!tracking_.load(std::memory_order_relaxed)) return;
-  if (step_ == nullptr) return free_if_dead(slot);
-  step_->has_ended_remotely |= step_->thread != std::this_thread::get_id();
-}
-
-void ContextMemory::free_if_dead(Slot& slot) noexcept {
-  if (!slot.tracked || slot.is_live()) return;
-  slot.tracked = false;
-  pool(slot.region).free(reinterpret_cast<void*>(slot.range.address));
 }
 
 void ContextMemory::set_function_name(std::uint32_t function, std::string name) {

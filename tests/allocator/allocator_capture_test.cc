@@ -18,7 +18,7 @@ constexpr std::size_t kBytes = 4 * kMiB;
 class AllocatorCaptureTest : public AllocatorFixture {
  protected:
   void begin() {
-    capture_.emplace(allocator_.begin_capture(pool_, std::array{kOrigin, kSide}, order_));
+    capture_.emplace(cgtree::begin_capture(allocator_, pool_, std::array{kOrigin, kSide}, order_));
     device_.begin_capture();
   }
   void end() {
@@ -130,7 +130,7 @@ TEST_F(AllocatorCaptureTest, AnotherCaptureReusesThePoolOnOtherStreams) {
   FakeDag dag(kEager);
   DagOrder order(dag);
 
-  CaptureScope second = allocator_.begin_capture(pool_, std::array{kEager}, order);
+  CaptureScope second = cgtree::begin_capture(allocator_, pool_, std::array{kEager}, order);
   EXPECT_EQ(allocator_.allocate(kBytes, kEager), block);
   allocator_.free(block);
 }
@@ -222,7 +222,8 @@ TEST_F(AllocatorCaptureTest, ABlockFromBeforeWaitsForItsOwnStreamAfterTheCapture
 
 TEST_F(AllocatorCaptureTest, OnePoolServesOneCaptureAtATime) {
   begin();
-  EXPECT_THROW((void)allocator_.begin_capture(pool_, std::array{kEager}, order_), InvalidArgument);
+  EXPECT_THROW((void)cgtree::begin_capture(allocator_, pool_, std::array{kEager}, order_),
+               InvalidArgument);
   end();
   begin();
   end();

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/capture_order.h"
+#include "allocator/captures/capture_session.h"
 #include "base/error.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"

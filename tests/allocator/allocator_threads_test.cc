@@ -110,7 +110,8 @@ TEST_F(AllocatorThreadsTest, CapturesOpenAndCloseBesideEagerWork) {
     for (int i = 0; i < 40; ++i) {
       FakeDag dag(origin);
       DagOrder order(dag);
-      CaptureScope capture = allocator_.begin_capture(pool, std::array{origin, origin + 1}, order);
+      CaptureScope capture =
+          cgtree::begin_capture(allocator_, pool, std::array{origin, origin + 1}, order);
       device_.begin_capture();
       dag.wait(origin + 1, origin);
       for (int k = 0; k < 20; ++k) {

@@ -5,9 +5,10 @@
 #include <optional>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/capture_order.h"
 #include "allocator/caching/device_allocator.h"
 #include "allocator/caching/device_streams.h"
+#include "allocator/captures/capture_session.h"
+#include "allocator/captures/device_capture_dag.h"
 #include "base/error.h"
 #include "tests/support/device_bench.h"
 
@@ -42,7 +43,7 @@ class DeviceCaptureTest : public ::testing::TestWithParam<DeviceUnderTest> {
       DeviceCaptureDag dag(StreamRef(GetParam().device, main_));
       DagOrder order(dag);
       const StreamId streams[] = {id(main_), id(side_)};
-      CaptureScope scope = allocator_->begin_capture(pool, streams, order);
+      CaptureScope scope = cgtree::begin_capture(*allocator_, pool, streams, order);
       body();
     }
     static_cast<void>(bench_->end(main_));

@@ -332,7 +332,7 @@ void ModelledAllocator::begin_capture(std::uint32_t value) {
       captures_.begin(), captures_.end(),
       [&](const std::optional<Capture>& other) { return other && other->pool == pool; });
   const auto begin = [&] {
-    capture.scope.emplace(allocator_.begin_capture(pool, told, capture.order));
+    capture.scope.emplace(cgtree::begin_capture(allocator_, pool, told, capture.order));
   };
   if (is_taken) {
     require(is_refused(begin), "a pool serves two captures");

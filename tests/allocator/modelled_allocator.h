@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/capture_order.h"
+#include "allocator/captures/capture_session.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/memory_ledger.h"

@@ -12,7 +12,7 @@
 #include "cgtree/steps.h"
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

@@ -17,9 +17,9 @@
 #include "interop/device/host/strict_memory.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
+#include "tests/support/core_fixture.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/test_kernels.h"
-#include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {

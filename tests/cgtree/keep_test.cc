@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

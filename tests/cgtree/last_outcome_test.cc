@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "cgtree/steps.h"
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

@@ -13,8 +13,8 @@
 #include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
 #include "interop/device/kernel.h"
+#include "tests/support/core_fixture.h"
 #include "tests/support/test_kernels.h"
-#include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {

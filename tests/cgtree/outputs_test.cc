@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

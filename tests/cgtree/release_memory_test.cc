@@ -4,7 +4,7 @@
 
 #include "cgtree/steps.h"
 #include "interop/device/graph.h"
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Warm up, record, replay: what a call returns, and how often the step function runs.
 #include <gtest/gtest.h>
 
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "interop/tensor/copy.h"
-#include "tests/support/tree_fixture.h"
+#include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {

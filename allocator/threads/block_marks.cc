@@ -1,5 +1,5 @@
 // Adds pages of words.
-#include "allocator/pool/block_marks.h"
+#include "allocator/threads/block_marks.h"
 
 #include <new>
 #include <utility>

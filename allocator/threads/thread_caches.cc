@@ -1,5 +1,5 @@
 // Gives threads their caches, and takes blocks back from them.
-#include "allocator/pool/thread_caches.h"
+#include "allocator/threads/thread_caches.h"
 
 #include <algorithm>
 #include <new>
@@ -44,7 +44,7 @@ OwnCaches::~OwnCaches() {
     cache->is_open = false;
     cache->has_ended = true;
     ThreadCaches* const owner = cache->owner.load(std::memory_order_relaxed);
-    if (owner != nullptr) owner->empty(*cache);
+    if (owner != nullptr) owner->give_back(*cache);
   }
 }
 
@@ -83,8 +83,12 @@ ThreadCache* ThreadCaches::find_own() noexcept {
   return own.get();
 }
 
-void* ThreadCaches::allocate(ThreadCache& cache, std::size_t requested) noexcept {
+void* ThreadCaches::allocate(std::size_t requested, bool& marks) noexcept {
+  ThreadCache* const own_cache = own();
   const std::size_t bytes = block_bytes(requested);
+  marks = own_cache != nullptr && own_cache->demand.ask(bytes);
+  if (!marks) return nullptr;
+  ThreadCache& cache = *own_cache;
   if (!cache.may_have(bytes)) {
     cache.demand.note_miss();
     return nullptr;
@@ -102,7 +106,15 @@ void* ThreadCaches::allocate(ThreadCache& cache, std::size_t requested) noexcept
   return block.address;
 }
 
-bool ThreadCaches::free(void* address, BlockMarks::Word& word) noexcept {
+ThreadCaches::Freed ThreadCaches::free(void* address) noexcept {
+  BlockMark::Word* const word = marks_.find_marked(address);
+  if (word == nullptr) return Freed::kUnmarked;
+  return keep(address, *word) ? Freed::kKept : Freed::kMarked;
+}
+
+// Caches a live block and returns true. Returns false, with nothing changed, if the pool has to
+// free or to refuse it. `word` is that of the address.
+bool ThreadCaches::keep(void* address, BlockMark::Word& word) noexcept {
   std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);
   if (mark.state() != BlockMark::State::kLive) return false;
@@ -133,7 +145,7 @@ void ThreadCaches::mark(void* address, std::size_t bytes, std::size_t requested,
 }
 
 // Gives all blocks back. Requires: the lock of the cache is held.
-void ThreadCaches::empty(ThreadCache& cache) noexcept {
+void ThreadCaches::give_back(ThreadCache& cache) noexcept {
   if (cache.is_empty()) return;
   ThreadCache::Popped popped;
   cache.pop_all(popped);
@@ -154,7 +166,7 @@ Flow ThreadCaches::close() noexcept {
   is_closed_ = true;
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     const std::lock_guard inner(cache->mutex);
-    empty(*cache);
+    give_back(*cache);
     cache->is_open = false;
     cache->owner.store(nullptr, std::memory_order_relaxed);
     flow_ += cache->flow;
@@ -163,64 +175,56 @@ Flow ThreadCaches::close() noexcept {
   return std::exchange(flow_, {});
 }
 
-ThreadCaches::Held::Held(ThreadCaches* caches) : caches_(caches) {
-  if (caches_ == nullptr) return;
-  caches_->mutex_.lock();
-  caches_->forget_ended();
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+void ThreadCaches::lock() {
+  mutex_.lock();
+  forget_ended();
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     cache->mutex.lock();
 }
 
-ThreadCaches::Held::~Held() {
-  if (caches_ == nullptr) return;
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+void ThreadCaches::unlock() noexcept {
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     cache->mutex.unlock();
-  caches_->mutex_.unlock();
+  mutex_.unlock();
 }
 
-std::span<const std::shared_ptr<ThreadCache>> ThreadCaches::Held::all() const {
-  if (caches_ == nullptr) return {};
-  return caches_->caches_;
+void ThreadCaches::empty() noexcept {
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
+    give_back(*cache);
 }
 
-void ThreadCaches::Held::empty() noexcept {
-  for (const std::shared_ptr<ThreadCache>& cache : all())
-    caches_->empty(*cache);
-}
-
-Flow ThreadCaches::Held::flow() const noexcept {
-  Flow sum;
-  if (caches_ != nullptr) sum = caches_->flow_;
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+Flow ThreadCaches::flow() const noexcept {
+  Flow sum = flow_;
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     sum += cache->flow;
   return sum;
 }
 
-void ThreadCaches::Held::reset_flow() noexcept {
-  if (caches_ != nullptr) caches_->flow_ = {};
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+void ThreadCaches::reset_flow() noexcept {
+  flow_ = {};
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     cache->flow = {};
 }
 
-void ThreadCaches::Held::set_open(bool is_open) noexcept {
-  if (caches_ != nullptr) caches_->is_open_ = is_open;
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+void ThreadCaches::set_open(bool is_open) noexcept {
+  is_open_ = is_open;
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     cache->is_open = is_open;
 }
 
-std::size_t ThreadCaches::Held::blocks() const noexcept {
+std::size_t ThreadCaches::blocks() const noexcept {
   std::size_t count = 0;
-  for (const std::shared_ptr<ThreadCache>& cache : all())
+  for (const std::shared_ptr<ThreadCache>& cache : caches_)
     cache->for_each([&](const CachedBlock&, std::size_t) { ++count; });
   return count;
 }
 
-void ThreadCaches::Held::validate() const {
-  for (const std::shared_ptr<ThreadCache>& cache : all()) {
+void ThreadCaches::validate() const {
+  for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     std::size_t count = 0, sum = 0;
     cache->for_each([&](const CachedBlock& block, std::size_t bytes) {
       const BlockMark mark(block.word->load(std::memory_order_relaxed));
-      CGTREE_CHECK(caches_->find(block.address) == block.word);
+      CGTREE_CHECK(find(block.address) == block.word);
       CGTREE_CHECK(mark.state() == BlockMark::State::kCached);
       CGTREE_CHECK(mark.bytes() == bytes);
       ++count;
@@ -230,6 +234,10 @@ void ThreadCaches::Held::validate() const {
     CGTREE_CHECK(count <= ThreadCache::kMostBlocks && sum <= ThreadCache::kMostBytes);
     CGTREE_CHECK(cache->is_open || count == 0);
   }
+}
+
+std::unique_ptr<PoolCaches> make_pool_caches(CachedPool& pool, ThreadCaching) {
+  return std::make_unique<ThreadCaches>(pool);
 }
 
 }  // namespace cgtree

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/pool/block_marks.h"
+#include "allocator/pool/block_mark.h"
 
 namespace cgtree {
 

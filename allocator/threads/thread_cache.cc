@@ -1,5 +1,5 @@
 // Chooses which blocks a full cache gives back.
-#include "allocator/pool/thread_cache.h"
+#include "allocator/threads/thread_cache.h"
 
 namespace cgtree {
 

@@ -6,46 +6,14 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "allocator/caching/capture_order.h"
-#include "allocator/pool/pool.h"
-#include "allocator/segments/driver_gate.h"
+#include "allocator/caching/caching_allocator.h"
+#include "allocator/captures/capture_order.h"
 #include "base/mutex.h"
 
 namespace cgtree {
-
-// CapturePools are the pools that the streams of a capture allocate from: one pool per line of
-// streams, all with one lifetime. Pools are numbered, and none goes away while a capture is open.
-// Implementations: PrivatePool, and a fake in the tests of CaptureSession.
-//
-// Thread safety: all functions may be called from any thread. All but add() are called with the
-// session's lock held.
-class CapturePools {
- public:
-  virtual ~CapturePools() = default;
-
-  virtual std::size_t count() const = 0;
-  virtual Pool& pool(std::size_t number) = 0;
-
-  // Gives a stream of the capture a pool that no other of its streams holds. Returns false if work
-  // outside the capture may still use what is free in it. It is handed back with the stream that
-  // held it last.
-  virtual bool try_take(std::size_t number, StreamId stream) = 0;
-  virtual void hand_back(std::size_t number, StreamId stream) noexcept = 0;
-
-  // Makes one more pool, held by `stream` from the start.
-  virtual std::size_t add(StreamId stream) = 0;
-
-  // Throws InvalidArgument unless `address` is the start of a live block of the pool.
-  virtual void expect_live(std::size_t number, void* address) = 0;
-
-  // Notes that work outside the capture uses a block.
-  virtual void use_outside(std::size_t number, void* address, StreamId stream) = 0;
-
-  // Frees a block after the capture, by the rules outside of it.
-  virtual void free_outside(std::size_t number, void* address) noexcept = 0;
-};
 
 // In a CaptureSession a pool is held by one stream of the capture at a time. Invariant: all that is
 // free in a pool was freed at nodes that precede the holder's terminals. So the holder may use it
@@ -67,36 +35,20 @@ class CapturePools {
 //
 // Thread safety: all functions may be called from any thread. The lock is not held while a pool
 // grows.
-class CaptureSession {
+class CaptureSession final : public OpenCapture {
  public:
   // `frees` is held until the session ends. `pools` and `order` must outlive it.
   CaptureSession(CapturePools& pools, DeferredFrees frees, CaptureOrder& order);
   // Calls end().
-  ~CaptureSession();
-  CaptureSession(const CaptureSession&) = delete;
-  CaptureSession& operator=(const CaptureSession&) = delete;
+  ~CaptureSession() override;
 
-  // Returns memory for the next node on `stream`. Throws as Pool::allocate() does, and
-  // InvalidArgument if the stream is not part of the capture or the session has ended; nothing has
-  // changed then.
-  void* allocate(std::size_t bytes, StreamId stream);
-
-  // Notes that `stream`, of the capture or not, uses the block. Returns false if the block does not
-  // belong to this session. Throws InvalidArgument if the block is free already.
-  bool use(void* address, StreamId stream);
-
-  // Frees a block of pool `number`: one of the session, or one from before it, which stays until
-  // the end. Returns false if the session has ended. Throws InvalidArgument, and changes nothing,
-  // unless `address` is the start of a live block.
-  bool free(void* address, std::size_t number);
-
-  // Returns true if the stream is part of the capture, and the session has not ended.
-  bool has(StreamId stream);
-
-  // Frees all deferred blocks and hands the pools back. A second call does nothing.
-  void end() noexcept;
-
-  std::size_t deferred_blocks() const;
+  // OpenCapture.
+  void* allocate(std::size_t bytes, StreamId stream) override;
+  bool use(void* address, StreamId stream) override;
+  bool free(void* address, std::size_t number) override;
+  bool has(StreamId stream) override;
+  void end() noexcept override;
+  std::size_t deferred_blocks() const override;
 
  private:
   static constexpr std::size_t kNone = SIZE_MAX;
@@ -138,5 +90,11 @@ class CaptureSession {
   std::deque<Hold> holds_;  // by number of the pool
   std::map<std::uintptr_t, Block> blocks_;
 };
+
+// Begins a capture on these streams, whose allocations go to the pool; so do those of streams that
+// join the capture later. `order` must outlive the capture. Throws InvalidArgument if the pool has
+// a capture open.
+[[nodiscard]] CaptureScope begin_capture(CachingAllocator& allocator, const PoolHandle& pool,
+                                         std::span<const StreamId> streams, CaptureOrder& order);
 
 }  // namespace cgtree

@@ -1,5 +1,5 @@
 // Defers frees until the captured graph allows the memory to be used again.
-#include "allocator/caching/capture_session.h"
+#include "allocator/captures/capture_session.h"
 
 #include <fmt/format.h>
 
@@ -214,6 +214,13 @@ std::size_t CaptureSession::deferred_blocks() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::size_t>(std::count_if(
       blocks_.begin(), blocks_.end(), [](const auto& entry) { return entry.second.is_deferred; }));
+}
+
+CaptureScope begin_capture(CachingAllocator& allocator, const PoolHandle& pool,
+                           std::span<const StreamId> streams, CaptureOrder& order) {
+  return allocator.begin_capture(pool, streams, [&](CapturePools& pools, DeferredFrees frees) {
+    return std::make_shared<CaptureSession>(pools, std::move(frees), order);
+  });
 }
 
 }  // namespace cgtree

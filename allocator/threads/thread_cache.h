@@ -8,20 +8,14 @@
 #include <span>
 #include <utility>
 
-#include "allocator/pool/block_marks.h"
-#include "allocator/pool/size_demand.h"
-#include "allocator/pool/statistics.h"
+#include "allocator/pool/pool_caches.h"
+#include "allocator/threads/block_marks.h"
+#include "allocator/threads/size_demand.h"
 #include "base/mutex.h"
 
 namespace cgtree {
 
 class ThreadCaches;
-
-// A CachedBlock is live in the layout of its pool, and its word says that it is cached.
-struct CachedBlock {
-  void* address = nullptr;
-  BlockMarks::Word* word = nullptr;
-};
 
 // A ThreadCache has the blocks that one thread has freed. The last one is the front, because the
 // next request is often of its size; the others are in a list for each slot of SizeDemand. The

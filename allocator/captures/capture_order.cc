@@ -1,5 +1,5 @@
 // Walks a captured graph backwards.
-#include "allocator/caching/capture_order.h"
+#include "allocator/captures/capture_order.h"
 
 #include <algorithm>
 

@@ -1,0 +1,140 @@
+// PoolCaches: what a pool knows of threads that keep blocks which they have freed.
+//
+// Such a block is live in the layout of the pool, and free for everybody who asks. ThreadCaches
+// (allocator/threads/) is what there is; a build of the core alone has nothing, and neither have
+// the pools of a context.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "allocator/pool/block_mark.h"
+#include "allocator/pool/statistics.h"
+
+namespace cgtree {
+
+// ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
+// have freed (allocator/threads/thread_caches.h). Then the same requests may get other addresses,
+// and there are no checkpoints and no restores. All counters are exact but the peaks, which also
+// count what threads keep, up to 64 blocks and 4 MiB for each: what was live in all threads at one
+// moment, only a counter that they share could say.
+enum class ThreadCaching {
+  kNever,
+  kWhenContended,  // once threads have often waited for each other
+  kAlways,
+};
+
+// A CachedBlock is live in the layout of its pool, and its word says that it is cached.
+struct CachedBlock {
+  void* address = nullptr;
+  BlockMark::Word* word = nullptr;
+};
+
+// The pool of PoolCaches.
+class CachedPool {
+ public:
+  // Frees blocks that are cached, and subtracts them from what `flow` says has been freed. It is
+  // called with the lock of their cache held.
+  virtual void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept = 0;
+
+ protected:
+  ~CachedPool() = default;
+};
+
+// The words of blocks say which are live and which are cached, so that free() refuses a wrong
+// address without the pool's lock.
+//
+// Thread safety: all functions may be called from any thread; their locks come before the pool's.
+class PoolCaches {
+ public:
+  PoolCaches() = default;
+  PoolCaches(const PoolCaches&) = delete;
+  PoolCaches& operator=(const PoolCaches&) = delete;
+  virtual ~PoolCaches() = default;
+
+  // Returns a block of the thread's own cache, or null; then `marks` says whether the block that
+  // the pool finds is to be marked.
+  virtual void* allocate(std::size_t requested, bool& marks) noexcept = 0;
+
+  enum class Freed {
+    kKept,      // the thread keeps it
+    kMarked,    // nothing has changed: the pool has to free or to refuse it, and it had a mark
+    kUnmarked,  // nothing has changed: the pool alone knows about it
+  };
+  virtual Freed free(void* address) noexcept = 0;
+
+  // Return the word of the address, or null if the pool alone knows about it; find_marked() also if
+  // the word is empty.
+  virtual BlockMark::Word* find(const void* address) const noexcept = 0;
+  virtual BlockMark::Word* find_marked(const void* address) const noexcept = 0;
+
+  // Marks a block that the pool has made live, so that a cache may take it. Requires: the pool's
+  // lock is held.
+  virtual void mark(void* address, std::size_t bytes, std::size_t requested,
+                    bool is_small) noexcept = 0;
+  // Must be called when the word of a block has been emptied. Requires: the pool's lock is held.
+  virtual void note_removal(const void* address) noexcept = 0;
+
+  // Gives all blocks back for good: threads have no cache of this pool any more. Returns the flow.
+  // Must be called before this is destroyed.
+  virtual Flow close() noexcept = 0;
+
+  class Held;
+
+ private:
+  // The functions of Held.
+  virtual void lock() = 0;
+  virtual void unlock() noexcept = 0;
+  virtual void empty() noexcept = 0;
+  virtual Flow flow() const noexcept = 0;
+  virtual void reset_flow() noexcept = 0;
+  virtual void set_open(bool is_open) noexcept = 0;
+  virtual std::size_t blocks() const noexcept = 0;
+  virtual std::size_t marked() const noexcept = 0;
+  virtual void validate() const = 0;
+};
+
+// A Held keeps all caches as they are while it exists. Without caches it does nothing.
+class PoolCaches::Held {
+ public:
+  explicit Held(PoolCaches* caches) : caches_(caches) {
+    if (caches_ != nullptr) caches_->lock();
+  }
+  ~Held() {
+    if (caches_ != nullptr) caches_->unlock();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  // Gives all blocks back to the pool.
+  void empty() noexcept {
+    if (caches_ != nullptr) caches_->empty();
+  }
+  // Returns what the tallies of the pool do not count.
+  Flow flow() const noexcept { return caches_ == nullptr ? Flow() : caches_->flow(); }
+  // From now on flow() is what has been since.
+  void reset_flow() noexcept {
+    if (caches_ != nullptr) caches_->reset_flow();
+  }
+  // Lets caches take blocks, or no longer.
+  void set_open(bool is_open) noexcept {
+    if (caches_ != nullptr) caches_->set_open(is_open);
+  }
+  std::size_t blocks() const noexcept { return caches_ == nullptr ? 0 : caches_->blocks(); }
+  // Returns how many blocks have a mark. Requires: the pool's lock is held.
+  std::size_t marked() const noexcept { return caches_ == nullptr ? 0 : caches_->marked(); }
+  void validate() const {
+    if (caches_ != nullptr) caches_->validate();
+  }
+
+ private:
+  PoolCaches* const caches_;
+};
+
+// Returns the caches of a pool that asks for some, or null where there are none. `pool` must
+// outlive them. Throws InvalidArgument for kAlways in a build of the core alone. The core declares
+// this and does not define it.
+std::unique_ptr<PoolCaches> make_pool_caches(CachedPool& pool, ThreadCaching caching);
+
+}  // namespace cgtree

@@ -1,0 +1,79 @@
+// The core without what stands around it: what needs a neighbour is refused by its name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "allocator/pool/pool.h"
+#include "base/error.h"
+#include "tests/support/core_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CoreAloneTest : public TreeTest {
+ protected:
+  // Returns the message with which a context with these options is refused, or "".
+  std::string refusal(const ContextOptions& options) {
+    try {
+      const Context refused(device(), options);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.message());
+    }
+    return "";
+  }
+};
+CGTREE_ON_ALL_DEVICES(CoreAloneTest);
+
+TEST_P(CoreAloneTest, OptionsOfAContextThatNeedANeighbourAreRefused) {
+  const auto names = [](const char* option) {
+    return AllOf(HasSubstr(option), HasSubstr("link //:cgtree"));
+  };
+  EXPECT_THAT(refusal({.event_file = "events"}), names("event_file"));
+  EXPECT_THAT(refusal({.on_foreign_pointer = OnForeignPointer::kWarn}),
+              names("on_foreign_pointer"));
+  EXPECT_THAT(refusal({.verify_every = 2}), names("verify_every"));
+  ASSERT_EQ(setenv("CGTREE_VERIFY", "2", /*overwrite=*/1), 0);
+  EXPECT_THAT(refusal({}), names("CGTREE_VERIFY"));
+  ASSERT_EQ(unsetenv("CGTREE_VERIFY"), 0);
+  EXPECT_EQ(refusal({}), "");
+}
+
+TEST_P(CoreAloneTest, AFunctionWhoseInputsOrOutputsWouldBeReboundIsRefused) {
+  const auto copy = [](Tensor x) { return affine(x, 1, 0); };
+  EXPECT_THROW((void)compile(context(), "f", copy, {.inputs = {{.rebind = Rebind::kAuto}}}),
+               InvalidArgument);
+  EXPECT_THROW((void)compile(context(), "f", copy, {.outputs = {{.rebind = Rebind::kAlways}}}),
+               InvalidArgument);
+  CompiledFunction f = compile(context(), "f", copy);
+  EXPECT_EQ(f.stats().calls, 0u);
+}
+
+// Nothing has looked at the graphs, so each may refer to any memory.
+TEST_P(CoreAloneTest, InvalidateDropsEveryRecording) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  const Tensor elsewhere = random_tensor({4});
+  for (const std::int64_t size : {5, 7}) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(random_tensor({size}));
+  }
+  ASSERT_EQ(f.stats().recordings, 2u);
+  EXPECT_EQ(context().invalidate(elsewhere.data(), elsewhere.bytes()), 2u);
+  const std::vector<float> x = random_floats(5);
+  EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, 2, 1));
+  EXPECT_EQ(f.stats().recordings, 3u);
+}
+
+TEST_P(CoreAloneTest, APoolWhoseThreadsMustCacheIsRefused) {
+  DeviceSegmentSource source(device());
+  EXPECT_THROW(Pool(source, {.thread_caching = ThreadCaching::kAlways}), InvalidArgument);
+  const Pool pool(source, {.thread_caching = ThreadCaching::kWhenContended});
+  EXPECT_NO_THROW((void)pool.checkpoint());
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,110 @@
+// TreeTest: a context on each device, and at the end proof that nothing is left behind. It uses the
+// core alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/compile.h"
+#include "cgtree/context.h"
+#include "cgtree/tree/tree_manager.h"
+#include "interop/random/generator.h"
+#include "interop/tensor/empty.h"
+#include "interop/tensor/tensor.h"
+#include "tests/support/counting_segments.h"
+#include "tests/support/devices.h"
+#include "tests/support/steps.h"
+
+namespace cgtree::testing {
+
+class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override {
+    CGTREE_SKIP_IF_MISSING(GetParam());
+    seed_ = std::random_device()();
+    random_.seed(seed_);
+    RecordProperty("seed", std::to_string(seed_));
+    make_context({});
+  }
+
+  // Whatever a test has made in its body is gone by now: so must be the manager, the outputs and
+  // the pools' segments.
+  void TearDown() override {
+    if (!context_) return;
+    EXPECT_EQ(context_->stats().live_outputs, persistent_);
+    manager()->validate();
+    const std::weak_ptr<TreeManager> manager = context_->share_manager();
+    context_.reset();
+    EXPECT_TRUE(manager.expired());
+    if (persistent_ == 0) {
+      EXPECT_EQ(segments_->held(), 0);
+    }
+    if (HasFailure()) std::fprintf(stderr, "seed %u\n", seed_);
+  }
+
+  void make_context(ContextOptions options) {
+    context_.reset();
+    options.pools_grow_in_place = pools_grow_in_place();
+    segments_ = std::make_unique<CountingSegments>(device(), options.pools_grow_in_place
+                                                                 ? CountingSegments::Kind::kGrowing
+                                                                 : CountingSegments::Kind::kFixed);
+    options.segments = segments_.get();
+    context_.emplace(device(), options);
+  }
+
+  // CGTREE_POOLS_GROW_IN_PLACE=1 runs the same tests on pools of the other kind.
+  static bool pools_grow_in_place() {
+    const char* const value = std::getenv("CGTREE_POOLS_GROW_IN_PLACE");
+    return value != nullptr && std::string_view(value) == "1";
+  }
+
+  Device device() const { return GetParam().device; }
+  Context& context() { return *context_; }
+  std::shared_ptr<TreeManager> manager() { return context_->share_manager(); }
+  ContextStats stats() { return context_->stats(); }
+
+  // From [-1, 1), multiples of 2^-23, so that sums and small multiples are exact.
+  std::vector<float> random_floats(std::int64_t count) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values)  // a distribution takes ten times as long where nothing is inlined
+      value = static_cast<float>(random_() >> 8) * 0x1p-23F - 1;
+    return values;
+  }
+  Tensor tensor(const Shape& shape, std::span<const float> values) {
+    return from_host(shape, values, device());
+  }
+  Tensor random_tensor(const Shape& shape) {
+    return tensor(shape, random_floats(shape.elements()));
+  }
+
+  // Values after all work is done.
+  std::vector<float> values(const Tensor& tensor) { return tensor.to_vector<float>(); }
+  static std::vector<float> affine_of(std::vector<float> x, float scale, float shift) {
+    for (float& value : x)
+      value = scale * value + shift;
+    return x;
+  }
+
+  unsigned seed_ = 0;
+  std::mt19937 random_;
+  std::unique_ptr<CountingSegments> segments_;
+  std::optional<Context> context_;
+  std::size_t persistent_ = 0;  // storages that a test leaves behind on purpose
+};
+
+inline std::string device_name(const ::testing::TestParamInfo<DeviceUnderTest>& info) {
+  return info.param.name;
+}
+
+}  // namespace cgtree::testing
+
+#define CGTREE_ON_ALL_DEVICES(suite)                                                     \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                               \
+                           ::testing::ValuesIn(::cgtree::testing::devices_under_test()), \
+                           ::cgtree::testing::device_name)
