@@ -198,8 +198,11 @@ class SeamPythonTest(unittest.TestCase):
         graphs = [graph for graph in _torch_seam.graphs() if graph.name.startswith("moving")]
         self.assertGreater(sum(graph.stats()["replays"] for graph in graphs), 40)
 
-    def test_places_of_tensors_are_found_in_this_version_of_pytorch(self):
+    def test_what_the_short_way_needs_of_pytorch_is_found_in_this_version(self):
         self.assertGreaterEqual(versions.place_reader()[0], 0)
+        before = versions._partitions()
+        torch._dynamo.utils.counters["inductor"]["cudagraph_partitions"] += 2
+        self.assertEqual(versions._partitions(), before + 2)
 
     def test_arguments_in_another_order_take_the_short_way_and_others_do_not(self):
         for order, pick, is_short in (
