@@ -8,7 +8,7 @@ comes from cgtree in one of two ways:
   PyTorch frees it, and outputs are not copied.
 * Otherwise each run of a step function has a torch.cuda.MemPool of its own, which ends with it:
   PyTorch cuts blocks out of segments, and the segments are allocated from the context's pool.
-  Outputs are not copied either; a segment is held for as long as one of the outputs in it.
+  A segment is held for as long as one of the outputs in it; few in a large one are copied.
 * Step functions that may keep what they allocate run inside a MemPool of their context, whose
   segments come from cgtree and are kept. Their outputs are copied into the pool.
 """
@@ -136,9 +136,10 @@ def _clear_workspaces():
         clear()
 
 
-def lies_in_pool(tensor):
-    """Returns whether the memory of a tensor was allocated from the context's pool."""
-    return tensor.is_cuda and _cgtree.lent(tensor.data_ptr()) is not None
+def segment_of(tensor):
+    """Returns the memory of the context's pool, as a tensor of bytes, that the tensor was cut from, or
+    None if it was not."""
+    return _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
 
 
 def _pool_for(device):

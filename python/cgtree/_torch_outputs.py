@@ -17,7 +17,7 @@ import torch
 
 from cgtree import _cgtree
 from cgtree._errors import InvalidArgument
-from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide, lies_in_pool
+from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide, segment_of
 
 # `begin`: bytes from the first element of the base.
 View = collections.namedtuple("View", "dtype shape strides begin is_conj is_neg")
@@ -221,11 +221,32 @@ def allocate(made):
                               tuple(stride * size for stride in made.strides), name)
 
 
-def output_of(made, source):
-    """Returns an output of the memory of a tensor of PyTorch's, which is copied into the pool if it does
-    not lie there."""
-    if is_process_wide() or lies_in_pool(source):
-        return from_tensor(source)
+# An output that is held holds the segment that PyTorch cut it from. Few outputs in a large one, which
+# PyTorch makes for tensors of 1 MiB and more, are copied.
+MOST_WASTE, MOST_COPIES = 4 << 20, 4
+
+
+def outputs_of(made, sources):
+    """Returns outputs of the memory of tensors of PyTorch's, or of copies in the pool."""
+    if is_process_wide():
+        return tuple(map(from_tensor, sources))
+    segments = [segment_of(source) for source in sources]
+    waste, counts = {}, collections.Counter()
+    for segment, source in zip(segments, sources):
+        if segment is not None:
+            place = segment.data_ptr
+            waste[place] = waste.get(place, segment.nbytes) - end_of(source)
+            counts[place] += 1
+
+    def stays(segment):
+        return segment is not None and (waste[segment.data_ptr] <= MOST_WASTE
+                                        or counts[segment.data_ptr] > MOST_COPIES)
+
+    return tuple([from_tensor(source) if stays(segment) else _copied(one, source)
+                  for one, source, segment in zip(made, sources, segments)])
+
+
+def _copied(made, source):
     base, output = allocate(made)
     if base.nbytes:
         as_tensor(base).copy_(bytes_of(source, base.nbytes))

@@ -30,7 +30,7 @@ from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import as_tensor, step
-from cgtree._torch_outputs import Recipe, dtype_name, end_of, output_of, why_not
+from cgtree._torch_outputs import Recipe, dtype_name, end_of, outputs_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 64
@@ -365,7 +365,7 @@ class Kind:
             with versions.as_in_wrapper():
                 results = self.graph.model(list(inputs))
                 self._ran = Recipe(results, inputs)
-                outputs = tuple(map(output_of, self._ran.made, self._ran.sources))
+                outputs = outputs_of(self._ran.made, self._ran.sources)
                 self._ran.drop()
             return outputs
         except Exception as error:

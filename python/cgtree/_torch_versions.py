@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -269,6 +270,20 @@ def aligned(model, mutated):
     return run
 
 
+def _partitions():
+    """Returns how many partitions Inductor has made so far of graphs with more than one, or None if this
+    version does not count them."""
+    made_by = _get("torch._inductor.scheduler", "Scheduler")
+    if not _counts_partitions(made_by):
+        return None
+    return _get("torch._dynamo.utils", "counters")["inductor"]["cudagraph_partitions"]
+
+
+@functools.cache
+def _counts_partitions(scheduler):
+    return '["cudagraph_partitions"]' in inspect.getsource(scheduler)
+
+
 def inductor(model, inputs, replacement, options):
     """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`. On the CPU, where
     Inductor has no graphs, whole graphs do, for tests."""
@@ -276,8 +291,16 @@ def inductor(model, inputs, replacement, options):
     compile_fx_inner = _get("torch._inductor.compile_fx", "compile_fx_inner")
 
     def inner(graph, example_inputs, **known):
-        with replaced_cudagraphify(replacement):
+        made, before = [], _partitions()
+
+        def noted(*args, **more):
+            made.append(replacement(*args, **more))
+            return made[-1]
+
+        with replaced_cudagraphify(noted):
             compiled = compile_fx_inner(graph, example_inputs, **known)
+        if len(made) == 1 and before is not None and before == _partitions():
+            made[0].is_whole = True
         if getattr(compiled, "device_types", None) == {"cpu"}:
             compiled.current_callable = replacement(
                 compiled.current_callable, known.get("static_input_idxs") or (), device_index=None,

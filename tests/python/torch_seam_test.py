@@ -20,7 +20,8 @@ except ImportError as error:
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
-from cgtree import _torch_kernels, _torch_memory, _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_kernels, _torch_memory, _torch_outputs  # noqa: E402
+from cgtree import _torch_partition, _torch_seam  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_seam import context, cudagraphify  # noqa: E402
@@ -198,8 +199,11 @@ class SeamPythonTest(unittest.TestCase):
         graphs = [graph for graph in _torch_seam.graphs() if graph.name.startswith("moving")]
         self.assertGreater(sum(graph.stats()["replays"] for graph in graphs), 40)
 
-    def test_places_of_tensors_are_found_in_this_version_of_pytorch(self):
+    def test_what_the_short_way_needs_of_pytorch_is_found_in_this_version(self):
         self.assertGreaterEqual(versions.place_reader()[0], 0)
+        before = versions._partitions()
+        torch._dynamo.utils.counters["inductor"]["cudagraph_partitions"] += 2
+        self.assertEqual(versions._partitions(), before + 2)
 
     def test_arguments_in_another_order_take_the_short_way_and_others_do_not(self):
         for order, pick, is_short in (
@@ -267,6 +271,32 @@ class SeamPythonTest(unittest.TestCase):
                     self.assertTrue(torch.equal(graph([x, n])[0], x * n))
             self.expect_replays(graph, 10 * count)
             self.assertTrue(all(kind["replays"] for kind in graph.kinds()))
+
+    def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
+        def chosen(*tensors):
+            """tensors: the number of a segment, or None, its MiB, and the bytes of the tensor."""
+            segments = [number if number is None else
+                        types.SimpleNamespace(data_ptr=number, nbytes=size << 20)
+                        for number, size, _ in tensors]
+            sources = [torch.empty(count, dtype=torch.uint8) for _, _, count in tensors]
+            with unittest.mock.patch.multiple(
+                    _torch_outputs, segment_of=lambda tensor: segments[sources.index(tensor)],
+                    from_tensor=lambda tensor: "stays", _copied=lambda made, tensor: "copied"):
+                sources = _Same(sources)
+                return _torch_outputs.outputs_of([None] * len(tensors), sources)
+
+        class _Same(list):
+            def index(self, item):
+                return next(i for i, other in enumerate(self) if other is item)
+
+        mib = 1 << 20
+        self.assertEqual(chosen((1, 2, 100)), ("stays",))
+        self.assertEqual(chosen((1, 20, 2 * mib)), ("copied",))
+        self.assertEqual(chosen((1, 20, 17 * mib)), ("stays",))
+        self.assertEqual(chosen((1, 20, 9 * mib), (1, 20, 8 * mib)), ("stays", "stays"))
+        self.assertEqual(chosen(*[(1, 20, mib)] * 5), ("stays",) * 5)
+        self.assertEqual(chosen((None, 0, 5), (1, 20, mib), (2, 2, 7)),
+                         ("copied", "copied", "stays"))
 
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])
