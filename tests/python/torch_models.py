@@ -100,8 +100,9 @@ def _ids(generator, rows=2, length=LENGTH):
 
 
 def _mask(generator, rows=2, length=LENGTH):
-    """Returns a mask of padding to the right, of another length in each row."""
-    lengths = torch.randint(length // 2, length + 1, (rows, 1), generator=generator)
+    """Returns a mask of padding to the right, of another length in each row. There always is some: models
+    do other things without any."""
+    lengths = torch.randint(length // 2, length, (rows, 1), generator=generator)
     return (torch.arange(length) < lengths).long()
 
 

@@ -86,10 +86,10 @@ def train(model_name, optimizer_name, kernels, options):
         began = time.perf_counter_ns()
         if kernels == "graph trees":
             torch.compiler.cudagraph_mark_step_begin()
+        optimizer.zero_grad()
         result = call(**inputs) if isinstance(inputs, dict) else call(*inputs)
         loss = loss_of(result)
         del result
-        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
