@@ -50,9 +50,10 @@ def count(root):
 def table(columns):
     """Returns the lines of a table; columns: a list of (heading, rows)."""
     names = list(dict.fromkeys(name for _, rows in columns for name in rows))
-    names.sort(key=lambda name: (not is_folder(name), name if is_folder(name) else ""))
+    folders = sorted(name for name in names if is_folder(name))
+    names = folders + [name for name in names if not is_folder(name)]
     cells = [["", *(heading for heading, _ in columns)]]
-    cells += [[name, *(f"{rows[name]:,}" for _, rows in columns)] for name in names]
+    cells += [[name, *(f"{rows.get(name, 0):,}" for _, rows in columns)] for name in names]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     return ["  ".join([row[0].ljust(widths[0])] +
                       [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]).rstrip()

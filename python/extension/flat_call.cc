@@ -323,8 +323,11 @@ Reference result_of(const FlatCall& flat, const Result& result, TensorList& outp
       return Reference::borrow(flat.given[static_cast<std::size_t>(result.index)]);
     case From::kView:
       return view_of(flat, result);
-    case From::kSame:
-      return Reference::borrow(PyList_GetItem(before.get(), result.index));
+    case From::kSame: {
+      PyObject* const same = PyList_GetItem(before.get(), result.index);
+      if (same == nullptr) throw PythonError();
+      return Reference::borrow(same);
+    }
     case From::kValue:
       break;
   }
