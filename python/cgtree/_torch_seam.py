@@ -32,7 +32,7 @@ from cgtree._torch_memory import as_tensor, step
 from cgtree._torch_outputs import Recipe, dtype_name, end_of, output_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
-MAX_KINDS = 64
+MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -120,6 +120,7 @@ class Graph:
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
+        self._too_many = 0  # calls that found no place for their kind
         self.reset()
         _all.add(self)
 
@@ -184,18 +185,38 @@ class Graph:
         self._recent = tuple([pair for pair in self._recent if pair[1] is not kind])
 
     def _first_call(self, key, inputs):
+        if len(self._kinds) >= MAX_KINDS and not self._has_place():
+            return self.model(inputs)
         kind = Kind(self, inputs)
         given = tuple(map(id, inputs))
         results = kind.observe(inputs)
         self.last_seen = (given, tuple(map(id, results)))
         with self._lock:
-            if len(self._kinds) >= MAX_KINDS:
-                old = next(iter(self._kinds))
-                self.forget(self._kinds[old])
-                self._add_past(self._kinds.pop(old))
             self._kinds[key] = kind
         self._expect(kind)
         return results
+
+    def _has_place(self):
+        """Drops kinds that were not called lately, and returns whether there were any. Others stay: where more
+        kinds come in turns than are kept, each would drop the one that comes next."""
+        with self._lock:
+            self._past["calls"] += 1
+            self._too_many += 1
+            if self._too_many == 1:
+                warnings.warn(f"cgtree.torch: some calls of '{self.name}' run eagerly, because it has more "
+                              f"than {MAX_KINDS} kinds of calls", RuntimeWarning, stacklevel=6)
+            if self._too_many % (4 * MAX_KINDS) != 1:
+                return False
+            for key, kind in list(self._kinds.items()):
+                calls = kind.stats()["calls"]
+                if calls == kind.calls_before:
+                    self.forget(kind)
+                    self._add_past(self._kinds.pop(key))
+                kind.calls_before = calls
+            if len(self._kinds) >= MAX_KINDS:
+                return False
+            self._past["calls"] -= 1
+            return True
 
     def kinds(self):
         """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""
@@ -216,6 +237,7 @@ class Kind:
         self.mutated = graph.mutated
         self.reason = None
         self.eager_calls = 1
+        self.calls_before = 0  # at the last search for kinds that are not called
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
         self.flat = self._core = None
