@@ -33,9 +33,9 @@ from cgtree._torch_memory import as_tensor, step
 from cgtree._torch_outputs import Recipe, dtype_name, end_of, outputs_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
-MAX_KINDS = 64
+MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
 # After so many kinds without a replay calls of new kinds run eagerly, at first so many of them.
-FRUITLESS_KINDS, FIRST_REST = 8, 64
+FRUITLESS_KINDS, FIRST_REST = 32, 64
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -126,6 +126,7 @@ class Graph:
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
         self._calls_to_rest, self._next_rest = 0, FIRST_REST
+        self._too_many = 0  # calls that found no place for their kind
         self.reset()
         _all.add(self)
 
@@ -179,15 +180,13 @@ class Graph:
         self.recent.set_calls(self._expected)
 
     def _first_call(self, key, inputs):
+        if len(self._kinds) >= MAX_KINDS and not self._has_place():
+            return self.model(inputs)
         kind = Kind(self, inputs)
         given = tuple(map(id, inputs))
         results = kind.observe(inputs)
         self.last_seen = (given, tuple(map(id, results)))
         with self._lock:
-            if len(self._kinds) >= MAX_KINDS:
-                old = next(iter(self._kinds))
-                self.forget(self._kinds[old])
-                self._add_past(self._kinds.pop(old))
             self._kinds[key] = kind
             self._rest_if_fruitless()
         self._expect(kind)
@@ -200,6 +199,28 @@ class Graph:
             self._next_rest = FIRST_REST
             return
         self._calls_to_rest, self._next_rest = self._next_rest, 2 * self._next_rest
+
+    def _has_place(self):
+        """Drops kinds that were not called lately, and returns whether there were any. Others stay: where more
+        kinds come in turns than are kept, each would drop the one that comes next."""
+        with self._lock:
+            self._past["calls"] += 1
+            self._too_many += 1
+            if self._too_many == 1:
+                warnings.warn(f"cgtree.torch: some calls of '{self.name}' run eagerly, because it has more "
+                              f"than {MAX_KINDS} kinds of calls", RuntimeWarning, stacklevel=6)
+            if self._too_many % (4 * MAX_KINDS) != 1:
+                return False
+            for key, kind in list(self._kinds.items()):
+                calls = kind.stats()["calls"]
+                if calls == kind.calls_before:
+                    self.forget(kind)
+                    self._add_past(self._kinds.pop(key))
+                kind.calls_before = calls
+            if len(self._kinds) >= MAX_KINDS:
+                return False
+            self._past["calls"] -= 1
+            return True
 
     def kinds(self):
         """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""
@@ -220,6 +241,7 @@ class Kind:
         self.mutated = graph.mutated
         self.reason = None
         self.eager_calls = 1
+        self.calls_before = 0  # at the last search for kinds that are not called
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
         self._may_keep = False  # whether the graph has kept memory beside its results

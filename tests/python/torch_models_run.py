@@ -381,6 +381,23 @@ def summary(rows, kernels):
     return wrong
 
 
+def times(rows, kernels):
+    """Prints how long calls with a kind of kernels take beside the others."""
+    for other in ("eager_us", "floor", "graph trees"):
+        pairs = []
+        for row in rows:
+            found = row.get("kernels", {})
+            against = row.get(other) if other == "eager_us" else found.get(other, {}).get("us")
+            if against and found.get(kernels, {}).get("us"):
+                pairs.append((row["model"], found[kernels]["us"], against))
+        if pairs:
+            behind = [name for name, ours, against in pairs if ours > against]
+            ratio = statistics.median(against / ours for _, ours, against in pairs)
+            above = statistics.median(ours - against for _, ours, against in pairs)
+            print(f"{kernels} beside {other}: {ratio:.2f} times as fast, {above:+.1f} us (medians of {len(pairs)})"
+                  + (f"; slower: {', '.join(behind)}" if behind and other != "floor" else ""))
+
+
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="sources", required=True)
@@ -431,6 +448,8 @@ def main():
         run.all(wanted)
     wrong = [name for kernels in options.kernels for name in summary(run.rows, kernels)
              if kernels in OURS]
+    for kernels in OURS:
+        times(run.rows, kernels)
     broken = [row["model"] for row in run.rows if "failed" in row]
     print(f"{len(run.rows) - len(broken)} models ended{'; not: ' + ', '.join(broken) if broken else ''}")
     return int(bool(wrong or broken))

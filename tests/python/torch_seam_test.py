@@ -352,6 +352,25 @@ class SeamPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(got.signbit(), want.signbit()))
         self.assertEqual(len(graph.kinds()), len(cases))
 
+    def test_kinds_of_calls_that_are_too_many_do_not_drop_one_another(self):
+        self.addCleanup(setattr, _torch_seam, "MAX_KINDS", _torch_seam.MAX_KINDS)
+        _torch_seam.MAX_KINDS = 4
+        graph = graph_of(lambda x, n: [x * n])
+
+        def cycle(numbers, rounds):
+            before = graph.stats()["replays"]
+            for _ in range(rounds):
+                for n in numbers:
+                    x = torch.randn(3)
+                    self.assertTrue(torch.equal(graph([x, n])[0], x * n))
+            return graph.stats()["replays"] - before
+
+        with self.assertWarnsRegex(RuntimeWarning, "more than 4 kinds of calls"):
+            self.assertGreaterEqual(cycle(range(6), 12), 4 * 8)
+        cycle(range(10, 14), 20)
+        self.assertEqual(cycle(range(10, 14), 5), 4 * 5)
+        self.assertEqual(graph.stats()["calls"], 6 * 12 + 4 * 25)
+
     def test_what_cannot_be_an_input_runs_eagerly_and_says_so(self):
         graph = graph_of(lambda x: [x + x])
         for x in (torch.eye(3).to_sparse(), torch.randn(*[1] * 9)):

@@ -16,9 +16,9 @@ ready. A test that lasts longer than --limit seconds ends its process, and so do
 device is unusable; others go on in a new one. After --stop-after seconds no further test begins.
 
 A line for each test that did not pass, and the sums. JSON lines as results come: suite, manager, test,
-result ("passed", "failed", "left over" if the check after a passed test alone failed, such as that no memory is
-allocated, "skipped", "timed out", "crashed"), seconds, why, and "inside": whether its
-source names PyTorch's manager. At the end FILE also has the sums and, where both managers ran, the tests that
+result ("passed", "failed", "left over" if the check after a passed test alone failed, such as that no pool of
+CUDA graphs has memory, "skipped", "timed out", "crashed"), seconds, why, and "inside": whether its
+source names PyTorch's manager, or what that says. At the end FILE also has the sums and, where both managers ran, the tests that
 one of them alone passes. Exits 1 if there are some that cgtree fails, PyTorch passes, and which do not look
 inside; 77 if the folder or PyTorch is absent.
 """
@@ -45,10 +45,9 @@ SUITES = {"trees": ("inductor/test_cudagraph_trees.py", ""),
           "dynamo": ("dynamo/test_cudagraphs.py", ""),
           "inductor": ("inductor/test_torchinductor.py", "GPU|[cC]uda|Triton")}
 MANAGERS = ("cgtree", "pytorch")
-INSIDE = re.compile(r"get_manager|get_root_children|cudagraph_trees|all_cudagraph_segments|curr_node|"
-                    r"cudagraph_skips|num_checkpoints|check_rng|cudagraphify|CUDAGraphTree|"
-                    r"to_fork_checkpoint|running_forwards|new_graph_id|cudagraph_recorded|"
-                    r"assertExpected|get_num_torch_recompiles|mark_step")
+INSIDE = re.compile(r"get_manager|get_roots?\b|get_root_children|cudagraph_trees|all_cudagraph_segments|"
+                    r"curr_node|num_checkpoints|cudagraphify|CUDAGraphTree|running_forwards|live_block|"
+                    r"cudagraph_skips|skipping cudagraphs|overwritten|cudagraph_recorded")
 READY, MARK = "READY", "TEST "
 START_LIMIT = 180  # seconds for the imports of a process
 ABSENT = 77

