@@ -29,7 +29,7 @@ from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import as_tensor, step
+from cgtree._torch_memory import OtherPool, as_tensor, step
 from cgtree._torch_outputs import Recipe, dtype_name, end_of, outputs_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
@@ -427,6 +427,10 @@ class Kind:
             self.run_eagerly(str(error))
             return error.results
         self._give_back_draws()
+        if isinstance(error, OtherPool):
+            self.eager_calls += 1
+            with versions.as_in_wrapper():
+                return self.graph.model(inputs)
         if self._was_captured and not self._may_keep and "of the tensors it allocated" in str(error):
             self._may_keep = True  # an operator keeps a workspace, for example
             return self.graph(inputs)

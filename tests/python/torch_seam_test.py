@@ -149,15 +149,29 @@ class SeamPythonTest(unittest.TestCase):
                 except KeyError as error:
                     kept.append(error)
 
+        def other_pool_of_the_callers():
+            in_use.append(None)
+            with (unittest.mock.patch.object(_torch_memory, "_allocates_here", lambda _: False),
+                  self.assertRaisesRegex(_torch_memory.OtherPool, "use_mem_pool"),
+                  _torch_memory._memory("device", may_keep=False)):
+                self.fail("it allocates elsewhere")
+            in_use.remove(None)
+
         ended_in_use, kept = [], []
         with (unittest.mock.patch.multiple(torch.cuda, MemPool=Pool, use_mem_pool=use),
-              unittest.mock.patch.object(_torch_memory, "_pluggable")):
+              unittest.mock.patch.multiple(_torch_memory, _pluggable=unittest.mock.Mock(),
+                                           _allocates_here=lambda _: True)):
             threads = [threading.Thread(target=run) for _ in range(3)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-        self.assertEqual((set(most), live, len(ended_in_use)), ({1}, set(), 120))
+            self.assertEqual((set(most), live, len(ended_in_use)), ({1}, set(), 120))
+            other_pool_of_the_callers()
+            self.assertEqual(len(live), 1)
+            with _torch_memory._memory("device", may_keep=False):
+                self.assertEqual(len(live), 2)
+            self.assertEqual(live, set())
         self.assertFalse(any(ended_in_use))
 
     def test_a_parameter_that_moves_is_read_where_it_is(self):
