@@ -21,12 +21,13 @@ import types
 import torch
 
 from cgtree import _cgtree
-from cgtree._errors import InvalidArgument
+from cgtree._errors import InvalidArgument, NotSupported
 
 _state = {"allocator": None, "is_process_wide": False, "peak": 0}
 _pools = {}  # by context: recordings of two contexts may run at the same time
 # By device: step functions take turns, because no MemPool may end while another one is in use.
 _turns = {}
+_ends_later = {}  # by device: pools that could not end when their block did
 _here = threading.local()  # `devices`: those of the step functions that run on this thread
 
 
@@ -151,9 +152,21 @@ def _pool_for(device):
     return _pools[key]
 
 
+class OtherPool(NotSupported):
+    """The caller has a torch.cuda.MemPool in use, from which PyTorch allocates in a step too."""
+
+
+def _allocates_here(device):
+    """Returns whether PyTorch allocates from the step. Requires: a pool of the step's own is in use."""
+    return segment_of(torch.empty(1, dtype=torch.uint8, device=device)) is not None
+
+
 @contextlib.contextmanager
 def _memory(device, may_keep):
-    """In the block PyTorch allocates from cgtree. Inside of another step function it does so already."""
+    """In the block PyTorch allocates from cgtree. Inside of another step function it does so already.
+
+    Raises OtherPool if it does not, unless the block may keep what it allocates.
+    """
     here = _here.__dict__.setdefault("devices", set())
     if device in here:
         yield
@@ -165,7 +178,12 @@ def _memory(device, may_keep):
             pool = _pool_for(device) if may_keep else torch.cuda.MemPool(_pluggable().allocator())
             # An exception keeps the frames that it went through, and must not keep the pool.
             with torch.cuda.use_mem_pool(types.SimpleNamespace(id=pool.id), device=device):
+                if not may_keep and not _allocates_here(device):
+                    _ends_later.setdefault(device, []).append(pool)
+                    raise OtherPool("a torch.cuda.MemPool of the caller's is in use: call the "
+                                    "function outside of torch.cuda.use_mem_pool()")
                 yield
+            _ends_later.pop(device, None)
         finally:
             pool = None  # ends it, and with it the segments, if it was of this block
             _cgtree.torch_options(use_steps=True)

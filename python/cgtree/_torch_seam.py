@@ -29,13 +29,13 @@ from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import as_tensor, step
+from cgtree._torch_memory import OtherPool, as_tensor, step
 from cgtree._torch_outputs import Recipe, dtype_name, end_of, outputs_of, why_not
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
-# After so many kinds without a replay calls of new kinds run eagerly, at first so many of them.
-FRUITLESS_KINDS, FIRST_REST = 32, 64
+# After so many kinds none of which came back, calls of new kinds run eagerly, at first so many of them.
+FRUITLESS_KINDS, FIRST_REST = 128, 64
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -193,9 +193,11 @@ class Graph:
         return results
 
     def _rest_if_fruitless(self):
-        """Numbers that are others at each call, such as positions, never come to a replay."""
+        """Numbers that are others at each call, such as counts of steps, never come back."""
+        if len(self._kinds) < FRUITLESS_KINDS:
+            return
         last = list(self._kinds.values())[-FRUITLESS_KINDS:]
-        if len(last) < FRUITLESS_KINDS or any(kind.stats()["replays"] for kind in last):
+        if any(kind.stats()["calls"] > 1 for kind in last):
             self._next_rest = FIRST_REST
             return
         self._calls_to_rest, self._next_rest = self._next_rest, 2 * self._next_rest
@@ -427,6 +429,10 @@ class Kind:
             self.run_eagerly(str(error))
             return error.results
         self._give_back_draws()
+        if isinstance(error, OtherPool):
+            self.eager_calls += 1
+            with versions.as_in_wrapper():
+                return self.graph.model(inputs)
         if self._was_captured and not self._may_keep and "of the tensors it allocated" in str(error):
             self._may_keep = True  # an operator keeps a workspace, for example
             return self.graph(inputs)

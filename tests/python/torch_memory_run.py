@@ -130,6 +130,23 @@ def pools_of_pytorch_end_with_the_step():
 
 
 @check
+def a_pool_of_the_callers_is_left_alone():
+    graph, pool = graph_of(lambda x: [x * 5, x - 5]), torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        for _ in range(5):
+            x = torch.randn(3000, device="cuda")
+            a, b = graph([x])
+            expect(torch.equal(a, x * 5) and torch.equal(b, x - 5), "values differ")
+    expect(graph.stats()["replays"] == 0, graph.stats())
+    for _ in range(8):
+        x = torch.randn(3000, device="cuda")
+        a, b = graph([x])
+        expect(torch.equal(a, x * 5) and torch.equal(b, x - 5), "values differ")
+    expect(graph.stats()["replays"] > 0, graph.stats(), graph.kinds())
+    return f"{graph.stats()}"
+
+
+@check
 def an_operator_that_keeps_memory_has_its_outputs_copied():
     kept = []
 
