@@ -35,6 +35,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import statistics
 import sys
@@ -265,7 +266,6 @@ def work(source, name, options, path):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
         import torch
         torch.set_num_threads(options.threads)
         torch._logging.set_logs(all=logging.CRITICAL)
@@ -317,6 +317,13 @@ class Run:
                 process.join()
                 running.remove(each)
                 self.end(row, path, process, took)
+                if self.options.start == "fork" and re.search("CUDA.*initializ", row.get("failed", "")):
+                    print(f"processes are no forks from now on: {row['failed'][:200]}", flush=True)
+                    self.options.start, self.context = "spawn", multiprocessing.get_context("spawn")
+                if "initializ" in row.get("failed", "") and row.get("start") != self.options.start:
+                    self.rows.pop()
+                    waiting.appendleft((row["from"], row["model"]))
+                    continue
                 self.say(row, count)
         self.write()
 
@@ -325,7 +332,8 @@ class Run:
         open(path, "w", encoding="utf-8").close()
         process = self.context.Process(target=work, args=(source, name, self.options, path))
         process.start()
-        return process, {"from": source, "model": name, "kernels": {}}, path, time.monotonic()
+        return process, {"from": source, "model": name, "start": self.options.start,
+                         "kernels": {}}, path, time.monotonic()
 
     def end(self, row, path, process, took):
         ended = False
@@ -424,6 +432,7 @@ def options_of(arguments):
 
 def main():
     options = options_of(None)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(options.threads))
     try:
         import torch
         import torch._dynamo  # noqa: F401, once for all processes
