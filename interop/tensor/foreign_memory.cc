@@ -261,8 +261,27 @@ void ImportedStorage::add_user(StreamRef stream) {
   const std::lock_guard lock(mutex_);
   auto known = std::find_if(users_.begin(), users_.end(),
                             [&](const User& user) { return user.identity == identity; });
-  if (known == users_.end()) known = users_.insert(known, {stream, identity, nullptr});
+  if (known == users_.end()) {
+    forget_done_users();
+    known = users_.insert(users_.end(), {stream, identity, nullptr});
+  }
   if (last != nullptr) known->last.swap(last);
+}
+
+// Memory that lives long may have been used on many streams that have ended since. As many are
+// looked at for each that is added as ContextStream does. Requires: the mutex is held.
+void ImportedStorage::forget_done_users() {
+  const RelaxedCapture relaxed(memory_.producer.api().graphs());
+  for (int looks = 0; looks < 2 && !users_.empty(); ++looks) {
+    next_look_ %= users_.size();
+    User& user = users_[next_look_];
+    if (user.last == nullptr || !user.last->is_reached()) {
+      ++next_look_;
+      continue;
+    }
+    user = std::move(users_.back());
+    users_.pop_back();
+  }
 }
 
 bool ImportedStorage::is_read_only(const Storage&) const noexcept {

@@ -91,6 +91,7 @@ class ImportedStorage final : private StorageOwner {
   };
 
   void add_user(StreamRef stream);
+  void forget_done_users();
   void synchronize_with(const User& user) noexcept;
   bool is_ordered_with(StreamIdentity stream) noexcept;
   bool leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept;
@@ -102,6 +103,7 @@ class ImportedStorage final : private StorageOwner {
   Storage storage_;
   Mutex<LockRank::kForeignMemory> mutex_;
   std::vector<User> users_;  // each once, without the producer
+  std::size_t next_look_ = 0;
   // In the list of those that have a producer's stream; all guarded by its mutex.
   bool is_released_ = false;
   ImportedStorage* next_ = nullptr;

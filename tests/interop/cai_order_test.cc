@@ -97,6 +97,19 @@ TEST_F(CaiOrderTest, ByDefaultTheConsumerWaitsAtTheImportAndTheProducerAtTheLast
   EXPECT_EQ(order(), (Calls{"record_event consumer", "wait_event producer"}));
 }
 
+// Memory that lives long, such as weights, is read on many streams that end.
+TEST_F(CaiOrderTest, StreamsThatUseAnImportAndEndLeaveNoEventsBehind) {
+  const Tensor tensor = import(*producer_);
+  std::size_t most = 0;
+  for (int i = 0; i < 100; ++i) {
+    const Stream reader(device_);
+    note_use(tensor.storage(), reader);
+    reader.synchronize();
+    most = std::max(most, trace_->count("create_event") - trace_->count("destroy_event"));
+  }
+  EXPECT_LE(most, 5u);
+}
+
 TEST_F(CaiOrderTest, StreamsThatWereToldOfAreWaitedForAtTheLastRelease) {
   const Stream third(device_);
   Tensor tensor = import(*producer_);
