@@ -1,17 +1,21 @@
 """Runs a model that is divided among GPUs eagerly and compiled, a process for each GPU.
 
 usage: torch_ranks_run.py [--ranks=2] [--kernels=eager,inductor,replaced,graph trees] [--device=cuda]
-                          [--layers=4] [--inputs=12] [--seed=N] [--json=FILE]
+                          [--layers=4] [--inputs=12] [--limit=S] [--seed=N] [--json=FILE]
 
 Each layer's partial sums are added by an all-reduce inside of the compiled function
 (torch.distributed's functional collectives, over NCCL, or gloo with --device=cpu). For each kind of
 kernels (see torch_programs_run.py) a line says whether the results of all ranks equal eager ones, to
---tolerance, and how many calls were replays. Exits 1 if one is not, 77 if there are too few GPUs.
+--tolerance, and how many calls were replays. A rank that takes longer than --limit seconds for one kind
+prints where it is, and ends. Exits 1 if a result is not equal or a rank has ended, 77 if there are too
+few GPUs.
 """
 
 import argparse
+import faulthandler
 import json
 import os
+import queue
 import socket
 import sys
 
@@ -70,6 +74,7 @@ def rank_main(rank, port, options, rows):
     model = torch.nn.Sequential(*(Divided(options.ranks) for _ in range(options.layers))).to(device)
     for kernels in options.kernels.split(","):
         row = {"rank": rank, "kernels": kernels}
+        faulthandler.dump_traceback_later(options.limit, exit=True)
         try:
             row["worst"], counts = run_kind(model, kernels, options, device)
             row |= counts
@@ -77,6 +82,7 @@ def rank_main(rank, port, options, rows):
         except Exception as error:  # pylint: disable=broad-except
             row |= {"equal": False, "failed": f"{type(error).__name__}: {str(error).strip()[:300]}"}
         rows.put(row)
+    faulthandler.cancel_dump_traceback_later()
     dist.barrier()
     dist.destroy_process_group()
 
@@ -90,6 +96,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--inputs", type=int, default=12)
     parser.add_argument("--tolerance", type=float, default=1e-5, help="of the largest value")
+    parser.add_argument("--limit", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -100,16 +107,22 @@ def main():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     context = processes.get_context("spawn")
-    rows = context.SimpleQueue()
+    rows = context.Queue()
     ranks = [context.Process(target=rank_main, args=(rank, port, options, rows))
              for rank in range(options.ranks)]
     for process in ranks:
         process.start()
-    told = [rows.get() for _ in range(options.ranks * len(options.kernels.split(",")))]
+    told = []
+    while any(process.is_alive() for process in ranks) or not rows.empty():
+        try:
+            told.append(rows.get(timeout=1))
+            print(told[-1], flush=True)
+        except queue.Empty:
+            if any(process.exitcode for process in ranks):
+                break
     for process in ranks:
-        process.join()
-    for row in sorted(told, key=lambda row: (row["kernels"], row["rank"])):
-        print(row)
+        process.join(10)
+        process.kill()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             context = {"torch": torch.__version__, "seed": options.seed, "ranks": options.ranks,
@@ -118,7 +131,9 @@ def main():
                 context["gpu"] = torch.cuda.get_device_name()
             json.dump(context | {"rows": told}, file, indent=1)
             file.write("\n")
-    return 0 if all(row["equal"] for row in told if row["kernels"] != "graph trees") else 1
+    expected = options.ranks * len(options.kernels.split(","))
+    ours = all(row["equal"] for row in told if row["kernels"] != "graph trees")
+    return 0 if ours and len(told) == expected else 1
 
 
 if __name__ == "__main__":
