@@ -44,7 +44,7 @@ def run_on_host(kind, tensors):
         with torch.inference_mode(is_inference), versions.as_in_wrapper():
             inputs = owner._inputs(map(_on_host, given[:count]))
             results = owner.graph.model(list(inputs))
-            ran = Recipe(results, inputs)
+            ran = Recipe(results, inputs, owner.graph.device)
             if ran != recipe:
                 raise Unlike(results)
             for place, source in zip(given[count:], ran.sources):

@@ -4,6 +4,7 @@ tensors that share memory with inputs or with one another.
 A Recipe says of each result where it comes from:
 
     ("made", k)                  output k of the recording, as it is
+    ("host", k)                  the same, where it was on the CPU outside of a capture
     ("part", k, View)            a view of output k, whose memory several results share
     ("given", i)                 input i itself
     ("view", i, View)            a view of input i
@@ -55,6 +56,16 @@ def why_not(tensor, device):
     return None
 
 
+MOST_ON_HOST = 2  # elements
+
+
+def is_on_host(tensor, device):
+    """Returns whether a tensor may be one that lies on the device while a stream is captured, and on
+    the CPU otherwise: attention's seed and offset of random numbers."""
+    return (tensor.device.type == "cpu" and device.type == "cuda" and tensor.layout is torch.strided
+            and tensor.numel() <= MOST_ON_HOST and tensor.dtype in (torch.int64, torch.uint64))
+
+
 def end_of(tensor):
     """Returns the bytes from the first element to the end of the last."""
     if not tensor.numel():
@@ -96,8 +107,9 @@ class Recipe:
     """See above. `items`, and `made`, the outputs that a recording has; `sources`: tensors of what
     they held, until drop()."""
 
-    def __init__(self, results, inputs):
+    def __init__(self, results, inputs, device):
         self.items, self.made, self.sources = [], [], []
+        self._device, self._on_host = device, {}
         self._dtypes = [getattr(given, "dtype", None) for given in inputs]
         given, storages = {}, {}
         for i, tensor in enumerate(inputs):
@@ -130,6 +142,13 @@ class Recipe:
         """Adds an output for results that share memory, or for a single one."""
         k = len(self.made)
         tensors = [results[j] for j in positions]
+        if len(tensors) == 1 and is_on_host(tensors[0], self._device):
+            only = tensors[0]
+            self.items[positions[0]] = ("host", k)
+            self._on_host[k] = only
+            self.made.append(Made(only.dtype, tuple(only.shape), only.stride()))
+            self.sources.append(only.detach().to(self._device))
+            return
         if len(tensors) == 1 and _is_plain(tensors[0]):
             only = tensors[0].detach()
             self.items[positions[0]] = ("made", k)
@@ -151,15 +170,26 @@ class Recipe:
         """Releases what the outputs held."""
         self.sources = None
 
+    def on_host(self):
+        """Returns which results lie on the CPU outside of a capture."""
+        return [j for j, item in enumerate(self.items) if item[0] == "host"]
+
+    def become_general(self):
+        """From now on results are those of any run, and not of the one that it was made of."""
+        self._on_host = {}
+
     def __eq__(self, other):
-        return self.made == other.made and self.items == other.items
+        def on_device(items):
+            return [("made", item[1]) if item[0] == "host" else item for item in items]
+
+        return self.made == other.made and on_device(self.items) == on_device(other.items)
 
     def results(self, outputs, given):
         """Returns the results, of outputs of a recording and inputs."""
         results = []
         for kind, what, *view in self.items:
-            if kind == "made":
-                results.append(outputs[what])
+            if kind in ("made", "host"):
+                results.append(self._on_host.get(what, outputs[what]))
             elif kind == "given":
                 results.append(given[what])
             elif kind == "same":
@@ -173,7 +203,7 @@ class Recipe:
 
     def codes(self):
         """Returns what FlatCall.set_results() takes, or None for what results() has to make."""
-        kinds = {"made": 0, "given": 1, "value": 2, "same": 4}
+        kinds = {"made": 0, "host": 0, "given": 1, "value": 2, "same": 4}
         codes = []
         for kind, what, *view in self.items:
             if kind in kinds:

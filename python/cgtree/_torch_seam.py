@@ -30,7 +30,8 @@ from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, step
-from cgtree._torch_outputs import Recipe, dtype_name, end_of, outputs_of, why_not
+from cgtree._torch_outputs import (
+    Recipe, dtype_name, end_of, is_on_host, outputs_of, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -47,6 +48,7 @@ class _Shared:
         self.lock = threading.Lock()
         self.contexts = {}
         self.static = {}  # by device: addresses of static inputs of forward passes
+        self.seeds = set()  # addresses of results that lie on the CPU outside of a capture
 
 
 _shared = _Shared()
@@ -95,7 +97,7 @@ def _layout(tensor):
 
 def _key(inputs):
     """Returns what must be equal for two calls to share recordings."""
-    return tuple([(_layout(given), given.dtype) if isinstance(given, torch.Tensor)
+    return tuple([(_layout(given), given.dtype, given.is_cpu) if isinstance(given, torch.Tensor)
                   and given.layout is torch.strided else _value(given) for given in inputs])
 
 
@@ -116,6 +118,9 @@ class Graph:
     def __init__(self, model, device, role, static, mutated, name="graph", options=None,
                  reuses_inputs=False):
         self.model, self.device, self.role, self.name = model, device, role, name
+        self.seeds = set()  # the inputs that a run which is not captured expects on the CPU
+        if role == "backward" and device.type == "cuda":
+            self.model = lambda inputs: model(self._with_seeds_on_host(inputs))
         self.static, self.mutated = frozenset(static), frozenset(mutated)
         self.reuses_inputs = reuses_inputs  # may return an input as a result that it wrote there
         self.options = options or {}
@@ -129,6 +134,14 @@ class Graph:
         self._too_many = 0  # calls that found no place for their kind
         self.reset()
         _all.add(self)
+
+    def _with_seeds_on_host(self, inputs):
+        if not torch.cuda.is_current_stream_capturing():
+            for i, given in enumerate(inputs):
+                if isinstance(given, torch.Tensor) and given.device.type == "cuda" and (
+                        i in self.seeds or given.data_ptr() in _shared.seeds):
+                    inputs[i] = given.cpu()
+        return inputs
 
     def reset(self):
         """Drops all recordings."""
@@ -252,6 +265,8 @@ class Kind:
         self._expected = []
         self._given = list(inputs)
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
+        if graph.role == "backward":
+            graph.seeds.update(i for i in self._tensors if is_on_host(inputs[i], graph.device))
         self._recipe = self._ran = self._failure = None
         self._companion = self._new_companion = self._offsets = None
         self._generators = ()
@@ -269,14 +284,15 @@ class Kind:
             draws.anchor(device, generators)
         self.reason = self._refused(given, results, device)
         if self.reason is None:
-            self._recipe = Recipe(results, given)
+            self._recipe = Recipe(results, given, device)
             self._recipe.drop()
+            self._recipe.become_general()
             if self.graph.reuses_inputs:
                 returned = {item[1] for item in self._recipe.items if item[0] in ("given", "view")}
                 self.mutated |= returned - self.graph.static
             self._compile(given)
-        else:
-            self._warn()
+        elif not any(is_on_host(given[i], device) for i in self._tensors):
+            self._warn()  # of a backward pass later calls have it on the device
         self._given = None
         return results
 
@@ -299,7 +315,7 @@ class Kind:
         inputs = set(map(id, given))
         for j, result in enumerate(results):
             if isinstance(result, torch.Tensor) and id(result) not in inputs:
-                reason = why_not(result, device)
+                reason = None if is_on_host(result, device) else why_not(result, device)
                 if reason is not None:
                     return f"result {j} is {reason}"
         return None
@@ -388,7 +404,7 @@ class Kind:
         try:
             with versions.as_in_wrapper():
                 results = self.graph.model(list(inputs))
-                self._ran = Recipe(results, inputs)
+                self._ran = Recipe(results, inputs, self.graph.device)
                 outputs = outputs_of(self._ran.made, self._ran.sources)
                 self._ran.drop()
             return outputs
@@ -415,6 +431,8 @@ class Kind:
     def _finish(self, outputs, given):
         """Returns the results of a run, and of a replay whose results FlatCall cannot make."""
         results = (self._ran or self._recipe).results(outputs, given)
+        if self._was_captured:
+            _shared.seeds.update(results[j].data_ptr() for j in self._recipe.on_host())
         if self.is_unsettled:
             self.settle()
         return results
