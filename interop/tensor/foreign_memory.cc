@@ -258,11 +258,12 @@ void ImportedStorage::add_user(StreamRef stream) {
     last = std::make_shared<Event>();
     last->record(stream);
   }
+  std::vector<User> done;  // their events end without the lock
   const std::lock_guard lock(mutex_);
   auto known = std::find_if(users_.begin(), users_.end(),
                             [&](const User& user) { return user.identity == identity; });
   if (known == users_.end()) {
-    forget_done_users();
+    done = take_done_users();
     known = users_.insert(users_.end(), {stream, identity, nullptr});
   }
   if (last != nullptr) known->last.swap(last);
@@ -270,7 +271,8 @@ void ImportedStorage::add_user(StreamRef stream) {
 
 // Memory that lives long may have been used on many streams that have ended since. As many are
 // looked at for each that is added as ContextStream does. Requires: the mutex is held.
-void ImportedStorage::forget_done_users() {
+std::vector<ImportedStorage::User> ImportedStorage::take_done_users() {
+  std::vector<User> done;
   const RelaxedCapture relaxed(memory_.producer.api().graphs());
   for (int looks = 0; looks < 2 && !users_.empty(); ++looks) {
     next_look_ %= users_.size();
@@ -279,9 +281,11 @@ void ImportedStorage::forget_done_users() {
       ++next_look_;
       continue;
     }
+    done.push_back(std::move(user));
     user = std::move(users_.back());
     users_.pop_back();
   }
+  return done;
 }
 
 bool ImportedStorage::is_read_only(const Storage&) const noexcept {

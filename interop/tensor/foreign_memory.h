@@ -91,7 +91,7 @@ class ImportedStorage final : private StorageOwner {
   };
 
   void add_user(StreamRef stream);
-  void forget_done_users();
+  std::vector<User> take_done_users();
   void synchronize_with(const User& user) noexcept;
   bool is_ordered_with(StreamIdentity stream) noexcept;
   bool leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept;

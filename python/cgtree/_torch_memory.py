@@ -21,6 +21,7 @@ import types
 import torch
 
 from cgtree import _cgtree
+from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument, NotSupported
 
 _state = {"allocator": None, "is_process_wide": False, "peak": 0}
@@ -156,6 +157,10 @@ class OtherPool(NotSupported):
     """The caller has a torch.cuda.MemPool in use, from which PyTorch allocates in a step too."""
 
 
+_OTHER_POOL = ("a torch.cuda.MemPool of the caller's is in use: call the function outside of "
+               "torch.cuda.use_mem_pool()")
+
+
 def _allocates_here(device):
     """Returns whether PyTorch allocates from the step. Requires: a pool of the step's own is in use."""
     return segment_of(torch.empty(1, dtype=torch.uint8, device=device)) is not None
@@ -171,20 +176,25 @@ def _memory(device, may_keep):
     if device in here:
         yield
         return
+    if not may_keep and versions.pools_in_use(device):
+        raise OtherPool(_OTHER_POOL)
     with _turns.setdefault(device, threading.Lock()):
         here.add(device)
         _cgtree.torch_options(use_steps=not may_keep)
+        pool = None
         try:
             pool = _pool_for(device) if may_keep else torch.cuda.MemPool(_pluggable().allocator())
             # An exception keeps the frames that it went through, and must not keep the pool.
             with torch.cuda.use_mem_pool(types.SimpleNamespace(id=pool.id), device=device):
                 if not may_keep and not _allocates_here(device):
                     _ends_later.setdefault(device, []).append(pool)
-                    raise OtherPool("a torch.cuda.MemPool of the caller's is in use: call the "
-                                    "function outside of torch.cuda.use_mem_pool()")
+                    raise OtherPool(_OTHER_POOL)
                 yield
-            _ends_later.pop(device, None)
+            if not versions.pools_in_use(device):
+                _ends_later.pop(device, None)
         finally:
+            if versions.pools_in_use(device):  # of another thread
+                _ends_later.setdefault(device, []).append(pool)
             pool = None  # ends it, and with it the segments, if it was of this block
             _cgtree.torch_options(use_steps=True)
             here.remove(device)

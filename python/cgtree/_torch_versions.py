@@ -3,6 +3,7 @@
 Written for 2.11. A name that is missing raises NotSupported with the version, when it is first needed.
 """
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -27,6 +28,39 @@ def _get(module, name):
     except (ImportError, AttributeError) as error:
         raise NotSupported(f"PyTorch {torch.__version__} has no {module}.{name}, which "
                            "cgtree.torch needs: expected PyTorch 2.11") from error
+
+
+# ---- Pools of memory ----
+
+_pools_in_use = collections.Counter()  # by index of the device, on all threads
+
+
+def count_pools(memory):
+    """Counts the pools that use_mem_pool() of a module begins and ends."""
+    begin = getattr(memory, "_cuda_beginAllocateCurrentThreadToPool", None)
+    end = getattr(memory, "_cuda_endAllocateToPool", None)
+    if begin is None or end is None:
+        return
+
+    def counted_begin(device, pool):
+        begin(device, pool)
+        _pools_in_use[device] += 1
+
+    def counted_end(device, pool):
+        _pools_in_use[device] -= 1
+        end(device, pool)
+
+    memory._cuda_beginAllocateCurrentThreadToPool = counted_begin
+    memory._cuda_endAllocateToPool = counted_end
+
+
+count_pools(importlib.import_module("torch.cuda.memory"))
+
+
+def pools_in_use(device):
+    """Returns how many threads are inside of torch.cuda.use_mem_pool() for the device. While there are
+    any, PyTorch aborts the process if a torch.cuda.MemPool ends."""
+    return _pools_in_use[device.index]
 
 
 # ---- Tensors ----

@@ -386,6 +386,22 @@ class SeamPythonTest(unittest.TestCase):
         self.assertEqual(cycle(range(10, 14), 5), 4 * 5)
         self.assertEqual(graph.stats()["calls"], 6 * 12 + 4 * 25)
 
+    def test_pools_of_the_callers_that_are_in_use_are_counted(self):
+        device, calls = torch.device("cuda", 7), []
+        memory = types.SimpleNamespace(
+            _cuda_beginAllocateCurrentThreadToPool=lambda *given: calls.append(("begin", *given)),
+            _cuda_endAllocateToPool=lambda *given: calls.append(("end", *given)))
+        versions.count_pools(memory)
+        for pool in (1, 2):
+            memory._cuda_beginAllocateCurrentThreadToPool(7, pool)
+            self.assertEqual(versions.pools_in_use(device), pool)
+        self.assertEqual(versions.pools_in_use(torch.device("cuda", 6)), 0)
+        memory._cuda_endAllocateToPool(7, 2)
+        self.assertEqual(versions.pools_in_use(device), 1)
+        memory._cuda_endAllocateToPool(7, 1)
+        self.assertEqual(versions.pools_in_use(device), 0)
+        self.assertEqual(calls, [("begin", 7, 1), ("begin", 7, 2), ("end", 7, 2), ("end", 7, 1)])
+
     def test_what_cannot_be_an_input_runs_eagerly_and_says_so(self):
         graph = graph_of(lambda x: [x + x])
         for x in (torch.eye(3).to_sparse(), torch.randn(*[1] * 9)):
