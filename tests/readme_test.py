@@ -64,8 +64,8 @@ FIGURES = {
     "a chain of 16 functions": ("replay_bench_h200", call(
         "BM_Chain/functions:16", "BM_Chain/torch_trees/functions:16")),
     "a step with 32 all-reduces on two GPUs": ("ranks_bench_h200", collectives),
-    "a call of a PyTorch model with 50 parameters, on an H100":
-        ("torch_seam_bench_h100", torch_call),
+    "a call of a PyTorch model with 50 parameters":
+        ("torch_seam_bench_h200", torch_call),
     "allocate and free, log of a language model's inference": ("allocator_bench_h200", allocation),
     "a server's tokens/s, model of 1 billion parameters, 1,000 requests": ("serve_h200", tokens),
 }
