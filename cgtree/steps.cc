@@ -198,10 +198,16 @@ void Steps::check_block(std::size_t i, const Binding& binding) const {
   }
 }
 
-// Those that are where they were, and as large, stay as they are.
+// Those that are where they were, and as large, stay as they are. `last_` is empty if it has
+// thrown.
 InputList Steps::inputs(std::span<const Binding> bindings) {
+  if (bindings.empty()) {
+    last_.clear();
+    tensors_.clear();
+    return InputList(tensors_);
+  }
   if (bindings.size() == last_.size() &&
-      (last_.empty() || std::memcmp(bindings.data(), last_.data(), bindings.size_bytes()) == 0)) {
+      std::memcmp(bindings.data(), last_.data(), bindings.size_bytes()) == 0) {
     return InputList(tensors_);
   }
   last_.clear();

@@ -475,6 +475,17 @@ TEST_P(StepsTest, AStepBlockOfAnotherVersionIsRefused) {
   EXPECT_NO_THROW(begin(&lengths, 8)());
 }
 
+TEST_P(StepsTest, AStepWithoutBindingsAfterOneThatWasRefusedHasNone) {
+  Steps steps(context(), "f", {.bindings = {{.host_bytes = sizeof(float)}}});
+  const float block = 1;
+  const Binding wrong[] = {{&block, sizeof(block) + 1}};
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_THROW((void)steps.begin({}, wrong), InvalidArgument);
+    EXPECT_THAT([&] { (void)steps.begin({}, {}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("0 bindings are given")));
+  }
+}
+
 TEST_P(StepsTest, AStepBlockIsReadByBeginAlone) {
   for (const std::size_t count : {1u, 1000u}) {  // by arguments, and by pinned memory
     Steps steps(context(), "decode",
