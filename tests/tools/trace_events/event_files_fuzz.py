@@ -90,7 +90,9 @@ def damage(rng, lines):
             owner.append(copy.deepcopy(owner[path[-1]]))
         elif what == 2 and type(owner[path[-1]]) is int:
             value = owner[path[-1]]
-            owner[path[-1]] = rng.choice((-value, value + 1, value * 2**20, value / 3, value * 10.0**290))
+            fraction = value / 3 if abs(value) < 10**300 else value
+            large = value * 10.0**290 if abs(value) < 10**300 else value
+            owner[path[-1]] = rng.choice((-value, value + 1, value * 2**20, fraction, large))
         else:
             owner[path[-1]] = copy.deepcopy(rng.choice(ODD))
 
