@@ -304,7 +304,9 @@ TEST_P(EngineStepsTest, AStepKeepsItsStreamWhateverIsPoppedMeanwhile) {
       EXPECT_DONE(
           cgt_stream_push(side));  // one that begins and ends inside of the step is no matter
       EXPECT_DONE(cgt_stream_pop());
-      if (is_popped) EXPECT_DONE(cgt_stream_pop());
+      if (is_popped) {
+        EXPECT_DONE(cgt_stream_pop());
+      }
       EXPECT_DONE(cgt_current_stream(&current));
       EXPECT_EQ(current.native, stream_.native);
       enqueue(steps);
