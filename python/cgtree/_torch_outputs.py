@@ -59,11 +59,16 @@ def why_not(tensor, device):
 MOST_ON_HOST = 2  # elements
 
 
+def may_be_seed(tensor):
+    """Returns whether a tensor may be attention's seed or offset of random numbers, which lies on the
+    device while a stream is captured, and on the CPU otherwise."""
+    return (tensor.layout is torch.strided and tensor.numel() <= MOST_ON_HOST
+            and tensor.dtype in (torch.int64, torch.uint64))
+
+
 def is_on_host(tensor, device):
-    """Returns whether a tensor may be one that lies on the device while a stream is captured, and on
-    the CPU otherwise: attention's seed and offset of random numbers."""
-    return (tensor.device.type == "cpu" and device.type == "cuda" and tensor.layout is torch.strided
-            and tensor.numel() <= MOST_ON_HOST and tensor.dtype in (torch.int64, torch.uint64))
+    """Returns whether it may be one that lies on the CPU because nothing is captured."""
+    return tensor.device.type == "cpu" and device.type == "cuda" and may_be_seed(tensor)
 
 
 def end_of(tensor):

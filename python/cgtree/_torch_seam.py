@@ -31,7 +31,7 @@ from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMe
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, step
 from cgtree._torch_outputs import (
-    Recipe, dtype_name, end_of, is_on_host, outputs_of, why_not)
+    Recipe, dtype_name, end_of, is_on_host, may_be_seed, outputs_of, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -136,10 +136,12 @@ class Graph:
         _all.add(self)
 
     def _with_seeds_on_host(self, inputs):
+        """Returns the list of inputs as PyTorch's kernels read them: outside of a capture some read a seed
+        on the CPU. An address may be that of another tensor by now, so that it has to look like one."""
         if not torch.cuda.is_current_stream_capturing():
             for i, given in enumerate(inputs):
                 if isinstance(given, torch.Tensor) and given.device.type == "cuda" and (
-                        i in self.seeds or given.data_ptr() in _shared.seeds):
+                        may_be_seed(given)) and (i in self.seeds or given.data_ptr() in _shared.seeds):
                     inputs[i] = given.cpu()
         return inputs
 
@@ -291,8 +293,9 @@ class Kind:
                 returned = {item[1] for item in self._recipe.items if item[0] in ("given", "view")}
                 self.mutated |= returned - self.graph.static
             self._compile(given)
-        elif not any(is_on_host(given[i], device) for i in self._tensors):
-            self._warn()  # of a backward pass later calls have it on the device
+        elif self.graph.role != "backward" or not any(
+                is_on_host(given[i], device) for i in self._tensors):
+            self._warn()  # later calls of a backward pass have its seeds on the device
         self._given = None
         return results
 
