@@ -962,49 +962,6 @@ TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
   });
 }
 
-// Which stream the default one is depends on the current device, which is another one.
-TEST_F(StreamOrderTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThere) {
-  expect_right_in_any_order([](Device device) {
-    const Device second{device.type, device.id + 1};
-    const StreamRef legacy(second, StreamHandle::kLegacy);
-    Context context(second, {.stream = legacy});
-    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
-    bool is_right = true;
-    for (int call = 0; call < 4; ++call) {
-      const Tensor x = filled(second, static_cast<float>(call)), y = f(x);
-      legacy.synchronize();
-      is_right = is_right &&
-                 y.to_vector<float>() == std::vector<float>(kSize, 2 * static_cast<float>(call));
-    }
-    return is_right && f.stats().replays == 2;
-  });
-}
-
-// Who gives up memory may know the handle of the stream alone, as PyTorch does.
-TEST_F(StreamOrderTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
-  expect_right_in_any_order([](Device device) {
-    const Device second{device.type, device.id + 1};
-    const Stream side(second);
-    const StreamRef handle(side.ref().api(), device, side.ref().handle());
-    Context context(device);
-    const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
-    const Tensor read = filled(second, 0);
-    for (float call = 0; call < 3; ++call)
-      (void)f(filled(device, call));
-    {
-      const Tensor y = f(filled(device, 3));
-      side.ref().wait_for(context.stream());
-      enqueue_copy(side, read, y);
-      note_use(y.storage(), handle);
-    }
-    (void)f(filled(device, 4));
-    (void)f(filled(device, 5));
-    wait_for_all(device);
-    wait_for_all(second);
-    return holds(read, 6);
-  });
-}
-
 // The outer step has the tensor in its closure.
 TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByANestedCall) {
   expect_right_in_any_order([](Device device) {
