@@ -525,6 +525,7 @@ void ContextMemory::retire_function_name(std::uint32_t function) noexcept {
 }
 
 std::string ContextMemory::function_name(std::uint32_t function) const {
+  if (function == kNoFunction) return "a step that failed";
   std::lock_guard lock(mutex_);
   const auto found = names_.find(function);
   return found == names_.end() ? fmt::format("#{}", function) : found->second;

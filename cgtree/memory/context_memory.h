@@ -140,8 +140,8 @@ class ContextMemory final : public StorageOwner,
   // At most one step is open; see StepScope.
   void begin_step(StepAllocations& step);
   void end_step(StepAllocations& step) noexcept;
-  // Invalidates everything the step allocated; the pools are as they were before it. Does not
-  // allocate.
+  // Invalidates everything the step allocated, except what another library has a lease of; the pools
+  // are as they were before it, and what is lent stays live.
   void abandon_step(StepAllocations& step) noexcept;
 
   // Functions for empty() and copies inside a step.
@@ -290,11 +290,13 @@ class ContextMemory final : public StorageOwner,
   // What a storage of the context is, in Storage::tag.kind.
   enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
   static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoFunction = 0;  // of what a step has left that failed
 
   ~ContextMemory();
   Slot* slot_of(const Storage& storage) const noexcept;
   Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
+  bool keep_if_lent(Storage& storage) noexcept;
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
                      std::uint32_t output) noexcept;
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }

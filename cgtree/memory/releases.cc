@@ -1,10 +1,12 @@
 // Ends the lives of storages: of what a step has left, and by releases on any thread.
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/check.h"
 #include "cgtree/memory/context_memory.h"
+#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 
@@ -20,12 +22,29 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   // A handle that still exists, in the exception being thrown for instance, becomes stale. The
   // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
   // have run out.
-  for (Storage* storage : step.alive) {
-    (void)storage->invalidate();
-    pool(region_of(*storage)).free(reinterpret_cast<void*>(storage->address()));
+  for (std::size_t i = step.alive.size(); i-- > 0;) {
+    Storage& storage = *step.alive[i];
+    if (keep_if_lent(storage)) continue;
+    (void)storage.invalidate();
+    pool(region_of(storage)).free(reinterpret_cast<void*>(storage.address()));
   }
   step.alive.clear();
   close_step();
+}
+
+// Another library does not see that a life has ended: what a lease holds stays as it is, and is
+// handed out to no other until it is given back.
+bool ContextMemory::keep_if_lent(Storage& storage) noexcept {
+  if (!is_lent(storage)) return false;
+  try {
+    slots_.reserve({storage.address(), storage.bytes()}, region_of(storage), /*persistent=*/false);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  Slot& slot = slots_.place(storage, /*persistent=*/false);
+  slot.outlives_steps = true;
+  settle_locked(slot, storage, kNoFunction, 0);
+  return true;
 }
 
 void ContextMemory::free_deferred() noexcept {

@@ -56,6 +56,13 @@ Lease::~Lease() {
   all.by_address.erase(entry_);
 }
 
+bool is_lent(const Storage& storage) noexcept {
+  Table& all = table();
+  const std::lock_guard lock(all.mutex);
+  const auto [begin, end] = all.by_address.equal_range(storage.address());
+  return std::any_of(begin, end, [&](const auto& entry) { return entry.second == &storage; });
+}
+
 StorageRef find_lent(std::optional<Device> device, std::uintptr_t address,
                      std::size_t bytes) noexcept {
   Table& all = table();

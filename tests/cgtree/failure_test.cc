@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <optional>
 #include <stdexcept>
 
 #include "interop/device/device.h"
+#include "interop/tensor/lent_memory.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -202,6 +204,49 @@ TEST_P(FailureTest, ScratchKeptWhileRecordingIsAnErrorThatNamesTheFunction) {
   EXPECT_EQ(values(kept[0]), workspace);
   expect_stream_works();
   kept.clear();
+}
+
+// A library does not see that a handle of ours has become stale.
+TEST_P(FailureTest, WhatALibraryHoldsOfAFailedCaptureIsHandedOutToNoOther) {
+  std::optional<Lease> lease;
+  bool hoards = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    if (hoards) lease.emplace(affine(y, 3, 1).storage());
+    return affine(y, 1, 5);
+  });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) {
+    return affine(affine(affine(x, 1, 1), 1, 1), 1, 1);  // takes more than f
+  });
+  const Tensor x = random_tensor({300});
+  (void)f(x);
+  const Trace before = trace();
+  hoards = true;
+  EXPECT_THROW((void)f(x), InvalidArgument);
+  ASSERT_TRUE(lease);
+  hoards = false;
+  Tensor lent(lease->storage(), 0, {300}, DType::kFloat32);
+  const std::vector<float> written = random_floats(300);
+  lent.copy_from_host(written.data(), lent.bytes(), context().stream());
+
+  std::vector<Tensor> held;
+  for (int i = 0; i < 8; ++i) {
+    context().mark_step();
+    const std::vector<float> values_of_x = random_floats(300);
+    held.push_back((i % 2 == 0 ? f : g)(tensor({300}, values_of_x)));
+    EXPECT_NE(held.back().address(), lent.address());
+    if (i % 3 == 0) held.clear();
+  }
+  EXPECT_GE(f.stats().replays + g.stats().replays, 1u);
+  EXPECT_EQ(values(lent), written);
+  held.clear();
+  EXPECT_EQ(trace().live_outputs, before.live_outputs + 1);
+
+  lent = Tensor();
+  lease.reset();
+  EXPECT_EQ(trace().live_outputs, before.live_outputs);
+  EXPECT_EQ(values(f(x)), values(f(x)));
+  expect_stream_works();
 }
 
 TEST_P(FailureTest, WhatAWarmUpSetsUpIsNeverOverwritten) {
