@@ -13,6 +13,7 @@ few GPUs.
 
 import argparse
 import faulthandler
+import gc
 import json
 import os
 import queue
@@ -82,9 +83,14 @@ def rank_main(rank, port, options, rows):
         except Exception as error:  # pylint: disable=broad-except
             row |= {"equal": False, "failed": f"{type(error).__name__}: {str(error).strip()[:300]}"}
         rows.put(row)
-    faulthandler.cancel_dump_traceback_later()
-    dist.barrier()
+    faulthandler.dump_traceback_later(options.limit, exit=True)
+    dist.barrier(**({"device_ids": [rank]} if options.device == "cuda" else {}))
+    # NCCL waits until no graph uses a communicator that ends.
+    torch._dynamo.reset()
+    cgtree.torch.reset()
+    gc.collect()
     dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def main():
