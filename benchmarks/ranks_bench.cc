@@ -2,10 +2,10 @@
 // orders what is mixed with it, and as one in which it need not; and replayed by a context, alone
 // and in a group?
 //
-// Two devices of one process, a thread for each; the times are rank 0's. A step is 32 times four
-// small kernels and an all-reduce of 8 KiB. Before 2.29.2, NCCL reads from the environment whether
-// graphs are mixed, once: run the program a second time with NCCL_GRAPH_MIXING_SUPPORT=1, and take
-// the rows with mixing from there.
+// Two devices of one process, and four where there are as many, a thread for each; the times are
+// rank 0's. A step is 32 times four small kernels and an all-reduce of 8 KiB. Before 2.29.2, NCCL
+// reads from the environment whether graphs are mixed, once: run the program a second time with
+// NCCL_GRAPH_MIXING_SUPPORT=1, and take the rows with mixing from there.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -25,14 +25,15 @@
 #include "interop/collectives/collectives.h"
 #include "interop/collectives/group.h"
 #include "interop/collectives/nccl_collectives.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 
 namespace cgtree::benchmarks {
 namespace {
 
 constexpr int kReduces = 32;
-constexpr int kKernels = 4;                                     // before each
-constexpr std::int64_t kFloats = 2048;                          // of an all-reduce
+constexpr int kKernels = 4;             // before each
+constexpr std::int64_t kFloats = 2048;  // of an all-reduce
 // The same in all rows: NCCL has kernels for sums, in which other reductions take 2 us longer.
 constexpr Reduction kReduction = Reduction::kSum;
 constexpr Batches kBatches = {.calls = 1, .until_drained = 4};  // the queue has room for 1024
@@ -67,9 +68,11 @@ struct Rank {
   Tensor data;
 };
 
-std::vector<std::unique_ptr<Collectives>> make_collectives(Device device, bool mixing) {
-  if (device.type != DeviceType::kCuda) return make_host_collectives(2);
-  const Device devices[] = {Device::cuda(0), Device::cuda(1)};
+std::vector<std::unique_ptr<Collectives>> make_collectives(Device device, int ranks, bool mixing) {
+  if (device.type != DeviceType::kCuda) return make_host_collectives(ranks);
+  std::vector<Device> devices;
+  for (int id = 0; id < ranks; ++id)
+    devices.push_back(Device::cuda(id));
   return make_nccl_collectives(devices, {.graph_mixing = mixing});
 }
 
@@ -126,30 +129,36 @@ StepOf context_in_group(const Rank& rank) {
   return replay(rank, rank.group);
 }
 
-// Runs rank 1 beside measure(), as many steps as that makes.
-void run(Device device, bool mixing, MakeStep make_step,
+// Runs the other ranks beside measure(), as many steps as that makes.
+void run(Device device, int ranks, bool mixing, MakeStep make_step,
          const std::function<void(StreamRef, const StepOf&)>& measure) {
-  std::vector<std::unique_ptr<Collectives>> ends = make_collectives(device, mixing);
-  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
-  const Rank first(std::move(ends[0]), std::move(groups[0]));
-  const Rank second(std::move(ends[1]), std::move(groups[1]));
+  std::vector<std::unique_ptr<Collectives>> ends = make_collectives(device, ranks, mixing);
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(ranks);
+  std::vector<std::unique_ptr<const Rank>> all;
+  for (int i = 0; i < ranks; ++i) {
+    all.push_back(std::make_unique<const Rank>(std::move(ends[static_cast<std::size_t>(i)]),
+                                               std::move(groups[static_cast<std::size_t>(i)])));
+  }
   std::atomic<std::int64_t> steps{0};
   std::atomic<bool> ends_now{false};
-  const std::jthread follower([&] {
-    const StepOf step = make_step(second);
+  const auto follow = [&](const Rank& rank) {
+    const StepOf step = make_step(rank);
     for (std::int64_t done = 0;;) {
       if (done < steps.load(std::memory_order_acquire)) {
         step();
         ++done;
       } else if (ends_now) {
-        return second.stream.synchronize();
+        return rank.stream.synchronize();
       } else {
         std::this_thread::yield();
       }
     }
-  });
-  const StepOf step = make_step(first);
-  measure(first.stream, [&] {
+  };
+  std::vector<std::jthread> followers;
+  for (int i = 1; i < ranks; ++i)
+    followers.emplace_back(follow, std::cref(*all[static_cast<std::size_t>(i)]));
+  const StepOf step = make_step(*all[0]);
+  measure(all[0]->stream, [&] {
     steps.fetch_add(1, std::memory_order_release);
     step();
   });
@@ -159,27 +168,30 @@ void run(Device device, bool mixing, MakeStep make_step,
 void add_rows(const Options& options) {
   Batches batches = kBatches;
   batches.samples = options.samples / 16;
-  const auto add = [&](const char* name, bool mixing, MakeStep make_step) {
-    const std::string row = fmt::format("{}/mixing:{:d}", name, mixing);
+  const auto add = [&](const char* name, int ranks, bool mixing, MakeStep make_step) {
+    const std::string row = fmt::format("{}/ranks:{}/mixing:{:d}", name, ranks, mixing);
     batches.apply_to(
         benchmark::RegisterBenchmark(("BM_HostTime/" + row).c_str(), [=](benchmark::State& state) {
-          run(options.device, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
+          run(options.device, ranks, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
             HostTime(state, stream, batches).measure(step);
           });
         }));
     batches.apply_to(
         benchmark::RegisterBenchmark(("BM_StepTime/" + row).c_str(), [=](benchmark::State& state) {
-          run(options.device, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
+          run(options.device, ranks, mixing, make_step, [&](StreamRef stream, const StepOf& step) {
             DeviceTime(state, stream, /*calls=*/4).measure(step);
           });
         }));
   };
-  for (const bool mixing : {false, true}) {
-    add("eager", mixing, eager);
-    add("graph", mixing, graph);
+  for (const int ranks : {2, 4}) {
+    if (!device_api(options.device).has_device(ranks - 1)) break;
+    for (const bool mixing : {false, true}) {
+      add("eager", ranks, mixing, eager);
+      add("graph", ranks, mixing, graph);
+    }
+    add("context", ranks, false, context);
+    add("context_in_group", ranks, false, context_in_group);
   }
-  add("context", false, context);
-  add("context_in_group", false, context_in_group);
 }
 
 }  // namespace

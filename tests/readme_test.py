@@ -34,7 +34,7 @@ def call(name, peer):
 
 
 def collectives(results):
-    return [time_of(results, f"BM_HostTime/{what}/mixing:0/iterations:50/manual_time")
+    return [time_of(results, f"BM_HostTime/{what}/ranks:2/mixing:0/iterations:50/manual_time")
             for what in ("context_in_group", "graph", "eager")]
 
 

@@ -140,8 +140,8 @@ class ContextMemory final : public StorageOwner,
   // At most one step is open; see StepScope.
   void begin_step(StepAllocations& step);
   void end_step(StepAllocations& step) noexcept;
-  // Invalidates everything the step allocated, except what another library has a lease of; the pools
-  // are as they were before it, and what is lent stays live.
+  // Invalidates everything the step allocated, except what another library has a lease of; the
+  // pools are as they were before it, and what is lent stays live.
   void abandon_step(StepAllocations& step) noexcept;
 
   // Functions for empty() and copies inside a step.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cgtree/record/outputs.h"
+#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 
@@ -41,8 +42,10 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
   std::vector<std::uint32_t>& numbers = output_allocations_;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
     numbers.push_back(static_cast<std::uint32_t>(storage.tag.number));
-    // Work on a side stream that was not joined may still have to write it.
-    if (!scope_.allocations().defers_frees()) memory_.move_to_output_region(storage);
+    // Work on a side stream that was not joined may still have to write it, and another library
+    // does not see that it moves.
+    if (scope_.allocations().defers_frees() || is_lent(storage)) return;
+    memory_.move_to_output_region(storage);
   });
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());

@@ -77,6 +77,11 @@ def statistics():
     return _cgtree.torch_statistics()
 
 
+def blocks_of_steps():
+    """Returns how many blocks PyTorch holds that step functions allocated."""
+    return statistics()["blocks_of_steps"]
+
+
 def as_tensor(tensor):
     """Returns a torch.Tensor of the same memory, which it keeps alive. It does not wait.
 

@@ -15,6 +15,7 @@ own, finds the outputs of the forward pass. Tensors that are held are never over
 torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
 """
 
+import contextlib
 import os
 import threading
 import traceback
@@ -29,7 +30,7 @@ from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import OtherPool, as_tensor, step
+from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, step
 from cgtree._torch_outputs import (
     Recipe, dtype_name, end_of, is_on_host, may_be_seed, outputs_of, why_not)
 
@@ -385,12 +386,10 @@ class Kind:
             inputs = self._inputs(map(as_tensor, tensors))
         try:
             if not is_capturing or not self._generators:
-                with step(device, self._may_keep):
-                    return self._outputs(inputs)
+                return self._outputs_in_step(inputs)
             with _one_companion:
                 companion = draws.Companion(device, self._generators)
-                with step(device, self._may_keep), companion:
-                    outputs = self._outputs(inputs)
+                outputs = self._outputs_in_step(inputs, companion)
                 companion.replay()  # for the launch of the recording, which follows
             self._new_companion = companion
             return outputs
@@ -401,6 +400,16 @@ class Kind:
             if is_capturing:  # the core runs the function once more, without a capture
                 self._failure = error
             raise
+
+    def _outputs_in_step(self, inputs, companion=contextlib.nullcontext()):
+        before = blocks_of_steps()
+        with step(self.graph.device, self._may_keep), companion:
+            outputs = self._outputs(inputs)
+        # What an operator keeps may lie in the segment of a result, which then no replay may write.
+        if self._was_captured and blocks_of_steps() > before and not versions.pools_in_use(
+                self.graph.device):
+            self._may_keep = True
+        return outputs
 
     def _outputs(self, inputs):
         """Runs the graph, and returns what it made as tensors of cgtree."""

@@ -194,19 +194,22 @@ PyObject* torch_ran_out(PyObject*, PyObject*) {
 
 PyObject* torch_statistics(PyObject*, PyObject*) {
   return guarded([&] {
-    std::size_t blocks = 0, bytes = 0;
+    std::size_t blocks = 0, bytes = 0, of_steps = 0;
     unsigned long long allocations = 0, from_steps = 0;
     for (TorchMemory::Shard& shard : torch_memory().shards) {
       const std::lock_guard lock(shard.mutex);
       blocks += shard.blocks.size();
-      for (const auto& [address, block] : shard.blocks)
+      for (const auto& [address, block] : shard.blocks) {
         bytes += block.bytes;
+        of_steps += block.lease.storage() ? 1 : 0;
+      }
       allocations += shard.allocations;
       from_steps += shard.from_steps;
     }
-    return checked(Py_BuildValue("{s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
-                                 "bytes", static_cast<Py_ssize_t>(bytes), "allocations",
-                                 allocations, "from_steps", from_steps))
+    return checked(Py_BuildValue("{s:n,s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
+                                 "bytes", static_cast<Py_ssize_t>(bytes), "blocks_of_steps",
+                                 static_cast<Py_ssize_t>(of_steps), "allocations", allocations,
+                                 "from_steps", from_steps))
         .release();
   });
 }

@@ -14,6 +14,7 @@
 #include "cgtree/memory/recorded_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/lent_memory.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -395,6 +396,32 @@ TEST_P(MemoryTest, ARecordingDoesNotKeepTheInputsThatItsCopiesRead) {
     context().mark_step();
   }
   EXPECT_EQ(f.stats().replays, 3u);
+}
+
+TEST_P(MemoryTest, AnOutputThatAnotherLibraryHoldsStaysWhereItIs) {
+  std::optional<Lease> lease;
+  std::uintptr_t address = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 1);
+    if (address == 0) {
+      lease.emplace(y.storage());
+      address = y.address();
+    }
+    return y;
+  });
+  CompiledFunction g =
+      compile(context(), "g", [](Tensor x) { return affine(affine(affine(x, 1, 1), 1, 1), 1, 1); });
+  const std::vector<float> values_of_x = random_floats(300);
+  const Tensor x = tensor({300}, values_of_x);
+  const std::vector<float> expected = values(f(x));
+
+  for (int i = 0; i < 4; ++i) {
+    (void)g(random_tensor({300}));
+    (void)f(random_tensor({300}));
+  }
+
+  EXPECT_EQ(lease->storage()->address(), address);
+  EXPECT_EQ(values(Tensor(lease->storage(), 0, {300}, DType::kFloat32)), expected);
 }
 
 TEST(FootprintTest, ItIsTheSetOfItsBytes) {
