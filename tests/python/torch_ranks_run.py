@@ -26,6 +26,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as collectives  # noqa: E402
+import torch._inductor.cudagraph_trees  # noqa: E402
 import torch.multiprocessing as processes  # noqa: E402
 
 import cgtree.torch  # noqa: E402
@@ -88,6 +89,7 @@ def rank_main(rank, port, options, rows):
     # NCCL waits until no graph uses a communicator that ends.
     torch._dynamo.reset()
     cgtree.torch.reset()
+    torch._inductor.cudagraph_trees.reset_cudagraph_trees()
     gc.collect()
     dist.destroy_process_group()
     faulthandler.cancel_dump_traceback_later()
