@@ -226,7 +226,9 @@ void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
   }
 }
 
+// PyTorch frees at exit too, after the driver has ended.
 void cgtree_torch_free(void* data, ssize_t, int device, void* stream) {
+  if (!cgtree::python::interpreter_is_alive()) return;
   try {
     cgtree::python::release(data, device, stream);
   } catch (const std::exception& error) {
