@@ -15,6 +15,7 @@ own, finds the outputs of the forward pass. Tensors that are held are never over
 torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
 """
 
+import functools
 import os
 import threading
 import traceback
@@ -132,6 +133,8 @@ class Graph:
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
         self._calls_to_rest, self._next_rest = 0, FIRST_REST
         self._too_many = 0  # calls that found no place for their kind
+        # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
+        self.cut = self._pieces = None
         self.reset()
         _all.add(self)
 
@@ -164,6 +167,8 @@ class Graph:
         """Makes a call that is like none of the last ones."""
         if _cgtree.context_of_step() or _is_capturing():
             return self.model(inputs)
+        if self._pieces is not None:
+            return self._pieces(inputs)
         key = _key(inputs)
         kind = self._kinds.get(key)
         if kind is None and self._calls_to_rest > 0:
@@ -193,6 +198,14 @@ class Graph:
         """Does not compare calls with this kind any more: it runs eagerly."""
         self._expected = [flat for flat in self._expected if flat is not kind.flat]
         self.recent.set_calls(self._expected)
+
+    def cut_at(self, operator):
+        """Runs in pieces from now on, where that can be. Returns whether it does."""
+        if self._pieces is None and operator is not None and self.cut is not None:
+            self._pieces = self.cut(self, operator)
+            if self._pieces is not None:
+                self.reset()
+        return self._pieces is not None
 
     def _first_call(self, key, inputs):
         if len(self._kinds) >= MAX_KINDS and not self._has_place():
@@ -269,7 +282,7 @@ class Kind:
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
         if graph.role == "backward":
             graph.seeds.update(i for i in self._tensors if is_on_host(inputs[i], graph.device))
-        self._recipe = self._ran = self._failure = None
+        self._recipe = self._ran = self._failure = self._failed_at = None
         self._companion = self._new_companion = self._offsets = None
         self._generators = ()
 
@@ -413,13 +426,20 @@ class Kind:
             return outputs
         except Exception as error:
             results = None
+            self._failed_at = versions.operator_of(error)
             traceback.clear_frames(error.__traceback__)  # which would keep memory of the pool
             raise
 
     def _run_on_host(self, *tensors):
         self.is_unsettled = True
         self._ran = self._recipe
-        return run_on_host(self, tensors)
+        try:
+            return run_on_host(self, tensors)
+        except Exception as error:
+            self._failed_at = versions.operator_of(error)
+            if _cgtree.current_stream().is_capturing:
+                self._failure = error
+            raise
 
     def _draw(self):
         """Moves the generators as a replay does."""
@@ -485,10 +505,13 @@ class Kind:
         self.is_unsettled = False
         ran, self._ran = self._ran, None
         failure, self._failure = self._failure, None
+        failed_at, self._failed_at = self._failed_at, None
         if self._new_companion is not None:
             self._companion, self._new_companion = self._new_companion, None
         if ran is not None and ran != self._recipe:
             self.run_eagerly("its results share memory in another way than before")
+        elif failure is not None and self.graph.cut_at(failed_at):
+            self.reason = f"it runs in pieces, because of {failed_at}"
         elif failure is not None:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
         elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
@@ -521,5 +544,16 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
     role = "backward" if is_backward else "inference" if is_inference else "forward"
     # Inductor writes results into inputs that it has made itself, such as copies of tensors of the CPU
     # in front of a partition, and does not call these inputs mutated.
-    return Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
-                 options, reuses_inputs=True)
+    graph = Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
+                  options, reuses_inputs=True)
+    graph.cut = functools.partial(_compile_anew, versions.code_in_compilation())
+    return graph
+
+
+def _compile_anew(code, graph, operator):
+    """Has PyTorch compile the code anew at its next call, with partitions that end at this operator. Until then
+    its graph runs eagerly."""
+    if code is None or not versions.partition_at(operator):
+        return None
+    versions.forget(code)
+    return graph.model
