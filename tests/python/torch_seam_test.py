@@ -287,6 +287,18 @@ class SeamPythonTest(unittest.TestCase):
             self.expect_replays(graph, 4 * count)
             self.assertTrue(all(kind["replays"] for kind in graph.kinds()))
 
+    def test_kinds_that_never_came_back_make_room(self):
+        graph = graph_of(lambda x, n: [x * n])
+        for n in range(3000):
+            graph([torch.randn(3), n])
+            self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
+        self.assertLessEqual(graph.stats()["warm_ups"], 3000 // 4)
+        kind = next(iter(graph._kinds.values()))
+        kind.seeds.add(7)
+        self.assertTrue(_torch_seam._is_seed(7))
+        graph.reset()
+        self.assertFalse(_torch_seam._is_seed(7))
+
     def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
         def chosen(*tensors):
             """tensors: the number of a segment, or None, its MiB, and the bytes of the tensor."""
