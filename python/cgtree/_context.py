@@ -237,8 +237,8 @@ def _dynamic(given):
     return sorted(given.items()) if isinstance(given, dict) else list(given)
 
 
-def _input_options(function, static, mutated, contiguous, dynamic, padding, alignment, tolerance,
-                   rebind):
+def _input_options(function, flags, values):
+    """Returns the options of each input. flags: inputs by option; values: {input: value} by option."""
     names = _input_names(function)
     inputs = [{"name": name} for name in names]
 
@@ -247,33 +247,20 @@ def _input_options(function, static, mutated, contiguous, dynamic, padding, alig
         inputs.extend({} for _ in range(position + 1 - len(inputs)))
         return inputs[position]
 
-    for key in (static,) if isinstance(static, (str, int)) else static:
-        at(key, "static")["static"] = True
-    for key in (mutated,) if isinstance(mutated, (str, int)) else mutated:
-        at(key, "mutated")["mutated"] = True
-    for key in (contiguous,) if isinstance(contiguous, (str, int)) else contiguous:
-        at(key, "contiguous")["contiguous"] = True
-    for key, axes in (dynamic or {}).items():
-        at(key, "dynamic")["dynamic"] = _dynamic(axes)
-    for key, value in (padding or {}).items():
-        at(key, "padding")["padding"] = value
-    for key, value in (alignment or {}).items():
-        at(key, "alignment")["alignment"] = value
-    for key, value in (tolerance or {}).items():
-        at(key, "tolerance")["tolerance"] = value
-    for key, value in (rebind or {}).items():
-        at(key, "rebind")["rebind"] = value
+    for what, given in flags.items():
+        for key in (given,) if isinstance(given, (str, int)) else given:
+            at(key, what)[what] = True
+    for what, given in values.items():
+        for key, value in (given or {}).items():
+            at(key, what)[what] = _dynamic(value) if what == "dynamic" else value
     return inputs
 
 
-def _output_options(dynamic, tolerance, rebind):
-    outputs = [{} for _ in range(max(len(dynamic), len(tolerance), len(rebind)))]
-    for output, given in zip(outputs, dynamic):
-        output["dynamic"] = _dynamic(given)
-    for output, given in zip(outputs, tolerance):
-        output["tolerance"] = given
-    for output, given in zip(outputs, rebind):
-        output["rebind"] = given
+def _output_options(values):
+    outputs = [{} for _ in range(max(map(len, values.values())))]
+    for what, given in values.items():
+        for output, value in zip(outputs, given):
+            output[what] = _dynamic(value) if what == "dynamic" else value
     return outputs
 
 
@@ -353,10 +340,13 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
             outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment,
             tolerance=tolerance, outputs_tolerance=outputs_tolerance, rebind=rebind,
             outputs_rebind=outputs_rebind, **options)
-    options["inputs"] = _input_options(function, static, mutated, contiguous, dynamic, padding,
-                                       alignment, tolerance, rebind)
-    options["outputs"] = _output_options(list(outputs_dynamic), list(outputs_tolerance),
-                                         list(outputs_rebind))
+    options["inputs"] = _input_options(
+        function, {"static": static, "mutated": mutated, "contiguous": contiguous},
+        {"dynamic": dynamic, "padding": padding, "alignment": alignment, "tolerance": tolerance,
+         "rebind": rebind})
+    options["outputs"] = _output_options({"dynamic": list(outputs_dynamic),
+                                          "tolerance": list(outputs_tolerance),
+                                          "rebind": list(outputs_rebind)})
     options["axes"] = [_axis_options(axis) for axis in axes]
     options["keys"] = [_axis_options(key) for key in keys]
     if buckets is not None:

@@ -12,7 +12,7 @@ import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
-from cgtree._torch_partition import as_list, is_outside, partition
+from cgtree._torch_partition import as_list, partition, refuse
 from cgtree._torch_seam import Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
@@ -70,7 +70,7 @@ class Backend:
         kinds = [device for device in devices if device.type == "cuda"] or devices
         made = None
         if len(kinds) == 1 and kinds[0].type in ("cpu", "cuda"):
-            made = partition(graph, functools.partial(is_outside, device=kinds[0]),
+            made = partition(graph, kinds[0],
                              functools.partial(self._record, role, kinds[0], static))
             reason = "nothing of it can be recorded"
         else:
@@ -89,8 +89,18 @@ class Backend:
         positions = [i for i, name in enumerate(names) if name in static]
         mutated = versions.mutated_inputs(graph)
         model = as_list(versions.boxed(graph, ()))
-        return self._add(Graph(model, device, role, positions, mutated, f"{self.name} {role}",
-                               self.recording))
+        made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording)
+        made.cut = functools.partial(self._cut, role, device, positions, graph)
+        return self._add(made)
+
+    def _cut(self, role, device, static, graph, _, operator):
+        """Returns the pieces of a graph whose capture failed in this operator, or None."""
+        if not refuse(graph.graph, operator):
+            return None
+        names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        graph.graph.set_codegen(torch.fx.graph.CodeGen())
+        return partition(graph, device, functools.partial(
+            self._record, role, device, {names[i] for i in static}))
 
 
 def _direct(compiled, graph):

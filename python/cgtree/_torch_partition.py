@@ -1,12 +1,15 @@
 """Cuts a graph of PyTorch's operators at what cannot be recorded, so that the rest of it is.
 
-    folded     what is made of constants alone, such as the copy of a small tensor of the CPU to the GPU:
-               made once, at the first call
-    outside    operators that read or make tensors of the CPU, and those that read a value back: they run
-               eagerly between recordings, and as early as they can
-    inside     all others: one recording for each run of them
+    INSIDE     recorded: one recording for each run of such operators
+    ONCE       made of constants alone, such as the copy of a small tensor of the CPU: made when the
+               graph is compiled, and kept
+    READ       the copy of a tensor of the CPU that may be another at each call: made before each replay,
+               without a wait for the device
+    OUTSIDE    operators that work on the CPU, and those that read a value back: they run eagerly between
+               recordings, and as early as they can
 """
 
+import contextlib
 import functools
 
 import torch
@@ -14,9 +17,15 @@ from torch.fx.passes.split_module import split_module
 
 from cgtree import _torch_versions as versions
 
-# These wait for a value, or choose a size by it.
-READS_BACK = ("_local_scalar_dense", "nonzero", "unique", "_unique2", "unique_dim",
-              "unique_consecutive", "masked_select", "repeat_interleave", "bincount", "equal")
+INSIDE, ONCE, READ, OUTSIDE = "inside", "once", "read", "outside"
+
+# Copy operands that lie on the CPU to the device themselves, and wait for that.
+_MOVE = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put", "where")
+# Compute the same bits from a number that is an argument of the kernel, and from one on the device.
+_SAME = ("add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge")
+_CPU = torch.device("cpu")
+
+_refused = set()  # operators that failed in a capture
 
 
 def _tensors(value):
@@ -25,34 +34,122 @@ def _tensors(value):
 
 
 def _values(node):
+    if node.op == "get_attr" and "val" not in node.meta:
+        return _tensors(_attribute(node.graph.owning_module, node.target))
     return _tensors(node.meta.get("val"))
 
 
-def _is_random(node):
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+def _lies_on(node, device):
+    return bool(_values(node)) and all(value.device == device for value in _values(node))
 
 
-def is_outside(node, device):
-    """Returns whether an operator cannot be a part of a recording on this device."""
-    if node.op != "call_function":
-        return False
-    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-    if name in READS_BACK and not (name == "repeat_interleave" and "output_size" in node.kwargs):
+def _name(node):
+    return getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+
+
+def _is_number(node):
+    return _lies_on(node, _CPU) and all(value.dim() == 0 for value in _values(node))
+
+
+def refuse(graph, operator):
+    """From now on an operator that failed in a capture is no part of recordings: in this graph, and if it
+    is none of PyTorch's own, which may have failed for what came before, in all. Returns whether it was."""
+    found = [node for node in graph.nodes if node.target is operator]
+    for node in found:
+        node.meta["refused"] = True
+    if operator.namespace not in ("aten", "prims"):
+        _refused.add(operator)
+    return bool(found)
+
+
+def _reads_back(node):
+    """Returns whether an operator waits for a value, or chooses a size by it."""
+    tags = getattr(node.target, "tags", ())
+    if "refused" in node.meta or node.target in _refused or versions.is_unsafe(node.target):
         return True
+    if _name(node).lstrip("_").removeprefix("unsafe_").startswith("index"):
+        return any(value.dtype in (torch.bool, torch.uint8) for indices in node.args[1:2]
+                   if isinstance(indices, (list, tuple)) for given in indices
+                   if given is not None for value in _values(given))
+    if torch.Tag.dynamic_output_shape in tags:
+        return node.kwargs.get("output_size") is None
+    return torch.Tag.data_dependent_output in tags
+
+
+def _is_pure(node):
+    target = node.target
+    return (isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable
+            and torch.Tag.nondeterministic_seeded not in target.tags)
+
+
+def place_of(node, device, places):
+    """Returns where a node of a graph for this device runs. `places`: those of the nodes before it."""
+    if node.op == "get_attr":
+        return ONCE if _values(node) else INSIDE
+    if node.op != "call_function":
+        return INSIDE
     arguments = node.all_input_nodes
-    if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
         # Such a number is an argument of the kernel, as that of any Python number.
-        numbers = [given for given in arguments if _is_constant_number(given)]
-        arguments = [given for given in arguments if given not in numbers]
-        if numbers and not arguments:
-            return True
-    given = [value for argument in arguments for value in _values(argument)]
-    return any(value.device != device for value in (*given, *_values(node)))
+        numbers = [given for given in arguments if places.get(given) == ONCE and _is_number(given)]
+        if len(numbers) < len(arguments):
+            arguments = [given for given in arguments if given not in numbers]
+    elsewhere = [value for given in (*arguments, node) for value in _values(given)
+                 if value.device != device]
+    is_outside = bool(elsewhere) or _reads_back(node)
+    if (_is_pure(node) and (node.all_input_nodes or is_outside) and not _has_symbols(node)
+            and all(places.get(given) == ONCE for given in node.all_input_nodes)):
+        return ONCE
+    if (node.target is torch.ops.aten._to_copy.default and device != _CPU
+            and _lies_on(node, device) and _lies_on(node.args[0], _CPU)):
+        return READ
+    return OUTSIDE if is_outside else INSIDE
 
 
-def _is_constant_number(node):
-    return node.op == "get_attr" and all(value.dim() == 0 and value.device.type == "cpu"
-                                         for value in _values(node)) and bool(_values(node))
+def places_of(graph, device):
+    """Returns where each node of a graph runs."""
+    places = {}
+    for node in graph.nodes:
+        places[node] = place_of(node, device, places)
+    return places
+
+
+def move_operands(graph, device):
+    """Gives operators that copy operands of the CPU to the device themselves copies that lie there, and
+    numbers that may be others at each call too, where that does not change results."""
+    if device == _CPU:
+        return
+    places, copies = {}, {}
+    for node in list(graph.nodes):
+        places[node] = place_of(node, device, places)
+        if node.op != "call_function" or not _lies_on(node, device) or _reads_back(node):
+            continue
+        others = {value.dtype for given in node.all_input_nodes if not _lies_on(given, _CPU)
+                  for value in _values(given)}
+        for given in node.all_input_nodes:
+            moves = _name(node) in _MOVE or (
+                _name(node) in _SAME and places.get(given) != ONCE and _is_number(given)
+                and others == {_values(given)[0].dtype})
+            if not moves or not _lies_on(given, _CPU):
+                continue
+            if given not in copies:
+                value = _values(given)[0]
+                with graph.inserting_before(node):
+                    copy = graph.call_function(torch.ops.aten._to_copy.default, (given,),
+                                               {"device": device})
+                with getattr(value, "fake_mode", contextlib.nullcontext()):
+                    copy.meta["val"] = value.to(device)
+                places[copy] = place_of(copy, device, places)
+                copies[given] = copy
+            node.replace_input_with(given, copies[given])
+        places[node] = place_of(node, device, places)
+
+
+def read(source, **options):
+    """Copies a tensor of the CPU. Pageable memory has been read when this returns, and the device has not
+    been waited for."""
+    return torch.ops.aten._to_copy.default(
+        source, **{**options, "non_blocking": not source.is_pinned()})
 
 
 class Piece:
@@ -74,42 +171,32 @@ def as_list(model):
     return run
 
 
-def fold(graph, outside):
-    """Replaces what is made of constants alone, and begins outside, by constants that are made once."""
-    folded = []
-    for node in graph.graph.nodes:
-        if node.op == "get_attr" and isinstance(_attribute(graph, node.target), torch.Tensor):
-            folded.append(node)
-        elif (node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
-              and not node.target._schema.is_mutable and not _is_random(node)
-              and all(given in folded for given in node.all_input_nodes)
-              and (node.all_input_nodes or outside(node)) and not _has_symbols(node)):
-            folded.append(node)
+def fold(graph, device):
+    """Replaces what is made once by constants."""
+    places = places_of(graph.graph, device)
+    results = graph.graph.output_node()
     made = {}
-
-    def make(node):
-        if node.op == "get_attr":
-            return _attribute(graph, node.target)
-        if node not in made:
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), make)
-            made[node] = node.target(*args, **kwargs)
-        return made[node]
-
     with torch.no_grad(), versions.without_modes():
-        for node in folded:
-            if outside(node) or any(given in made for given in node.all_input_nodes):
-                make(node)  # others can be recorded as they are
+        for node, place in places.items():
+            if place == ONCE:
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.get)
+                made[node] = (_attribute(graph, node.target) if node.op == "get_attr"
+                              else node.target(*args, **kwargs))
     for number, (node, value) in enumerate(made.items()):
-        if not isinstance(value, torch.Tensor):
-            continue
         used = [user for user in node.users if user not in made]
-        if used:
-            name = f"_folded_{number}"
-            graph.register_buffer(name, value, persistent=False)
-            with graph.graph.inserting_before(node):
-                constant = graph.graph.get_attr(name)
-            constant.meta = dict(node.meta)
-            node.replace_all_uses_with(constant, delete_user_cb=lambda user: user in used)
+        if not used or not isinstance(value, torch.Tensor):
+            continue
+        name = f"_folded_{number}"
+        graph.register_buffer(name, value, persistent=False)
+        with graph.graph.inserting_before(node):
+            constant = graph.graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant, delete_user_cb=lambda user: user in used)
+        if results in used:  # which the caller may write into
+            with graph.graph.inserting_before(results):
+                copy = graph.graph.call_function(torch.ops.aten.clone.default, (constant,))
+            copy.meta = dict(node.meta)
+            results.replace_input_with(constant, copy)
     graph.graph.eliminate_dead_code()
     graph.recompile()
 
@@ -129,10 +216,9 @@ def _order(graph, outside):
     """Returns the number of its piece for each node, and moves what is outside and can be early to the
     front. Numbers of pieces that are recorded are odd."""
     numbers, early = {}, set()
-    first = next(node for node in graph.graph.nodes if node.op not in ("placeholder", "get_attr"))
-    for node in list(graph.graph.nodes):
-        if outside(node) and not _is_random(node) and not getattr(
-                node.target._schema, "is_mutable", True) and all(
+    first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
+    for node in list(graph.nodes):
+        if node in outside and _is_pure(node) and all(
                 given in early or given.op in ("placeholder", "get_attr")
                 for given in node.all_input_nodes):
             early.add(node)
@@ -141,28 +227,34 @@ def _order(graph, outside):
             else:
                 first = node.next
     number = 0
-    for node in graph.graph.nodes:
+    for node in graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
-        is_recorded = not outside(node)
+        is_recorded = node not in outside
         if is_recorded != bool(number % 2):
             number += 1
         numbers[node] = number
     return numbers
 
 
-def partition(graph, outside, make):
+def partition(graph, device, make):
     """Returns a boxed function that runs the pieces of a graph, or None if nothing of it can be recorded.
 
-    outside(node): whether a node is no part of a recording. make(piece graph, names of its inputs):
-    returns a boxed function that records the piece.
+    make(piece graph, names of its inputs): returns a boxed function that records the piece.
     """
-    fold(graph, outside)
-    if not any(outside(node) for node in graph.graph.nodes):
+    move_operands(graph.graph, device)
+    fold(graph, device)
+    places = places_of(graph.graph, device)
+    reads = [node for node, place in places.items() if place == READ]
+    outside = {node for node, place in places.items() if place in (READ, OUTSIDE)
+               or (node.op == "call_function" and place == ONCE and not _lies_on(node, device))}
+    if not outside:
         return make(graph, [node.name for node in graph.graph.find_nodes(op="placeholder")])
-    numbers = _order(graph, outside)
+    numbers = _order(graph.graph, outside)
     if not any(number % 2 for number in numbers.values()):
         return None
+    for node in reads:
+        node.target = read
     whole = split_module(graph, None, lambda node: numbers.get(node, 0), keep_original_order=True)
     return Pieces(whole, make)
 

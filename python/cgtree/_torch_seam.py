@@ -16,6 +16,7 @@ torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
 """
 
 import contextlib
+import functools
 import os
 import threading
 import traceback
@@ -36,8 +37,6 @@ from cgtree._torch_outputs import (
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
-# After so many kinds none of which came back, calls of new kinds run eagerly, at first so many of them.
-FRUITLESS_KINDS, FIRST_REST = 128, 64
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -49,7 +48,6 @@ class _Shared:
         self.lock = threading.Lock()
         self.contexts = {}
         self.static = {}  # by device: addresses of static inputs of forward passes
-        self.seeds = set()  # addresses of results that lie on the CPU outside of a capture
 
 
 _shared = _Shared()
@@ -108,6 +106,11 @@ def _value(given):
     return (type(given), given if isinstance(given, (int, str, type(None))) else id(given))
 
 
+def _is_seed(address):
+    """Returns whether a recording that there is has put a result there that lies on the CPU elsewhere."""
+    return any(address in kind.seeds for graph in graphs() for kind in list(graph._kinds.values()))
+
+
 def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
@@ -131,8 +134,11 @@ class Graph:
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
-        self._calls_to_rest, self._next_rest = 0, FIRST_REST
-        self._too_many = 0  # calls that found no place for their kind
+        self._round, self._returned = [], False  # the last new kinds, and whether one was seen again
+        self._rest, self._next_rest = None, MAX_KINDS  # calls of new kinds that still run eagerly
+        self._has_warned = False
+        # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
+        self.cut = self._pieces = None
         self.reset()
         _all.add(self)
 
@@ -142,7 +148,7 @@ class Graph:
         if not torch.cuda.is_current_stream_capturing():
             for i, given in enumerate(inputs):
                 if isinstance(given, torch.Tensor) and given.device.type == "cuda" and (
-                        may_be_seed(given)) and (i in self.seeds or given.data_ptr() in _shared.seeds):
+                        may_be_seed(given)) and (i in self.seeds or _is_seed(given.data_ptr())):
                     inputs[i] = given.cpu()
         return inputs
 
@@ -165,14 +171,13 @@ class Graph:
         """Makes a call that is like none of the last ones."""
         if _cgtree.context_of_step() or _is_capturing():
             return self.model(inputs)
+        if self._pieces is not None:
+            return self._pieces(inputs)
         key = _key(inputs)
         kind = self._kinds.get(key)
-        if kind is None and self._calls_to_rest > 0:
-            self._calls_to_rest -= 1
-            self._past["calls"] += 1
-            return self.model(inputs)
         if kind is None:
-            return self._first_call(key, inputs)
+            return self._first_call(key, inputs) if self._admits() else self.model(inputs)
+        self._returned = self._returned or kind.round is self._round
         if kind.reason is not None:
             kind.eager_calls += 1
             return self.model(inputs)
@@ -195,50 +200,69 @@ class Graph:
         self._expected = [flat for flat in self._expected if flat is not kind.flat]
         self.recent.set_calls(self._expected)
 
+    def cut_at(self, operator):
+        """Runs in pieces from now on, where that can be. Returns whether it does."""
+        if self._pieces is None and operator is not None and self.cut is not None:
+            self._pieces = self.cut(self, operator)
+            if self._pieces is not None:
+                self.reset()
+        return self._pieces is not None
+
     def _first_call(self, key, inputs):
-        if len(self._kinds) >= MAX_KINDS and not self._has_place():
-            return self.model(inputs)
         kind = Kind(self, inputs)
         given = tuple(map(id, inputs))
         results = kind.observe(inputs)
         self.last_seen = (given, tuple(map(id, results)))
         with self._lock:
             self._kinds[key] = kind
-            self._rest_if_fruitless()
+            self._round.append(kind)
+            kind.round = self._round
         self._expect(kind)
         return results
 
-    def _rest_if_fruitless(self):
-        """Numbers that are others at each call, such as counts of steps, never come back."""
-        if len(self._kinds) < FRUITLESS_KINDS:
-            return
-        last = list(self._kinds.values())[-FRUITLESS_KINDS:]
-        if any(kind.stats()["calls"] > 1 for kind in last):
-            self._next_rest = FIRST_REST
-            return
-        self._calls_to_rest, self._next_rest = self._next_rest, 2 * self._next_rest
+    def _admits(self):
+        """Returns whether a new kind of calls gets recordings.
 
-    def _has_place(self):
-        """Drops kinds that were not called lately, and returns whether there were any. Others stay: where more
-        kinds come in turns than are kept, each would drop the one that comes next."""
+        There is a rest, in which none does, when all places are taken, and when half as many new kinds were
+        made and none came back, as with numbers that count steps. It lasts until one of these comes back, or
+        as many calls as there are places, and twice as many each time that none does. Kinds that were not
+        called in it make room then.
+        """
         with self._lock:
+            if self._rest == 0:
+                self._end_rest()
+            is_full = len(self._kinds) >= MAX_KINDS
+            if not is_full and (len(self._round) < MAX_KINDS // 2 or self._has_returned()):
+                self._rest = None
+                return True
+            if self._rest is None:
+                self._rest = self._next_rest
+                for kind in self._kinds.values():
+                    kind.calls_before = kind.stats()["calls"]
+                if is_full and not self._has_warned:
+                    self._has_warned = True
+                    warnings.warn(f"cgtree.torch: some calls of '{self.name}' run eagerly, because it has "
+                                  f"more than {MAX_KINDS} kinds of calls", RuntimeWarning, stacklevel=5)
+            self._rest -= 1
             self._past["calls"] += 1
-            self._too_many += 1
-            if self._too_many == 1:
-                warnings.warn(f"cgtree.torch: some calls of '{self.name}' run eagerly, because it has more "
-                              f"than {MAX_KINDS} kinds of calls", RuntimeWarning, stacklevel=6)
-            if self._too_many % (4 * MAX_KINDS) != 1:
-                return False
-            for key, kind in list(self._kinds.items()):
-                calls = kind.stats()["calls"]
-                if calls == kind.calls_before:
-                    self.forget(kind)
-                    self._add_past(self._kinds.pop(key))
-                kind.calls_before = calls
-            if len(self._kinds) >= MAX_KINDS:
-                return False
-            self._past["calls"] -= 1
-            return True
+            return False
+
+    def _has_returned(self):
+        """Returns whether one of the last new kinds came back; if so, the next one begins a round."""
+        if not self._returned and (self._rest is not None and self._rest > 0 or not any(
+                kind.stats()["calls"] > 1 for kind in self._round)):
+            return False
+        self._returned, self._round, self._next_rest = False, [], MAX_KINDS
+        return True
+
+    def _end_rest(self):
+        if self._round and not self._has_returned():
+            self._next_rest *= 2
+        for key, kind in list(self._kinds.items()):
+            if kind.stats()["calls"] == kind.calls_before:
+                self.forget(kind)
+                self._add_past(self._kinds.pop(key))
+        self._rest, self._round = None, []
 
     def kinds(self):
         """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""
@@ -259,7 +283,9 @@ class Kind:
         self.mutated = graph.mutated
         self.reason = None
         self.eager_calls = 1
-        self.calls_before = 0  # at the last search for kinds that are not called
+        self.calls_before = 0  # when the last rest began
+        self.round = None  # of kinds of the graph
+        self.seeds = set()  # addresses of results that lie on the CPU outside of a capture
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
         self._may_keep = False  # whether the graph has kept memory beside its results
@@ -270,7 +296,7 @@ class Kind:
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
         if graph.role == "backward":
             graph.seeds.update(i for i in self._tensors if is_on_host(inputs[i], graph.device))
-        self._recipe = self._ran = self._failure = None
+        self._recipe = self._ran = self._failure = self._failed_at = None
         self._companion = self._new_companion = self._offsets = None
         self._generators = ()
 
@@ -422,13 +448,20 @@ class Kind:
             return outputs
         except Exception as error:
             results = None
+            self._failed_at = versions.operator_of(error)
             traceback.clear_frames(error.__traceback__)  # which would keep memory of the pool
             raise
 
     def _run_on_host(self, *tensors):
         self.is_unsettled = True
         self._ran = self._recipe
-        return run_on_host(self, tensors)
+        try:
+            return run_on_host(self, tensors)
+        except Exception as error:
+            self._failed_at = versions.operator_of(error)
+            if _cgtree.current_stream().is_capturing:
+                self._failure = error
+            raise
 
     def _draw(self):
         """Moves the generators as a replay does."""
@@ -444,7 +477,7 @@ class Kind:
         """Returns the results of a run, and of a replay whose results FlatCall cannot make."""
         results = (self._ran or self._recipe).results(outputs, given)
         if self._was_captured:
-            _shared.seeds.update(results[j].data_ptr() for j in self._recipe.on_host())
+            self.seeds.update(results[j].data_ptr() for j in self._recipe.on_host())
         if self.is_unsettled:
             self.settle()
         return results
@@ -494,10 +527,13 @@ class Kind:
         self.is_unsettled = False
         ran, self._ran = self._ran, None
         failure, self._failure = self._failure, None
+        failed_at, self._failed_at = self._failed_at, None
         if self._new_companion is not None:
             self._companion, self._new_companion = self._new_companion, None
         if ran is not None and ran != self._recipe:
             self.run_eagerly("its results share memory in another way than before")
+        elif failure is not None and self.graph.cut_at(failed_at):
+            self.reason = f"it runs in pieces, because of {failed_at}"
         elif failure is not None:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
         elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
@@ -530,5 +566,16 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
     role = "backward" if is_backward else "inference" if is_inference else "forward"
     # Inductor writes results into inputs that it has made itself, such as copies of tensors of the CPU
     # in front of a partition, and does not call these inputs mutated.
-    return Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
-                 options, reuses_inputs=True)
+    graph = Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
+                  options, reuses_inputs=True)
+    graph.cut = functools.partial(_compile_anew, versions.code_in_compilation())
+    return graph
+
+
+def _compile_anew(code, graph, operator):
+    """Has PyTorch compile the code anew at its next call, with partitions that end at this operator. Until then
+    its graph runs eagerly."""
+    if code is None or not versions.partition_at(operator):
+        return None
+    versions.forget(code)
+    return graph.model

@@ -121,6 +121,20 @@ def guard_hooks():
         _patched["skips_hooks"] = True
 
 
+def code_in_compilation():
+    """Returns the code that Dynamo compiles now on this thread, or None."""
+    translator = _get("torch._dynamo.symbolic_convert", "InstructionTranslator")
+    try:
+        return translator.current_tx().output.root_tx.f_code
+    except AttributeError:
+        return None
+
+
+def forget(code):
+    """Makes Dynamo compile a code anew at its next call."""
+    _get("torch._dynamo.eval_frame", "remove_from_cache")(code)
+
+
 def _restore(*_):
     if _patched.pop("skips_hooks", False):
         importlib.import_module("torch._dynamo.config").skip_nnmodule_hook_guards = True
@@ -175,6 +189,46 @@ def drop_unused_draws(graph):
         if not node.users and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             graph.graph.erase_node(node)
     graph.recompile()
+
+
+def is_unsafe(target):
+    """Returns whether PyTorch says of an operator that it must not be captured, or its own Python code reads
+    values back."""
+    return (str(target) in _get("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
+            or getattr(torch.Tag, "cudagraph_unsafe", None) in getattr(target, "tags", ())
+            or (isinstance(target, torch._ops.OpOverload) and _reads_back(target.name())))
+
+
+# Methods of tensors that wait for their values.
+_READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
+
+
+@functools.cache
+def _reads_back(name):
+    """Returns whether the Python code of a custom operator has a method that waits for values."""
+    made = _get("torch._library.custom_ops", "OPDEFS").get(name)
+    functions = [made._init_fn, *made._backend_fns.values()] if made else []
+    return any(_READS & set(code.co_names) for function in functions
+               for code in _codes(getattr(inspect.unwrap(function), "__code__", None)))
+
+
+def _codes(code):
+    """Returns the code of a function and of the functions inside of it."""
+    if code is None:
+        return []
+    return [code, *[inner for item in code.co_consts if inspect.iscode(item)
+                    for inner in _codes(item)]]
+
+
+def operator_of(error):
+    """Returns the operator that raised an error, or None if none did."""
+    at = error.__traceback__
+    while at is not None:
+        called = at.tb_frame.f_locals.get("self")
+        if isinstance(called, torch._ops.OpOverload):
+            return called
+        at = at.tb_next
+    return None
 
 
 def mutated_inputs(graph):
@@ -259,6 +313,7 @@ def replaced_cudagraphify(replacement):
 def replace_cudagraphify(replacement):
     """The same from now on, on all threads. None: no longer."""
     _patch_cudagraphify()
+    partition_where_it_reads()
     _patched["everywhere"] = replacement
 
 
@@ -304,6 +359,22 @@ def aligned(model, mutated):
     return run
 
 
+def partition_at(operator):
+    """Makes partitions of Inductor end at an operator from now on. Returns whether they did not so far."""
+    known = importlib.import_module("torch._inductor.config").custom_should_partition_ops
+    if operator.name() in known:
+        return False
+    known.append(operator.name())
+    return True
+
+
+def partition_where_it_reads():
+    """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back."""
+    for made in list(_get("torch._library.custom_ops", "OPDEFS").values()):
+        if _reads_back(made._qualname):
+            partition_at(made._opoverload)
+
+
 def _partitions():
     """Returns how many partitions Inductor has made so far of graphs with more than one, or None if this
     version does not count them."""
@@ -344,6 +415,7 @@ def inductor(model, inputs, replacement, options):
             compiled.current_callable.is_whole = True
         return compiled
 
+    partition_where_it_reads()
     patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}
     # What AOTAutograd's cache holds comes with no word on its wrapper.
     config = importlib.import_module("torch._functorch.config")

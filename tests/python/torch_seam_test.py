@@ -21,7 +21,7 @@ except ImportError as error:
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
 from cgtree import _torch_kernels, _torch_memory, _torch_outputs  # noqa: E402
-from cgtree import _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_seam  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_seam import context, cudagraphify  # noqa: E402
@@ -286,6 +286,18 @@ class SeamPythonTest(unittest.TestCase):
             self.assertEqual(len(graph.kinds()), count)
             self.expect_replays(graph, 4 * count)
             self.assertTrue(all(kind["replays"] for kind in graph.kinds()))
+
+    def test_kinds_that_never_came_back_make_room(self):
+        graph = graph_of(lambda x, n: [x * n])
+        for n in range(3000):
+            graph([torch.randn(3), n])
+            self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
+        self.assertLessEqual(graph.stats()["warm_ups"], 3000 // 4)
+        kind = next(iter(graph._kinds.values()))
+        kind.seeds.add(7)
+        self.assertTrue(_torch_seam._is_seed(7))
+        graph.reset()
+        self.assertFalse(_torch_seam._is_seed(7))
 
     def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
         def chosen(*tensors):
@@ -561,95 +573,6 @@ class TrainingPythonTest(unittest.TestCase):
         for a, b in zip(found[:5], found[5:]):
             self.assertTrue(torch.equal(a[0], b[0]))
             self.assertTrue(torch.equal(a[1], b[1]))
-
-
-class PartitionPythonTest(unittest.TestCase):
-    """Graphs are cut at what cannot be recorded; on the CPU a test says what that is."""
-
-    def setUp(self):
-        torch._dynamo.reset()
-        torch.manual_seed(SEED)
-        self.is_outside = _torch_kernels.is_outside
-        self.addCleanup(setattr, _torch_kernels, "is_outside", self.is_outside)
-
-    def cut_at(self, name):
-        _torch_kernels.is_outside = lambda node, device: (
-            node.op == "call_function" and name in str(node.target)
-            or self.is_outside(node, device))
-
-    def compiled(self, function, **options):
-        self.backend = Backend("eager", "f", None, None)
-        return torch.compile(function, backend=self.backend, **options)
-
-    def replays(self):
-        return [graph.stats()["replays"] for graph in self.backend.graphs]
-
-    def test_what_comes_before_between_and_after_is_recorded(self):
-        self.cut_at("sin")
-        total, twin = torch.zeros(4), torch.zeros(4)
-
-        def step(x, y, total):
-            early = torch.sin(y)
-            b = x * 2 + early
-            first, second = torch.sin(b).chunk(2)
-            total.add_(b)
-            return first + second, b, torch.sin(torch.sin(b) * 3), b.t()
-
-        compiled = self.compiled(lambda x, y: step(x, y, total))
-        with torch.no_grad():
-            for _ in range(9):
-                x, y = torch.randn(4), torch.randn(4)
-                for a, b in zip(compiled(x, y), step(x, y, twin), strict=True):
-                    self.assertTrue(torch.equal(a, b))
-                self.assertTrue(torch.equal(total, twin))
-        self.assertGreaterEqual(len(self.replays()), 2)
-        self.assertGreater(min(self.replays()), 1)
-
-    def test_forward_and_backward_passes_are_cut(self):
-        self.cut_at("sin")
-        model = torch.nn.Linear(4, 4)
-        compiled = self.compiled(lambda x: torch.sin(model(x) * 2).square().sum())
-        for _ in range(8):
-            x, grads = torch.randn(3, 4), []
-            for function in (compiled, lambda x: torch.sin(model(x) * 2).square().sum()):
-                model.zero_grad()
-                function(x).backward()
-                grads.append(model.weight.grad.clone())
-            self.assertTrue(torch.equal(*grads))
-        self.assertGreater(min(self.replays()), 2)
-
-    def test_operators_that_read_values_back_end_a_recording(self):
-        def step(x):
-            y = x * 2
-            rows = y.nonzero()[:, 0]
-            return (x + 1)[rows] * 3, y.sum().item() * x
-
-        config = torch._dynamo.config
-        with config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
-            compiled = self.compiled(step, fullgraph=True)
-            for _ in range(9):
-                x = torch.randn(6).relu()
-                for a, b in zip(compiled(x), step(x), strict=True):
-                    self.assertTrue(torch.equal(a, b))
-        self.assertGreater(max(self.replays()), 3)
-
-    def test_what_is_made_of_constants_is_made_once(self):
-        self.cut_at("sin")
-        calls = []
-        self.addCleanup(setattr, _torch_partition, "fold", _torch_partition.fold)
-        fold = _torch_partition.fold
-
-        def count(graph, outside):
-            fold(graph, outside)
-            calls.append([node.name for node in graph.graph.nodes if outside(node)])
-
-        _torch_partition.fold = count
-        compiled = self.compiled(lambda x: x * torch.sin(torch.tensor([1.0, 2.0])) + 1)
-        for _ in range(6):
-            x = torch.randn(2)
-            self.assertTrue(torch.equal(compiled(x), x * torch.sin(torch.tensor([1.0, 2.0])) + 1))
-        self.assertEqual(calls, [[]])
-        self.assertEqual(self.replays(), [3])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,324 @@
+"""Where graphs of PyTorch's are cut: the rule for graphs of a GPU, and the pieces on the CPU."""
+
+import sys
+import unittest
+import unittest.mock
+import warnings
+
+sys.path.insert(0, "tests/python")
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("PyTorch is absent") from error
+
+from support import SEED, setUpModule  # noqa: E402,F401
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental import proxy_tensor  # noqa: E402
+from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
+
+from cgtree import _cgtree, _torch_host, _torch_partition, _torch_seam  # noqa: E402
+from cgtree._torch_kernels import Backend  # noqa: E402
+from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+@torch.library.custom_op("cgtree_test::sizes", mutates_args=())
+def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """As a product of the matrices of experts: each group of rows is scaled by its number."""
+    y, start = torch.empty_like(x), 0
+    for i, end in enumerate(ends.tolist()):
+        y[start:end] = x[start:end] * (i + 1)
+        start = end
+    return y
+
+
+@sizes.register_fake
+def _(x, ends):
+    return torch.empty_like(x)
+
+
+is_captured = []  # whether `hidden` and the like fail, as what waits for the device does in a capture
+
+
+def waits():
+    if is_captured:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@torch.library.custom_op("cgtree_test::hidden", mutates_args=())
+def hidden(x: torch.Tensor) -> torch.Tensor:
+    waits()
+    return x * 3
+
+
+@hidden.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def captured_on_host(kind, tensors):
+    """Runs what is captured at once too, as on a GPU, where it may fail."""
+    if _cgtree.current_stream().is_capturing:
+        is_captured.append(True)
+        try:
+            kind.graph.model([_torch_host._on_host(given) for given in tensors])
+        finally:
+            is_captured.clear()
+    return _torch_host.run_on_host(kind, tensors)
+
+
+def graph_on_gpu(function, *given):
+    """Traces a function of tensors on an imaginary GPU. given: shape, type and device of each."""
+    with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
+          FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())):
+        tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in given]
+        return proxy_tensor.make_fx(function)(*tensors)
+
+
+class PlacesPythonTest(unittest.TestCase):
+    def test_what_cannot_be_captured_is_known_from_the_graph(self):
+        x, ints = ((4, 3), torch.float32, GPU), ((4,), torch.int64, GPU)
+        number, vector = ((), torch.float32, CPU), ((3,), torch.float32, CPU)
+        rows, mask = ((2,), torch.int64, CPU), ((4, 3), torch.bool, GPU)
+        half = ((4, 3), torch.float16, GPU)
+        aten = torch.ops.aten
+        to_gpu = {"device": GPU}
+        for what, function, given, want in (
+                ("an operator", lambda x: x + 1, (x,), {"add": INSIDE}),
+                ("a number that stays", lambda x: x * torch.tensor(2.0), (x,),
+                 {"lift_fresh_copy": ONCE, "mul": INSIDE}),
+                ("constants", lambda x: x + torch.tensor([1.0, 2.0, 3.0], **to_gpu) * 2, (x,),
+                 {"lift_fresh_copy": ONCE, "_to_copy": ONCE, "mul": ONCE, "add": INSIDE}),
+                ("constants made by operators", lambda x: x + torch.arange(3).to(GPU), (x,),
+                 {"arange": ONCE, "_to_copy": ONCE, "add": INSIDE}),
+                ("a constant that is chosen", lambda x: torch.where(x > 0, x, torch.tensor(3.0)), (x,),
+                 {"gt": INSIDE, "lift_fresh_copy": ONCE, "_to_copy": ONCE, "where": INSIDE}),
+                ("constant indices", lambda x: x[torch.tensor([0, 2])], (x,),
+                 {"lift_fresh_copy": ONCE, "_to_copy": ONCE, "index": INSIDE}),
+                ("a tensor of the CPU", lambda x, y: x + y.to(GPU), (x, vector),
+                 {"_to_copy": READ, "add": INSIDE}),
+                ("work on the CPU", lambda x, y: x + (y * 2).to(GPU), (x, vector),
+                 {"mul": OUTSIDE, "_to_copy": READ, "add": INSIDE}),
+                ("a number that changes", lambda x, n: x * n, (x, number),
+                 {"_to_copy": READ, "mul": INSIDE}),
+                ("a number whose bits count", lambda x, n: x / n, (x, number), {"div": OUTSIDE}),
+                ("a number of another type", lambda x, n: x * n, (half, number), {"mul": OUTSIDE}),
+                ("indices that change", lambda x, i: x[i], (x, rows),
+                 {"_to_copy": READ, "index": INSIDE}),
+                ("values that are put", lambda x, i, n: aten.index_put(x, [i], n), (x, rows, number),
+                 {"_to_copy": READ, "index_put": INSIDE}),
+                ("a mask", lambda x, m: x[m], (x, mask), {"index": OUTSIDE}),
+                ("a mask that is put", lambda x, m: aten.index_put(x, [m], x.sum()), (x, mask),
+                 {"sum": INSIDE, "index_put": OUTSIDE}),
+                ("a value", lambda x: x.sum().item(), (x,),
+                 {"sum": INSIDE, "_local_scalar_dense": OUTSIDE}),
+                ("a size", lambda x: x.nonzero(), (x,), {"nonzero": OUTSIDE}),
+                ("repeats", lambda x, n: x.repeat_interleave(n, 0, output_size=9), (x, ints),
+                 {"repeat_interleave": INSIDE, "index_select": INSIDE}),
+                ("unknown repeats", lambda x, n: x.repeat_interleave(n, 0), (x, ints),
+                 {"repeat_interleave": OUTSIDE}),
+                ("a copy to the CPU", lambda x: x.cpu() * 2, (x,), {"_to_copy": OUTSIDE, "mul": OUTSIDE}),
+                ("a random number", lambda x: x + torch.rand(3).to(GPU), (x,),
+                 {"rand": OUTSIDE, "_to_copy": READ, "add": INSIDE}),
+                ("an operator that reads", torch.ops.cgtree_test.sizes, (x, ints), {"sizes": OUTSIDE}),
+                ("an operator unknown", torch.ops.cgtree_test.hidden, (x,), {"hidden": INSIDE})):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                graph = graph_on_gpu(function, *given)
+            _torch_partition.move_operands(graph.graph, GPU)
+            found = {}
+            for node, place in _torch_partition.places_of(graph.graph, GPU).items():
+                if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                    found.setdefault(_torch_partition._name(node), set()).add(place)
+            for name, place in want.items():
+                self.assertEqual(found.get(name), {place}, (what, name, found))
+            self.assertTrue(set(found) <= {*want, "select", "slice", "view", "expand", "detach"}
+                            or OUTSIDE in want.values(), (what, found))
+
+    def test_a_copy_is_placed_once_for_all_that_read_it(self):
+        graph = graph_on_gpu(lambda x, n: (x * n, x + n, torch.where(x > n, x, n)),
+                             ((4,), torch.float32, GPU), ((), torch.float32, CPU))
+        _torch_partition.move_operands(graph.graph, GPU)
+        places = list(_torch_partition.places_of(graph.graph, GPU).values())
+        self.assertEqual((places.count(READ), places.count(OUTSIDE)), (1, 0))
+
+    def test_what_is_read_at_each_replay_waits_for_pageable_memory_alone(self):
+        for is_pinned in (False, True):
+            source = unittest.mock.Mock(is_pinned=lambda is_pinned=is_pinned: is_pinned)
+            with unittest.mock.patch.object(torch.ops.aten, "_to_copy") as copy:
+                _torch_partition.read(source, device=GPU, non_blocking=True)
+            copy.default.assert_called_once_with(source, device=GPU, non_blocking=not is_pinned)
+
+
+class PartitionPythonTest(unittest.TestCase):
+    """Graphs are cut at what cannot be recorded; on the CPU a test says what that is."""
+
+    def setUp(self):
+        torch._dynamo.reset()
+        refused = unittest.mock.patch.object(_torch_partition, "_refused", set())
+        refused.start()
+        self.addCleanup(refused.stop)
+        torch.manual_seed(SEED)
+        self.reads_back = _torch_partition._reads_back
+        self.addCleanup(setattr, _torch_partition, "_reads_back", self.reads_back)
+
+    def cut_at(self, name):
+        _torch_partition._reads_back = lambda node: (name in str(node.target)
+                                                     or self.reads_back(node))
+
+    def compiled(self, function, **options):
+        self.backend = Backend("eager", "f", None, None)
+        return torch.compile(function, backend=self.backend, **options)
+
+    def replays(self):
+        return [graph.stats()["replays"] for graph in self.backend.graphs]
+
+    def test_what_comes_before_between_and_after_is_recorded(self):
+        self.cut_at("sin")
+        total, twin = torch.zeros(4), torch.zeros(4)
+
+        def step(x, y, total):
+            early = torch.sin(y)
+            b = x * 2 + early
+            first, second = torch.sin(b).chunk(2)
+            total.add_(b)
+            return first + second, b, torch.sin(torch.sin(b) * 3), b.t()
+
+        compiled = self.compiled(lambda x, y: step(x, y, total))
+        with torch.no_grad():
+            for _ in range(9):
+                x, y = torch.randn(4), torch.randn(4)
+                for a, b in zip(compiled(x, y), step(x, y, twin), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+                self.assertTrue(torch.equal(total, twin))
+        self.assertGreaterEqual(len(self.replays()), 2)
+        self.assertGreater(min(self.replays()), 1)
+
+    def test_forward_and_backward_passes_are_cut(self):
+        self.cut_at("sin")
+        model = torch.nn.Linear(4, 4)
+        compiled = self.compiled(lambda x: torch.sin(model(x) * 2).square().sum())
+        for _ in range(8):
+            x, grads = torch.randn(3, 4), []
+            for function in (compiled, lambda x: torch.sin(model(x) * 2).square().sum()):
+                model.zero_grad()
+                function(x).backward()
+                grads.append(model.weight.grad.clone())
+            self.assertTrue(torch.equal(*grads))
+        self.assertGreater(min(self.replays()), 2)
+
+    def test_operators_that_read_values_back_end_a_recording(self):
+        def step(x):
+            y = x * 2
+            rows = y.nonzero()[:, 0]
+            return (x + 1)[rows] * 3, y.sum().item() * x
+
+        config = torch._dynamo.config
+        with config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+            compiled = self.compiled(step, fullgraph=True)
+            for _ in range(9):
+                x = torch.randn(6).relu()
+                for a, b in zip(compiled(x), step(x), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+        self.assertGreater(max(self.replays()), 3)
+
+    def test_what_is_made_of_constants_is_made_once(self):
+        self.cut_at("sin")
+        calls = []
+        self.addCleanup(setattr, _torch_partition, "fold", _torch_partition.fold)
+        fold = _torch_partition.fold
+
+        def count(graph, device):
+            fold(graph, device)
+            calls.append([node.name for node in graph.graph.nodes if "sin" in str(node.target)])
+
+        _torch_partition.fold = count
+        compiled = self.compiled(lambda x: x * torch.sin(torch.tensor([1.0, 2.0])) + 1)
+        for _ in range(6):
+            x = torch.randn(2)
+            self.assertTrue(torch.equal(compiled(x), x * torch.sin(torch.tensor([1.0, 2.0])) + 1))
+        self.assertEqual(calls, [[]])
+        self.assertEqual(self.replays(), [3])
+
+    def test_what_is_made_once_is_not_the_callers(self):
+        self.cut_at("sin")
+        compiled = self.compiled(lambda x: (x + 1, torch.sin(torch.tensor([1.0, 2.0]))))
+        want = torch.sin(torch.tensor([1.0, 2.0]))
+        for _ in range(6):
+            result = compiled(torch.randn(2))[1]
+            self.assertTrue(torch.equal(result, want))
+            result.fill_(7)
+
+    def test_operators_whose_own_code_reads_values_back_end_a_recording(self):
+        def step(x, w):
+            order = (x @ w).argmax(-1).sort()
+            ends = torch.histc(order.values.float(), 4, 0, 3).cumsum(0).long()
+            return torch.ops.cgtree_test.sizes(x[order.indices], ends).exp() + 1
+
+        compiled, w = self.compiled(step, fullgraph=True), torch.randn(3, 4)
+        with torch.no_grad():
+            for _ in range(8):
+                x = torch.randn(6, 3)
+                self.assertTrue(torch.equal(compiled(x, w), step(x, w)))
+        self.assertEqual(self.replays(), [5, 5])
+
+    def test_a_graph_whose_capture_fails_in_an_operator_runs_in_pieces(self):
+        def step(x, w):
+            return torch.ops.cgtree_test.hidden(x @ w).exp() * 2, w.t()
+
+        compiled, w = self.compiled(step), torch.randn(3, 3)
+        with (torch.no_grad(), unittest.mock.patch.object(
+                _torch_seam, "run_on_host", captured_on_host)):
+            for _ in range(12):
+                x = torch.randn(6, 3)
+                for a, b in zip(compiled(x, w), step(x, w), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+            self.assertEqual(len(self.backend.graphs), 3)
+            self.assertEqual(self.replays()[0], 0)
+            self.assertGreaterEqual(min(self.replays()[1:]), 5)
+            torch._dynamo.reset()  # graphs to come are cut at once
+            again = self.compiled(lambda x: torch.ops.cgtree_test.hidden(x + 1) + 2)
+            for _ in range(6):
+                again(torch.randn(3))
+            self.assertEqual(self.replays(), [3, 3])
+
+    def test_an_operator_of_pytorchs_that_fails_is_cut_out_of_its_graph_alone(self):
+        sinh = torch.ops.aten.sinh.default
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            def failing(x):
+                waits()
+                return x.exp() - x.cosh()
+
+            library.impl("sinh", failing, "CPU", allow_override=True)
+            step = lambda x: (x + 1).sinh() * 2  # noqa: E731
+            compiled = self.compiled(step)
+            with (torch.no_grad(), unittest.mock.patch.object(
+                    _torch_seam, "run_on_host", captured_on_host)):
+                for _ in range(10):
+                    x = torch.randn(3)
+                    self.assertTrue(torch.equal(compiled(x), step(x)))
+            self.assertGreaterEqual(min(self.replays()[1:]), 4)
+        self.assertNotIn(sinh, _torch_partition._refused)
+
+    def test_inductor_compiles_anew_what_failed_and_partitions_end_there(self):
+        config = torch._inductor.config
+        before = list(config.custom_should_partition_ops)
+        self.addCleanup(config.custom_should_partition_ops.__setitem__, slice(None), before)
+        self.backend = Backend("inductor", "f", None, None)
+        compiled = torch.compile(lambda x: torch.ops.cgtree_test.hidden(x + 1) * 2,
+                                 backend=self.backend)
+        with (torch.no_grad(), warnings.catch_warnings(), unittest.mock.patch.object(
+                _torch_seam, "run_on_host", captured_on_host)):
+            warnings.simplefilter("ignore")
+            for _ in range(10):
+                x = torch.randn(3)
+                self.assertTrue(torch.equal(compiled(x), (x + 1) * 3 * 2))
+        self.assertIn("cgtree_test::hidden", config.custom_should_partition_ops)
+        self.assertIn("cgtree_test::sizes", config.custom_should_partition_ops)
+        self.assertEqual(len(self.backend.graphs), 2)  # on the CPU it fails there too, and stays
+
+
+if __name__ == "__main__":
+    unittest.main()
