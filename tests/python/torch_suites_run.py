@@ -106,7 +106,7 @@ def rehearsed(call):
         for _ in range(REHEARSALS):
             call(list(inputs))
             for given, kept in zip(tensors, before):
-                if not torch.equal(given, kept):
+                if given.dtype is not torch.complex32 and not torch.equal(given, kept):
                     given.detach().copy_(kept)
             torch.set_rng_state(states)
             if on_device is not None:
