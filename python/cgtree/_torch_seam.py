@@ -31,7 +31,7 @@ from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMe
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, step
 from cgtree._torch_outputs import (
-    Recipe, dtype_name, end_of, is_on_host, may_be_seed, outputs_of, why_not)
+    Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -318,7 +318,8 @@ class Kind:
         inputs = set(map(id, given))
         for j, result in enumerate(results):
             if isinstance(result, torch.Tensor) and id(result) not in inputs:
-                reason = None if is_on_host(result, device) else why_not(result, device)
+                reason = (None if is_empty(result) or is_on_host(result, device)
+                          else why_not(result, device))
                 if reason is not None:
                     return f"result {j} is {reason}"
         return None
