@@ -69,6 +69,15 @@ def _forget():
 os.register_at_fork(after_in_child=_forget)
 
 
+class _SharedContext(Context):
+    """A context whose outputs are tensors of PyTorch, which cannot throw StaleTensor."""
+
+    def mark_step(self):
+        raise NotSupported(f"mark_step(): the context of PyTorch's graphs on {self.device} has no "
+                           "generations, which would overwrite tensors, such as those that a backward "
+                           "pass waits for: give step functions that need them a context of their own")
+
+
 def context(device=None):
     """Returns the context in which the graphs of PyTorch run on this device. All threads share it."""
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -77,7 +86,7 @@ def context(device=None):
         name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
     with _shared.lock:
         if name not in _shared.contexts or _shared.contexts[name].closed:
-            _shared.contexts[name] = Context(name, name=f"torch-{name.replace(':', '-')}")
+            _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}")
         return _shared.contexts[name]
 
 
