@@ -292,7 +292,8 @@ class Kind:
         results = list(self.graph.model(inputs))
         if draws.offsets(generators) != before:
             self._generators = generators
-            draws.anchor(device, generators)
+            if device.type == "cuda":
+                draws.anchor(device, generators)
         self.reason = self._refused(given, results, device)
         if self.reason is None:
             self._recipe = Recipe(results, given, device)
@@ -310,8 +311,6 @@ class Kind:
 
     def _generators_of(self, given):
         device = self.graph.device
-        if device.type != "cuda":
-            return ()
         found = [item for item in given if isinstance(item, torch.Generator)]
         return tuple(dict.fromkeys([draws.default_generator(device), *found]))
 
@@ -428,6 +427,7 @@ class Kind:
 
     def _run_on_host(self, *tensors):
         self.is_unsettled = True
+        self._give_back_draws()
         self._ran = self._recipe
         return run_on_host(self, tensors)
 
