@@ -10,6 +10,7 @@ All graphs of one generator share the place of its seed and offset, so that a co
 recording that draws as many numbers.
 """
 
+import ctypes
 import warnings
 
 import torch
@@ -21,7 +22,8 @@ _streams = {}
 
 
 def default_generator(device):
-    return torch.cuda.default_generators[device.index]
+    return torch.default_generator if device.type == "cpu" else (
+        torch.cuda.default_generators[device.index])
 
 
 def anchor(device, generators):
@@ -36,13 +38,21 @@ def anchor(device, generators):
 
 
 def offsets(generators):
-    """Returns how far each generator has come."""
-    return [generator.get_offset() for generator in generators]
+    """Returns how far each generator has come: a number, or on the CPU the bytes of its state."""
+    return [generator.get_offset() if generator.device.type == "cuda"
+            else _bytes_of(generator.get_state()) for generator in generators]
+
+
+def _bytes_of(state):
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def set_offsets(generators, values):
     for generator, value in zip(generators, values):
-        generator.set_offset(value)
+        if generator.device.type == "cuda":
+            generator.set_offset(value)
+        else:
+            generator.set_state(torch.frombuffer(bytearray(value), dtype=torch.uint8))
 
 
 class Companion:

@@ -6,6 +6,7 @@ A Recipe says of each result where it comes from:
     ("made", k)                  output k of the recording, as it is
     ("host", k)                  the same, where it was on the CPU outside of a capture
     ("part", k, View)            a view of output k, whose memory several results share
+    ("empty", Empty)             a new tensor without elements, which the caller may resize
     ("given", i)                 input i itself
     ("view", i, View)            a view of input i
     ("same", j)                  result j itself
@@ -22,6 +23,7 @@ from cgtree._torch_memory import as_tensor, from_tensor, is_process_wide, segmen
 
 # `begin`: bytes from the first element of the base.
 View = collections.namedtuple("View", "dtype shape strides begin is_conj is_neg")
+Empty = collections.namedtuple("Empty", "dtype shape strides device")
 # An output of the recording: as a tensor, or as bytes if `dtype` is None.
 Made = collections.namedtuple("Made", "dtype shape strides")
 
@@ -54,6 +56,13 @@ def why_not(tensor, device):
     if tensor.device != device:
         return f"a tensor on {tensor.device}, and others lie on {device}"
     return None
+
+
+def is_empty(tensor):
+    """Returns whether a result is a tensor without elements, which needs no memory of a recording."""
+    return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
+            and not tensor.numel() and not tensor.is_quantized and not tensor.is_conj()
+            and not tensor.is_neg())
 
 
 MOST_ON_HOST = 2  # elements
@@ -136,6 +145,8 @@ class Recipe:
         if id(result) in seen:
             return ("same", seen[id(result)])
         seen[id(result)] = j
+        if is_empty(result):
+            return ("empty", Empty(result.dtype, tuple(result.shape), result.stride(), result.device))
         place = result.untyped_storage().data_ptr() if result.numel() else None
         if place in storages:
             i = storages[place]
@@ -201,6 +212,9 @@ class Recipe:
                 results.append(results[what])
             elif kind == "value":
                 results.append(what)
+            elif kind == "empty":
+                results.append(torch.empty_strided(what.shape, what.strides, dtype=what.dtype,
+                                                   device=what.device))
             else:
                 base = given[what] if kind == "view" else outputs[what]
                 results.append(view_of(base, *view))

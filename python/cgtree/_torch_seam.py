@@ -33,7 +33,7 @@ from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMe
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, step
 from cgtree._torch_outputs import (
-    Recipe, dtype_name, end_of, is_on_host, may_be_seed, outputs_of, why_not)
+    Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -68,6 +68,15 @@ def _forget():
 os.register_at_fork(after_in_child=_forget)
 
 
+class _SharedContext(Context):
+    """A context whose outputs are tensors of PyTorch, which cannot throw StaleTensor."""
+
+    def mark_step(self):
+        raise NotSupported(f"mark_step(): the context of PyTorch's graphs on {self.device} has no "
+                           "generations, which would overwrite tensors, such as those that a backward "
+                           "pass waits for: give step functions that need them a context of their own")
+
+
 def context(device=None):
     """Returns the context in which the graphs of PyTorch run on this device. All threads share it."""
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -76,7 +85,7 @@ def context(device=None):
         name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
     with _shared.lock:
         if name not in _shared.contexts or _shared.contexts[name].closed:
-            _shared.contexts[name] = Context(name, name=f"torch-{name.replace(':', '-')}")
+            _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}")
         return _shared.contexts[name]
 
 
@@ -310,7 +319,8 @@ class Kind:
         results = list(self.graph.model(inputs))
         if draws.offsets(generators) != before:
             self._generators = generators
-            draws.anchor(device, generators)
+            if device.type == "cuda":
+                draws.anchor(device, generators)
         self.reason = self._refused(given, results, device)
         if self.reason is None:
             self._recipe = Recipe(results, given, device)
@@ -328,8 +338,6 @@ class Kind:
 
     def _generators_of(self, given):
         device = self.graph.device
-        if device.type != "cuda":
-            return ()
         found = [item for item in given if isinstance(item, torch.Generator)]
         return tuple(dict.fromkeys([draws.default_generator(device), *found]))
 
@@ -345,7 +353,8 @@ class Kind:
         inputs = set(map(id, given))
         for j, result in enumerate(results):
             if isinstance(result, torch.Tensor) and id(result) not in inputs:
-                reason = None if is_on_host(result, device) else why_not(result, device)
+                reason = (None if is_empty(result) or is_on_host(result, device)
+                          else why_not(result, device))
                 if reason is not None:
                     return f"result {j} is {reason}"
         return None
@@ -454,6 +463,7 @@ class Kind:
 
     def _run_on_host(self, *tensors):
         self.is_unsettled = True
+        self._give_back_draws()
         self._ran = self._recipe
         try:
             return run_on_host(self, tensors)

@@ -2,24 +2,28 @@
 
 usage: torch_suites_run.py --tests=FOLDER [--suite=trees,dynamo,inductor] [--manager=cgtree,pytorch]
                            [--select=REGEX] [--jobs=N] [--limit=S] [--stop-after=S] [--json=FILE]
+                           [--all]
 
 --tests: the folder test/ of PyTorch's repository at the version that is installed. Of it are needed
 test/inductor/ and test/dynamo/. --suite:
 
     trees      test/inductor/test_cudagraph_trees.py
     dynamo     test/dynamo/test_cudagraphs.py
-    inductor   test/inductor/test_torchinductor.py with graphs on, its tests on a GPU
+    inductor   test/inductor/test_torchinductor.py with graphs on, its tests on a GPU. Most of them call a
+               function once, which no manager answers with a replay: each graph is therefore called
+               four times with the same inputs, whose contents are put back, and returns the last results
 
 --manager: "cgtree" is with cgtree.torch.replace_graph_trees(), and the back end "cudagraphs" is that of cgtree
-with PyTorch's kernels. Tests run in --jobs processes, each of which takes the next test when it is
+with PyTorch's kernels. "pytorch" after "cgtree" runs only the tests that cgtree did not pass, or with --all
+every test. Tests run in --jobs processes, each of which takes the next test when it is
 ready. A test that lasts longer than --limit seconds ends its process, and so does one after which the
 device is unusable; others go on in a new one. After --stop-after seconds no further test begins.
 
 A line for each test that did not pass, and the sums. JSON lines as results come: suite, manager, test,
 result ("passed", "failed", "left over" if the check after a passed test alone failed, such as that no pool of
-CUDA graphs has memory, "skipped", "timed out", "crashed"), seconds, why, and "inside": whether its
-source names PyTorch's manager, or what that says. At the end FILE also has the sums and, where both managers ran, the tests that
-one of them alone passes. Exits 1 if there are some that cgtree fails, PyTorch passes, and which do not look
+CUDA graphs has memory, "skipped", "timed out", "crashed"), seconds, why, and "inside": whether its source, or
+that of a method of its class that it calls, names PyTorch's manager, or what that says or counts. At the end
+FILE also has the sums and, where both managers ran, the tests that one of them alone passes. Exits 1 if there are some that cgtree fails, PyTorch passes, and which do not look
 inside; 77 if the folder or PyTorch is absent.
 """
 
@@ -47,7 +51,11 @@ SUITES = {"trees": ("inductor/test_cudagraph_trees.py", ""),
 MANAGERS = ("cgtree", "pytorch")
 INSIDE = re.compile(r"get_manager|get_roots?\b|get_root_children|cudagraph_trees|all_cudagraph_segments|"
                     r"curr_node|num_checkpoints|cudagraphify|CUDAGraphTree|running_forwards|live_block|"
-                    r"cudagraph_skips|skipping cudagraphs|overwritten|cudagraph_recorded")
+                    r"cudagraph_skips|skipping cudagraph|overwritten|cudagraph_recorded|Recording function|"
+                    r"too many CUDAGraphs|"
+                    r"cudagraph_or_error|support_input_mutation\", False")
+REHEARSED = ("inductor",)
+REHEARSALS = 3  # calls until the next one is a replay: observed, warmed up, recorded
 READY, MARK = "READY", "TEST "
 START_LIMIT = 180  # seconds for the imports of a process
 ABSENT = 77
@@ -85,19 +93,65 @@ def replace():
         model, inputs, options={"kernels": "eager"})
 
 
+def rehearsed(call):
+    """Returns a boxed function that makes the first call of another one several times, so that its results
+    are those of a replay. What the calls write and draw is taken back in between."""
+    import torch
+    has_begun = False
+
+    def rehearse(inputs):
+        tensors = [given for given in inputs if isinstance(given, torch.Tensor) and not given.is_meta]
+        before, states = [given.detach().clone() for given in tensors], torch.get_rng_state()
+        on_device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        for _ in range(REHEARSALS):
+            call(list(inputs))
+            for given, kept in zip(tensors, before):
+                if given.dtype is not torch.complex32 and not torch.equal(given, kept):
+                    given.detach().copy_(kept)
+            torch.set_rng_state(states)
+            if on_device is not None:
+                torch.cuda.set_rng_state(on_device)
+
+    def run(inputs):
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
+            with torch.no_grad():
+                rehearse(inputs)
+        return call(inputs)
+
+    run._boxed_call = True
+    return run
+
+
+def rehearse():
+    """From now on each graph of Inductor's is rehearsed."""
+    import torch._inductor.compile_fx as compile_fx
+    original = compile_fx.cudagraphify
+    compile_fx.cudagraphify = lambda *args, **known: rehearsed(original(*args, **known))
+
+
 def cases_of(test):
     return ([case for part in test for case in cases_of(part)]
             if isinstance(test, unittest.TestSuite) else [test])
 
 
 def looks_inside(case):
-    """Returns whether the source of a test names what only PyTorch's manager has."""
-    try:
-        method = getattr(case, case._testMethodName)
-        source = inspect.getsource(inspect.unwrap(getattr(method, "__func__", method)))
-    except (AttributeError, OSError, TypeError):
-        return False
-    return bool(INSIDE.search(source))
+    """Returns whether the source of a test, or of a method that it calls, names what only PyTorch's manager
+    has."""
+    waiting, seen = [case._testMethodName], set()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        try:
+            method = getattr(case, name)
+            source = inspect.getsource(inspect.unwrap(getattr(method, "__func__", method)))
+        except (AttributeError, OSError, TypeError):
+            continue
+        if INSIDE.search(source):
+            return True
+        waiting += set(re.findall(r"self\.(\w+)\(", source)) & set(vars(type(case))) - seen
+    return False
 
 
 class Result(unittest.TestResult):
@@ -146,6 +200,8 @@ def work(options):
     import torch
     if manager == "cgtree":
         replace()
+    if suite in REHEARSED:
+        rehearse()
     try:
         module = load(options, suite)
     except unittest.SkipTest as error:
@@ -261,8 +317,8 @@ def last_words(why):
 class Run:
     """The tests of one suite with one manager, in several processes."""
 
-    def __init__(self, options, suite, manager, keep, deadline):
-        self.options, self.suite, self.manager = options, suite, manager
+    def __init__(self, options, suite, manager, keep, deadline, without=()):
+        self.options, self.suite, self.manager, self.without = options, suite, manager, without
         self.keep, self.deadline = keep, deadline
         self.lock, self.waiting = threading.Lock(), None
         self.count, self.done = 0, 0
@@ -318,7 +374,8 @@ class Run:
         with self.lock:
             if self.waiting is None:
                 chosen = re.compile(self.options.select or SUITES[self.suite][1])
-                self.waiting = collections.deque(name for name in names if chosen.search(name))
+                self.waiting = collections.deque(name for name in names if chosen.search(name)
+                                                 and name not in self.without)
                 self.count = len(self.waiting)
                 print(f"{self.suite} {self.manager}: {self.count} of {len(names)} tests", flush=True)
 
@@ -367,6 +424,7 @@ def main():
     parser.add_argument("--limit", type=float, default=90)
     parser.add_argument("--stop-after", type=float, default=float("inf"))
     parser.add_argument("--json", default="")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--worker", default="")
     options = parser.parse_args()
     for given, known in ((options.suite, SUITES), (options.manager, MANAGERS)):
@@ -393,7 +451,9 @@ def main():
             print(f"{path} is absent: --tests is to be the folder test/ of PyTorch's repository")
             return ABSENT
         for manager in options.manager.split(","):
-            Run(options, suite, manager, keep, deadline).all()
+            without = () if options.all else {
+                row["test"] for row in rows if row["suite"] == suite and row["result"] in ("passed", "skipped")}
+            Run(options, suite, manager, keep, deadline, without).all()
     for key, counts in sums(rows).items():
         print(key, ", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
     inside = {row["test"] for row in rows if row["inside"]}

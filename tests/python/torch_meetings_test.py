@@ -1,0 +1,95 @@
+"""Programs in which two features of PyTorch meet, on the CPU with PyTorch's own kernels: each equals an eager
+run bit for bit, or raises an error that says why."""
+
+import copy
+import sys
+import unittest
+
+sys.path.insert(0, "tests/python")
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("PyTorch is absent") from error
+
+from support import SEED, cgtree, setUpModule  # noqa: E402,F401
+
+import cgtree.torch  # noqa: E402
+from cgtree._torch_seam import cudagraphify  # noqa: E402
+
+
+def compiled(function, **recording):
+    return cgtree.torch.compile(function, kernels="eager", recording=recording)
+
+
+class MeetingsPythonTest(unittest.TestCase):
+    def setUp(self):
+        torch._dynamo.reset()
+        torch.manual_seed(SEED)
+
+    def expect_replays(self, function, at_least=2):
+        found = cgtree.torch.stats(function)
+        self.assertGreaterEqual(found["replays"], at_least, found)
+
+    def test_an_empty_result_is_a_new_tensor_that_can_be_resized(self):
+        step = compiled(lambda x: (x[:0] + 1, x * 2, x.new_empty(2, 0, dtype=torch.int64)))
+        for _ in range(6):
+            x = torch.randn(3)
+            empty, twice, of_two = step(x)
+            self.assertTrue(torch.equal(twice, x * 2))
+            self.assertEqual((of_two.shape, of_two.stride(), of_two.dtype),
+                             ((2, 0), (1, 1), torch.int64))
+            empty.resize_(20).fill_(2)
+            self.assertEqual(empty.tolist(), [2.0] * 20)
+        self.expect_replays(step)
+
+    def test_an_empty_result_on_another_device_does_not_make_a_graph_eager(self):
+        def model(inputs):
+            x, = inputs
+            inputs.clear()
+            return [x * 2, torch.empty(0, 3, device="meta")]
+
+        graph = cudagraphify(model, device_index=None, is_inference=True)
+        for _ in range(6):
+            x = torch.randn(3)
+            twice, other = graph([x])
+            self.assertTrue(torch.equal(twice, x * 2))
+            self.assertEqual((other.device.type, other.shape), ("meta", (0, 3)))
+        self.assertGreaterEqual(graph.stats()["replays"], 2, graph.kinds())
+
+    def test_replays_that_draw_are_verified_with_the_numbers_that_they_drew(self):
+        dropout = torch.nn.Dropout(0.5)
+        step = compiled(lambda x: dropout(x) * 2, verify_first=8)
+        draws = []
+        for call in (dropout, step):
+            torch.manual_seed(SEED)
+            draws.append([])
+            for _ in range(12):
+                x = torch.ones(64, requires_grad=True)
+                y = call(x) * (2 if call is dropout else 1)
+                y.sum().backward()
+                draws[-1].append((y.detach().clone(), x.grad.clone()))
+                del x, y  # what is held has a recording of its own
+        for (a, b), (c, d) in zip(*draws, strict=True):
+            self.assertTrue(torch.equal(a, c))
+            self.assertTrue(torch.equal(b, d))
+        self.expect_replays(step)
+
+    def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
+        context = cgtree.torch.context("cpu")
+        with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
+            context.mark_step()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+        plain, step = copy.deepcopy(model), compiled(model)
+        for _ in range(6):
+            x = torch.randn(2, 4)
+            for each in (plain, step):
+                each.zero_grad()
+                each(x).square().sum().backward()
+            for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+                self.assertTrue(torch.equal(a.grad, b.grad))
+        self.expect_replays(step)
+
+
+if __name__ == "__main__":
+    unittest.main()
