@@ -61,7 +61,7 @@ def _forget():
     _before_fork.append(_shared)
     _shared = _Shared()
     for graph in _all:
-        _before_fork.append(graph._kinds)
+        _before_fork.append(list(graph._kinds.values()))
         graph.reset()
 
 
@@ -143,12 +143,15 @@ class Graph:
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
-        self._round, self._returned = [], False  # the last new kinds, and whether one was seen again
+        self._round, self._rounds = [], 0  # the last new kinds, and how many times they were others
+        self._returned = False  # whether one of the last new kinds was seen again
         self._rest, self._next_rest = None, MAX_KINDS  # calls of new kinds that still run eagerly
         self._has_warned = False
         # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
         self.cut = self._pieces = None
-        self.reset()
+        # The kinds, and the calls that are compared first. This dict and the list of the last new kinds
+        # are always the same: wrappers copy attributes, and what is dropped must not live on in a copy.
+        self._kinds, self._expected = {}, []
         _all.add(self)
 
     def _with_seeds_on_host(self, inputs):
@@ -163,9 +166,11 @@ class Graph:
 
     def reset(self):
         """Drops all recordings."""
-        for kind in getattr(self, "_kinds", {}).values():
+        for kind in self._kinds.values():
             self._add_past(kind)
-        self._kinds, self._expected = {}, []  # the kinds, and the calls that are compared first
+        self._kinds.clear()
+        self._begin_round()
+        self._expected = []
         self.recent.set_calls(self._expected)
 
     def _add_past(self, kind):
@@ -186,7 +191,7 @@ class Graph:
         kind = self._kinds.get(key)
         if kind is None:
             return self._first_call(key, inputs) if self._admits() else self.model(inputs)
-        self._returned = self._returned or kind.round is self._round
+        self._returned = self._returned or kind.round == self._rounds
         if kind.reason is not None:
             kind.eager_calls += 1
             return self.model(inputs)
@@ -225,7 +230,7 @@ class Graph:
         with self._lock:
             self._kinds[key] = kind
             self._round.append(kind)
-            kind.round = self._round
+            kind.round = self._rounds
         self._expect(kind)
         return results
 
@@ -261,8 +266,13 @@ class Graph:
         if not self._returned and (self._rest is not None and self._rest > 0 or not any(
                 kind.stats()["calls"] > 1 for kind in self._round)):
             return False
-        self._returned, self._round, self._next_rest = False, [], MAX_KINDS
+        self._returned, self._next_rest = False, MAX_KINDS
+        self._begin_round()
         return True
+
+    def _begin_round(self):
+        self._round.clear()
+        self._rounds += 1
 
     def _end_rest(self):
         if self._round and not self._has_returned():
@@ -271,7 +281,8 @@ class Graph:
             if kind.stats()["calls"] == kind.calls_before:
                 self.forget(kind)
                 self._add_past(self._kinds.pop(key))
-        self._rest, self._round = None, []
+        self._rest = None
+        self._begin_round()
 
     def kinds(self):
         """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""

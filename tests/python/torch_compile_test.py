@@ -20,6 +20,7 @@ except ImportError as error:
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
 import cgtree.torch  # noqa: E402
+from cgtree._torch_compile import _graphs_of  # noqa: E402
 
 torch._logging.set_logs(all=logging.ERROR)
 
@@ -265,8 +266,11 @@ class FunctionPythonTest(unittest.TestCase):
         for _ in range(6):
             compiled(torch.ones(3))
         before = cgtree.torch.stats(compiled)
+        kinds = [weakref.ref(kind) for graph in _graphs_of(compiled) for kind in graph._kinds.values()]
         cgtree.torch.reset(compiled)
         self.assertEqual(cgtree.torch.stats(compiled), before)
+        gc.collect()
+        self.assertEqual([kind() for kind in kinds], [None])
         for _ in range(6):
             self.assertEqual(compiled(torch.ones(1)).item(), 5)
         self.assertGreater(cgtree.torch.stats(compiled)["replays"], before["replays"])
