@@ -11,6 +11,7 @@
 
 import contextlib
 import functools
+import operator
 
 import torch
 from torch.fx.passes.split_module import split_module
@@ -51,14 +52,14 @@ def _is_number(node):
     return _lies_on(node, _CPU) and all(value.dim() == 0 for value in _values(node))
 
 
-def refuse(graph, operator):
+def refuse(graph, failed):
     """From now on an operator that failed in a capture is no part of recordings: in this graph, and if it
     is none of PyTorch's own, which may have failed for what came before, in all. Returns whether it was."""
-    found = [node for node in graph.nodes if node.target is operator]
+    found = [node for node in graph.nodes if node.target is failed]
     for node in found:
         node.meta["refused"] = True
-    if operator.namespace not in ("aten", "prims"):
-        _refused.add(operator)
+    if failed.namespace not in ("aten", "prims"):
+        _refused.add(failed)
     return bool(found)
 
 
@@ -89,6 +90,8 @@ def place_of(node, device, places):
     if node.op != "call_function":
         return INSIDE
     arguments = node.all_input_nodes
+    if node.target is operator.getitem:  # of an operator with several results
+        return places.get(arguments[0], INSIDE)
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
         # Such a number is an argument of the kernel, as that of any Python number.
         numbers = [given for given in arguments if places.get(given) == ONCE and _is_number(given)]
@@ -216,9 +219,11 @@ def _order(graph, outside):
     """Returns the number of its piece for each node, and moves what is outside and can be early to the
     front. Numbers of pieces that are recorded are odd."""
     numbers, early = {}, set()
+    for node in [node for node in graph.nodes if node.target is operator.getitem]:
+        node.args[0].append(node)  # pieces hand on tensors alone
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     for node in list(graph.nodes):
-        if node in outside and _is_pure(node) and all(
+        if node in outside and (_is_pure(node) or node.target is operator.getitem) and all(
                 given in early or given.op in ("placeholder", "get_attr")
                 for given in node.all_input_nodes):
             early.add(node)

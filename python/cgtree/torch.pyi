@@ -1,7 +1,7 @@
 """Types of cgtree.torch; what each does is in the docstrings and in docs/python.md."""
 
 from contextlib import AbstractContextManager
-from typing import Any, Callable, Literal, TypedDict, TypeVar, overload
+from typing import Any, Callable, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -19,30 +19,19 @@ class Stats(TypedDict):
     graphs: int
     eager: list[str]
 
+class Options(TypedDict, total=False):
+    kernels: Kernels
+    fullgraph: bool
+    dynamic: bool | None
+    options: dict[str, Any] | None
+    disable: bool
+    name: str | None
+    recording: dict[str, Any] | None
+
 @overload
-def compile(
-    model: Model,
-    *,
-    kernels: Kernels = "inductor",
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    options: dict[str, Any] | None = None,
-    disable: bool = False,
-    name: str | None = None,
-    recording: dict[str, Any] | None = None,
-) -> Model: ...
+def compile(model: Model, **options: Unpack[Options]) -> Model: ...
 @overload
-def compile(
-    model: None = None,
-    *,
-    kernels: Kernels = "inductor",
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    options: dict[str, Any] | None = None,
-    disable: bool = False,
-    name: str | None = None,
-    recording: dict[str, Any] | None = None,
-) -> Callable[[Model], Model]: ...
+def compile(model: None = None, **options: Unpack[Options]) -> Callable[[Model], Model]: ...
 def stats(compiled: Callable[..., Any] | None = None) -> Stats: ...
 def explain(compiled: Callable[..., Any]) -> str: ...
 def reset(compiled: Callable[..., Any] | None = None) -> None: ...
