@@ -75,6 +75,22 @@ class MeetingsPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(b, d))
         self.expect_replays(step)
 
+    def test_a_graph_may_be_retained_for_some_backward_passes_and_not_for_others(self):
+        plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+        step = compiled(lambda x: torch.tanh(plain(x)) * x.mean())
+        for i in range(12):
+            x, grads = torch.randn(2, 4), []
+            for call in (lambda given: torch.tanh(plain(given)) * given.mean(), step):
+                plain.zero_grad()
+                y = call(x)
+                if i % 3 == 2:
+                    y.sum().backward(retain_graph=True)
+                y.square().sum().backward()
+                grads.append([parameter.grad.clone() for parameter in plain.parameters()])
+            for a, b in zip(*grads, strict=True):
+                self.assertTrue(torch.equal(a, b))
+        self.expect_replays(step)
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
