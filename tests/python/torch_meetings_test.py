@@ -91,6 +91,22 @@ class MeetingsPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(a, b))
         self.expect_replays(step)
 
+    def test_results_of_inference_mode_are_inference_tensors_also_if_they_share_memory(self):
+        def parts(x):
+            y = x * 2
+            return y, y[1:], y.t(), x[1:], x.view(torch.int32)
+
+        step = compiled(parts)
+        for _ in range(6):
+            x = torch.randn(3, 4)
+            with torch.inference_mode():
+                got, want = step(x), parts(x)
+            for a, b in zip(got, want, strict=True):
+                self.assertEqual(a.is_inference(), b.is_inference())
+                self.assertTrue(torch.equal(a, b))
+            del got, a
+        self.expect_replays(step)
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
