@@ -107,6 +107,13 @@ class MeetingsPythonTest(unittest.TestCase):
             del got, a
         self.expect_replays(step)
 
+    def test_a_step_function_on_the_host_device_is_refused_with_what_to_use(self):
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, framework="torch")
+            for _ in range(3):
+                with self.assertRaisesRegex(cgtree.NotSupported, "cgtree.torch.compile"):
+                    step(torch.ones(3))
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
