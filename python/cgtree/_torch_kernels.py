@@ -59,6 +59,8 @@ class Backend:
         return graph
 
     def _eager(self, role, graph, example_inputs):
+        if role == "forward":
+            versions.keep_saved_tensors()
         if not any(node.op == "call_function" for node in graph.graph.nodes):
             return versions.boxed(graph, example_inputs)
         if role == "backward":

@@ -235,6 +235,9 @@ def step(device=None, may_keep=True):
     whether what is allocated in the block may outlive it, beside the outputs, which are copied then.
     """
     current = _cgtree.current_stream()
+    if current.device.startswith("host"):
+        raise NotSupported("a step function of PyTorch's runs at once on the host device, and is not "
+                           "recorded: use a GPU, or cgtree.torch.compile()")
     device = torch.device(device or current.device)
     stream = _stream_of(current, device)
     with contextlib.ExitStack() as stack:

@@ -248,7 +248,7 @@ def view_of(base, view):
                                 base.storage_offset() + view.begin // size)
     else:
         begin = base.storage_offset() * base.element_size() + view.begin
-        with torch.inference_mode(False):
+        with torch.inference_mode(base.is_inference()):
             made = torch.empty(0, dtype=view.dtype, device=base.device).set_(
                 base.untyped_storage(), begin // size, view.shape, view.strides)
     made = torch._conj(made) if view.is_conj else made

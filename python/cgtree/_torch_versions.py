@@ -287,6 +287,14 @@ def needs_no_wrapper():
         return False, True
 
 
+def keep_saved_tensors():
+    """Has backward passes of the graph that is compiled now leave what they read as it is. AOTAutograd lets
+    kernels write into it, which operators never do, and therefore refuses to retain the graph."""
+    context = torch._guards.TracingContext.try_get()
+    if context and context.fw_metadata and hasattr(context.fw_metadata, "bw_donated_idxs"):
+        context.fw_metadata.bw_donated_idxs = []
+
+
 @contextlib.contextmanager
 def as_in_wrapper():
     """In the block modes are as AOTAutograd's wrapper sets them for a graph, whose operators have seen

@@ -34,7 +34,7 @@ from cgtree._torch_seam import context  # noqa: F401
 def step_function(function):
     """A step function of cgtree's tensors from a function of torch.Tensors.
 
-    It runs without gradients. On the host device PyTorch works at once and is not recorded.
+    It runs without gradients. On the host device, where PyTorch works at once, it raises NotSupported.
     """
     @functools.wraps(function)
     def run(*tensors):

@@ -75,6 +75,45 @@ class MeetingsPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(b, d))
         self.expect_replays(step)
 
+    def test_a_graph_may_be_retained_for_some_backward_passes_and_not_for_others(self):
+        plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+        step = compiled(lambda x: torch.tanh(plain(x)) * x.mean())
+        for i in range(12):
+            x, grads = torch.randn(2, 4), []
+            for call in (lambda given: torch.tanh(plain(given)) * given.mean(), step):
+                plain.zero_grad()
+                y = call(x)
+                if i % 3 == 2:
+                    y.sum().backward(retain_graph=True)
+                y.square().sum().backward()
+                grads.append([parameter.grad.clone() for parameter in plain.parameters()])
+            for a, b in zip(*grads, strict=True):
+                self.assertTrue(torch.equal(a, b))
+        self.expect_replays(step)
+
+    def test_results_of_inference_mode_are_inference_tensors_also_if_they_share_memory(self):
+        def parts(x):
+            y = x * 2
+            return y, y[1:], y.t(), x[1:], x.view(torch.int32)
+
+        step = compiled(parts)
+        for _ in range(6):
+            x = torch.randn(3, 4)
+            with torch.inference_mode():
+                got, want = step(x), parts(x)
+            for a, b in zip(got, want, strict=True):
+                self.assertEqual(a.is_inference(), b.is_inference())
+                self.assertTrue(torch.equal(a, b))
+            del got, a
+        self.expect_replays(step)
+
+    def test_a_step_function_on_the_host_device_is_refused_with_what_to_use(self):
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, framework="torch")
+            for _ in range(3):
+                with self.assertRaisesRegex(cgtree.NotSupported, "cgtree.torch.compile"):
+                    step(torch.ones(3))
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
