@@ -296,7 +296,7 @@ class ContextMemory final : public StorageOwner,
   Slot* slot_of(const Storage& storage) const noexcept;
   Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
-  bool keep_if_lent(Storage& storage) noexcept;
+  bool keep_if_leased(Storage& storage) noexcept;
   void settle_locked(Slot& slot, Storage& storage, std::uint32_t function,
                      std::uint32_t output) noexcept;
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }

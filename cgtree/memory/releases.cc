@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "cgtree/memory/context_memory.h"
-#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 
@@ -24,7 +23,7 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   // have run out.
   for (std::size_t i = step.alive.size(); i-- > 0;) {
     Storage& storage = *step.alive[i];
-    if (keep_if_lent(storage)) continue;
+    if (keep_if_leased(storage)) continue;
     (void)storage.invalidate();
     pool(region_of(storage)).free(reinterpret_cast<void*>(storage.address()));
   }
@@ -34,8 +33,8 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
 
 // Another library does not see that a life has ended: what a lease holds stays as it is, and is
 // handed out to no other until it is given back.
-bool ContextMemory::keep_if_lent(Storage& storage) noexcept {
-  if (!is_lent(storage)) return false;
+bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
+  if (!storage.has_lease()) return false;
   try {
     slots_.reserve({storage.address(), storage.bytes()}, region_of(storage), /*persistent=*/false);
   } catch (const std::bad_alloc&) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cgtree/record/outputs.h"
-#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 
@@ -44,7 +43,7 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
     numbers.push_back(static_cast<std::uint32_t>(storage.tag.number));
     // Work on a side stream that was not joined may still have to write it, and another library
     // does not see that it moves.
-    if (scope_.allocations().defers_frees() || is_lent(storage)) return;
+    if (scope_.allocations().defers_frees() || storage.has_lease()) return;
     memory_.move_to_output_region(storage);
   });
   std::sort(numbers.begin(), numbers.end());

@@ -40,6 +40,7 @@ Lease::Lease(StorageRef storage) : storage_(std::move(storage)) {
   const std::lock_guard lock(all.mutex);
   entry_ = all.by_address.emplace(storage_->address(), storage_.get());
   all.largest = std::max(all.largest, storage_->bytes());
+  storage_->add_lease();
 }
 
 Lease& Lease::operator=(Lease&& other) noexcept {
@@ -54,13 +55,7 @@ Lease::~Lease() {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
   all.by_address.erase(entry_);
-}
-
-bool is_lent(const Storage& storage) noexcept {
-  Table& all = table();
-  const std::lock_guard lock(all.mutex);
-  const auto [begin, end] = all.by_address.equal_range(storage.address());
-  return std::any_of(begin, end, [&](const auto& entry) { return entry.second == &storage; });
+  storage_->remove_lease();
 }
 
 StorageRef find_lent(std::optional<Device> device, std::uintptr_t address,

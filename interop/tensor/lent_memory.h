@@ -33,9 +33,6 @@ class Lease {
   std::multimap<std::uintptr_t, Storage*>::iterator entry_;  // if there is a storage
 };
 
-// Returns whether there is a lease of the storage. Thread safety: any thread.
-bool is_lent(const Storage& storage) noexcept;
-
 // Returns the storage with a lease that holds these bytes, or null; never one that was invalidated.
 // Thread safety: any thread.
 // Without a device, addresses are taken to be different on each.

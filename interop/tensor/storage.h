@@ -161,6 +161,11 @@ class Storage {
   State state() const noexcept { return static_cast<State>(word() >> kStateShift); }
   const StorageDomain* domain() const noexcept { return domain_; }
   std::uint32_t references() const noexcept { return static_cast<std::uint32_t>(word()); }
+  // Returns whether another library has the address: it sees neither that the life ends nor that
+  // the contents move.
+  bool has_lease() const noexcept { return leases_.load(std::memory_order_acquire) > 0; }
+  void add_lease() noexcept { leases_.fetch_add(1, std::memory_order_relaxed); }
+  void remove_lease() noexcept { leases_.fetch_sub(1, std::memory_order_release); }
   // Returns 0 if it is live memory of `device` and `domain`, as one word of their differences.
   // kTakesBorrowed: borrowed memory is as good.
   template <bool kTakesBorrowed>
@@ -287,6 +292,7 @@ class Storage {
 
  private:
   std::size_t bytes_;
+  std::atomic<std::uint32_t> leases_{0};
   StreamRef stream_;
   StreamIdentity stream_identity_;  // kNone for those that never end
   Shape former_shape_;              // used by who has the last reference
