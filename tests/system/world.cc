@@ -186,6 +186,8 @@ void World::execute(const WorldOperation& operation) {
       return inspect(operation);
     case Deed::kRecycle:
       return recycle(operation);
+    case Deed::kLease:
+      return lease(operation);
     default:
       return call(operation);
   }

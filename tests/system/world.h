@@ -18,6 +18,7 @@
 
 #include "allocator/caching/pinned_memory.h"
 #include "interop/device/graph.h"
+#include "interop/tensor/lent_memory.h"
 #include "tests/system/model_tensor.h"
 #include "tests/system/world_context.h"
 #include "tests/system/world_program.h"
@@ -82,6 +83,12 @@ class World {
     }
   };
 
+  // Memory of a step that another library holds.
+  struct Leased {
+    Lease lease;
+    ModelTensor model;
+  };
+
   void execute(const WorldOperation& operation);
   // world_calls.cc
   void call(const WorldOperation& operation);
@@ -135,6 +142,9 @@ class World {
   void capture(const WorldOperation& operation);
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);
+  // world_leases.cc
+  void lease(const WorldOperation& operation);
+  void check_leased();
   // world_memory.cc
   void keep_output(const WorldOperation& operation);
   void outlive(const WorldOperation& operation);
@@ -188,6 +198,7 @@ class World {
   std::vector<Tensor> stale_;                      // outputs that have ended
   std::vector<Variable> elsewhere_;                // the last ones
   std::vector<ModelTensor> lent_values_;           // that closures have held
+  std::vector<Leased> leased_;
   WorldTotals& totals_;
   const std::atomic<long>* const events_;
   bool may_throw_ = false;  // the next call, which is told so by other means than its fault

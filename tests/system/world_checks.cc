@@ -44,6 +44,7 @@ void World::check() {
   }
   for (const Variable& one : elsewhere_)
     expect(one.tensor, one.model, "an output of another device");
+  check_leased();
   for (const auto& inputs : many_) {
     for (const Variable& input : inputs) {
       if (input.tensor.defined() && !is_stale(input.tensor)) {
@@ -96,6 +97,7 @@ void World::finish() {
   many_.clear();
   stale_.clear();
   elsewhere_.clear();
+  leased_.clear();
   for (const auto& context : contexts_) {
     count(context->context());
     context->context().share_manager()->validate();

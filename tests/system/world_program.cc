@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
-    "precapture", "inspect",    "recycle"};
+    "precapture", "inspect",    "recycle",    "lease"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -95,6 +95,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kTable, Deed::kTable, Deed::kInspect};
     case Feature::kRecycling:
       return {Deed::kRecycle, Deed::kRecycle, Deed::kEndStream};
+    case Feature::kLeases:
+      return {Deed::kLease, Deed::kLease, Deed::kLease};
     default:
       return {};
   }
@@ -142,6 +144,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"precaptures", Feature::kPrecaptures},
     {"inspectors", Feature::kInspectors},
     {"recycling", Feature::kRecycling},
+    {"leases", Feature::kLeases},
 }};
 
 Features parse_features(std::string_view text) {

@@ -53,8 +53,9 @@ enum class Feature : std::uint8_t {
   kPrecaptures,  // sizes are predicted and recorded beforehand, one inside another
   kInspectors,   // another thread is inside the context when memory is undeclared
   kRecycling,    // streams end with work under way, and later ones have their handles
+  kLeases,       // another library holds memory of a step
 };
-inline constexpr int kFeatures = 39;
+inline constexpr int kFeatures = 40;
 // A set of features.
 using Features = std::uint64_t;
 
@@ -137,8 +138,9 @@ enum class Deed : std::uint8_t {
   kPrecapture,  // kPrecaptures
   kInspect,     // kInspectors
   kRecycle,     // kRecycling: x is copied on a stream that ends
+  kLease,       // kLeases: y says what of the step is held
 };
-inline constexpr int kDeeds = 59;
+inline constexpr int kDeeds = 60;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
