@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <new>
 #include <set>
 #include <thread>
@@ -202,15 +204,25 @@ std::vector<ContextMemory::SlotState> ContextMemory::slot_states() const {
   return states;
 }
 
-void ContextMemory::begin_tracking() {
+// A slot that is not live and kept clear of has a block all the same, which is freed with those
+// that have died when the step ends, or memory is looked for.
+void ContextMemory::begin_tracking(bool keeps_apart) {
   std::lock_guard lock(mutex_);
-  if (tracking_.load(std::memory_order_relaxed)) return;
+  if (tracking_.load(std::memory_order_relaxed) && !keeps_apart) return;
   std::vector<Range> live[2];
   std::vector<bool> tracked(slots_.count(), false);
-  slots_.live().for_each([&](std::uint32_t number) {
-    tracked[number] = true;
-    live[static_cast<int>(slots_[number].region)].push_back(slots_[number].range);
-  });
+  std::map<std::uintptr_t, std::uintptr_t> taken;  // in the output region: the end of each range
+  const auto track = [&](const Slot& slot) {
+    tracked[slot.number] = true;
+    live[static_cast<int>(slot.region)].push_back(slot.range);
+    if (slot.region == Region::kOutput) taken.emplace(slot.range.address, slot.range.end());
+  };
+  slots_.live().for_each([&](std::uint32_t number) { track(slots_[number]); });
+  for (const Slot& slot : slots_) {
+    if (!keeps_apart || slot.recordings == 0 || slot.region != Region::kOutput) continue;
+    const auto after = taken.lower_bound(slot.range.end());
+    if (after == taken.begin() || std::prev(after)->second <= slot.range.address) track(slot);
+  }
   for (Region region : kTracked)
     (void)pool(region).restore_live(live[static_cast<int>(region)]);
   for (Slot& slot : slots_)

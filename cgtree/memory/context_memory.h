@@ -129,8 +129,9 @@ class ContextMemory final : public StorageOwner,
   void keep_across_steps(const Storage& storage);
 
   // begin_tracking() must be called before a step is warmed up or recorded, end_tracking() before a
-  // replay.
-  void begin_tracking();
+  // replay. keeps_apart: unless memory runs out, the step that follows keeps clear of the outputs
+  // of all recordings, held or not.
+  void begin_tracking(bool keeps_apart = false);
   void end_tracking() noexcept {
     if (tracking_.load(std::memory_order_relaxed)) [[unlikely]] {
       stop_tracking();

@@ -285,7 +285,10 @@ void OpenCall::begin_recording(const Decision& decision) {
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
   try {
-    workings_.memory->begin_tracking();
+    // A loop holds outputs where earlier recordings write, or gives it outputs that lie elsewhere
+    // than before. A recording whose outputs lie apart from all others fits in every round of the
+    // loop.
+    workings_.memory->begin_tracking(decision.mismatch >= Mismatch::Kind::kManagedAddress);
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
     auto examination =

@@ -30,6 +30,11 @@ def _get(module, name):
                            "cgtree.torch needs: expected PyTorch 2.11") from error
 
 
+def _find(module, name):
+    """Returns what only some versions have, or an empty tuple: what it tells is learned otherwise."""
+    return getattr(importlib.import_module(module), name, ())
+
+
 # ---- Pools of memory ----
 
 _pools_in_use = collections.Counter()  # by index of the device, on all threads
@@ -194,7 +199,7 @@ def drop_unused_draws(graph):
 def is_unsafe(target):
     """Returns whether PyTorch says of an operator that it must not be captured, or its own Python code reads
     values back."""
-    return (str(target) in _get("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
+    return (str(target) in _find("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
             or getattr(torch.Tag, "cudagraph_unsafe", None) in getattr(target, "tags", ())
             or (isinstance(target, torch._ops.OpOverload) and _reads_back(target.name())))
 
@@ -206,10 +211,10 @@ _READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
 @functools.cache
 def _reads_back(name):
     """Returns whether the Python code of a custom operator has a method that waits for values."""
-    made = _get("torch._library.custom_ops", "OPDEFS").get(name)
-    functions = [made._init_fn, *made._backend_fns.values()] if made else []
+    made = dict(_find("torch._library.custom_ops", "OPDEFS")).get(name)
+    functions = [getattr(made, "_init_fn", None), *getattr(made, "_backend_fns", {}).values()]
     return any(_READS & set(code.co_names) for function in functions
-               for code in _codes(getattr(inspect.unwrap(function), "__code__", None)))
+               for code in _codes(getattr(function and inspect.unwrap(function), "__code__", None)))
 
 
 def _codes(code):
@@ -378,8 +383,8 @@ def partition_at(operator):
 
 def partition_where_it_reads():
     """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back."""
-    for made in list(_get("torch._library.custom_ops", "OPDEFS").values()):
-        if _reads_back(made._qualname):
+    for name, made in dict(_find("torch._library.custom_ops", "OPDEFS")).items():
+        if _reads_back(name):
             partition_at(made._opoverload)
 
 

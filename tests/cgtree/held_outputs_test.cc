@@ -6,6 +6,8 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/support/captured_log.h"
@@ -95,6 +97,70 @@ TEST_P(HeldOutputsTest, NestedCallsSettle) {
 
   EXPECT_LE(f.stats().recordings + g.stats().recordings, 12u);
   EXPECT_GE(f.stats().replays + g.stats().replays, 100u);
+}
+
+// A training loop: the gradients of a step are held while the forward pass of the next one runs,
+// and fit where the forward pass had results that are gone.
+TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecording) {
+  constexpr std::int64_t kSaved = 3000;
+  CompiledFunction forward = compile(context(), "forward", [](Tensor x) {
+    return std::tuple(affine(x, 2, 0), affine(x.slice(0, 0, kSaved), 3, 1), affine(x, 4, 2));
+  });
+  CompiledFunction backward = compile(context(), "backward", [](Tensor saved, Tensor more) {
+    return std::pair(affine(saved, 5, 0), affine(more.slice(0, 0, 100), 6, 1));
+  });
+  std::pair<Tensor, Tensor> gradients;
+  for (int step = 0; step < 12; ++step) {
+    const std::vector<float> x = random_floats(5000);
+    auto [logits, saved, more] = forward(tensor({5000}, x));
+    EXPECT_EQ(values(logits), affine_of(x, 2, 0));
+    logits = Tensor();
+    gradients = {};
+    gradients = backward(saved, more);
+    const std::vector<float> front(x.begin(), x.begin() + kSaved);
+    EXPECT_EQ(values(gradients.first), affine_of(affine_of(front, 3, 1), 5, 0));
+  }
+
+  EXPECT_LE(forward.stats().recordings, 2u);
+  EXPECT_LE(backward.stats().recordings, 2u);
+  EXPECT_EQ(forward.stats().replays, 12 - 1 - forward.stats().recordings);
+}
+
+// A decoder: its cache and what is made of its other result are held until the next ones are there.
+TEST_P(HeldOutputsTest, AFunctionWhoseResultsAreHeldInPartSettles) {
+  CompiledFunction decode = compile(context(), "decode", [](Tensor x) {
+    return std::tuple(affine(x, 1, 1), affine(x.slice(0, 0, 1200), 2, 2), affine(x, 3, 3));
+  });
+  CompiledFunction head = compile(
+      context(), "head", [](Tensor hidden) { return affine(hidden.slice(0, 0, 1000), 4, 4); });
+  std::vector<Tensor> held;
+  for (int call = 0; call < 16; ++call) {
+    auto [keys, hidden, cached] = decode(random_tensor({1536}));
+    Tensor logits = head(hidden);
+    held = {keys, cached, logits};
+  }
+
+  EXPECT_LE(decode.stats().recordings, 2u);
+  EXPECT_LE(head.stats().recordings, 2u);
+}
+
+// A chain of functions whose last result is held until the next one is there.
+TEST_P(HeldOutputsTest, AChainWhoseLastResultIsHeldSettles) {
+  std::vector<CompiledFunction<Tensor(Tensor)>> chain;
+  for (const std::int64_t size : {4000, 1000, 800, 700}) {
+    const auto step = [size](Tensor x) { return affine(x.slice(0, 0, size), 2, 1); };
+    chain.push_back(compile(context(), fmt::format("first {}", size), step));
+  }
+  Tensor held;
+  for (int call = 0; call < 16; ++call) {
+    Tensor y = random_tensor({5000});
+    for (auto& step : chain)
+      y = step(y);
+    held = y;
+  }
+
+  for (auto& step : chain)
+    EXPECT_LE(step.stats().recordings, 2u);
 }
 
 // Rows 65, 66 error_on_dealloc_use: warm-up's, recording's and replay's outputs alike.

@@ -27,7 +27,7 @@ GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 @torch.library.custom_op("cgtree_test::sizes", mutates_args=())
 def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """As a product of the matrices of experts: each group of rows is scaled by its number."""
-    y, start = torch.empty_like(x), 0
+    y, start = torch.zeros_like(x), 0
     for i, end in enumerate(ends.tolist()):
         y[start:end] = x[start:end] * (i + 1)
         start = end
@@ -37,6 +37,17 @@ def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
 @sizes.register_fake
 def _(x, ends):
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("cgtree_test::halves", mutates_args=())
+def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = sum(1 for value in x.tolist() if value) // 2
+    return x[:middle].clone(), x[middle:].clone()
+
+
+@halves.register_fake
+def _(x):
+    return x[:len(x) // 2].clone(), x[len(x) // 2:].clone()
 
 
 is_captured = []  # whether `hidden` and the like fail, as what waits for the device does in a capture
@@ -263,6 +274,55 @@ class PartitionPythonTest(unittest.TestCase):
                 x = torch.randn(6, 3)
                 self.assertTrue(torch.equal(compiled(x, w), step(x, w)))
         self.assertEqual(self.replays(), [5, 5])
+
+    def test_what_may_change_is_read_at_each_replay(self):
+        place_of = _torch_partition.place_of
+
+        def read_copies(node, device, places):
+            is_copy = node.target is torch.ops.aten._to_copy.default
+            return READ if is_copy else place_of(node, device, places)
+
+        compiled = self.compiled(lambda x, y: (x + y.double()) * 2)
+        with (torch.no_grad(), unittest.mock.patch.object(_torch_partition, "place_of", read_copies)):
+            y = torch.zeros(4)
+            for number in range(7):
+                x = torch.randn(4, dtype=torch.double)
+                y.fill_(number)
+                self.assertTrue(torch.equal(compiled(x, y), (x + number) * 2))
+        self.assertEqual(self.replays(), [4])
+
+    def test_results_of_an_operator_outside_come_to_recordings_as_tensors(self):
+        def step(x):
+            first, second = torch.ops.cgtree_test.halves(x + 1)
+            middle = first.exp() + torch.ops.cgtree_test.halves(second * 2)[0].sum()
+            return middle * 2, second.sin()
+
+        compiled = self.compiled(step)
+        with torch.no_grad():
+            for _ in range(8):
+                x = torch.rand(8)
+                for a, b in zip(compiled(x), step(x), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+        self.assertGreaterEqual(min(self.replays()), 4)
+
+    def test_pieces_settle_while_the_last_results_are_held(self):
+        def step(x, w):
+            hidden, caches = x, []
+            for _ in range(3):
+                hidden = torch.ops.cgtree_test.sizes(hidden @ w, (hidden[:4, 0] > 0).cumsum(0))
+                caches.append(hidden[:, :5] * 2)
+            return hidden.exp(), *caches
+
+        compiled, w, held = self.compiled(step), torch.randn(8, 8) / 3, None
+        with torch.no_grad():
+            for _ in range(14):
+                x = torch.randn(6, 8)
+                result, want = compiled(x, w), step(x, w)
+                for a, b in zip([*result, *(held or ((), ()))[0]], [*want, *(held or ((), ()))[1]], strict=True):
+                    self.assertTrue(torch.equal(a, b))
+                held = result, want
+        for graph in self.backend.graphs:
+            self.assertLessEqual(graph.stats()["recordings"], 3, graph.kinds())
 
     def test_a_graph_whose_capture_fails_in_an_operator_runs_in_pieces(self):
         def step(x, w):
