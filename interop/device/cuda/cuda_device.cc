@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/versions.h"
 
 namespace cgtree {
 namespace cuda {
@@ -424,7 +425,7 @@ class CudaDevice final : public DeviceAPI {
     return code;
   }
   Code stream_device(StreamHandle stream, int* id) override {
-    return to_code(cudaStreamGetDevice(native(stream), id));
+    return to_code(cuda::stream_device(native(stream), id));
   }
   Code synchronize_device(int id) override {
     const CurrentDevice current(id);

@@ -7,6 +7,7 @@
 
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/versions.h"
 
 namespace cgtree::cuda {
 namespace {
@@ -53,8 +54,8 @@ CUkernel driver_kernel(const void* symbol) noexcept {
   thread_local std::array<Known, 8> t_known;  // handles are constant while the program runs
   Known& known = t_known[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % t_known.size()];
   if (known.symbol == symbol) return known.kernel;
-  cudaKernel_t found = nullptr;
-  if (cudaGetKernel(&found, symbol) != cudaSuccess) {
+  const CUkernel found = kernel_of(symbol);
+  if (found == nullptr) {
     (void)cudaGetLastError();  // the runtime patches the node instead, and reports what is wrong
     return nullptr;
   }
@@ -86,15 +87,14 @@ Code find_leaves(cudaGraph_t graph, std::vector<cudaGraphNode_t>* leaves) {
   std::size_t nodes = 0;
   std::size_t edges = 0;
   Code code = to_code(cudaGraphGetNodes(graph, nullptr, &nodes));
-  if (ok(code)) code = to_code(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+  if (ok(code)) code = to_code(graph_edges(graph, nullptr, nullptr, &edges));
   if (!ok(code)) return code;
   leaves->resize(nodes);
   std::vector<cudaGraphNode_t> from(edges);
   std::vector<cudaGraphNode_t> to(edges);
-  std::vector<cudaGraphEdgeData> data(edges);
   if (nodes > 0) code = to_code(cudaGraphGetNodes(graph, leaves->data(), &nodes));
   if (ok(code) && edges > 0) {
-    code = to_code(cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &edges));
+    code = to_code(graph_edges(graph, from.data(), to.data(), &edges));
   }
   std::sort(from.begin(), from.end());
   std::erase_if(*leaves, [&](cudaGraphNode_t node) {
@@ -177,8 +177,8 @@ Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
   unsigned long long id = 0;
   const cudaGraphNode_t* dependencies = nullptr;
   std::size_t count = 0;
-  const Code code = to_code(cudaStreamGetCaptureInfo(native(stream), &status, &id, nullptr,
-                                                     &dependencies, nullptr, &count));
+  const Code code =
+      to_code(stream_capture_info(native(stream), &status, &id, &dependencies, &count));
   if (!ok(code)) return code;
   *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}};
   // Where there is no active capture CUDA leaves id, dependencies and count as they were.
@@ -252,11 +252,10 @@ Code CudaGraphs::node_type(NodeHandle node, NodeType* type) {
 
 Code CudaGraphs::node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) {
   std::size_t count = 0;
-  Code code = to_code(cudaGraphNodeGetDependencies(native(node), nullptr, nullptr, &count));
+  Code code = to_code(cuda::node_dependencies(native(node), nullptr, &count));
   std::vector<cudaGraphNode_t> found(count);
-  std::vector<cudaGraphEdgeData> edges(count);
   if (ok(code) && count > 0) {
-    code = to_code(cudaGraphNodeGetDependencies(native(node), found.data(), edges.data(), &count));
+    code = to_code(cuda::node_dependencies(native(node), found.data(), &count));
   }
   if (!ok(code)) return code;
   dependencies->clear();
@@ -284,8 +283,7 @@ Code CudaGraphs::add_root_kernel(GraphHandle graph, const KernelFunction& kernel
   if (!ok(code)) return code;
   const std::vector<cudaGraphNode_t> from(roots.size(), added);
   if (!roots.empty()) {
-    code = to_code(
-        cudaGraphAddDependencies(native(graph), from.data(), roots.data(), nullptr, roots.size()));
+    code = to_code(add_edges(native(graph), from.data(), roots.data(), roots.size()));
   }
   if (!ok(code)) {
     (void)cudaGraphDestroyNode(added);
@@ -351,12 +349,11 @@ Code CudaGraphs::take_last_error() noexcept {
 
 Code CudaGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
   std::size_t count = 0;
-  Code code = to_code(cudaGraphGetEdges(native(graph), nullptr, nullptr, nullptr, &count));
+  Code code = to_code(cuda::graph_edges(native(graph), nullptr, nullptr, &count));
   std::vector<cudaGraphNode_t> from(count);
   std::vector<cudaGraphNode_t> to(count);
-  std::vector<cudaGraphEdgeData> data(count);
   if (ok(code) && count > 0) {
-    code = to_code(cudaGraphGetEdges(native(graph), from.data(), to.data(), data.data(), &count));
+    code = to_code(cuda::graph_edges(native(graph), from.data(), to.data(), &count));
   }
   if (!ok(code)) return code;
   edges->clear();

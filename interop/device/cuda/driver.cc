@@ -14,20 +14,41 @@ constexpr unsigned kPointerVersion = 7000;
 constexpr unsigned kCopyNodeVersion = 10000;
 constexpr unsigned kAllocNodeVersion = 11040;
 constexpr unsigned kGraphVersion = 12000;
+constexpr unsigned kLibraryVersion = 12000;
+constexpr unsigned kStreamVersion = 9020;
+constexpr unsigned kContextVersion = 4000;
 constexpr unsigned kCaptureVersion = 12030;
 constexpr unsigned kNameVersion = 12030;
 constexpr unsigned kParameterVersion = 12040;
 
-template <unsigned kVersion, typename Function>
-bool find(const char* name, Function* function) noexcept {
+// Returns null if there is no such function, which is no error.
+void* find_driver_function(const char* name, unsigned version) noexcept {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
   const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &address, kVersion, cudaEnableDefault, &found);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // a missing function is no error
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return false;
-  *function = reinterpret_cast<Function>(address);
-  return true;
+      cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? address : nullptr;
+#else
+  // The runtime hands out functions of its own version alone; this one hands out any.
+  const cudaError_t error =
+      cudaGetDriverEntryPoint("cuGetProcAddress", &address, cudaEnableDefault, &found);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
+  const auto get = reinterpret_cast<decltype(&cuGetProcAddress)>(address);
+  CUdriverProcAddressQueryResult why = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  address = nullptr;
+  const CUresult result =
+      get(name, &address, static_cast<int>(version), CU_GET_PROC_ADDRESS_DEFAULT, &why);
+  return result == CUDA_SUCCESS && why == CU_GET_PROC_ADDRESS_SUCCESS ? address : nullptr;
+#endif
+}
+
+template <unsigned kVersion, typename Function>
+bool find(const char* name, Function* function) noexcept {
+  *function = reinterpret_cast<Function>(find_driver_function(name, kVersion));
+  return *function != nullptr;
 }
 
 // Returns nothing unless find_all() finds every function.
@@ -72,6 +93,25 @@ const CaptureDriver* capture_driver() noexcept {
 const PointerDriver* pointer_driver() noexcept {
   static const auto lookup = look_up<PointerDriver>([](PointerDriver& found) {
     return find<kPointerVersion>("cuPointerGetAttributes", &found.get_attributes);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const LibraryDriver* library_driver() noexcept {
+  static const auto lookup = look_up<LibraryDriver>([](LibraryDriver& found) {
+    return find<kLibraryVersion>("cuLibraryLoadData", &found.load_data) &&
+           find<kLibraryVersion>("cuLibraryUnload", &found.unload) &&
+           find<kLibraryVersion>("cuLibraryGetKernel", &found.get_kernel);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const StreamDriver* stream_driver() noexcept {
+  static const auto lookup = look_up<StreamDriver>([](StreamDriver& found) {
+    return find<kStreamVersion>("cuStreamGetCtx", &found.get_context) &&
+           find<kContextVersion>("cuCtxPushCurrent", &found.push_context) &&
+           find<kContextVersion>("cuCtxPopCurrent", &found.pop_context) &&
+           find<kContextVersion>("cuCtxGetDevice", &found.get_device);
   });
   return lookup ? &*lookup : nullptr;
 }

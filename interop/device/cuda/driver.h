@@ -39,9 +39,20 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
+// Functions that are not in the headers of 12.0, or have other arguments there.
+using GetCaptureInfo = CUresult(CUDAAPI*)(CUstream stream, CUstreamCaptureStatus* status,
+                                          cuuint64_t* id, CUgraph* graph,
+                                          const CUgraphNode** before, const void** edges,
+                                          std::size_t* count);
+template <typename Kernel>
+using GetParamInfo = CUresult(CUDAAPI*)(Kernel kernel, std::size_t index, std::size_t* offset,
+                                        std::size_t* bytes);
+template <typename Kernel>
+using GetName = CUresult(CUDAAPI*)(const char** name, Kernel kernel);
+
 // Tells whether a stream captures, faster than the runtime.
 struct CaptureDriver {
-  decltype(&cuStreamGetCaptureInfo) get_capture_info = nullptr;
+  GetCaptureInfo get_capture_info = nullptr;
 };
 
 // As driver().
@@ -55,9 +66,30 @@ struct PointerDriver {
 // As driver().
 const PointerDriver* pointer_driver() noexcept;
 
+// Loads code. For toolkits before 12.8, whose runtime does not.
+struct LibraryDriver {
+  decltype(&cuLibraryLoadData) load_data = nullptr;
+  decltype(&cuLibraryUnload) unload = nullptr;
+  decltype(&cuLibraryGetKernel) get_kernel = nullptr;
+};
+
+// As driver().
+const LibraryDriver* library_driver() noexcept;
+
+// Tells which device a stream is of. For toolkits before 12.8, whose runtime does not.
+struct StreamDriver {
+  decltype(&cuStreamGetCtx) get_context = nullptr;
+  decltype(&cuCtxPushCurrent) push_context = nullptr;
+  decltype(&cuCtxPopCurrent) pop_context = nullptr;
+  decltype(&cuCtxGetDevice) get_device = nullptr;
+};
+
+// As driver().
+const StreamDriver* stream_driver() noexcept;
+
 // Describes loaded code.
 struct ModuleDriver {
-  decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;
+  GetParamInfo<CUkernel> kernel_get_param_info = nullptr;
 };
 
 // As driver().
@@ -69,10 +101,10 @@ struct NodeDriver {
   decltype(&cuGraphMemcpyNodeGetParams) memcpy_node_params = nullptr;
   decltype(&cuGraphMemsetNodeGetParams) memset_node_params = nullptr;
   decltype(&cuGraphMemAllocNodeGetParams) alloc_node_params = nullptr;
-  decltype(&cuFuncGetParamInfo) func_get_param_info = nullptr;
-  decltype(&cuKernelGetParamInfo) kernel_get_param_info = nullptr;
-  decltype(&cuFuncGetName) func_get_name = nullptr;
-  decltype(&cuKernelGetName) kernel_get_name = nullptr;
+  GetParamInfo<CUfunction> func_get_param_info = nullptr;
+  GetParamInfo<CUkernel> kernel_get_param_info = nullptr;
+  GetName<CUfunction> func_get_name = nullptr;
+  GetName<CUkernel> kernel_get_name = nullptr;
 };
 
 // As driver().

@@ -8,6 +8,7 @@
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/versions.h"
 #include "interop/device/graph_api.h"
 #include "interop/target/cuda/code_cache.h"
 
@@ -18,25 +19,23 @@ namespace {
 class LoadedCode {
  public:
   LoadedCode(const std::string& image, const std::string& what) {
-    check(to_code(cudaLibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr,
-                                      nullptr, 0)),
-          what);
+    check(to_code(load_library(&library_, image.data())), what);
   }
   ~LoadedCode() {
-    if (library_ != nullptr) (void)cudaLibraryUnload(library_);
+    if (library_ != nullptr) (void)unload_library(library_);
   }
   LoadedCode(const LoadedCode&) = delete;
   LoadedCode& operator=(const LoadedCode&) = delete;
 
-  cudaLibrary_t get() const noexcept { return library_; }
+  Library get() const noexcept { return library_; }
   void keep() noexcept { library_ = nullptr; }
 
  private:
-  cudaLibrary_t library_ = nullptr;
+  Library library_ = nullptr;
 };
 
 // Returns nothing if the driver does not support the query.
-std::optional<std::vector<std::size_t>> parameters_of(cudaKernel_t kernel) {
+std::optional<std::vector<std::size_t>> parameters_of(CUkernel kernel) {
   const ModuleDriver* const driver = module_driver();
   if (driver == nullptr) return std::nullopt;
   std::vector<std::size_t> bytes;
@@ -76,9 +75,8 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
   LoadedCode code(compiled.image, what);
   std::vector<ModuleFunction> functions;
   for (std::size_t i = 0; i < request.names.size(); ++i) {
-    cudaKernel_t kernel = nullptr;
-    check(to_code(cudaLibraryGetKernel(&kernel, code.get(), compiled.lowered_names[i].c_str())),
-          what);
+    CUkernel kernel = nullptr;
+    check(to_code(find_kernel(&kernel, code.get(), compiled.lowered_names[i].c_str())), what);
     // A cudaKernel_t may replace the address of a __global__ function. Source: CUDA Runtime API
     // 13.0, cudaLaunchKernel, cudaGraphAddKernelNode.
     functions.push_back({request.names[i], nullptr, kernel, parameters_of(kernel)});

@@ -1,0 +1,138 @@
+// What differs between the toolkits from CUDA 12.0 to 13: each function is that of 13.0, by
+// whatever the toolkit has in its place. What the driver has is looked up by version: see driver.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "interop/device/cuda/driver.h"
+
+#if CUDART_VERSION < 12000
+#error "cgtree needs CUDA 12.0 or later, and CUDART_VERSION says that this is an earlier one"
+#endif
+
+namespace cgtree::cuda {
+
+// Before 12.3 no edge has data. Where one has, functions that do not hand it out fail with
+// cudaErrorLossyQuery.
+
+// Writes up to *count edges, and their number. With null arrays: their number alone.
+inline cudaError_t graph_edges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to,
+                               std::size_t* count) {
+#if CUDART_VERSION >= 12030
+  std::vector<cudaGraphEdgeData> data(from == nullptr ? 0 : *count);
+  cudaGraphEdgeData* const edges = from == nullptr ? nullptr : data.data();
+#endif
+#if CUDART_VERSION >= 13000
+  return cudaGraphGetEdges(graph, from, to, edges, count);
+#elif CUDART_VERSION >= 12030
+  return cudaGraphGetEdges_v2(graph, from, to, edges, count);
+#else
+  return cudaGraphGetEdges(graph, from, to, count);
+#endif
+}
+
+// As graph_edges(), for the nodes in front of one.
+inline cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t* before,
+                                     std::size_t* count) {
+#if CUDART_VERSION >= 12030
+  std::vector<cudaGraphEdgeData> data(before == nullptr ? 0 : *count);
+  cudaGraphEdgeData* const edges = before == nullptr ? nullptr : data.data();
+#endif
+#if CUDART_VERSION >= 13000
+  return cudaGraphNodeGetDependencies(node, before, edges, count);
+#elif CUDART_VERSION >= 12030
+  return cudaGraphNodeGetDependencies_v2(node, before, edges, count);
+#else
+  return cudaGraphNodeGetDependencies(node, before, count);
+#endif
+}
+
+// Adds edges without data.
+inline cudaError_t add_edges(cudaGraph_t graph, const cudaGraphNode_t* from,
+                             const cudaGraphNode_t* to, std::size_t count) noexcept {
+#if CUDART_VERSION >= 13000
+  return cudaGraphAddDependencies(graph, from, to, nullptr, count);
+#else
+  return cudaGraphAddDependencies(graph, from, to, count);
+#endif
+}
+
+inline cudaError_t stream_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                       unsigned long long* id, const cudaGraphNode_t** before,
+                                       std::size_t* count) noexcept {
+#if CUDART_VERSION >= 13000
+  return cudaStreamGetCaptureInfo(stream, status, id, nullptr, before, nullptr, count);
+#elif CUDART_VERSION >= 12030
+  return cudaStreamGetCaptureInfo_v3(stream, status, id, nullptr, before, nullptr, count);
+#else
+  return cudaStreamGetCaptureInfo_v2(stream, status, id, nullptr, before, count);
+#endif
+}
+
+// Before 12.8 by the context of the stream.
+inline cudaError_t stream_device(cudaStream_t stream, int* id) noexcept {
+#if CUDART_VERSION >= 12080
+  return cudaStreamGetDevice(stream, id);
+#else
+  const StreamDriver* const driver = stream_driver();
+  if (driver == nullptr) return cudaErrorCallRequiresNewerDriver;
+  CUcontext context = nullptr;
+  CUdevice device = 0;
+  CUresult result = driver->get_context(stream, &context);
+  if (result == CUDA_SUCCESS) result = driver->push_context(context);
+  if (result != CUDA_SUCCESS) return static_cast<cudaError_t>(result);
+  result = driver->get_device(&device);
+  (void)driver->pop_context(&context);
+  if (result == CUDA_SUCCESS) *id = device;
+  return static_cast<cudaError_t>(result);
+#endif
+}
+
+// Returns null, and the error as the runtime's last one, where there is none; before 12.1 always,
+// without an error.
+inline CUkernel kernel_of(const void* symbol) noexcept {
+#if CUDART_VERSION >= 12010
+  cudaKernel_t kernel = nullptr;
+  return cudaGetKernel(&kernel, symbol) == cudaSuccess ? kernel : nullptr;
+#else
+  static_cast<void>(symbol);
+  return nullptr;
+#endif
+}
+
+// Code that is loaded into all contexts. Before 12.8 by the driver's functions, which make no
+// context; the runtime has made one.
+#if CUDART_VERSION >= 12080
+using Library = cudaLibrary_t;
+
+inline cudaError_t load_library(Library* library, const void* image) noexcept {
+  return cudaLibraryLoadData(library, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+}
+inline cudaError_t unload_library(Library library) noexcept {
+  return cudaLibraryUnload(library);
+}
+inline cudaError_t find_kernel(CUkernel* kernel, Library library, const char* name) noexcept {
+  return cudaLibraryGetKernel(kernel, library, name);
+}
+#else
+using Library = CUlibrary;
+
+inline cudaError_t load_library(Library* library, const void* image) noexcept {
+  const LibraryDriver* const driver = library_driver();
+  if (driver == nullptr) return cudaErrorCallRequiresNewerDriver;
+  if (const cudaError_t error = cudaFree(nullptr); error != cudaSuccess) return error;
+  return static_cast<cudaError_t>(
+      driver->load_data(library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
+}
+inline cudaError_t unload_library(Library library) noexcept {
+  return static_cast<cudaError_t>(library_driver()->unload(library));
+}
+inline cudaError_t find_kernel(CUkernel* kernel, Library library, const char* name) noexcept {
+  return static_cast<cudaError_t>(library_driver()->get_kernel(kernel, library, name));
+}
+#endif
+
+}  // namespace cgtree::cuda
