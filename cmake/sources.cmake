@@ -27,8 +27,7 @@ set(CGTREE_HEADERS
   interop/tensor/shape.h
   interop/tensor/storage.h
   interop/tensor/tensor.h
-  allocator/segments/segment_source.h
-  allocator/segments/stream_events.h
+  allocator/pool/segment_source.h
   cgtree/axes.h
   cgtree/cgtree.h
   cgtree/communicator.h
@@ -253,6 +252,7 @@ cgtree_sources(faces
   cgtree/stats.cc
   cgtree/steps.cc
   cgtree/suggest_buckets.cc
+  cgtree/pools/shared_pools.cc
   cgtree/surroundings.cc
   cgtree/verification.cc)
 

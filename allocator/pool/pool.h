@@ -14,9 +14,8 @@
 #include "allocator/pool/pool_caches.h"
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/pool_observer.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/segments/segment_source.h"
-#include "allocator/segments/stream_events.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -86,7 +86,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
   if (on.stand_ins != nullptr) stand_in_for_inputs();
-  hold_.emplace(memory.defer_frees());
+  hold_ = memory.defer_frees();
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
   clear_capture_failure();

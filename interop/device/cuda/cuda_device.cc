@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree {
 namespace cuda {
