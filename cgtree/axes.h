@@ -110,4 +110,20 @@ enum class WhileMissing : std::uint8_t {
 // DeviceError.
 Tensor axis_length(std::string_view axis);
 
+// A SizeCount says how often calls had a size.
+struct SizeCount {
+  std::int64_t size = 0;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const SizeCount&, const SizeCount&) = default;
+};
+
+// A SizesCount says how often calls had these sizes, one of each axis.
+struct SizesCount {
+  std::vector<std::int64_t> sizes;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const SizesCount&, const SizesCount&) = default;
+};
+
 }  // namespace cgtree

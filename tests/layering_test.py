@@ -119,6 +119,7 @@ class SubRoomTest(unittest.TestCase):
                            ("cgtree/memory/a.cc", "allocator/segments/b.h"),
                            ("cgtree/memory/a.cc", "interop/random/random.h"),
                            ("cgtree/compile.h", "cgtree/option_table.h"),
+                           ("cgtree/compile.h", "cgtree/precapture.h"),
                            ("cgtree/steps.cc", "allocator/captures/b.h"),
                            ("interop/device/a.cc", "interop/device/cuda/b.h"),
                            ("interop/device/a.cc", "interop/device/host/b.h")]:

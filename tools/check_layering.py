@@ -50,7 +50,7 @@ FACES = re.compile(
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|option_table|surroundings|torch)\w+")
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|option_table|precapture|suggest_buckets|surroundings|torch)\w+")
 STAND_AROUND = re.compile(
     r"interop/device/((host|cuda)/.*|virtual_memory_api)|interop/random/random\w*")
 # The registry of devices names each, and ranges of a profiler are those of the device that has one.
