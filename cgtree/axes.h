@@ -126,4 +126,17 @@ struct SizesCount {
   friend bool operator==(const SizesCount&, const SizesCount&) = default;
 };
 
+// The sums of the sizes that calls had along one dynamic axis.
+struct SizeSums {
+  std::uint64_t actual = 0;
+  std::uint64_t padded = 0;  // the same sizes as the policy of the axis rounds them up
+
+  // Adds both sums.
+  SizeSums& operator+=(const SizeSums& more) noexcept {
+    actual += more.actual;
+    padded += more.padded;
+    return *this;
+  }
+};
+
 }  // namespace cgtree

@@ -42,6 +42,7 @@ class Limit final : public SegmentSource {
 
   // SegmentSource.
   void* allocate(std::size_t bytes, StreamId stream) override {
+    make_room(bytes);
     try {
       return allocate_from_free(bytes, stream);
     } catch (const OutOfMemory&) {
@@ -60,7 +61,7 @@ class Limit final : public SegmentSource {
     reserved_ -= bytes;
   }
   bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) override {
-    expect_room(grown - bytes);
+    make_room(grown - bytes);
     if (!source_.grow(segment, bytes, grown, stream_)) return false;
     reserved_ += grown - bytes;
     return true;
@@ -73,7 +74,7 @@ class Limit final : public SegmentSource {
   }
   void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
            StreamId) override {
-    expect_room(count);
+    make_room(count);
     source_.map(segment, bytes, offset, count, stream_);
     reserved_ += count;
   }
@@ -85,11 +86,17 @@ class Limit final : public SegmentSource {
   }
 
  private:
+  bool has_room(std::size_t bytes) const noexcept {
+    return bytes <= max_bytes_ - std::min<std::size_t>(reserved_, max_bytes_);
+  }
   void expect_room(std::size_t bytes) const {
-    const std::size_t reserved = reserved_;
-    if (bytes <= max_bytes_ - std::min(reserved, max_bytes_)) return;
-    throw OutOfMemory("the context holds " + std::to_string(reserved) + " bytes, max_bytes is " +
+    if (has_room(bytes)) return;
+    throw OutOfMemory("the context holds " + std::to_string(reserved_) + " bytes, max_bytes is " +
                       std::to_string(max_bytes_));
+  }
+  void make_room(std::size_t bytes) {
+    if (!has_room(bytes) && reclaim_) (void)reclaim_(bytes);
+    expect_room(bytes);
   }
 
   DeviceSource own_;

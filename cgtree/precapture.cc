@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/check/graph_estimate.h"
 #include "cgtree/compile.h"
 #include "cgtree/tree/tree_manager.h"
 
@@ -210,7 +211,7 @@ class Rehearsal {
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
 
-  const Recording& recording() const noexcept { return recording_; }
+  Recording& recording() noexcept { return recording_; }
 
  private:
   void count_users(int count) noexcept {
@@ -234,7 +235,7 @@ std::unique_ptr<Rehearsal> rehearse(Workings& workings, FunctionState& function,
   workings.call.check();
   const Decision decision = decide(workings.situation(function), workings.call);
   if (decision.outcome != Outcome::kRecord) {
-    *why = to_string(explain(decision, workings.situation(function), workings.call));
+    *why = to_string(workings.explain(decision, function));
     return nullptr;
   }
   const HeldInputs held(workings.call.inputs());
@@ -326,7 +327,8 @@ class Places {
       if (!only_predicts_ || explanation.outcome != Outcome::kRecord) return;
       auto rehearsal = rehearse(manager_.workings(), function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
-      entry.graph_bytes += rehearsal->recording().costs.graph_bytes;
+      entry.graph_bytes +=
+          estimate_graph_bytes(rehearsal->recording(), manager_.memory().stream().graphs());
       places.push_back({0, rehearsal.get()});
       rehearsals_.push_back(std::move(rehearsal));
     }
@@ -341,7 +343,7 @@ class Places {
   // What a place holds the outputs of.
   struct Place {
     std::uint32_t node = 0;
-    const Rehearsal* rehearsal = nullptr;  // if there is no such recording
+    Rehearsal* rehearsal = nullptr;  // if there is no such recording
   };
 
   // Holds all places but the next one, in which a combination is to be recorded after `places`.

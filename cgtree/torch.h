@@ -28,8 +28,10 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/key.h"
+#include "cgtree/metrics.h"
 #include "cgtree/precapture.h"
 #include "cgtree/torch/step.h"
+#include "cgtree/verification.h"
 #include "interop/exchange/torch_tensor.h"
 
 namespace cgtree {

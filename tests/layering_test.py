@@ -120,6 +120,10 @@ class SubRoomTest(unittest.TestCase):
                            ("cgtree/memory/a.cc", "interop/random/random.h"),
                            ("cgtree/compile.h", "cgtree/option_table.h"),
                            ("cgtree/compile.h", "cgtree/precapture.h"),
+                           ("cgtree/context.h", "cgtree/metrics.h"),
+                           ("cgtree/steps.cc", "interop/exchange/foreign_memory.h"),
+                           ("cgtree/tree/a.cc", "interop/device/profiler.h"),
+                           ("cgtree/tree/a.cc", "interop/tensor/cuda/row_kernel.h"),
                            ("cgtree/steps.cc", "allocator/captures/b.h"),
                            ("interop/device/a.cc", "interop/device/cuda/b.h"),
                            ("interop/device/a.cc", "interop/device/host/b.h")]:
@@ -137,6 +141,7 @@ class SubRoomTest(unittest.TestCase):
                            ("allocator/threads/a.cc", "allocator/pool/b.h"),
                            ("allocator/captures/a.cc", "allocator/caching/b.h"),
                            ("interop/device/device.cc", "interop/device/host/b.h"),
+                           ("interop/tensor/copy.cc", "interop/tensor/cuda/b.h"),
                            ("interop/device/host/a.cc", "interop/device/b.h"),
                            ("cgtree/context_pages.cc", "cgtree/watch/b.h")]:
             with self.subTest(user=user, used=used):

@@ -50,12 +50,13 @@ FACES = re.compile(
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|option_table|precapture|suggest_buckets|surroundings|torch)\w+")
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|metrics|option_table|precapture|suggest_buckets|surroundings|torch|verification)\w+")
 STAND_AROUND = re.compile(
-    r"interop/device/((host|cuda)/.*|virtual_memory_api)|interop/random/random\w*")
-# The registry of devices names each, and ranges of a profiler are those of the device that has one.
+    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|node_contents|profiler|virtual_memory_api)|interop/random/random\w*")
+# The registry of devices names each, and kernels name their bodies in CUDA.
 NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
-                pathlib.PurePath("interop/device/profiler.cc")}
+                pathlib.PurePath("interop/tensor/copy.cc"),
+                pathlib.PurePath("cgtree/record/gather.cc")}
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

@@ -14,30 +14,6 @@
 #include "cgtree/tree/replay.h"
 
 namespace cgtree {
-namespace {
-
-// Says which copies are dear, and what became of inputs that may be rebound.
-void add_notes(const Decision& decision, const Call& call, Explanation& why) {
-  std::vector<std::uint32_t> rebound;
-  std::vector<std::string> notes;
-  if (decision.node != nullptr) {
-    for (const RebindChoice& choice : decision.node->recording.rebinds) {
-      if (choice.is_rebound) rebound.push_back(choice.input);
-      notes.push_back(
-          choice.is_rebound
-              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
-              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
-    }
-  }
-  why.notes = call.notes_on_copies(rebound);
-  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
-  if (decision.node == nullptr) return;
-  notes = notes_on_outputs(call, decision.node->recording);
-  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
-}
-
-}  // namespace
-
 std::shared_ptr<TreeManager> TreeManager::make(Device device, ContextOptions options) {
   const std::shared_ptr<TreeManager> made(new TreeManager(device, std::move(options)));
   made->door().set_context(made);
@@ -213,8 +189,10 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
       workings_.catch_up();
       decision = decide(workings_.situation(function), call);
     }
-    why = cgtree::explain(decision, workings_.situation(function), call);
-    if (!why.skip_reason) add_notes(decision, call, why);
+    const Situation all = workings_.situation(function);
+    why = cgtree::explain(decision, all, call);
+    workings_.events->put_into_words(why, all, call);
+    if (!why.skip_reason) why.notes = workings_.events->notes_on(decision, call);
   }
   if (why.outcome == Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Outcome::kThrow;
@@ -248,21 +226,6 @@ ContextStats TreeManager::stats() const {
   stats.pool_live_bytes = workings_.memory->live_bytes();
   stats.pool_reserved_bytes = workings_.memory->reserved_bytes();
   return stats;
-}
-
-ContextMetrics TreeManager::metrics() const {
-  ContextMetrics metrics;
-  metrics.device = to_string(workings_.memory->device());
-  metrics.context = workings_.options.name.empty() ? metrics.device : workings_.options.name;
-  metrics.stats = stats();
-  workings_.tree.add_metrics(metrics);
-  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
-    const Pool& pool = workings_.memory->pool(region);
-    const PoolStatistics statistics = pool.statistics();
-    metrics.regions.push_back({pool.options().name, statistics.reserved_bytes.current,
-                               statistics.allocated_bytes.current});
-  }
-  return metrics;
 }
 
 void TreeManager::write_dot(std::uint32_t id, const std::string& path) {

@@ -27,6 +27,7 @@ class TreeManager {
 
   // For those who drive calls: see OpenCall.
   Workings& workings() noexcept { return workings_; }
+  const Workings& workings() const noexcept { return workings_; }
   ContextMemory& memory() noexcept { return *workings_.memory; }
   Door& door() noexcept { return workings_.door; }
   const Group* group() const noexcept { return workings_.options.group.get(); }  // null for none
@@ -47,13 +48,11 @@ class TreeManager {
   std::size_t trim();
   std::size_t release_memory();
 
-  // Monitors. The first six read while calls go on.
+  // Monitors. The first four read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
-  Verification verification() const { return workings_.tree.verification(workings_.options); }
-  ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
