@@ -27,7 +27,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/record/graph_bytes.h"
+#include "cgtree/check/graph_estimate.h"
 #include "interop/device/graph.h"
 #include "tests/support/run_program.h"
 

@@ -110,4 +110,33 @@ enum class WhileMissing : std::uint8_t {
 // DeviceError.
 Tensor axis_length(std::string_view axis);
 
+// A SizeCount says how often calls had a size.
+struct SizeCount {
+  std::int64_t size = 0;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const SizeCount&, const SizeCount&) = default;
+};
+
+// A SizesCount says how often calls had these sizes, one of each axis.
+struct SizesCount {
+  std::vector<std::int64_t> sizes;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const SizesCount&, const SizesCount&) = default;
+};
+
+// The sums of the sizes that calls had along one dynamic axis.
+struct SizeSums {
+  std::uint64_t actual = 0;
+  std::uint64_t padded = 0;  // the same sizes as the policy of the axis rounds them up
+
+  // Adds both sums.
+  SizeSums& operator+=(const SizeSums& more) noexcept {
+    actual += more.actual;
+    padded += more.padded;
+    return *this;
+  }
+};
+
 }  // namespace cgtree

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -39,37 +38,8 @@ std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
   return manager_->histogram(*function_, axis);
 }
 
-std::vector<std::int64_t> CompiledCore::suggest_buckets(std::string_view axis,
-                                                        std::size_t max_buckets,
-                                                        const BucketCost& cost) const {
-  std::vector<SizeCount> counts = histogram(axis);
-  std::erase_if(counts, [](const SizeCount& count) { return count.size == 0; });
-  return cgtree::suggest_buckets(counts, max_buckets, cost);
-}
-
 std::vector<SizesCount> CompiledCore::histogram() const {
   return manager_->histogram(*function_);
-}
-
-std::vector<Buckets> CompiledCore::suggest_buckets(const BucketLimits& limits,
-                                                   std::span<const BucketCost> costs) const {
-  std::vector<SizesCount> counts = histogram();
-  if (counts.empty()) return {};
-  const std::vector<AxisOptions>& axes = function_->axes->layout().axes;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    std::int64_t smallest = INT64_MAX;
-    for (const SizesCount& entry : counts) {
-      if (entry.sizes[axis] > 0) smallest = std::min(smallest, entry.sizes[axis]);
-    }
-    for (SizesCount& entry : counts) {
-      if (entry.sizes[axis] == 0) entry.sizes[axis] = smallest == INT64_MAX ? 1 : smallest;
-    }
-  }
-  auto lists = cgtree::suggest_buckets(counts, limits, costs);
-  std::vector<Buckets> suggested;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis)
-    suggested.push_back({axes[axis].name, std::move(lists[axis])});
-  return suggested;
 }
 
 void check_compile_options(const std::string& name, const CompileOptions& options) {

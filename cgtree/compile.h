@@ -33,9 +33,7 @@
 #include "cgtree/input_list.h"
 #include "cgtree/key.h"
 #include "cgtree/options.h"
-#include "cgtree/precapture.h"
 #include "cgtree/stats.h"
-#include "cgtree/suggest_buckets.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -87,37 +85,9 @@ class CompiledCore : public FunctionHandle {
   // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
   // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
   std::vector<SizeCount> histogram(std::string_view axis) const;
-  // Returns suggest_buckets() of that histogram.
-  std::vector<std::int64_t> suggest_buckets(std::string_view axis, std::size_t max_buckets,
-                                            const BucketCost& cost = {}) const;
   // Returns how often calls had which sizes together, up to 4,096 combinations: of the dynamic axes
   // in the order in which inputs name them, then of CompileOptions::keys. Empty without these.
   std::vector<SizesCount> histogram() const;
-  // Returns suggest_buckets() of that, by name. A size 0 counts as the smallest other one.
-  std::vector<Buckets> suggest_buckets(const BucketLimits& limits,
-                                       std::span<const BucketCost> costs = {}) const;
-  // Records each combination of the sizes of the dynamic axes (by default all that policies list)
-  // and of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so
-  // that a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call.
-  // Throws what make_inputs and call() throw, and InvalidArgument for an axis or a part of the key
-  // without values and for a function that is frozen; recordings made so far stay.
-  PrecaptureReport precapture(const PrecaptureOptions& options,
-                              const MakeInputs& make_inputs) const;
-  // Returns the memory that precapture() would take, without making graphs: each combination is
-  // warmed up, and captured as often as it would be recorded, so that the pools show what they
-  // need. Afterwards they give it back; a pool that grows in place keeps its size while a recording
-  // lies in it. `bytes` are exact: what precapture() would add to the pools now that all is warm,
-  // whatever the step function allocates for each size. `graph_bytes` are estimated from the
-  // graphs, as ContextStats::graph_bytes are. Combinations that would not be recorded are left out,
-  // and say why; limits on the number of recordings do not count those that are only predicted.
-  // Calls `make_inputs` twice for each combination. Throws as precapture(); OutOfMemory if the
-  // pools cannot have what they would need.
-  PrecaptureReport predict_memory(const PrecaptureOptions& options,
-                                  const MakeInputs& make_inputs) const;
-
- private:
-  PrecaptureReport precapture(const PrecaptureOptions& options, const MakeInputs& make_inputs,
-                              bool only_predicts) const;
 };
 
 // Throws InvalidArgument for options that no context accepts, as CompiledCore does: for callers

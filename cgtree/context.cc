@@ -63,14 +63,6 @@ ContextStats Context::stats() const {
   return manager_->stats();
 }
 
-Verification Context::verification() const {
-  return manager_->verification();
-}
-
-ContextMetrics Context::metrics() const {
-  return manager_->metrics();
-}
-
 void Context::write_dot(std::uint32_t node, const std::string& path) const {
   manager_->write_dot(node, path);
 }

@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/stats.h"
 #include "interop/device/device.h"
@@ -20,6 +19,8 @@
 namespace cgtree {
 
 class TreeManager;
+struct ContextMetrics;  // cgtree/metrics.h
+struct Verification;    // cgtree/verification.h
 
 // While an EagerScope lives, the calling thread is as if inside a step function that runs eagerly:
 // current_stream() is the context's, empty() allocates memory that calls treat like any eager

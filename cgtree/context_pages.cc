@@ -1,9 +1,12 @@
-// Writes what a Context tells of itself as text: snapshot, metrics and report.
+// Tells what a Context says of itself: snapshot, metrics, verified replays and report.
 #include <span>
 #include <vector>
 
 #include "cgtree/context.h"
+#include "cgtree/metrics.h"
 #include "cgtree/tree/tree_manager.h"
+#include "cgtree/verification.h"
+#include "cgtree/watch/context_metrics.h"
 #include "cgtree/watch/report.h"
 #include "cgtree/watch/snapshot.h"
 
@@ -12,6 +15,14 @@ namespace cgtree {
 std::string Context::snapshot_json() const {
   const Workings& workings = manager_->workings();
   return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options);
+}
+
+ContextMetrics Context::metrics() const {
+  return metrics_of(*manager_);
+}
+
+Verification Context::verification() const {
+  return verification_of(*manager_);
 }
 
 std::string Context::metrics_text() const {

@@ -41,6 +41,10 @@ class FunctionHandle {
   // before the first one.
   std::optional<CallOutcome> last_outcome() const noexcept;
 
+  // The next two are for clients of the core, such as precapture().
+  const std::shared_ptr<TreeManager>& manager() const noexcept { return manager_; }
+  FunctionState& state() const noexcept { return *function_; }
+
  protected:
   FunctionHandle(std::shared_ptr<TreeManager> manager, FunctionState& function) noexcept;
   ~FunctionHandle();

@@ -9,26 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "cgtree/axes.h"
 #include "cgtree/stats.h"
 
 namespace cgtree {
-
-// The bounds of the histogram of recording times, in microseconds, ascending.
-inline constexpr std::array<std::int64_t, 11> kRecordTimeBounds = {
-    1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000};
-
-// The sums of the sizes that calls had along one dynamic axis.
-struct SizeSums {
-  std::uint64_t actual = 0;
-  std::uint64_t padded = 0;  // the same sizes as the policy of the axis rounds them up
-
-  // Adds both sums.
-  SizeSums& operator+=(const SizeSums& more) noexcept {
-    actual += more.actual;
-    padded += more.padded;
-    return *this;
-  }
-};
 
 // One dynamic axis, or one integer of the key, of all functions of a name.
 struct AxisMetrics {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "cgtree/axes.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"

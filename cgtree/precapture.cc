@@ -11,6 +11,8 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/log_event.h"
+#include "cgtree/check/graph_estimate.h"
 #include "cgtree/compile.h"
 #include "cgtree/tree/tree_manager.h"
 
@@ -197,6 +199,89 @@ Explanation call_until_ready(TreeManager& manager, FunctionState& function, Inpu
   }
 }
 
+// A Rehearsal holds what a recording would hold, but for the executable graph: its tables, and the
+// slots of its outputs, which keep their numbers. It is never replayed, and made and destroyed by
+// the thread that is inside the context.
+class Rehearsal {
+ public:
+  explicit Rehearsal(Recording recording) noexcept : recording_(std::move(recording)) {
+    count_users(+1);
+  }
+  ~Rehearsal() { count_users(-1); }
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+  Recording& recording() noexcept { return recording_; }
+
+ private:
+  void count_users(int count) noexcept {
+    for (const OutputRecord& output : recording_.outputs) {
+      if (output.slot != nullptr) output.slot->recordings += static_cast<std::uint32_t>(count);
+    }
+  }
+
+  Recording recording_;
+};
+
+// Captures what such a call would record now; null if it would not, or could not, and `why` says
+// so. Throws as CompiledCore::call().
+std::unique_ptr<Rehearsal> rehearse(Workings& workings, FunctionState& function, InputList inputs,
+                                    std::string* why) {
+  Visit visit(workings.door);
+  visit.begin();
+  workings.catch_up();
+  if (function.axes != nullptr) function.axes->read(inputs, workings.call.axes());
+  workings.call.begin(function, *workings.memory, inputs);
+  workings.call.check();
+  const Decision decision = decide(workings.situation(function), workings.call);
+  if (decision.outcome != Outcome::kRecord) {
+    *why = to_string(workings.explain(decision, function));
+    return nullptr;
+  }
+  const HeldInputs held(workings.call.inputs());
+  workings.call.hold(held);
+  workings.attempts.begin(decision, function, workings.call);
+  CaptureResult result = TooSmall{};
+  try {
+    result = workings.recorder.rehearse(workings.call,
+                                        function.find_or_add(workings.call).output_allocations);
+    if (std::holds_alternative<Recorded>(result)) {
+      workings.attempts.settle(nullptr);
+    } else {
+      (void)workings.attempts.end(result_of(result));
+    }
+  } catch (...) {
+    workings.attempts.leave(std::current_exception());
+    throw;
+  }
+  if (auto* const recorded = std::get_if<Recorded>(&result)) {
+    return std::make_unique<Rehearsal>(std::move(recorded->recording));
+  }
+  const auto* const failure = std::get_if<CaptureFailure>(&result);
+  *why = failure != nullptr ? failure->what : std::string(explain(SkipReason::kTooSmall));
+  return nullptr;
+}
+
+// Adds to `held` a reference to each output of the recording, as if it had been replayed and the
+// caller held it, except for those that lie where something is held already. Their contents are
+// undefined. Must be called inside the context.
+void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32_t function,
+                  std::vector<StorageRef>& held) {
+  memory.end_tracking();
+  const std::vector<OutputRecord>& outputs = recording.outputs;
+  held.reserve(held.size() + outputs.size());
+  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
+    Slot& slot = *outputs[i].slot;
+    // Memory that was short may have been taken from a rehearsal.
+    bool is_taken = !memory.owns(reinterpret_cast<const void*>(slot.range.address));
+    memory.live().for_each([&](std::uint32_t number) {
+      is_taken = is_taken || memory.slot(number).range.overlaps(slot.range);
+    });
+    if (!is_taken) held.push_back(memory.revive(slot, function, i, memory.generation()));
+  }
+}
+
 // Places is a recorder of combinations that puts the outputs of each into as many places as a
 // caller needs that holds some of them, in the same places for all combinations.
 //
@@ -215,7 +300,15 @@ class Places {
         function_(function),
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
-  ~Places() { manager_.end_rehearsals(rehearsals_); }
+  // Inside the door, because upkeep on another thread changes slots and tables too.
+  ~Places() {
+    try {
+      const Visit visit(manager_.door());
+      rehearsals_.clear();
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "rehearsals_not_ended error=\"{}\"", error.what());
+    }
+  }
   Places(const Places&) = delete;
   Places& operator=(const Places&) = delete;
 
@@ -232,9 +325,10 @@ class Places {
       }
       entry.why = to_string(explanation);
       if (!only_predicts_ || explanation.outcome != Outcome::kRecord) return;
-      auto rehearsal = manager_.rehearse(function_, inputs, &entry.why);
+      auto rehearsal = rehearse(manager_.workings(), function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
-      entry.graph_bytes += rehearsal->recording().costs.graph_bytes;
+      entry.graph_bytes +=
+          estimate_graph_bytes(rehearsal->recording(), manager_.memory().stream().graphs());
       places.push_back({0, rehearsal.get()});
       rehearsals_.push_back(std::move(rehearsal));
     }
@@ -249,7 +343,7 @@ class Places {
   // What a place holds the outputs of.
   struct Place {
     std::uint32_t node = 0;
-    const Rehearsal* rehearsal = nullptr;  // if there is no such recording
+    Rehearsal* rehearsal = nullptr;  // if there is no such recording
   };
 
   // Holds all places but the next one, in which a combination is to be recorded after `places`.
@@ -263,8 +357,12 @@ class Places {
     return held;
   }
   void hold(const Place& place, std::vector<StorageRef>& held) {
-    if (place.rehearsal == nullptr) return manager_.hold_outputs(place.node, held);
-    manager_.hold_outputs(*place.rehearsal, function_, held);
+    const Visit visit(manager_.door());
+    const Node* const node = manager_.workings().tree.find(place.node);
+    if (place.rehearsal == nullptr && node == nullptr) return;  // it was evicted
+    const Recording& recording =
+        place.rehearsal != nullptr ? place.rehearsal->recording() : node->recording;
+    hold_outputs(manager_.memory(), recording, function_.id, held);
   }
 
   TreeManager& manager_;
@@ -311,39 +409,22 @@ std::string to_string(const PrecaptureReport& report) {
                             report.time.count());
 }
 
-PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
-                                          const MakeInputs& make_inputs) const {
-  return precapture(options, make_inputs, /*only_predicts=*/false);
-}
+namespace {
 
-// What was rehearsed is gone by the time that memory is given back.
-PrecaptureReport CompiledCore::predict_memory(const PrecaptureOptions& options,
-                                              const MakeInputs& make_inputs) const {
-  const std::shared_ptr<TreeManager> manager = manager_;
-  PrecaptureReport report;
-  try {
-    report = precapture(options, make_inputs, /*only_predicts=*/true);
-  } catch (...) {
-    give_back(*manager);
-    throw;
-  }
-  give_back(*manager);
-  return report;
-}
-
-PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
-                                          const MakeInputs& make_inputs, bool only_predicts) const {
+// `core` may be destroyed by make_inputs.
+PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& options,
+                            const MakeInputs& make_inputs, bool only_predicts) {
+  FunctionState& function = core.state();
   const char* const what = only_predicts ? "predict_memory" : "precapture";
-  if (function_->axes == nullptr && options.key.empty()) {
-    throw InvalidArgument(
-        fmt::format("{} of '{}', which has no dynamic axes, and no key is given", what, name()));
+  if (function.axes == nullptr && options.key.empty()) {
+    throw InvalidArgument(fmt::format("{} of '{}', which has no dynamic axes, and no key is given",
+                                      what, core.name()));
   }
-  if (is_frozen()) {
+  if (core.is_frozen()) {
     throw InvalidArgument(
-        fmt::format("{} of '{}', which is frozen: unfreeze() it first", what, name()));
+        fmt::format("{} of '{}', which is frozen: unfreeze() it first", what, core.name()));
   }
-  const std::shared_ptr<TreeManager> manager = manager_;  // this may be destroyed by make_inputs
-  FunctionState& function = *function_;
+  const std::shared_ptr<TreeManager> manager = core.manager();
   manager->check_idle();  // a step function that calls back would record nothing
   const auto begin = Clock::now();
   const auto memory = [&] {
@@ -393,6 +474,56 @@ PrecaptureReport CompiledCore::precapture(const PrecaptureOptions& options,
   report.bytes = memory().first - bytes_before;
   report.time = since(begin);
   return report;
+}
+
+}  // namespace
+
+PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOptions& options,
+                            const MakeInputs& make_inputs) {
+  return precapture(function, options, make_inputs, /*only_predicts=*/false);
+}
+
+// What was rehearsed is gone by the time that memory is given back.
+PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
+                                const MakeInputs& make_inputs) {
+  const std::shared_ptr<TreeManager> manager = function.manager();
+  PrecaptureReport report;
+  try {
+    report = precapture(function, options, make_inputs, /*only_predicts=*/true);
+  } catch (...) {
+    give_back(*manager);
+    throw;
+  }
+  give_back(*manager);
+  return report;
+}
+
+std::vector<std::int64_t> suggest_buckets(const CompiledCore& function, std::string_view axis,
+                                          std::size_t max_buckets, const BucketCost& cost) {
+  std::vector<SizeCount> counts = function.histogram(axis);
+  std::erase_if(counts, [](const SizeCount& count) { return count.size == 0; });
+  return suggest_buckets(counts, max_buckets, cost);
+}
+
+std::vector<Buckets> suggest_buckets(const CompiledCore& function, const BucketLimits& limits,
+                                     std::span<const BucketCost> costs) {
+  std::vector<SizesCount> counts = function.histogram();
+  if (counts.empty()) return {};
+  const std::vector<AxisOptions>& axes = function.state().axes->layout().axes;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    std::int64_t smallest = INT64_MAX;
+    for (const SizesCount& entry : counts) {
+      if (entry.sizes[axis] > 0) smallest = std::min(smallest, entry.sizes[axis]);
+    }
+    for (SizesCount& entry : counts) {
+      if (entry.sizes[axis] == 0) entry.sizes[axis] = smallest == INT64_MAX ? 1 : smallest;
+    }
+  }
+  auto lists = suggest_buckets(counts, limits, costs);
+  std::vector<Buckets> suggested;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis)
+    suggested.push_back({axes[axis].name, std::move(lists[axis])});
+  return suggested;
 }
 
 }  // namespace cgtree

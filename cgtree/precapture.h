@@ -1,7 +1,7 @@
 // Precapture: records the sizes and keys that calls will have before the calls come, to warm up a
 // server.
 //
-//   decode.precapture({}, [&](const cgtree::CallSizes& sizes) {
+//   cgtree::precapture(decode, {}, [&](const cgtree::CallSizes& sizes) {
 //     return std::vector<cgtree::Tensor>{make_tokens(sizes["batch"]), kv_cache};
 //   });
 #pragma once
@@ -10,15 +10,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "cgtree/key.h"
+#include "cgtree/suggest_buckets.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
+
+class CompiledCore;
 
 // A CallSizes holds the sizes of the dynamic axes of a call, by name, and its key.
 class CallSizes {
@@ -114,5 +118,33 @@ struct PrecaptureOptions {
 
 // Returns the inputs of a call with these sizes. The call writes into inputs that it mutates.
 using MakeInputs = std::function<std::vector<Tensor>(const CallSizes&)>;
+
+// Records each combination of the sizes of the dynamic axes (by default all that policies list) and
+// of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so that
+// a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call. Throws
+// what make_inputs and CompiledCore::call() throw, and InvalidArgument for an axis or a part of the
+// key without values and for a function that is frozen; recordings made so far stay.
+PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOptions& options,
+                            const MakeInputs& make_inputs);
+
+// Returns the memory that precapture() would take, without making graphs: each combination is
+// warmed up, and captured as often as it would be recorded, so that the pools show what they need.
+// Afterwards they give it back; a pool that grows in place keeps its size while a recording lies in
+// it. `bytes` are exact: what precapture() would add to the pools now that all is warm, whatever
+// the step function allocates for each size. `graph_bytes` are estimated from the graphs, as
+// ContextStats::graph_bytes are. Combinations that would not be recorded are left out, and say why;
+// limits on the number of recordings do not count those that are only predicted. Calls
+// `make_inputs` twice for each combination. Throws as precapture(); OutOfMemory if the pools cannot
+// have what they would need.
+PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
+                                const MakeInputs& make_inputs);
+
+// The next two suggest buckets for the sizes that calls had: CompiledCore::histogram(). A size 0
+// counts as the smallest other one. Throw InvalidArgument for an unknown axis, and as above.
+std::vector<std::int64_t> suggest_buckets(const CompiledCore& function, std::string_view axis,
+                                          std::size_t max_buckets, const BucketCost& cost = {});
+// Returns the lists by name; none for a function without dynamic axes.
+std::vector<Buckets> suggest_buckets(const CompiledCore& function, const BucketLimits& limits,
+                                     std::span<const BucketCost> costs = {});
 
 }  // namespace cgtree

@@ -5,12 +5,30 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 
 #include "cgtree/explanation.h"
-#include "cgtree/verification.h"
 
 namespace cgtree {
+
+// An UnverifiedReason says why a replay that was to be verified was not.
+enum class UnverifiedReason {
+  kEagerBreaks,    // functions of eager_break() act on the world, and must not run twice
+  kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
+  kSharedMemory,   // tensors that the function writes share memory
+  kNoMemory,       // for an eager run, or to save the memory that it writes
+};
+
+// The number of reasons, for arrays that have an element for each.
+inline constexpr int kUnverifiedReasonCount = 4;
+
+// An output, or an input that the function writes, that was compared.
+struct VerifiedTensor {
+  std::string what;      // "output 0 'logits'"
+  double tolerance = 0;  // 0: bit for bit; infinity: it is not compared
+  double largest = 0;    // difference between two elements, within the tolerance or beyond
+};
 
 // The counters of one compiled function.
 struct FunctionStats {
@@ -30,11 +48,17 @@ struct FunctionStats {
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
 
   // Returns the number of calls that were skipped, for any reason or for one.
-  std::uint64_t skipped() const noexcept;
+  std::uint64_t skipped() const noexcept {
+    return std::accumulate(skips.begin(), skips.end(), std::uint64_t{0});
+  }
   std::uint64_t skipped(SkipReason reason) const noexcept {
     return skips[static_cast<std::size_t>(reason)];
   }
 };
+
+// The bounds of the histogram of recording times, in microseconds, ascending.
+inline constexpr std::array<std::int64_t, 11> kRecordTimeBounds = {
+    1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000};
 
 // The sum over a context's functions, and its memory.
 struct ContextStats : FunctionStats {

@@ -7,7 +7,6 @@
 
 #include "cgtree/explanation.h"
 #include "cgtree/stats.h"
-#include "cgtree/verification.h"
 
 namespace cgtree {
 

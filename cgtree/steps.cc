@@ -13,7 +13,6 @@
 #include "cgtree/tree/open_call.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/foreign_memory.h"
 
 namespace cgtree {
 
@@ -274,8 +273,8 @@ Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
   check(bindings);
   Explanation why = manager_->explain(*function_, inputs(bindings).with_key(key.text()));
   if (why.skip_reason != SkipReason::kOverlappingInputs) return why;
-  throw InvalidArgument(
-      fmt::format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));
+  throw InvalidArgument(fmt::format("'{}' cannot begin with these bindings: {}", name(),
+                                    manager_->workings().events->text_of(why)));
 }
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {

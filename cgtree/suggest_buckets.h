@@ -8,15 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "cgtree/axes.h"
+
 namespace cgtree {
-
-// A SizeCount says how often calls had a size.
-struct SizeCount {
-  std::int64_t size = 0;
-  std::uint64_t count = 0;
-
-  friend bool operator==(const SizeCount&, const SizeCount&) = default;
-};
 
 // Returns the cost of one call that is padded to this size.
 using BucketCost = std::function<double(std::int64_t size)>;
@@ -31,14 +25,6 @@ using BucketCost = std::function<double(std::int64_t size)>;
 // InvalidArgument for max_buckets == 0, a size that is not positive and a cost that falls.
 std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
                                           std::size_t max_buckets, const BucketCost& cost = {});
-
-// A SizesCount says how often calls had these sizes, one of each axis.
-struct SizesCount {
-  std::vector<std::int64_t> sizes;
-  std::uint64_t count = 0;
-
-  friend bool operator==(const SizesCount&, const SizesCount&) = default;
-};
 
 // A BucketLimits limits the combinations of buckets, one of each axis. All of them count, also
 // those that no call has had: precapture() records them all.

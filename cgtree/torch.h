@@ -28,7 +28,10 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/key.h"
+#include "cgtree/metrics.h"
+#include "cgtree/precapture.h"
 #include "cgtree/torch/step.h"
+#include "cgtree/verification.h"
 #include "interop/exchange/torch_tensor.h"
 
 namespace cgtree {
@@ -234,19 +237,21 @@ class TorchFunctionWith {
 class CompiledTorchCore : public CompiledCore {
  public:
   // The next two are those of CompiledCore, on PyTorch's current stream.
-  PrecaptureReport precapture(const PrecaptureOptions& options,
-                              const MakeInputs& make_inputs) const {
+  friend PrecaptureReport precapture(const CompiledTorchCore& function,
+                                     const PrecaptureOptions& options,
+                                     const MakeInputs& make_inputs) {
     PrecaptureReport report;
-    step_->call([&](StreamRef, detail::TorchInputs&) {
-      report = CompiledCore::precapture(options, make_inputs);
+    function.step_->call([&](StreamRef, detail::TorchInputs&) {
+      report = precapture(static_cast<const CompiledCore&>(function), options, make_inputs);
     });
     return report;
   }
-  PrecaptureReport predict_memory(const PrecaptureOptions& options,
-                                  const MakeInputs& make_inputs) const {
+  friend PrecaptureReport predict_memory(const CompiledTorchCore& function,
+                                         const PrecaptureOptions& options,
+                                         const MakeInputs& make_inputs) {
     PrecaptureReport report;
-    step_->call([&](StreamRef, detail::TorchInputs&) {
-      report = CompiledCore::predict_memory(options, make_inputs);
+    function.step_->call([&](StreamRef, detail::TorchInputs&) {
+      report = predict_memory(static_cast<const CompiledCore&>(function), options, make_inputs);
     });
     return report;
   }

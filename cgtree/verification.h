@@ -9,30 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "cgtree/stats.h"
+
 namespace cgtree {
-
-// An UnverifiedReason says why a replay that was to be verified was not.
-enum class UnverifiedReason {
-  kEagerBreaks,    // functions of eager_break() act on the world, and must not run twice
-  kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
-  kSharedMemory,   // tensors that the function writes share memory
-  kNoMemory,       // for an eager run, or to save the memory that it writes
-};
-
-// The number of reasons, for arrays that have an element for each.
-inline constexpr int kUnverifiedReasonCount = 4;
 
 // Returns "eager_breaks", ...: the name in counters and JSON. It ends with a 0.
 std::string_view name(UnverifiedReason reason) noexcept;
 // Returns the meaning of the reason and the remedy, as one sentence.
 std::string_view explain(UnverifiedReason reason) noexcept;
-
-// An output, or an input that the function writes, that was compared.
-struct VerifiedTensor {
-  std::string what;      // "output 0 'logits'"
-  double tolerance = 0;  // 0: bit for bit; infinity: it is not compared
-  double largest = 0;    // difference between two elements, within the tolerance or beyond
-};
 
 // The verified replays of one function.
 struct FunctionVerification {

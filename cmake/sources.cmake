@@ -27,8 +27,7 @@ set(CGTREE_HEADERS
   interop/tensor/shape.h
   interop/tensor/storage.h
   interop/tensor/tensor.h
-  allocator/segments/segment_source.h
-  allocator/segments/stream_events.h
+  allocator/pool/segment_source.h
   cgtree/axes.h
   cgtree/cgtree.h
   cgtree/communicator.h
@@ -80,7 +79,7 @@ set(CGTREE_TORCH_HEADERS
   cgtree/torch/host_node.h
   cgtree/torch/inputs.h
   cgtree/torch/step.h
-  interop/tensor/foreign_memory.h
+  interop/exchange/foreign_memory.h
   interop/exchange/torch_allocator.h
   interop/exchange/torch_tensor.h)
 
@@ -117,9 +116,9 @@ cgtree_sources(tensors
   interop/exchange/dlpack.cc
   interop/exchange/dlpack_exchange.cc
   interop/exchange/dlpack_tensor.cc
-  interop/tensor/foreign_memory.cc
+  interop/exchange/foreign_memory.cc
   interop/exchange/from_memory.cc
-  interop/tensor/lent_memory.cc
+  interop/exchange/lent_memory.cc
   interop/tensor/stream_synchronization.cc
   interop/exchange/type_string.cc
   interop/tensor/copy.cc
@@ -181,6 +180,7 @@ cgtree_sources(allocators
   allocator/reports/memory_trace.cc
   allocator/reports/pickle.cc
   allocator/reports/snapshot.cc
+  allocator/reports/statistics_json.cc
   allocator/threads/block_marks.cc
   allocator/threads/thread_cache.cc
   allocator/threads/thread_caches.cc)
@@ -203,7 +203,6 @@ cgtree_sources(record
   cgtree/record/draws.cc
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
-  cgtree/record/graph_bytes.cc
   cgtree/record/input_run.cc
   cgtree/record/open_recording.cc
   cgtree/record/open_run.cc
@@ -230,6 +229,7 @@ cgtree_sources(check
   cgtree/check/address_words.cc
   cgtree/check/audit.cc
   cgtree/check/compare.cc
+  cgtree/check/graph_estimate.cc
   cgtree/check/graph_pass.cc
   cgtree/check/node_rebinding.cc
   cgtree/check/probe.cc
@@ -238,7 +238,8 @@ cgtree_sources(check
   cgtree/check/recording_audit.cc
   cgtree/check/repeated_draws.cc
   cgtree/check/replay_comparison.cc
-  cgtree/check/replay_verifier.cc)
+  cgtree/check/replay_verifier.cc
+  cgtree/check/verification.cc)
 
 cgtree_sources(faces
   cgtree/communicator.cc
@@ -250,11 +251,10 @@ cgtree_sources(faces
   cgtree/graph_scope.cc
   cgtree/key.cc
   cgtree/precapture.cc
-  cgtree/stats.cc
   cgtree/steps.cc
   cgtree/suggest_buckets.cc
-  cgtree/surroundings.cc
-  cgtree/verification.cc)
+  cgtree/pools/shared_pools.cc
+  cgtree/surroundings.cc)
 
 cgtree_sources(watch
   cgtree/ranks/agreement.cc
@@ -265,7 +265,11 @@ cgtree_sources(watch
   cgtree/watch/report_facts.cc
   cgtree/watch/snapshot.cc
   cgtree/watch/snapshot_functions.cc
-  cgtree/watch/snapshot_nodes.cc)
+  cgtree/watch/snapshot_nodes.cc
+  cgtree/watch/context_metrics.cc
+  cgtree/watch/explanation_text.cc
+  cgtree/watch/stats_text.cc
+  cgtree/watch/words.cc)
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES

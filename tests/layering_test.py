@@ -115,6 +115,15 @@ class SubRoomTest(unittest.TestCase):
                            ("cgtree/options.h", "allocator/reports/b.h"),
                            ("cgtree/compile.cc", "cgtree/check/b.h"),
                            ("cgtree/memory/a.cc", "allocator/threads/b.h"),
+                           ("cgtree/memory/a.cc", "allocator/caching/b.h"),
+                           ("cgtree/memory/a.cc", "allocator/segments/b.h"),
+                           ("cgtree/memory/a.cc", "interop/random/random.h"),
+                           ("cgtree/compile.h", "cgtree/option_table.h"),
+                           ("cgtree/compile.h", "cgtree/precapture.h"),
+                           ("cgtree/context.h", "cgtree/metrics.h"),
+                           ("cgtree/steps.cc", "interop/exchange/foreign_memory.h"),
+                           ("cgtree/tree/a.cc", "interop/device/profiler.h"),
+                           ("cgtree/tree/a.cc", "interop/tensor/cuda/row_kernel.h"),
                            ("cgtree/steps.cc", "allocator/captures/b.h"),
                            ("interop/device/a.cc", "interop/device/cuda/b.h"),
                            ("interop/device/a.cc", "interop/device/host/b.h")]:
@@ -127,9 +136,12 @@ class SubRoomTest(unittest.TestCase):
         for user, used in [("cgtree/watch/a.cc", "cgtree/tree/b.h"),
                            ("cgtree/check/a.cc", "cgtree/tree/b.h"),
                            ("cgtree/surroundings.cc", "cgtree/check/b.h"),
+                           ("cgtree/pools/a.cc", "allocator/caching/b.h"),
+                           ("cgtree/bare_pools.cc", "cgtree/memory/b.h"),
                            ("allocator/threads/a.cc", "allocator/pool/b.h"),
                            ("allocator/captures/a.cc", "allocator/caching/b.h"),
                            ("interop/device/device.cc", "interop/device/host/b.h"),
+                           ("interop/tensor/copy.cc", "interop/tensor/cuda/b.h"),
                            ("interop/device/host/a.cc", "interop/device/b.h"),
                            ("cgtree/context_pages.cc", "cgtree/watch/b.h")]:
             with self.subTest(user=user, used=used):

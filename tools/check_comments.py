@@ -33,7 +33,7 @@ NUMBERS = {word: number for number, word in enumerate(
 NO_NAMES = {"alignas", "decltype", "explicit", "noexcept", "requires", "__attribute__"}
 TYPES = {"class", "struct", "union", "enum"}
 HEADERS = ["cgtree/*.h", "cgtree/*.hpp", "cgtree/c_api/*.h", "cgtree/torch/*.h",
-           "allocator/segments/segment_source.h", "interop/device/graph_api.h",
+           "allocator/pool/segment_source.h", "interop/device/graph_api.h",
            "interop/tensor/dtype.h", "interop/tensor/shape.h"]
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 PAIRS = {"(": ")", "[": "]", "{": "}"}

@@ -39,23 +39,24 @@ LIBRARY = ["base", "interop", "allocator", "cgtree"]
 END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
-    "allocator": ["segments", "pool", "caching", "threads", "captures", "reports"],
-    "cgtree": ["memory", "axes", "record", "tree", "check", "watch", "ranks"],
+    "allocator": ["pool", "segments", "caching", "threads", "captures", "reports"],
+    "cgtree": ["memory", "axes", "record", "tree", "check", "watch", "ranks", "pools"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.
 FACES = re.compile(
-    r"cgtree|communicator|compile|context\w*|function_handle|precapture|steps|\w*surroundings"
+    r"cgtree|communicator|compile|context\w*|function_handle|precapture|steps|surroundings|bare_\w+"
     r"|torch|c_api\w*")
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
-    r"base/.*|interop/(device|tensor|random)/.*|allocator/(segments|pool|caching)/.*"
-    r"|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_surroundings|c_api|cgtree|communicator|context_pages|surroundings|torch)\w+")
-STAND_AROUND = re.compile(r"interop/device/(host|cuda)/.*")
-# The registry of devices names each, and ranges of a profiler are those of the device that has one.
+    r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|metrics|option_table|precapture|suggest_buckets|surroundings|torch|verification)\w+")
+STAND_AROUND = re.compile(
+    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|node_contents|profiler|virtual_memory_api)|interop/random/random\w*")
+# The registry of devices names each, and kernels name their bodies in CUDA.
 NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
-                pathlib.PurePath("interop/device/profiler.cc")}
+                pathlib.PurePath("interop/tensor/copy.cc"),
+                pathlib.PurePath("cgtree/record/gather.cc")}
 # Build rules: any room may use them, and they use no room.
 BUILD_RULES = "bazel"
 MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}

@@ -9,8 +9,8 @@
 
 #include "allocator/caching/segment_map.h"
 #include "allocator/pool/pool.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/segments/segment_cache.h"
-#include "allocator/segments/segment_source.h"
 #include "base/mutex.h"
 
 namespace cgtree {

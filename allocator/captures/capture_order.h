@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "allocator/segments/stream_events.h"
+#include "allocator/pool/segment_source.h"
 
 namespace cgtree {
 

@@ -428,9 +428,10 @@ PoolUse Pool::present_use(const PoolCaches::Held& held) const {
           now.largest_free_block};
 }
 
-PoolStatistics Pool::statistics() const {
+PoolStatistics Pool::statistics(PoolGauges* gauges) const {
   const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
+  if (gauges != nullptr) *gauges = present_gauges();
   return present_statistics(held);
 }
 
@@ -449,12 +450,6 @@ PoolStatistics Pool::present_statistics(const PoolCaches::Held& held) const {
   return statistics;
 }
 
-PoolGauges Pool::gauges() const {
-  const PoolCaches::Held held(caches_.get());
-  const std::lock_guard lock(mutex_);
-  return present_gauges();
-}
-
 PoolGauges Pool::present_gauges() const {
   PoolGauges gauges;
   for (const auto& [base, segment] : layout_.segments()) {
@@ -469,18 +464,6 @@ PoolGauges Pool::present_gauges() const {
     }
   }
   return gauges;
-}
-
-std::string Pool::flat_statistics() const {
-  PoolStatistics statistics;
-  PoolGauges gauges;
-  {
-    const PoolCaches::Held held(caches_.get());
-    const std::lock_guard lock(mutex_);
-    statistics = present_statistics(held);
-    gauges = present_gauges();
-  }
-  return to_flat_json(statistics, gauges);
 }
 
 void Pool::validate() const {

@@ -14,9 +14,8 @@
 #include "allocator/pool/pool_caches.h"
 #include "allocator/pool/pool_checkpoint.h"
 #include "allocator/pool/pool_observer.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/segments/segment_source.h"
-#include "allocator/segments/stream_events.h"
 #include "base/mutex.h"
 
 namespace cgtree {
@@ -140,13 +139,11 @@ class Pool final : public SegmentUser, private CachedPool {
   // throw InvalidArgument.
   void close() noexcept;
 
-  PoolStatistics statistics() const;
+  // Sets `gauges`, if they are given, to those of the same moment; they cost a walk over all
+  // blocks.
+  PoolStatistics statistics(PoolGauges* gauges = nullptr) const;
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
-  // Walks all blocks.
-  PoolGauges gauges() const;
-  // Returns to_flat_json() (statistics.h) of one moment. Walks all blocks.
-  std::string flat_statistics() const;
   void reset_peak_statistics();
   void reset_total_statistics();
 

@@ -12,8 +12,8 @@
 #include "allocator/pool/block_table.h"
 #include "allocator/pool/page_map.h"
 #include "allocator/pool/pool_checkpoint.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/pool/statistics.h"
-#include "allocator/segments/segment_source.h"
 
 namespace cgtree {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "allocator/pool/pool_observer.h"
-#include "allocator/segments/stream_events.h"
+#include "allocator/pool/segment_source.h"
 #include "base/mutex.h"
 
 namespace cgtree {

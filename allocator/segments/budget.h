@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "base/mutex.h"
 #include "interop/device/device.h"
 #include "interop/device/virtual_memory_api.h"

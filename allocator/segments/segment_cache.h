@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 
+#include "allocator/pool/segment_source.h"
 #include "allocator/segments/budget.h"
 #include "allocator/segments/driver_gate.h"
-#include "allocator/segments/segment_source.h"
 #include "allocator/segments/stream_progress.h"
 #include "base/call_list.h"
 #include "base/mutex.h"

@@ -4,15 +4,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "allocator/pool/segment_source.h"
+
 namespace cgtree {
-
-// A StreamId is what the allocator knows of a stream: on a device, the stream's identity
-// (interop/device/stream_identity.h), which also tells its device. It is no handle: no later stream
-// has the id of one that has ended.
-using StreamId = std::uintptr_t;
-
-// kIdle stands in the place of a stream where all work that uses the memory has ended.
-inline constexpr StreamId kIdle = ~StreamId{0};
 
 // An EventId is a point in the work of a stream, as the device knows it.
 using EventId = std::uintptr_t;

@@ -37,7 +37,6 @@
 #include "cgtree/explanation.h"
 #include "cgtree/input_list.h"
 #include "cgtree/key.h"
-#include "cgtree/metrics.h"
 #include "interop/tensor/shape.h"
 
 namespace cgtree {

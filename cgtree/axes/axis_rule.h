@@ -17,7 +17,6 @@
 #include "base/published.h"
 #include "cgtree/axes.h"
 #include "cgtree/explanation.h"
-#include "cgtree/suggest_buckets.h"
 
 namespace cgtree {
 

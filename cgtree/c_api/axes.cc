@@ -104,8 +104,9 @@ void precapture(cgt_function handle, const cgt_precapture_options* options, bool
   const FunctionTable::Pin function = function_of(handle);
   const MakeInputs make_inputs = make_inputs_of_c(*function, given);
   const PrecaptureOptions read = precapture_options(*function, given);
-  const PrecaptureReport report = only_predicts ? function->core.predict_memory(read, make_inputs)
-                                                : function->core.precapture(read, make_inputs);
+  const PrecaptureReport report = only_predicts
+                                      ? cgtree::predict_memory(function->core, read, make_inputs)
+                                      : cgtree::precapture(function->core, read, make_inputs);
   std::string text = to_json(report);
   const std::lock_guard lock(function->mutex);
   function->precaptured = std::move(text);
@@ -150,7 +151,7 @@ cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
     required(count, "the place for their number");
     const auto pin = function_of(function);
     const std::vector<std::int64_t> suggested =
-        pin->core.suggest_buckets(axis_of_c(axis), max_buckets, cost_of_c(*pin, cost, user));
+        suggest_buckets(pin->core, axis_of_c(axis), max_buckets, cost_of_c(*pin, cost, user));
     std::copy(suggested.begin(), suggested.end(), buckets);
     *count = suggested.size();
   });
@@ -160,7 +161,7 @@ cgt_status cgt_function_suggest_all_buckets_json(cgt_function function, size_t m
                                                  char* buffer, size_t capacity, size_t* length) {
   return guarded([&] {
     const auto suggested =
-        function_of(function)->core.suggest_buckets({.max_combinations = max_combinations});
+        suggest_buckets(function_of(function)->core, {.max_combinations = max_combinations});
     write_text(to_json(suggested), buffer, capacity, length);
   });
 }

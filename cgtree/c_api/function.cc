@@ -12,6 +12,7 @@
 #include "base/log_event.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/metrics.h"
 #include "cgtree/watch/report.h"
 #include "interop/tensor/tensor.h"
 

@@ -6,6 +6,7 @@
 
 #include "cgtree/explanation.h"
 #include "cgtree/stats_table.h"
+#include "cgtree/verification.h"
 
 namespace cgtree::capi {
 namespace {

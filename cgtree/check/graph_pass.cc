@@ -1,15 +1,28 @@
 // Probes a step before it is captured, and rebinds and audits it afterwards.
 #include "cgtree/check/graph_pass.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "cgtree/check/graph_estimate.h"
 #include "cgtree/check/probe.h"
 #include "cgtree/check/rebind.h"
 #include "cgtree/check/recording_audit.h"
 
 namespace cgtree {
 namespace {
+
+// Returns whether the library has added the node.
+bool is_own_node(const Recording& recording, NodeHandle node) {
+  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
+  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
+                                       std::ranges::any_of(recording.tails, is_it));
+}
 
 // The audit begins first, while the recording still says where each copy is that is rebound.
 class GraphExamination final : public Examination {
@@ -19,18 +32,48 @@ class GraphExamination final : public Examination {
 
   // Examination.
   void examine(CapturedStep& step) override {
+    step_ = &step;
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);
   }
   std::size_t prepare() override { return audit_.prepare(); }
   bool may_refuse() const noexcept override { return audit_.may_refuse(); }
-  void read(NodeContents contents) override { audit_.read(std::move(contents)); }
-  void finish() override { audit_.finish(); }
+  void finish() override {
+    const auto begin = std::chrono::steady_clock::now();
+    read();
+    audit_.finish();
+    step_->recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                                          std::chrono::steady_clock::now() - begin)
+                                          .count();
+  }
   void give_up() noexcept override { audit_.give_up(); }
 
  private:
+  void read() {
+    Recording& recording = step_->recording;
+    GraphAPI& api = step_->memory.stream().graphs();
+    std::vector<NodeContents> nodes;
+    std::vector<GraphEdge> edges;
+    std::size_t bytes = 0;
+    bool is_read = true;
+    recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+      Code code = api.read_nodes(graph.handle(), &nodes);
+      if (ok(code)) code = api.graph_edges(graph.handle(), &edges);
+      if (ok(code)) {
+        bytes += estimate_graph_bytes(nodes, edges);
+      } else {
+        is_read = false;
+        nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
+      }
+      for (NodeContents& node : nodes)
+        if (!is_own_node(recording, node.node)) audit_.read(std::move(node));
+    });
+    if (is_read) recording.costs.graph_bytes = bytes;
+  }
+
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
+  CapturedStep* step_ = nullptr;  // from examine() on
 };
 
 bool may_rebind(const Call& call) {

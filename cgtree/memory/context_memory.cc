@@ -39,9 +39,10 @@ ContextMemory::ContextMemory(Device device, const ContextOptions& options)
     : device_(device),
       owner_(options.owner),
       own_stream_(own_stream(device, options)),
-      pools_(device, options, stream_id(own_stream_ ? own_stream_->ref() : *options.stream)),
+      pools_(
+          make_context_pools(device, options, own_stream_ ? own_stream_->ref() : *options.stream)),
       stream_(own_stream_ ? own_stream_->ref() : *options.stream, /*is_shared=*/!own_stream_,
-              [this](StreamIdentity to) { pools_.move_to(static_cast<StreamId>(to)); }) {
+              [this](StreamIdentity to) { pools_->move_to(static_cast<StreamId>(to)); }) {
 }
 
 void ContextMemory::unretain() noexcept {
@@ -66,8 +67,8 @@ ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
   const bool has_ended = stream_.synchronize();
   free_slots();
-  if (has_ended) pools_.move_to(kIdle);
-  pools_.end();
+  if (has_ended) pools_->move_to(kIdle);
+  pools_->end();
 }
 
 void ContextMemory::free_slots() noexcept {
@@ -262,7 +263,7 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
 void ContextMemory::give_back_unused() {
   (void)trim({});
   (void)pool(Region::kEager).trim();
-  pools_.give_back_cached();
+  pools_->give_back_cached();
 }
 
 void ContextMemory::end_calls() noexcept {
@@ -272,7 +273,7 @@ void ContextMemory::end_calls() noexcept {
   try {
     (void)trim({});
     (void)pool(Region::kEager).trim();
-    pools_.give_back_idle(device_);
+    pools_->give_back_idle();
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
   }
@@ -450,7 +451,7 @@ bool ContextMemory::is_held_for_capture(const Storage& storage) const {
 }
 
 Region ContextMemory::region_of(const Storage& storage) const {
-  return pools_[Region::kOutput].owns(reinterpret_cast<const void*>(storage.address()))
+  return pool(Region::kOutput).owns(reinterpret_cast<const void*>(storage.address()))
              ? Region::kOutput
              : Region::kScratch;
 }
@@ -555,7 +556,7 @@ void ContextMemory::throw_stale(const Storage& storage) const {
 }
 
 void ContextMemory::validate() const {
-  pools_.validate();
+  pools_->validate();
   std::lock_guard lock(mutex_);
   slots_.validate();
   if (!tracking_.load() || step_ != nullptr) return;
@@ -567,7 +568,7 @@ void ContextMemory::validate() const {
     std::vector<Range>& expected = tracked[static_cast<int>(region)];
     std::sort(expected.begin(), expected.end(),
               [](const Range& a, const Range& b) { return a.address < b.address; });
-    const std::vector<Range> live = pools_[region].live();
+    const std::vector<Range> live = pool(region).live();
     CGTREE_CHECK(live.size() == expected.size());
     for (std::size_t i = 0; i < live.size(); ++i)
       CGTREE_CHECK(live[i].contains(expected[i]));

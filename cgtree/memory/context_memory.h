@@ -40,7 +40,6 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/caching/pinned_memory.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/published.h"
@@ -103,7 +102,7 @@ class ContextMemory final : public StorageOwner,
     const std::lock_guard lock(mutex_);
     return slots_.live_bytes();
   }
-  std::size_t reserved_bytes() const { return pools_.reserved_bytes(); }
+  std::size_t reserved_bytes() const { return pools_->reserved_bytes(); }
   // A SlotState is a copy of a slot, for monitors.
   struct SlotState {
     std::uint32_t number;
@@ -116,8 +115,8 @@ class ContextMemory final : public StorageOwner,
   // Returns the slots that stand for a range, by number. Any thread.
   std::vector<SlotState> slot_states() const;
   // Returns true if the address lies in one of the pools.
-  bool owns(const void* address) const { return pools_.owns(address); }
-  Pool& pool(Region region) const noexcept { return pools_[region]; }
+  bool owns(const void* address) const { return pools_->owns(address); }
+  Pool& pool(Region region) const noexcept { return (*pools_)[region]; }
 
   // Ends the generation: live outputs become stale. Returns true if one of them was kept by a
   // recording. What another context's recordings keep stays until the next generation ends if
@@ -197,10 +196,9 @@ class ContextMemory final : public StorageOwner,
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
 
-  // Pinned memory for what replays read from the host.
-  PinnedMemory& pinned() {
-    if (!pinned_) pinned_.emplace(device_);
-    return *pinned_;
+  // Returns pinned memory for what replays read from the host.
+  Tensor empty_pinned(const Shape& shape, DType dtype) {
+    return pools_->empty_pinned(shape, dtype);
   }
 
   // Allocates a block of the eager pool, for tables that recordings read.
@@ -252,12 +250,12 @@ class ContextMemory final : public StorageOwner,
   std::size_t release_captured(std::optional<std::uint64_t> capture);
 
   // Defers frees on the device while the result lives, because a capture is open.
-  DeferredFrees defer_frees() noexcept { return pools_.defer_frees(); }
+  std::shared_ptr<const void> defer_frees() { return pools_->defer_frees(); }
 
   // Sets what is called when memory is short, here or in another context of the device; null for
   // nothing. It takes the bytes that are needed and returns the bytes that trim() gave back. It may
   // be called on any thread.
-  void set_reclaim(SegmentCache::Reclaim reclaim) { pools_.set_reclaim(std::move(reclaim)); }
+  void set_reclaim(ContextPools::Reclaim reclaim) { pools_->set_reclaim(std::move(reclaim)); }
   // Gives unused segments of the output and scratch regions back, except those in which one of
   // `kept` lies; returns their bytes. What has ended while a step is open is unused if no side
   // stream of the step may still use it. Requires: no step is being recorded.
@@ -339,14 +337,13 @@ class ContextMemory final : public StorageOwner,
   const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
   const std::shared_ptr<DeclaredMemory> declared_ = std::make_shared<DeclaredMemory>();
   std::optional<Stream> own_stream_;
-  ContextPools pools_;
+  const std::unique_ptr<ContextPools> pools_;
   ContextStream stream_;  // moves the pools
   std::atomic<std::size_t> references_{1};
   std::atomic<bool> tracking_{true};
 
   // Used by the caller of the context.
   Slots slots_;
-  std::optional<PinnedMemory> pinned_;
   Published<std::uint64_t> restores_;
   StepAllocations* step_ = nullptr;           // written under mutex_
   std::atomic<std::size_t> eager_blocks_{0};  // live storages of the eager pool

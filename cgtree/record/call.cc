@@ -13,14 +13,7 @@
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
-namespace {
-
-// Patching a node costs at most 1.6 us, with 4 KB of arguments; in that time this many bytes are
-// copied, at 2 TB/s read and as much written. Source: measured, one H200: 256 MiB take 135 us
-// (copy_bench).
-constexpr std::size_t kLargeCopyBytes = 3'200'000;
-
-}  // namespace
+namespace {}  // namespace
 
 void check_options(const std::string& function, const CompileOptions& options) {
   const auto check_tolerance = [&](const std::string& tensor, double tolerance) {
@@ -241,20 +234,6 @@ std::vector<Apart> Call::pairs_apart() const {
     }
   }
   return pairs;
-}
-
-std::vector<std::string> Call::notes_on_copies(std::span<const std::uint32_t> rebound) const {
-  std::vector<std::string> notes;
-  for (std::size_t i = 0; i < inputs_.step_size(); ++i) {
-    if (!is_copied(treatment(i)) || inputs_[i].bytes() <= kLargeCopyBytes) continue;
-    if (std::ranges::find(rebound, i) != rebound.end()) continue;
-    const bool is_back = treatment(i) == Treatment::kCopiedBack;
-    notes.push_back(fmt::format(
-        "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
-        "and keep it where it is, or let it be rebound",
-        describe(i), inputs_[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
-  }
-  return notes;
 }
 
 std::string Call::describe(std::size_t i) const {

@@ -168,9 +168,6 @@ class Call {
   // Returns the pairs that must not share memory when a recording of this call is replayed: those
   // that find_overlap() looks at, and each buffer with every other input.
   std::vector<Apart> pairs_apart() const;
-  // Returns one line for each copy that costs more than patching an address would. `rebound`: the
-  // inputs that are not copied.
-  std::vector<std::string> notes_on_copies(std::span<const std::uint32_t> rebound) const;
 
   // Returns "input 1 'cache'", of Steps "binding 1 'cache'", or "the buffer of output 0".
   std::string describe(std::size_t i) const;

@@ -121,7 +121,7 @@ bool GatherNode::find_value(const Argument& argument, InputList inputs) noexcept
 
 void GatherNode::stage(Staged& staged, InputList inputs) {
   const Tensor& input = inputs[staged.input];
-  staged.slot = memory_->pinned().empty(input.shape(), input.dtype());
+  staged.slot = memory_->empty_pinned(input.shape(), input.dtype());
   words_[staged.word] = staged.slot.address();
   std::memcpy(reinterpret_cast<void*>(staged.slot.address()),
               reinterpret_cast<const void*>(input.address()), input.bytes());

@@ -13,27 +13,15 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
-
-#include "interop/device/graph_api.h"
-#include "interop/device/node_contents.h"
 
 namespace cgtree {
 
 inline constexpr std::size_t kGraphBytesPerBranch = 114'688;
-// Of a kernel, by the bytes of its parameters, and of a copy on the device. Memsets and host
-// functions take none, nor do copies to and from the host, which are counted all the same.
 inline constexpr std::size_t kGraphBytesPerNode = 2'304;
-inline constexpr std::size_t kGraphBytesPerNodeAbove1KiB = 3'328;
-inline constexpr std::size_t kGraphBytesPerNodeAbove2KiB = 8'704;
 
 // Returns the estimate for a graph without branches, of which each node is a small kernel.
 constexpr std::size_t graph_bytes_of_chain(std::size_t nodes) noexcept {
   return nodes == 0 ? 0 : kGraphBytesPerBranch + nodes * kGraphBytesPerNode;
 }
-
-// Returns the estimate for a graph with these nodes and edges.
-std::size_t estimate_graph_bytes(std::span<const NodeContents> nodes,
-                                 std::span<const GraphEdge> edges);
 
 }  // namespace cgtree

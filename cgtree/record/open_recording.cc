@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -51,13 +50,6 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, const Graph& graph,
                   allocations, frees)};
 }
 
-// Returns whether the library has added the node.
-bool is_own_node(const Recording& recording, NodeHandle node) {
-  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
-  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
-                                       std::ranges::any_of(recording.tails, is_it));
-}
-
 }  // namespace
 
 OpenRecording::UnrecordedWork::UnrecordedWork(StreamRef stream) {
@@ -86,7 +78,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
   if (on.stand_ins != nullptr) stand_in_for_inputs();
-  hold_.emplace(memory.defer_frees());
+  hold_ = memory.defer_frees();
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
   clear_capture_failure();
@@ -264,34 +256,8 @@ void OpenRecording::understand() {
   recording.key = inputs.key();
 }
 
-// Reads the graphs: what they take, and, for who examines them, the nodes of the step.
 void OpenRecording::examine() {
-  const auto begin = std::chrono::steady_clock::now();
-  Recording& recording = result_.recording;
-  GraphAPI& api = memory_.stream().graphs();
-  std::vector<NodeContents> nodes;
-  std::vector<GraphEdge> edges;
-  std::size_t bytes = 0;
-  bool is_read = true;
-  recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    Code code = api.read_nodes(graph.handle(), &nodes);
-    if (ok(code)) code = api.graph_edges(graph.handle(), &edges);
-    if (ok(code)) {
-      bytes += estimate_graph_bytes(nodes, edges);
-    } else {
-      is_read = false;
-      nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
-    }
-    if (on_.examination == nullptr) return;
-    for (NodeContents& node : nodes)
-      if (!is_own_node(recording, node.node)) on_.examination->read(std::move(node));
-  });
-  if (is_read) recording.costs.graph_bytes = bytes;
-  if (on_.examination == nullptr) return;
-  on_.examination->finish();
-  recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                 std::chrono::steady_clock::now() - begin)
-                                 .count();
+  if (on_.examination != nullptr) on_.examination->finish();
 }
 
 // As examine(), when nothing may fail any more.
@@ -299,7 +265,7 @@ void OpenRecording::examine_launched() noexcept {
   try {
     examine();
   } catch (const std::exception&) {
-    if (on_.examination != nullptr) on_.examination->give_up();
+    on_.examination->give_up();
   }
 }
 
@@ -319,7 +285,7 @@ void OpenRecording::finish_graph() {
   added += recording.roots.size();
   recording.costs.kernels += added;
   recording.costs.nodes = recording.costs.step_nodes + added;
-  recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);  // until it is read
+  recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);
   if (on_.is_rehearsal) return;
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph(

@@ -138,7 +138,7 @@ class OpenRecording final : private BreakHandler {
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   AxisLengths lengths_;
   // While the capture is open. Destroyed from the last to the first.
-  std::optional<DeferredFrees> hold_;
+  std::shared_ptr<const void> hold_;  // frees on the device
   std::optional<UnrecordedWork> unrecorded_;
   std::optional<Capture> capture_;
   std::optional<Code> broken_;  // the capture failed at a break

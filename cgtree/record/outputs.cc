@@ -151,38 +151,6 @@ void check_output_axes(const Function& function, std::span<const Tensor> outputs
   }
 }
 
-std::vector<std::string> notes_on_outputs(const Call& call, const Recording& recording) {
-  const Function& function = call.function();
-  if (function.axes == nullptr) return {};
-  const AxisLayout& layout = function.axes->layout();
-  const auto is_declared = [&](std::size_t output, std::uint32_t axis) {
-    return std::ranges::any_of(layout.outputs, [&](const AxisUse& use) {
-      return use.tensor == output && use.axis == axis;
-    });
-  };
-  std::vector<std::string> notes;
-  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
-    const OutputRecord& output = recording.outputs[i];
-    if (output.kind == OutputRecord::Kind::kInput) continue;
-    const auto has_axis = [&](const AxisUse& use) {
-      const auto dim = static_cast<int>(use.dim);
-      const std::int64_t padded = call.axes().padded[use.axis];
-      return function.axes->rule(use.axis).pads() && padded > 1 && dim < output.shape.rank() &&
-             output.shape.dim(dim) == padded && !is_declared(i, use.axis);
-    };
-    const auto use = std::ranges::find_if(layout.inputs, has_axis);
-    if (use == layout.inputs.end()) continue;
-    const std::vector<OutputOptions>& outputs = function.options.outputs;
-    const std::string& axis = function.axes->rule(use->axis).name();
-    notes.push_back(fmt::format(
-        "{} has {} at its axis {}, as '{}' is padded, and is not cut to the size of the call: "
-        "declare OutputOptions::dynamic {{{{{}, \"{}\"}}}}, unless it is another axis",
-        text_of_output(i, i < outputs.size() ? outputs[i].name : ""), call.axes().padded[use->axis],
-        use->dim, axis, use->dim, axis));
-  }
-  return notes;
-}
-
 void copy_padded_inputs(const Call& call, ContextMemory& memory, std::span<Tensor> outputs,
                         std::span<const Tensor> step_inputs) {
   const InputList& inputs = call.inputs();

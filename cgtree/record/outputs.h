@@ -46,10 +46,6 @@ std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemo
                                              std::span<const Tensor> outputs,
                                              std::span<const Tensor> step_inputs);
 
-// Returns one line for each output of a recording that has the padded size of an axis where its
-// inputs have the axis, and is not said to have it: it is handed out whole.
-std::vector<std::string> notes_on_outputs(const Call& call, const Recording& recording);
-
 // Returns whether output i is a tensor of its own, of the same layout as its buffer: then the
 // buffer can be in its place.
 bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor& buffer);

@@ -16,7 +16,6 @@
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/record/gather_node.h"
 #include "cgtree/record/recording.h"
-#include "interop/device/node_contents.h"
 
 namespace cgtree {
 
@@ -49,9 +48,8 @@ class Examination {
   virtual std::size_t prepare() = 0;
   // Whether finish() may refuse the recording, so that it must come before the launch.
   virtual bool may_refuse() const noexcept = 0;
-  // Reads the next node of the step, in the order of GraphAPI::graph_nodes(), over all graphs.
-  virtual void read(NodeContents contents) = 0;
-  // Gives the recording its findings. Throws InvalidArgument, CaptureError.
+  // Reads the graphs, and gives the recording its findings and what its graphs take. Throws
+  // InvalidArgument, CaptureError.
   virtual void finish() = 0;
   // In place of finish(), after a launch: host memory has run out.
   virtual void give_up() noexcept = 0;

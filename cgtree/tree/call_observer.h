@@ -2,12 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
+#include "cgtree/tree/decide.h"
 #include "cgtree/tree/tree.h"
-#include "interop/device/profiler.h"
 
 namespace cgtree {
 
@@ -31,15 +35,8 @@ class CallObserver {
   // `us`: how long the call took, without what it has enqueued.
   virtual void warm_up(const FunctionState&, const KeyState&, const CallAxes&,
                        std::chrono::microseconds /*us*/) noexcept {}
-  // The function's recording holds no work of its own.
-  virtual void launched_nothing(const FunctionState&) noexcept {}
-  // An output is handed out with the padded size.
-  virtual void unsliced_output(const FunctionState&, std::string_view /*what*/) noexcept {}
-  // Many recordings were made because outputs are held, and mark_step() was not called.
-  virtual void held_outputs(const Node& /*last*/) noexcept {}
+  // The recording is in the tree, and its audit has ended.
   virtual void record(const Node&, const CallAxes&) noexcept {}
-  // The audit of the recording has ended; it may have found foreign memory.
-  virtual void foreign_pointers(const Node&) noexcept {}
   // Whether replays are watched: if not, replay() is not called, and a replay asks nothing.
   virtual bool watches_replays() const noexcept { return false; }
   virtual void replay(const Node&, const CallAxes&, std::chrono::nanoseconds) noexcept {}
@@ -63,8 +60,21 @@ class CallObserver {
   // Something has changed that the context counts.
   virtual void counters(const Tree&) noexcept {}
 
-  // Whether ranges are opened for a profiler that listened when the context was made.
-  virtual bool is_profiled() const noexcept { return false; }
+  // Returns a range on the timeline of a profiler that lasts as long as the result, or null.
+  virtual std::shared_ptr<const void> open_range(std::string_view /*what*/, const FunctionState&,
+                                                 std::uint64_t /*recording*/,
+                                                 const InputList* /*inputs*/ = nullptr,
+                                                 std::optional<SkipReason> = {}) const noexcept {
+    return nullptr;
+  }
+
+  // The next three say it in words; a core that is alone has the names of reasons.
+  virtual void put_into_words(Explanation&, const Situation&, const Call&) const {}
+  virtual std::vector<std::string> notes_on(const Decision&, const Call&) const { return {}; }
+  // For errors. Requires: why.skip_reason.
+  virtual std::string text_of(const Explanation& why) const {
+    return std::string(name(*why.skip_reason));
+  }
 };
 
 }  // namespace cgtree

@@ -88,17 +88,13 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
 Decision decide(const Situation& situation, Call& call);
 
 // Returns all that keeps `recording` from being replayed with these inputs, where fits() stops at
-// the first mismatch; without the names of inputs. Empty exactly if it fits. Pure.
+// the first mismatch; without words. Empty exactly if it fits. Pure.
 std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
                                       const ContextMemory& memory);
 
-// Returns what is to be done with a call, and why. Except for replays it compares the
-// call with the nearest of the function's recordings: those of the same signature come first, then
-// those with the fewest mismatches, then the oldest.
+// Returns what is to be done with a call, and why, without words. Except for replays it compares
+// the call with the nearest of the function's recordings: those of the same signature come first,
+// then those with the fewest mismatches, then the oldest.
 Explanation explain(const Decision& decision, const Situation& situation, const Call& call);
-
-// Returns what `reason` is about in this call: a limit and what there is, an axis and its size, an
-// input, what broke a capture; "" if the reason says it all.
-std::string detail_of(SkipReason reason, const Situation& situation, const Call& call);
 
 }  // namespace cgtree

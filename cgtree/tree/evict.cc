@@ -9,8 +9,7 @@
 namespace cgtree {
 
 void Evictor::evict(Node& node, SkipReason limit) noexcept {
-  const ProfilerRange range(events_.is_profiled(), node.id, "evict {}: {}", node.function->name,
-                            name(limit));
+  const auto range = events_.open_range("evict", *node.function, node.id, nullptr, limit);
   events_.evict(node, limit);
   ++node.function->counters.evictions;
   tree_.drop(node);

@@ -239,7 +239,7 @@ void OpenCall::begin_replay_to_verify(Node& node) {
 }
 
 void OpenCall::begin_eager_run_of(Node& node, std::unique_ptr<ReplayCheck> check) {
-  open_range("verify", node.id, "");
+  open_range("verify", node.id);
   check->begin_eager_run();
   begin_running(workings_.memory->stream(), StepRun::kVerify, std::move(check)).verified = &node;
 }
@@ -254,7 +254,7 @@ OpenCall::Running& OpenCall::begin_running(StreamRef stream, StepRun as,
 }
 
 void OpenCall::begin_warm_up() {
-  open_range("warm_up", 0, key_text());
+  open_range("warm_up", 0, &workings_.call.inputs());
   stopwatch_.emplace(workings_.tree.spent.recording_time);
   workings_.memory->begin_tracking();
   outcome_ = Outcome::kWarmUp;
@@ -265,7 +265,7 @@ void OpenCall::begin_skip(SkipReason reason, StreamRef stream) {
   state_.emplace<Done>();
   stopwatch_.reset();
   AnnouncedSkip announced = announce_skip(workings_, function_, reason);
-  open_range("skip", 0, fmt::format(": {}", name(reason)));
+  open_range("skip", 0, nullptr, reason);
   outcome_ = Outcome::kRunEagerly;
   Running& running = begin_running(stream, StepRun::kEagerly);
   running.reason = reason;
@@ -279,8 +279,8 @@ void OpenCall::begin_in_place_of(CaptureFailure failure) {
 }
 
 void OpenCall::begin_recording(const Decision& decision) {
-  open_range("record", workings_.tree.next_id(), key_text());
-  Explanation why = cgtree::explain(decision, workings_.situation(function_), workings_.call);
+  open_range("record", workings_.tree.next_id(), &workings_.call.inputs());
+  Explanation why = workings_.explain(decision, function_);
   const KeyState& key = function_.find_or_add(workings_.call);
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
@@ -501,12 +501,7 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
     evictor.keep_within_graph_bytes(node);
   }
   events.record(node, workings_.call.axes());
-  events.foreign_pointers(node);
-  tell_of_outputs(workings_, node);
   if (workings_.verifier != nullptr) workings_.verifier->watch(node);
-  if (costs.step_nodes == 0 && !std::exchange(function_.warned_of_nothing, true)) {
-    events.launched_nothing(function_);
-  }
   if (key.is_too_large) evictor.evict(node, SkipReason::kGraphBytesLimit);
   events.counters(tree);
 }
@@ -527,17 +522,10 @@ void OpenCall::finish() {
 }
 
 // Ends the range that is open, because what it shows has given place to something else.
-void OpenCall::open_range(std::string_view what, std::uint64_t recording,
-                          const std::string& about) {
+void OpenCall::open_range(std::string_view what, std::uint64_t recording, const InputList* inputs,
+                          std::optional<SkipReason> reason) {
   range_.reset();
-  if (!workings_.events->is_profiled()) return;
-  range_.reset(new ProfilerRange(true, recording, "{} {}{}", what, function_.name, about));
-}
-
-// Returns what the call is keyed by, for a profiler; "" without one.
-std::string OpenCall::key_text() const {
-  if (!workings_.events->is_profiled()) return {};
-  return fmt::format("; {}", Signature(workings_.call.inputs()).to_string());
+  range_ = workings_.events->open_range(what, function_, recording, inputs, reason);
 }
 
 }  // namespace cgtree

@@ -122,8 +122,8 @@ class OpenCall {
   void finish();
   void abandon(const std::exception_ptr& thrown, const CaptureFailure* own = nullptr) noexcept;
   void fail() noexcept;
-  void open_range(std::string_view what, std::uint64_t recording, const std::string& about);
-  std::string key_text() const;
+  void open_range(std::string_view what, std::uint64_t recording, const InputList* inputs = nullptr,
+                  std::optional<SkipReason> reason = {});
 
   Workings& workings_;
   Visit& visit_;
@@ -136,7 +136,7 @@ class OpenCall {
   std::optional<HeldInputs> held_;  // once code of the caller's runs, until the call is over
   bool is_ending_ = false;          // end() is running
   std::optional<Stopwatch> stopwatch_;
-  std::unique_ptr<ProfilerRange> range_;  // of what the call does now, if there is a profiler
+  std::shared_ptr<const void> range_;  // of what the call does now, if there is a profiler
   std::variant<Done, Running, Capturing> state_;
   Outcome outcome_ = Outcome::kReplay;
 };

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/record/outputs.h"
 
 namespace cgtree {
 namespace {
@@ -71,23 +70,6 @@ void count_capture_failure(Workings& workings, const CaptureFailure& failure,
   workings.tree.set_capture_failure(function, key.capture_failure);
 }
 
-void tell_of_outputs(Workings& workings, const Node& node) {
-  FunctionState& function = *node.function;
-  if (!function.warned_of_unsliced) {
-    const std::vector<std::string> notes = notes_on_outputs(workings.call, node.recording);
-    if (!notes.empty()) {
-      function.warned_of_unsliced = true;
-      workings.events->unsliced_output(function, notes.front());
-    }
-  }
-  // Loops that hold what they need settle on fewer.
-  constexpr std::size_t kManyForHeld = 12;
-  const std::vector<Mismatch>& why = node.why.mismatches;
-  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
-  if (!is_for_held || workings.memory->generation() > 0 || function.precaptures.load() > 0) return;
-  if (++function.made_for_held == kManyForHeld) workings.events->held_outputs(node);
-}
-
 void forget_capture_failure(Workings& workings, FunctionState& function, KeyState& key) {
   key.forget_failed_captures();
   if (key.capture_failure.empty()) return;
@@ -117,19 +99,22 @@ void count_static_changes(Workings& workings, FunctionState& function, const Exp
 }
 
 void refuse(Workings& workings, const Decision& decision, const FunctionState& function) {
-  const Explanation why = cgtree::explain(decision, workings.situation(function), workings.call);
+  const Call& call = workings.call;
   if (decision.reason == SkipReason::kAboveLargestBucket) {
-    throw InvalidArgument(fmt::format("'{}': {}", function.name, why.detail));
+    throw InvalidArgument(fmt::format("'{}': {}", function.name,
+                                      function.axes->why_not(decision.reason, call.axes())));
   }
   if (decision.reason == SkipReason::kMutatedInput) {
-    const Tensor& input = workings.call.inputs()[workings.call.find_unwanted_write().value_or(0)];
+    const std::size_t i = call.find_unwanted_write().value_or(0);
+    const Tensor& input = call.inputs()[i];
     throw InvalidArgument(fmt::format(
         "'{}' writes into {}, which is neither static nor an output of this context, and "
         "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
-        function.name, why.detail, describe(input), input.address()));
+        function.name, call.describe(i), describe(input), input.address()));
   }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                     fmt::format("'{}' cannot be graphed: {}", function.name, to_string(why)));
+                     fmt::format("'{}' cannot be graphed: {}", function.name,
+                                 workings.events->text_of(workings.explain(decision, function))));
 }
 
 void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
@@ -144,12 +129,11 @@ void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
 }
 
 AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipReason reason) {
+  const Decision decision{.reason = reason};
   if (function.options.require_graph) {
-    const std::string detail = detail_of(reason, workings.situation(function), workings.call);
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                       fmt::format("'{}' requires a graph, but would be skipped ({}): {}{}{}; {}",
-                                   function.name, name(reason), cgtree::explain(reason),
-                                   detail.empty() ? "" : "; ", detail, advice(reason)));
+                       fmt::format("'{}' requires a graph, but would be skipped: {}", function.name,
+                                   workings.events->text_of(workings.explain(decision, function))));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
@@ -157,8 +141,7 @@ AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipRea
   function.warned |= bit;
   AnnouncedSkip announced;
   if (!workings.events->tells_skip(warns)) return announced;
-  const Decision decision{.reason = reason};
-  announced.why = cgtree::explain(decision, workings.situation(function), workings.call);
+  announced.why = workings.explain(decision, function);
   workings.events->announce_skip(function, *announced.why, warns);
   return announced;
 }

@@ -36,8 +36,4 @@ void forget_capture_failure(Workings& workings, FunctionState& function, KeyStat
 
 // Counts the moves of static inputs that have cost a recording for which nothing else called.
 void count_static_changes(Workings& workings, FunctionState& function, const Explanation& why);
-// Warns once of an output that is handed out with the padded size, and of outputs that are held for
-// want of mark_step().
-void tell_of_outputs(Workings& workings, const Node& node);
-
 }  // namespace cgtree

@@ -152,11 +152,9 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
 
 [[gnu::noinline]] void launch_watched(Workings& workings, Node& node, const InputList& inputs,
                                       TensorList& outputs) {
-  const bool has_key = !inputs.key().empty();
   const auto begin = std::chrono::steady_clock::now();
   {
-    const ProfilerRange range(workings.events->is_profiled(), node.id, "replay {}{}{}",
-                              node.function->name, has_key ? " " : "", inputs.key());
+    const auto range = workings.events->open_range("replay", *node.function, node.id, &inputs);
     launch_replay(workings, node, inputs, outputs);
   }
   workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);

@@ -315,26 +315,17 @@ ContextStats Tree::stats() const {
   return stats;
 }
 
-void Tree::add_metrics(ContextMetrics& metrics) const {
-  {
-    const std::lock_guard lock(mutex_);
-    std::map<const FunctionTotals*, FunctionTotals> all;
-    for (const auto& [name, totals] : totals_)
-      all.emplace(&totals, totals);
-    for (const auto& function : functions_) {
-      FunctionTotals& totals = all.at(function->totals);
-      cgtree::add(totals.stats, stats_of(*function));
-      add_axes(totals.axes, *function);
-    }
-    for (const auto& [name, totals] : totals_) {
-      FunctionTotals& sum = all.at(&totals);
-      FunctionMetrics& one = metrics.functions.emplace_back(FunctionMetrics{name, sum.stats, {}});
-      for (const auto& [axis, sums] : sum.axes)
-        one.axes.push_back({axis, sums});
-    }
+std::map<std::string, FunctionTotals, std::less<>> Tree::totals() const {
+  const std::lock_guard lock(mutex_);
+  auto all = totals_;
+  for (const auto& function : functions_) {
+    const auto name = std::ranges::find_if(
+        totals_, [&](const auto& one) { return &one.second == function->totals; });
+    FunctionTotals& sum = all.find(name->first)->second;
+    cgtree::add(sum.stats, stats_of(*function));
+    add_axes(sum.axes, *function);
   }
-  std::ranges::copy(spent.record_times, metrics.record_times.begin());
-  metrics.record_time = spent.record_time;
+  return all;
 }
 
 void Tree::note_compared(FunctionState& function, std::vector<VerifiedTensor> compared) {
@@ -349,31 +340,6 @@ void Tree::note_compared(FunctionState& function, std::vector<VerifiedTensor> co
       found->largest = std::max(found->largest, tensor.largest);
     }
   }
-}
-
-Verification Tree::verification(const ContextOptions& options) const {
-  Verification all{options.verify_every, {}};
-  const std::lock_guard lock(mutex_);
-  for (const auto& function : functions_) {
-    const std::size_t first = std::max(options.verify_first, function->options.verify_first);
-    if (all.every == 0 && first == 0) continue;
-    const FunctionStats stats = stats_of(*function);
-    FunctionVerification& one = all.functions.emplace_back();
-    one.function = function->name;
-    one.first = first;
-    one.verified = stats.verified;
-    one.differed = stats.differed;
-    one.unverified = stats.unverified;
-    one.tensors = function->verified_tensors;
-    for (const auto& node : nodes_) {
-      if (node->function != function.get()) continue;
-      const RecordingCosts& costs = node->recording.costs;
-      ++(costs.verified > 0     ? one.verified_recordings
-         : costs.unverified > 0 ? one.unverified_recordings
-                                : one.waiting_recordings);
-    }
-  }
-  return all;
 }
 
 std::uint64_t Tree::digest() const noexcept {

@@ -26,12 +26,10 @@
 #include "base/mutex.h"
 #include "base/published.h"
 #include "cgtree/explanation.h"
-#include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/stats.h"
-#include "cgtree/verification.h"
 
 namespace cgtree {
 
@@ -286,8 +284,7 @@ class Stopwatch {
 // A Tree holds what is known; OpenCall decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
-// what monitors read, on any thread: stats_of(), stats(), add_metrics(), verification() and
-// snapshot_json().
+// what monitors read, on any thread: stats_of(), stats(), totals() and visit().
 // Counters are Published. Lists and texts that monitors walk (functions, nodes, hints, capture
 // failures) change only under a mutex, which monitors hold while they read; a replay that has been
 // predicted, and one that is preceded and followed by what it was once before, takes no lock.
@@ -369,11 +366,10 @@ class Tree {
   FunctionStats stats_of(const FunctionState& function) const;
   // Notes what a verified replay of the function has compared.
   void note_compared(FunctionState& function, std::vector<VerifiedTensor> compared);
-  Verification verification(const ContextOptions& options) const;
   // The sum over all functions there are and were, and what the recordings take.
   ContextStats stats() const;
-  // Sets what the tree knows of metrics: functions by name, and how long recordings took.
-  void add_metrics(ContextMetrics& metrics) const;
+  // Returns what the functions of each name have counted, those that were dropped included.
+  std::map<std::string, FunctionTotals, std::less<>> totals() const;
   // Calls visit(function) for each function, then visit(node) for each recording, the oldest
   // first. The mutex is held during one visit at a time: recordings may come and go meanwhile.
   template <typename VisitFunction, typename VisitNode>

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log_event.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
@@ -15,30 +14,6 @@
 #include "cgtree/tree/replay.h"
 
 namespace cgtree {
-namespace {
-
-// Says which copies are dear, and what became of inputs that may be rebound.
-void add_notes(const Decision& decision, const Call& call, Explanation& why) {
-  std::vector<std::uint32_t> rebound;
-  std::vector<std::string> notes;
-  if (decision.node != nullptr) {
-    for (const RebindChoice& choice : decision.node->recording.rebinds) {
-      if (choice.is_rebound) rebound.push_back(choice.input);
-      notes.push_back(
-          choice.is_rebound
-              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
-              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
-    }
-  }
-  why.notes = call.notes_on_copies(rebound);
-  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
-  if (decision.node == nullptr) return;
-  notes = notes_on_outputs(call, decision.node->recording);
-  why.notes.insert(why.notes.end(), notes.begin(), notes.end());
-}
-
-}  // namespace
-
 std::shared_ptr<TreeManager> TreeManager::make(Device device, ContextOptions options) {
   const std::shared_ptr<TreeManager> made(new TreeManager(device, std::move(options)));
   made->door().set_context(made);
@@ -214,90 +189,15 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
       workings_.catch_up();
       decision = decide(workings_.situation(function), call);
     }
-    why = cgtree::explain(decision, workings_.situation(function), call);
-    if (!why.skip_reason) add_notes(decision, call, why);
+    const Situation all = workings_.situation(function);
+    why = cgtree::explain(decision, all, call);
+    workings_.events->put_into_words(why, all, call);
+    if (!why.skip_reason) why.notes = workings_.events->notes_on(decision, call);
   }
   if (why.outcome == Outcome::kRunEagerly && function.options.require_graph) {
     why.outcome = Outcome::kThrow;
   }
   return why;
-}
-
-void TreeManager::hold_outputs(std::uint32_t id, std::vector<StorageRef>& held) {
-  const Visit visit(door());
-  if (const Node* const node = workings_.tree.find(id))
-    hold(node->recording, node->function->id, held);
-}
-
-void TreeManager::hold_outputs(const Rehearsal& rehearsal, const FunctionState& function,
-                               std::vector<StorageRef>& held) {
-  const Visit visit(door());
-  hold(rehearsal.recording(), function.id, held);
-}
-
-void TreeManager::hold(const Recording& recording, std::uint32_t function,
-                       std::vector<StorageRef>& held) {
-  workings_.memory->end_tracking();
-  const std::vector<OutputRecord>& outputs = recording.outputs;
-  const std::uint64_t generation = workings_.memory->generation();
-  held.reserve(held.size() + outputs.size());
-  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
-    Slot& slot = *outputs[i].slot;
-    // Memory that was short may have been taken from a rehearsal.
-    bool is_taken = !workings_.memory->owns(reinterpret_cast<const void*>(slot.range.address));
-    workings_.memory->live().for_each([&](std::uint32_t number) {
-      is_taken = is_taken || workings_.memory->slot(number).range.overlaps(slot.range);
-    });
-    if (!is_taken) held.push_back(workings_.memory->revive(slot, function, i, generation));
-  }
-}
-
-std::unique_ptr<Rehearsal> TreeManager::rehearse(FunctionState& function, InputList inputs,
-                                                 std::string* why) {
-  Visit visit(door());
-  visit.begin();
-  workings_.catch_up();
-  if (function.axes != nullptr) function.axes->read(inputs, workings_.call.axes());
-  workings_.call.begin(function, *workings_.memory, inputs);
-  workings_.call.check();
-  const Decision decision = decide(workings_.situation(function), workings_.call);
-  if (decision.outcome != Outcome::kRecord) {
-    *why = to_string(cgtree::explain(decision, workings_.situation(function), workings_.call));
-    return nullptr;
-  }
-  const HeldInputs held(workings_.call.inputs());
-  workings_.call.hold(held);
-  workings_.attempts.begin(decision, function, workings_.call);
-  CaptureResult result = TooSmall{};
-  try {
-    result = workings_.recorder.rehearse(workings_.call,
-                                         function.find_or_add(workings_.call).output_allocations);
-    if (std::holds_alternative<Recorded>(result)) {
-      workings_.attempts.settle(nullptr);
-    } else {
-      (void)workings_.attempts.end(result_of(result));
-    }
-  } catch (...) {
-    workings_.attempts.leave(std::current_exception());
-    throw;
-  }
-  if (auto* const recorded = std::get_if<Recorded>(&result)) {
-    return std::make_unique<Rehearsal>(std::move(recorded->recording));
-  }
-  const auto* const failure = std::get_if<CaptureFailure>(&result);
-  *why = failure != nullptr ? failure->what : std::string(cgtree::explain(SkipReason::kTooSmall));
-  return nullptr;
-}
-
-// Inside the door, because upkeep on another thread changes slots and tables too.
-void TreeManager::end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept {
-  try {
-    const Visit visit(door());
-    rehearsals.clear();
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "rehearsals_not_ended error=\"{}\"", error.what());
-  }
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) const {
@@ -326,21 +226,6 @@ ContextStats TreeManager::stats() const {
   stats.pool_live_bytes = workings_.memory->live_bytes();
   stats.pool_reserved_bytes = workings_.memory->reserved_bytes();
   return stats;
-}
-
-ContextMetrics TreeManager::metrics() const {
-  ContextMetrics metrics;
-  metrics.device = to_string(workings_.memory->device());
-  metrics.context = workings_.options.name.empty() ? metrics.device : workings_.options.name;
-  metrics.stats = stats();
-  workings_.tree.add_metrics(metrics);
-  for (const Region region : {Region::kOutput, Region::kScratch, Region::kEager}) {
-    const Pool& pool = workings_.memory->pool(region);
-    const PoolStatistics statistics = pool.statistics();
-    metrics.regions.push_back({pool.options().name, statistics.reserved_bytes.current,
-                               statistics.allocated_bytes.current});
-  }
-  return metrics;
 }
 
 void TreeManager::write_dot(std::uint32_t id, const std::string& path) {

@@ -10,7 +10,6 @@
 
 #include "cgtree/explanation.h"
 #include "cgtree/options.h"
-#include "cgtree/record/rehearsal.h"
 #include "cgtree/stats.h"
 #include "cgtree/tree/workings.h"
 #include "interop/tensor/tensor.h"
@@ -28,6 +27,7 @@ class TreeManager {
 
   // For those who drive calls: see OpenCall.
   Workings& workings() noexcept { return workings_; }
+  const Workings& workings() const noexcept { return workings_; }
   ContextMemory& memory() noexcept { return *workings_.memory; }
   Door& door() noexcept { return workings_.door; }
   const Group* group() const noexcept { return workings_.options.group.get(); }  // null for none
@@ -48,25 +48,11 @@ class TreeManager {
   std::size_t trim();
   std::size_t release_memory();
 
-  // For precapture(): adds to `held` a reference to each output of the recording, as if it had been
-  // replayed and the caller held it, except for those that lie where something is held already, or
-  // if it was evicted. Their contents are undefined.
-  void hold_outputs(std::uint32_t node, std::vector<StorageRef>& held);
-  // The same for a rehearsal of the function.
-  void hold_outputs(const Rehearsal& rehearsal, const FunctionState& function,
-                    std::vector<StorageRef>& held);
-  // Captures what such a call would record now; null if it would not, or could not, and `why` says
-  // so. Throws as call().
-  std::unique_ptr<Rehearsal> rehearse(FunctionState& function, InputList inputs, std::string* why);
-  void end_rehearsals(std::vector<std::unique_ptr<Rehearsal>>& rehearsals) noexcept;
-
-  // Monitors. The first six read while calls go on.
+  // Monitors. The first four read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   std::vector<SizeCount> histogram(const FunctionState& function, std::string_view axis) const;
   std::vector<SizesCount> histogram(const FunctionState& function) const;
   ContextStats stats() const;
-  Verification verification() const { return workings_.tree.verification(workings_.options); }
-  ContextMetrics metrics() const;
   // These two wait for the call in progress, and make the next one wait for them.
   // Returns what call() would do now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
@@ -96,7 +82,6 @@ class TreeManager {
                              TensorList& outputs);
   void run_nested(FunctionState& function, InputList inputs, TensorList& outputs);
   void order_nested(const FunctionState& function, const InputList& inputs);
-  void hold(const Recording& recording, std::uint32_t function, std::vector<StorageRef>& held);
 
   Workings workings_;
 };

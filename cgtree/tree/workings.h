@@ -36,6 +36,13 @@ struct Workings {
   Situation situation(const FunctionState& function) const {
     return {tree, function, *memory, limits, has_graphs, graph_override()};
   }
+  // Returns why the present call goes the way that was decided, in words.
+  Explanation explain(const Decision& decision, const FunctionState& function) const {
+    const Situation all = situation(function);
+    Explanation why = cgtree::explain(decision, all, call);
+    events->put_into_words(why, all, call);
+    return why;
+  }
 
   // Drops the recordings that read or write an output of a generation that has ended, of this
   // context or of another one.

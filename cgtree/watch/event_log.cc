@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/check/audit.h"
+#include "cgtree/verification.h"
+#include "cgtree/watch/words.h"
 #include "interop/collectives/group.h"
 
 namespace cgtree {
@@ -108,6 +110,35 @@ void EventLog::tell(LogLevel level, std::string_view event, Line&& line, Fields&
   write(event, fields);
 }
 
+std::shared_ptr<const void> EventLog::open_range(std::string_view what,
+                                                 const FunctionState& function,
+                                                 std::uint64_t recording, const InputList* inputs,
+                                                 std::optional<SkipReason> reason) const noexcept
+    try {
+  if (!is_profiled_) return nullptr;
+  std::string about;
+  if (reason) {
+    about = fmt::format(": {}", name(*reason));
+  } else if (inputs != nullptr && what != "replay") {
+    about = fmt::format("; {}", Signature(*inputs).to_string());
+  } else if (inputs != nullptr && !inputs->key().empty()) {
+    about = fmt::format(" {}", inputs->key());
+  }
+  return std::shared_ptr<const void>(
+      new ProfilerRange(true, recording, "{} {}{}", what, function.name, about));
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+void EventLog::put_into_words(Explanation& why, const Situation& situation,
+                              const Call& call) const {
+  cgtree::put_into_words(why, situation, call);
+}
+
+std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call& call) const {
+  return cgtree::notes_on(decision, call);
+}
+
 void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
   tell(
@@ -135,13 +166,29 @@ void EventLog::launched_nothing(const FunctionState& function) noexcept {
   write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
 }
 
-void EventLog::unsliced_output(const FunctionState& function, std::string_view what) noexcept {
-  log_event(LogLevel::kWarn, "unsliced_output function={} what=\"{}\"", function.name, what);
-  write("unsliced_output", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
+// Warns once of an output that is handed out with the padded size.
+void EventLog::unsliced_output(FunctionState& function, const Recording& recording,
+                               const CallAxes& axes) noexcept try {
+  if (function.warned_of_unsliced) return;
+  const std::vector<std::string> notes = cgtree::notes_on_outputs(function, axes, recording);
+  if (notes.empty()) return;
+  function.warned_of_unsliced = true;
+  log_event(LogLevel::kWarn, "unsliced_output function={} what=\"{}\"", function.name, notes[0]);
+  write("unsliced_output", [&]() -> Json {
+    return {{"function", function.name}, {"what", notes[0]}};
+  });
+} catch (const std::bad_alloc&) {  // the next recording is looked at again
 }
 
+// Many recordings were made because outputs are held, and mark_step() was not called.
 void EventLog::held_outputs(const Node& last) noexcept {
-  const FunctionState& function = *last.function;
+  // Loops that hold what they need settle on fewer.
+  constexpr std::size_t kManyForHeld = 12;
+  FunctionState& function = *last.function;
+  const std::vector<Mismatch>& why = last.why.mismatches;
+  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
+  if (!is_for_held || memory_.generation() > 0 || function.precaptures.load() > 0) return;
+  if (++function.made_for_held != kManyForHeld) return;
   tell(
       LogLevel::kWarn, "held_outputs",
       [&] {
@@ -187,6 +234,12 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
         add_axes(line, *node.function, axes);
         return line;
       });
+  foreign_pointers(node);
+  unsliced_output(*node.function, recording, axes);
+  held_outputs(node);
+  if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
+    launched_nothing(*node.function);
+  }
 }
 
 void EventLog::foreign_pointers(const Node& node) noexcept {

@@ -27,12 +27,7 @@ class EventLog final : public CallObserver {
 
   void warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                std::chrono::microseconds us) noexcept override;
-  void launched_nothing(const FunctionState& function) noexcept override;
-  void unsliced_output(const FunctionState& function, std::string_view what) noexcept override;
-  void held_outputs(const Node& last) noexcept override;
   void record(const Node& node, const CallAxes& axes) noexcept override;
-  // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
-  void foreign_pointers(const Node& node) noexcept override;
   bool watches_replays() const noexcept override { return has_replays_ || is_profiled_; }
   void replay(const Node& node, const CallAxes& axes,
               std::chrono::nanoseconds time) noexcept override;
@@ -51,7 +46,13 @@ class EventLog final : public CallObserver {
   void failure(const FunctionState& function, std::string_view what,
                LogLevel level = LogLevel::kWarn) noexcept override;
   void counters(const Tree& tree) noexcept override;
-  bool is_profiled() const noexcept override { return is_profiled_; }
+  std::shared_ptr<const void> open_range(std::string_view what, const FunctionState& function,
+                                         std::uint64_t recording, const InputList* inputs,
+                                         std::optional<SkipReason> reason) const noexcept override;
+  void put_into_words(Explanation& why, const Situation& situation,
+                      const Call& call) const override;
+  std::vector<std::string> notes_on(const Decision& decision, const Call& call) const override;
+  std::string text_of(const Explanation& why) const override { return to_string(why); }
 
  private:
   static LogLevel skip_level(bool warns) noexcept {
@@ -60,6 +61,12 @@ class EventLog final : public CallObserver {
   // `line` makes the log's text, `fields` the JSON; each is called only if it is written.
   template <typename Line, typename Fields>
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
+  // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
+  void foreign_pointers(const Node& node) noexcept;
+  void unsliced_output(FunctionState& function, const Recording& recording,
+                       const CallAxes& axes) noexcept;
+  void held_outputs(const Node& last) noexcept;
+  void launched_nothing(const FunctionState& function) noexcept;
   void open(const ContextOptions& options) noexcept;
   template <typename Fields>
   void write(std::string_view event, Fields&& fields) noexcept;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/verification.h"
 
 namespace cgtree {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "allocator/reports/statistics_json.h"
 #include "cgtree/watch/snapshot_parts.h"
 
 namespace cgtree {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cgtree/stats_table.h"
+#include "cgtree/verification.h"
 #include "cgtree/watch/snapshot_parts.h"
 
 namespace cgtree {

@@ -16,7 +16,7 @@ Server::Server(const std::string& package, Device device, const std::vector<std:
 }
 
 void Server::prepare(std::int64_t length) {
-  step_.precapture({}, [&](const CallSizes& sizes) {
+  precapture(step_, {}, [&](const CallSizes& sizes) {
     const Device device = context_.stream().device();
     const at::Tensor tokens = at::zeros(
         {sizes["batch"], length}, at::TensorOptions(to_torch_device(device)).dtype(at::kLong));

@@ -223,4 +223,26 @@ void free_pinned_memory(Device device, void* data) noexcept {
   give_back(device, data, [&](DeviceAPI& api) { return api.free_pinned(data); });
 }
 
+Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
+  PointerAttributes found;
+  const Code code = api.pointer_attributes(data, &found);
+  if (code == Code::kNotSupported) return first;
+  if (!ok(code)) throw_code(code, fmt::format("query whose memory {} is", data));
+  if (found.kind == PointerKind::kUnknown) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} is not memory of {}: it is ordinary memory of the "
+                                    "host, or was freed; allocate it there, with "
+                                    "allocate_device_memory() or with empty()",
+                                    data, to_string(first)));
+  }
+  if (found.kind != PointerKind::kDevice) return first;
+  const Device device{first.type, found.device};
+  if (is_wanted && device != first) {
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
+                                    data, to_string(device), to_string(first)));
+  }
+  return device;
+}
+
 }  // namespace cgtree

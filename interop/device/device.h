@@ -77,4 +77,10 @@ void* allocate_pinned_memory(Device device, std::size_t bytes);
 // Requires: the memory was allocated by the function above, for this device. Never throws.
 void free_pinned_memory(Device device, void* data) noexcept;
 
+// Returns the device that `data` lies on. It has the type of `first`, which `api` serves. Memory
+// that every device of the type reaches (pinned, managed) lies on `first`; so does all memory if
+// the device cannot tell. Throws BoundaryError for memory that the type's devices cannot reach and,
+// if `first` is wanted, for memory of another device. May be called while a capture is open.
+Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted);
+
 }  // namespace cgtree

@@ -16,9 +16,10 @@
 
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
-#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree {
+
+class VirtualMemoryAPI;  // interop/device/virtual_memory_api.h
 
 // The numbers up to 15 are TVM's DeviceAttrKind, with its types. The numbers from 1000 on are ours.
 enum class DeviceAttribute : int {

@@ -20,10 +20,12 @@ namespace cgtree {
 // PhysicalMemory is memory of a device that has no address of its own.
 enum class PhysicalMemory : std::uint64_t { kNull = 0 };
 
+// Implemented by a device that can map memory.
 class VirtualMemoryAPI {
  public:
   virtual ~VirtualMemoryAPI() = default;
 
+  // The bytes of which sizes and addresses are multiples.
   virtual Code granularity(int id, std::size_t* bytes) = 0;
 
   // Reserves addresses without memory.
@@ -31,6 +33,7 @@ class VirtualMemoryAPI {
   // Requires the whole range that reserve() returned, with nothing mapped in it.
   virtual Code free_reserved(void* address, std::size_t bytes) = 0;
 
+  // Makes memory that is mapped nowhere yet.
   virtual Code create(int id, std::size_t bytes, PhysicalMemory* memory) = 0;
   // Releases the handle; the memory itself is freed when it is mapped nowhere.
   virtual Code release(PhysicalMemory memory) = 0;

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {

@@ -15,9 +15,9 @@
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
+#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
-#include "interop/tensor/foreign_memory.h"
-#include "interop/tensor/lent_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "interop/device/device_api.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 
 namespace cgtree {
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 #include "python/extension/import.h"
 
 namespace cgtree::python {

@@ -14,6 +14,7 @@
 #include "cgtree/context.h"
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
+#include "cgtree/verification.h"
 #include "cgtree/watch/report.h"
 #include "python/extension/module.h"
 #include "python/extension/python.h"

@@ -9,7 +9,7 @@
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/errors.h"
 #include "python/extension/import.h"

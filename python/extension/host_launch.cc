@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/errors.h"
 #include "python/extension/python.h"

@@ -9,7 +9,7 @@
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/cuda_array_tensor.h"
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/errors.h"
 #include "python/extension/python.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cgtree/precapture.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
@@ -189,15 +190,15 @@ Reference size_counts(const CompiledCore& core, PyObject* axis) {
 Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords) {
   const Suggestion given = read_suggestion(arguments, keywords, "axis");
   const std::string axis = to_text(given.of, "axis");
-  return list_of(
-      without_gil([&] { return core.suggest_buckets(axis, given.max_buckets, given.cost); }));
+  return list_of(without_gil(
+      [&] { return cgtree::suggest_buckets(core, axis, given.max_buckets, given.cost); }));
 }
 
 Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations) {
   const std::size_t most = to_size(max_combinations, "max_combinations");
   Reference dict = checked(PyDict_New());
   for (const Buckets& axis :
-       without_gil([&] { return core.suggest_buckets({.max_combinations = most}); })) {
+       without_gil([&] { return cgtree::suggest_buckets(core, {.max_combinations = most}); })) {
     check_status(PyDict_SetItem(dict.get(), from_text(axis.axis).get(), list_of(axis.sizes).get()));
   }
   return dict;
@@ -245,7 +246,8 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
     const GilRelease released;
     and_settle(callbacks, [&] {
       const MakeInputs make = [&](const CallSizes& sizes) { return callbacks.inputs(sizes); };
-      report = only_predicts ? core.predict_memory(options, make) : core.precapture(options, make);
+      report = only_predicts ? cgtree::predict_memory(core, options, make)
+                             : cgtree::precapture(core, options, make);
     });
   }
   return dict_of(report);

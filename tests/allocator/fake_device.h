@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/segments/stream_events.h"
 
 namespace cgtree {

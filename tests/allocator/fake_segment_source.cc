@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "base/check.h"
 #include "base/error.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 
 namespace cgtree {
 

@@ -36,6 +36,7 @@ TEST_P(CoreAloneTest, OptionsOfAContextThatNeedANeighbourAreRefused) {
   EXPECT_THAT(refusal({.event_file = "events"}), names("event_file"));
   EXPECT_THAT(refusal({.on_foreign_pointer = OnForeignPointer::kWarn}),
               names("on_foreign_pointer"));
+  EXPECT_THAT(refusal({.pools_grow_in_place = true}), names("pools_grow_in_place"));
   EXPECT_THAT(refusal({.verify_every = 2}), names("verify_every"));
   ASSERT_EQ(setenv("CGTREE_VERIFY", "2", /*overwrite=*/1), 0);
   EXPECT_THAT(refusal({}), names("CGTREE_VERIFY"));
@@ -66,6 +67,34 @@ TEST_P(CoreAloneTest, InvalidateDropsEveryRecording) {
   const std::vector<float> x = random_floats(5);
   EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, 2, 1));
   EXPECT_EQ(f.stats().recordings, 3u);
+}
+
+TEST_P(CoreAloneTest, ACallThatIsRefusedNamesItsReason) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); }, {.require_graph = true});
+  const NoGraph none;
+  try {
+    (void)f(random_tensor({4}));
+    FAIL();
+  } catch (const CaptureError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no_graph_scope"));
+  }
+}
+
+// Recordings are dropped for it first: the second function has room only in place of the first.
+TEST_P(CoreAloneTest, TheBudgetOfAContextIsKept) {
+  constexpr std::int64_t kCount = 1 << 22;  // 16 MiB
+  constexpr std::size_t kBudget = std::size_t{80} << 20;
+  make_context({.max_bytes = kBudget});
+  std::vector<CompiledFunction<Tensor(Tensor)>> functions;
+  for (const std::int64_t count : {kCount, kCount + 1, kCount + 2, kCount + 3}) {
+    functions.push_back(compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); }));
+    const std::vector<float> x = random_floats(count);
+    for (int call = 0; call < 3; ++call)
+      EXPECT_EQ(values(functions.back()(tensor({count}, x))), affine_of(x, 2, 1));
+    EXPECT_LE(stats().pool_reserved_bytes, kBudget);
+  }
+  EXPECT_THROW((void)functions[0](random_tensor({8 * kCount})), OutOfMemory);
 }
 
 TEST_P(CoreAloneTest, APoolWhoseThreadsMustCacheIsRefused) {

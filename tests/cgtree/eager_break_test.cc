@@ -356,7 +356,6 @@ TEST_P(EagerBreakTest, WhatIsRefusedInABreakLeavesTheCallAsItIs) {
       EXPECT_THROW((void)context().release_memory(), ConcurrentUse);
       EXPECT_THROW((void)context().invalidate(to, 1), ConcurrentUse);
       EXPECT_THROW(context().keep(x), ConcurrentUse);
-      EXPECT_THROW((void)f->precapture({.key = {{"n", {std::int64_t{1}}}}}, {}), ConcurrentUse);
       std::thread([&] { EXPECT_THROW((void)g(x), ConcurrentUse); }).join();
       EXPECT_EQ(f->explain(x).skip_reason, SkipReason::kNestedCall);
       f->freeze();

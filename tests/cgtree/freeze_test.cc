@@ -112,7 +112,7 @@ TEST_P(FreezeTest, AFrozenFunctionPadsToALargerRecordingWhereItMay) {
                                         .buckets = {{"rows", {4, 8}}},
                                         .while_missing = missing,
                                         .outputs = {{.dynamic = {{0, "rows"}}}}});
-    f.precapture({.sizes = {{"rows", {8}}}, .held_outputs = 0}, [&](const CallSizes& sizes) {
+    precapture(f, {.sizes = {{"rows", {8}}}, .held_outputs = 0}, [&](const CallSizes& sizes) {
       return std::vector<Tensor>{random_tensor({sizes["rows"]})};
     });
     f.freeze();
@@ -126,7 +126,7 @@ TEST_P(FreezeTest, AFrozenFunctionPadsToALargerRecordingWhereItMay) {
 TEST_P(FreezeTest, PrecaptureOfAFrozenFunctionIsRefused) {
   const Function f = make({.inputs = {{.dynamic = {{0, "rows"}}}}, .buckets = {{"rows", {4, 8}}}});
   f.freeze();
-  EXPECT_THAT([&] { f.precapture({}, [](const CallSizes&) { return std::vector<Tensor>(); }); },
+  EXPECT_THAT([&] { precapture(f, {}, [](const CallSizes&) { return std::vector<Tensor>(); }); },
               ThrowsMessage<InvalidArgument>(HasSubstr("frozen")));
 }
 

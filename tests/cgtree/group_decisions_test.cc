@@ -627,11 +627,11 @@ TEST_P(GroupDecisionsTest, PrecaptureEndsWithTheRankThatReachesALimitFirst) {
     };
     PrecaptureOptions options{.held_outputs = 0};
     if (rank.rank == 1) options.max_bytes = 1;
-    const PrecaptureReport first = f.precapture(options, make_inputs);
+    const PrecaptureReport first = precapture(f, options, make_inputs);
     EXPECT_EQ(first.count(Precaptured::Outcome::kRecorded), 1);  // the pools were empty
-    const PrecaptureReport predicted = f.predict_memory({.held_outputs = 0}, make_inputs);
+    const PrecaptureReport predicted = predict_memory(f, {.held_outputs = 0}, make_inputs);
     EXPECT_EQ(predicted.entries.size(), 4);
-    const PrecaptureReport all = f.precapture({.held_outputs = 0}, make_inputs);
+    const PrecaptureReport all = precapture(f, {.held_outputs = 0}, make_inputs);
     EXPECT_EQ(all.count(Precaptured::Outcome::kRecorded), 3);
     const int before = rank.votes->votes;
     for (const std::int64_t n : {700, 2000, 8000})
@@ -660,8 +660,8 @@ TEST_P(GroupDecisionsTest, WhatAPrecaptureCallsThrowsOnAllRanksOrOnNone) {
       if (rank.rank == 1)
         options.progress = [&](const Precaptured&) { fail_here(what == kProgress); };
       try {
-        (void)(what == kPredict ? f.predict_memory(options, make_inputs)
-                                : f.precapture(options, make_inputs));
+        (void)(what == kPredict ? predict_memory(f, options, make_inputs)
+                                : precapture(f, options, make_inputs));
         ADD_FAILURE() << "rank " << rank.rank;
       } catch (const GroupError& error) {
         EXPECT_EQ(rank.rank, 0);

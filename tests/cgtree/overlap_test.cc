@@ -1,13 +1,10 @@
 // Inputs that share memory: never torn apart by a copy.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 class OverlapTest : public TreeTest {
  protected:
@@ -21,6 +18,12 @@ class OverlapTest : public TreeTest {
                    },
                    {.inputs = {{.name = "x", .is_static = first_is_static, .is_mutated = true},
                                {.name = "y", .is_static = second_is_static}}});
+  }
+  static void expect_overlap(const Explanation& why) {
+    ASSERT_EQ(why.mismatches.size(), 1u);
+    EXPECT_EQ(why.mismatches[0].kind, Mismatch::Kind::kOverlap);
+    EXPECT_EQ(why.mismatches[0].input, 0u);
+    EXPECT_EQ(why.mismatches[0].other, 1u);
   }
   template <typename Function>
   static std::uint64_t overlaps(const Function& function) {
@@ -51,7 +54,7 @@ TEST_P(OverlapTest, ARecordingIsNotReplayedForInputsThatNowOverlap) {
   const Explanation why = f.explain(given, other);
   EXPECT_EQ(why.outcome, Outcome::kRunEagerly);
   EXPECT_EQ(why.skip_reason, SkipReason::kOverlappingInputs);
-  EXPECT_THAT(to_string(why), HasSubstr("input 0 'x' shares memory with input 1 'y'"));
+  expect_overlap(why);
   EXPECT_EQ(values(f(given, other)), (std::vector<float>{3, 4, 4, 5}));
   EXPECT_EQ(overlaps(f), 1u);
 
@@ -62,7 +65,7 @@ TEST_P(OverlapTest, ARecordingIsNotReplayedForInputsThatNowOverlap) {
 TEST_P(OverlapTest, ExplainNamesBothBeforeAnythingIsRecorded) {
   CompiledFunction f = write_and_read();
   const Tensor x = random_tensor({2});
-  EXPECT_THAT(to_string(f.explain(x, x)), HasSubstr("input 0 'x' shares memory with input 1 'y'"));
+  expect_overlap(f.explain(x, x));
 }
 
 TEST_P(OverlapTest, TwoStaticInputsAtTheirAddressesAreFine) {

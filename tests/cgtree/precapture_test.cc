@@ -47,7 +47,7 @@ CGTREE_ON_ALL_DEVICES(PrecaptureTest);
 TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
   const Function f = doubled();
 
-  const PrecaptureReport report = f.precapture({}, make_inputs());
+  const PrecaptureReport report = precapture(f, {}, make_inputs());
 
   EXPECT_THAT(sizes_of(report), ElementsAre(8, 4, 2));
   EXPECT_EQ(report.count(Outcome::kRecorded), 3u);
@@ -57,6 +57,39 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
     call(f, size);
   EXPECT_EQ(f.stats().replays, 8u);
   EXPECT_EQ(f.stats().recordings, 6u);  // two places for each
+}
+
+// What nothing else would record is recorded again.
+TEST_P(PrecaptureTest, WhatWasPrecapturedComesBackAfterReleaseMemory) {
+  const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
+  (void)precapture(f, {.sizes = {{"n", {8}}}}, make_inputs());
+  for (int round = 0; round < 2; ++round) {
+    (void)context().release_memory();
+    for (const auto& [size, outcome] :
+         {std::pair(7, cgtree::Outcome::kRecord), std::pair(6, cgtree::Outcome::kReplay),
+          std::pair(3, cgtree::Outcome::kRunEagerly)}) {
+      call(f, size);
+      EXPECT_EQ(f.last_outcome()->outcome, outcome);
+    }
+  }
+}
+
+TEST_P(PrecaptureTest, InABreakItIsRefusedAndLeavesTheCallAsItIs) {
+  std::optional<Function> f;
+  int breaks = 0;
+  f.emplace(compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    eager_break([&](const StepValues&) {
+      ++breaks;
+      EXPECT_THROW((void)precapture(*f, {.key = {{"n", {std::int64_t{1}}}}}, {}), ConcurrentUse);
+    });
+    return affine(y, 1, 1);
+  }));
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values((*f)(tensor({4}, x))), affine_of(x, 2, 1)) << i;
+  }
+  EXPECT_EQ(breaks, 5);
 }
 
 TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) {
@@ -69,14 +102,15 @@ TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) 
     owner.reset();
     const MakeInputs make = make_inputs();
     const auto precapture = [&] {
-      (void)f->precapture({.progress =
-                               [&](const Precaptured&) {
-                                 if (in_progress) f.reset();
-                               }},
-                          [&](const CallSizes& sizes) {
-                            if (!in_progress) f.reset();
-                            return make(sizes);
-                          });
+      (void)cgtree::precapture(*f,
+                               {.progress =
+                                    [&](const Precaptured&) {
+                                      if (in_progress) f.reset();
+                                    }},
+                               [&](const CallSizes& sizes) {
+                                 if (!in_progress) f.reset();
+                                 return make(sizes);
+                               });
     };
     EXPECT_THAT(precapture, ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
                                 HasSubstr("'doomed'"),
@@ -91,7 +125,7 @@ TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) 
 TEST_P(PrecaptureTest, ALoopThatHoldsItsOutputsReplaysAtEachCall) {
   for (const std::size_t held : {0, 1, 2}) {
     const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
-    const PrecaptureReport report = f.precapture({.held_outputs = held}, make_inputs());
+    const PrecaptureReport report = precapture(f, {.held_outputs = held}, make_inputs());
     EXPECT_EQ(report.count(Outcome::kRecorded), 3u);
     EXPECT_EQ(f.stats().recordings, 3 * (held + 1));
     EXPECT_EQ(stats().live_outputs, 0u);
@@ -120,19 +154,19 @@ TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {
   call(f, 3);
   call(f, 3);
 
-  const PrecaptureReport report = f.precapture({.held_outputs = 0}, make_inputs());
+  const PrecaptureReport report = precapture(f, {.held_outputs = 0}, make_inputs());
 
   EXPECT_EQ(report.count(Outcome::kRecorded), 2u);
   EXPECT_EQ(report.entries[1].outcome, Outcome::kAlreadyThere);
-  EXPECT_EQ(f.precapture({.held_outputs = 0}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
-  EXPECT_EQ(f.precapture({}, make_inputs()).count(Outcome::kRecorded), 3u);
-  EXPECT_EQ(f.precapture({}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
+  EXPECT_EQ(precapture(f, {.held_outputs = 0}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
+  EXPECT_EQ(precapture(f, {}, make_inputs()).count(Outcome::kRecorded), 3u);
+  EXPECT_EQ(precapture(f, {}, make_inputs()).count(Outcome::kAlreadyThere), 3u);
 }
 
 TEST_P(PrecaptureTest, AServerThatMustNotRecordAfterwardsDoesNot) {
   for (const WhileMissing policy : {WhileMissing::kRunEagerly, WhileMissing::kNextLarger}) {
     const Function f = doubled({.while_missing = policy});
-    (void)f.precapture({.sizes = {{"n", {8, 2}}}}, make_inputs());
+    (void)precapture(f, {.sizes = {{"n", {8, 2}}}}, make_inputs());
     for (std::int64_t size = 1; size <= 8; ++size)
       call(f, size);
 
@@ -148,9 +182,9 @@ TEST_P(PrecaptureTest, APrecaptureInsideAnotherDoesNotSwitchItOff) {
   const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
   std::vector<std::int64_t> inner;
 
-  const PrecaptureReport report = f.precapture({}, [&](const CallSizes& sizes) {
+  const PrecaptureReport report = precapture(f, {}, [&](const CallSizes& sizes) {
     if (inner.empty()) {
-      inner = sizes_of(f.precapture({.sizes = {{"n", {2}}}}, make_inputs()));
+      inner = sizes_of(precapture(f, {.sizes = {{"n", {2}}}}, make_inputs()));
       EXPECT_GT(f.stats().recordings, 0u);
     }
     return std::vector<Tensor>{random_tensor({sizes["n"]})};
@@ -167,12 +201,12 @@ TEST_P(PrecaptureTest, APrecaptureInsideAnotherDoesNotSwitchItOff) {
 TEST_P(PrecaptureTest, BudgetsLeaveOutTheSmallestAndSayWhy) {
   const Function f = doubled();
   const PrecaptureReport late =
-      f.precapture({.max_time = std::chrono::microseconds(0)}, make_inputs());
+      precapture(f, {.max_time = std::chrono::microseconds(0)}, make_inputs());
   EXPECT_EQ(late.count(Outcome::kLeftOut), 3u);
   EXPECT_THAT(late.entries[0].why, HasSubstr("max_time"));
   EXPECT_EQ(f.stats().calls, 0u);
 
-  const PrecaptureReport full = f.precapture({.max_bytes = 1}, make_inputs());
+  const PrecaptureReport full = precapture(f, {.max_bytes = 1}, make_inputs());
   EXPECT_EQ(full.entries[0].outcome, Outcome::kRecorded);
   EXPECT_EQ(full.count(Outcome::kLeftOut), 2u);
   EXPECT_THAT(to_string(full), HasSubstr("n = 2: left out: the pools hold"));
@@ -181,7 +215,7 @@ TEST_P(PrecaptureTest, BudgetsLeaveOutTheSmallestAndSayWhy) {
 TEST_P(PrecaptureTest, WhatCannotBeGraphedIsLeftOutAndSaysWhy) {
   const Function f = doubled({.max_recordings = 3});
 
-  const PrecaptureReport report = f.precapture({}, make_inputs());
+  const PrecaptureReport report = precapture(f, {}, make_inputs());
 
   EXPECT_EQ(report.count(Outcome::kRecorded), 1u);
   EXPECT_THAT(report.entries[1].why, HasSubstr("function_limit"));
@@ -190,11 +224,11 @@ TEST_P(PrecaptureTest, WhatCannotBeGraphedIsLeftOutAndSaysWhy) {
 TEST_P(PrecaptureTest, AnExceptionLeavesAllThatIsDone) {
   const Function f = doubled();
   const MakeInputs make = make_inputs();
-  EXPECT_THROW(f.precapture({},
-                            [&](const CallSizes& sizes) {
-                              if (sizes["n"] == 2) throw std::runtime_error("no more");
-                              return make(sizes);
-                            }),
+  EXPECT_THROW(precapture(f, {},
+                          [&](const CallSizes& sizes) {
+                            if (sizes["n"] == 2) throw std::runtime_error("no more");
+                            return make(sizes);
+                          }),
                std::runtime_error);
 
   EXPECT_EQ(f.stats().recordings, 4u);
@@ -207,8 +241,8 @@ TEST_P(PrecaptureTest, ProgressIsToldAfterEachCombination) {
                          {.inputs = {{.dynamic = {{0, "rows"}, {1, "columns"}}}},
                           .buckets = {{"rows", {2, 4}}, {"columns", {3, 5}}}});
   std::vector<std::string> told;
-  (void)f.precapture(
-      {.progress = [&](const Precaptured& entry) { told.push_back(to_string(entry.sizes)); }},
+  (void)precapture(
+      f, {.progress = [&](const Precaptured& entry) { told.push_back(to_string(entry.sizes)); }},
       [&](const CallSizes& sizes) {
         return std::vector<Tensor>{random_tensor({sizes["rows"], sizes["columns"]})};
       });
@@ -220,26 +254,26 @@ TEST_P(PrecaptureTest, ProgressIsToldAfterEachCombination) {
 TEST_P(PrecaptureTest, AnAxisWithoutSizesAndOneThatIsNotThereAreNamed) {
   const Function f = doubled({.axes = {{.name = "n"}}});
   try {
-    (void)f.precapture({}, make_inputs());
+    (void)precapture(f, {}, make_inputs());
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("'doubled': axis 'n' has neither buckets nor a list"));
   }
-  EXPECT_EQ(f.precapture({.sizes = {{"n", {3}}}}, make_inputs()).count(Outcome::kRecorded), 1u);
-  EXPECT_THROW((void)f.precapture({.sizes = {{"m", {3}}}}, make_inputs()), InvalidArgument);
+  EXPECT_EQ(precapture(f, {.sizes = {{"n", {3}}}}, make_inputs()).count(Outcome::kRecorded), 1u);
+  EXPECT_THROW((void)precapture(f, {.sizes = {{"m", {3}}}}, make_inputs()), InvalidArgument);
   EXPECT_THROW((void)f.histogram("m"), InvalidArgument);
 }
 
 TEST_P(PrecaptureTest, SizesOfCallsAreCountedAndBucketsSuggested) {
   const Function f = doubled();
-  (void)f.precapture({}, make_inputs());
+  (void)precapture(f, {}, make_inputs());
   EXPECT_THAT(f.histogram("n"), IsEmpty());
   for (const std::int64_t size : {5, 1, 5, 3, 5, 9, 9, 0})
     call(f, size);
 
   EXPECT_THAT(f.histogram("n"), ElementsAre(SizeCount{0, 1}, SizeCount{1, 1}, SizeCount{3, 1},
                                             SizeCount{5, 3}, SizeCount{9, 2}));
-  EXPECT_THAT(f.suggest_buckets("n", 2), ElementsAre(5, 9));
+  EXPECT_THAT(suggest_buckets(f, "n", 2), ElementsAre(5, 9));
 }
 
 }  // namespace

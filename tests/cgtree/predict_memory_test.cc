@@ -73,14 +73,14 @@ TEST_P(PredictMemoryTest, PoolsAndGraphsTakeWhatWasPredictedWhateverTheSizesDepe
     const PrecaptureOptions options = {.held_outputs = random_() % 3};
     make_context({});
     const Function f = make(pieces);
-    const PrecaptureReport predicted = f.predict_memory(options, make_inputs());
+    const PrecaptureReport predicted = predict_memory(f, options, make_inputs());
     EXPECT_EQ(predicted.count(Precaptured::Outcome::kPredicted), 6u) << to_string(predicted);
     EXPECT_EQ(f.stats().recordings, 0u);
     EXPECT_EQ(stats().graph_bytes, 0u);
     EXPECT_EQ(stats().live_outputs, 0u);
     EXPECT_EQ(stats().pool_reserved_bytes, 0u);
     manager()->validate();
-    const PrecaptureReport actual = f.precapture(options, make_inputs());
+    const PrecaptureReport actual = precapture(f, options, make_inputs());
     ASSERT_EQ(actual.count(Precaptured::Outcome::kRecorded), 6u) << to_string(actual);
     EXPECT_EQ(actual.bytes, stats().pool_reserved_bytes);
     EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << "\n" << to_string(actual);
@@ -100,7 +100,7 @@ TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
   (void)call(7);
   (void)call(7);
   const std::size_t before = stats().pool_reserved_bytes;
-  const PrecaptureReport predicted = f.predict_memory({.held_outputs = 0}, make_inputs());
+  const PrecaptureReport predicted = predict_memory(f, {.held_outputs = 0}, make_inputs());
   EXPECT_EQ(predicted.count(Precaptured::Outcome::kAlreadyThere), 1u) << to_string(predicted);
   EXPECT_EQ(predicted.count(Precaptured::Outcome::kPredicted), 5u) << to_string(predicted);
   if (!pools_grow_in_place()) {
@@ -148,10 +148,10 @@ TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfTha
     if (upto(4) == 0) (void)context().trim();
     const std::size_t graph_bytes = stats().graph_bytes;
 
-    const PrecaptureReport predicted = f.predict_memory(options, inputs);
+    const PrecaptureReport predicted = predict_memory(f, options, inputs);
     ASSERT_EQ(stats().graph_bytes, graph_bytes);
     manager()->validate();
-    const PrecaptureReport actual = f.precapture(options, inputs);
+    const PrecaptureReport actual = precapture(f, options, inputs);
 
     EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes) << to_string(predicted) << "\n"
                                                          << to_string(actual);
@@ -172,19 +172,19 @@ TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
                                      {.inputs = {{.dynamic = {{0, "rows"}}}},
                                       .buckets = {{"rows", {2, 4}}},
                                       .outputs = {{.dynamic = {{0, "rows"}}}}});
-  const PrecaptureReport predicted = f.predict_memory({}, make_inputs());
+  const PrecaptureReport predicted = predict_memory(f, {}, make_inputs());
   EXPECT_EQ(predicted.entries[0].outcome, Precaptured::Outcome::kLeftOut);
   EXPECT_THAT(predicted.entries[0].why, HasSubstr("apture"));
   EXPECT_EQ(predicted.entries[1].outcome, Precaptured::Outcome::kPredicted);
   f.freeze();
-  EXPECT_THAT([&] { (void)f.predict_memory({}, make_inputs()); },
+  EXPECT_THAT([&] { (void)predict_memory(f, {}, make_inputs()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("frozen")));
 }
 
 TEST_P(PredictMemoryTest, WithoutTheMemoryItThrowsAndHoldsNothing) {
   make_context({.max_bytes = std::size_t{24} << 20});
   const Function f = make({{2'000'000, 0, 0, 0, false}, {1, 300'000, 0, 0, true}});
-  EXPECT_THROW((void)f.predict_memory({}, make_inputs()), OutOfMemory);
+  EXPECT_THROW((void)predict_memory(f, {}, make_inputs()), OutOfMemory);
   EXPECT_EQ(stats().live_outputs, 0u);
   EXPECT_EQ(stats().kept_recordings, 0u);
   EXPECT_EQ(context().trim(), 0u);

@@ -80,15 +80,8 @@ TEST_P(ReleaseMemoryTest, WorkspacesStayAndAreUsedByWhatIsRecordedAnew) {
 }
 
 // What nothing else would record is recorded again.
-TEST_P(ReleaseMemoryTest, FrozenAndPrecapturedFunctionsComeBackAsTheyWere) {
+TEST_P(ReleaseMemoryTest, FrozenFunctionsComeBackAsTheyWere) {
   const Function plain = make();
-  const Function precaptured = make({.inputs = {{.dynamic = {{0, "rows"}}}},
-                                     .buckets = {{"rows", {4, 8}}},
-                                     .while_missing = WhileMissing::kRunEagerly,
-                                     .outputs = {{.dynamic = {{0, "rows"}}}}});
-  precaptured.precapture({.sizes = {{"rows", {8}}}}, [&](const CallSizes& sizes) {
-    return std::vector<Tensor>{random_tensor({sizes["rows"]})};
-  });
   for (int i = 0; i < 2; ++i)
     (void)call(plain, 10);
   plain.freeze();
@@ -97,9 +90,6 @@ TEST_P(ReleaseMemoryTest, FrozenAndPrecapturedFunctionsComeBackAsTheyWere) {
     EXPECT_EQ(call(plain, 10), Outcome::kRecord);
     EXPECT_EQ(call(plain, 10), Outcome::kReplay);
     EXPECT_EQ(call(plain, 20), Outcome::kRunEagerly);
-    EXPECT_EQ(call(precaptured, 7), Outcome::kRecord);
-    EXPECT_EQ(call(precaptured, 6), Outcome::kReplay);
-    EXPECT_EQ(call(precaptured, 3), Outcome::kRunEagerly);
   }
 }
 

@@ -130,7 +130,7 @@ TEST_P(RoundedKeysTest, WhatIsMissingIsPaddedToWhatIsThereOrRunsEagerlyWithItsOw
     const Function f =
         scaled({.keys = {{.name = "k", .policy = AxisPolicy::kBuckets, .sizes = {2, 4, 8}}},
                 .while_missing = policy});
-    EXPECT_EQ(f.precapture({.sizes = {{"k", {8}}}}, make).entries.size(), 1u);
+    EXPECT_EQ(precapture(f, {.sizes = {{"k", {8}}}}, make).entries.size(), 1u);
     const bool is_padded = policy == WhileMissing::kNextLarger;
     for (const int k : {1, 3, 5})
       call(f, k, is_padded || k == 5 ? 8 : k);
@@ -217,7 +217,8 @@ TEST_P(RoundedKeysTest, PrecaptureRecordsAllCombinationsTheLargestFirst) {
                           .while_missing = WhileMissing::kRunEagerly,
                           .outputs = {{.dynamic = {{0, "n"}}}}});
   std::vector<std::string> told;
-  const PrecaptureReport report = f.precapture(
+  const PrecaptureReport report = precapture(
+      f,
       {.key = {{"adapter", {"en", "de"}}, {"k", {}}},
        .held_outputs = 0,
        .progress = [&](const Precaptured& entry) { told.push_back(to_string(entry.sizes)); }},
@@ -245,18 +246,18 @@ TEST_P(RoundedKeysTest, PrecaptureRecordsAllCombinationsTheLargestFirst) {
 TEST_P(RoundedKeysTest, PrecaptureNeedsValuesForEachPart) {
   const MakeInputs make = [&](const CallSizes&) { return std::vector{random_tensor({4})}; };
   const Function f = scaled({.name = "k", .policy = AxisPolicy::kMultiples, .multiple_of = 4});
-  EXPECT_THAT([&] { (void)f.precapture({}, make); },
+  EXPECT_THAT([&] { (void)precapture(f, {}, make); },
               ThrowsMessage<InvalidArgument>(HasSubstr("the key's 'k' has neither")));
-  EXPECT_EQ(f.precapture({.key = {{"k", {8, 4}}}}, make).entries.size(), 2u);
+  EXPECT_EQ(precapture(f, {.key = {{"k", {8, 4}}}}, make).entries.size(), 2u);
   const Function endless = scaled({.name = "k",
                                    .policy = AxisPolicy::kMultiples,
                                    .multiple_of = 2,
                                    .largest = std::size_t{1} << 40});
-  EXPECT_THROW((void)endless.precapture({}, make), InvalidArgument);
+  EXPECT_THROW((void)precapture(endless, {}, make), InvalidArgument);
   const Function plain = scaled(CompileOptions{});
-  EXPECT_THROW((void)plain.precapture({}, make), InvalidArgument);
-  EXPECT_EQ(plain.precapture({.key = {{"k", {1, 2, 3}}}}, make).entries.size(), 3u);
-  EXPECT_THROW((void)plain.precapture({.sizes = {{"k", {1}}}, .key = {{"k", {1}}}}, make),
+  EXPECT_THROW((void)precapture(plain, {}, make), InvalidArgument);
+  EXPECT_EQ(precapture(plain, {.key = {{"k", {1, 2, 3}}}}, make).entries.size(), 3u);
+  EXPECT_THROW((void)precapture(plain, {.sizes = {{"k", {1}}}, .key = {{"k", {1}}}}, make),
                InvalidArgument);
 }
 
@@ -276,7 +277,7 @@ TEST_P(RoundedKeysTest, SizesOfAllAxesAreCountedTogetherAndBucketsSuggested) {
 
   EXPECT_THAT(f.histogram(),
               ElementsAre(SizesCount{{2, 4}, 5}, SizesCount{{8, 0}, 1}, SizesCount{{8, 1}, 5}));
-  const std::vector<Buckets> suggested = f.suggest_buckets({.max_combinations = 4});
+  const std::vector<Buckets> suggested = suggest_buckets(f, {.max_combinations = 4});
   ASSERT_EQ(suggested.size(), 2u);
   EXPECT_EQ(suggested[0].axis, "n");
   EXPECT_THAT(suggested[0].sizes, ElementsAre(2, 8));

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/foreign_memory.h"
 
 namespace cgtree {
 namespace {

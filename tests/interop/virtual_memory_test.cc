@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "interop/device/virtual_memory_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 
 namespace cgtree {
 

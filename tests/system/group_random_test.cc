@@ -197,7 +197,7 @@ class ProgramOfRank {
     const PrecaptureOptions options{.sizes = {{"n", {64, 4096}}}, .held_outputs = draw(2)};
     PrecaptureReport report;
     const bool threw = attempt([&] {
-      report = functions_[1].precapture(options, [&](const CallSizes& sizes) {
+      report = cgtree::precapture(functions_[1], options, [&](const CallSizes& sizes) {
         const std::vector<float> ones(static_cast<std::size_t>(sizes["n"]), 1);
         return std::vector<Tensor>{from_host<float>(Shape({sizes["n"]}), ones, device_)};
       });

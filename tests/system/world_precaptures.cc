@@ -74,14 +74,15 @@ void World::precapture(const WorldOperation& operation) {
       ++totals_.done["sizes are recorded while others are"];
       PrecaptureOptions one = options;  // the outer one has more to do
       one.sizes = {{"rows", {2 + operation.x % 2}}};
-      (void)is_refused([&] { (void)other.precapture(one, plain); });
+      (void)is_refused([&] { (void)cgtree::precapture(other, one, plain); });
     }
     return plain(wanted);
   };
   try {
     std::optional<PrecaptureReport> predicted;
-    if (operation.choice / 16 % 2 == 0) predicted = function.predict_memory(options, plain);
-    const PrecaptureReport report = function.precapture(options, make_inputs);
+    if (operation.choice / 16 % 2 == 0)
+      predicted = cgtree::predict_memory(function, options, plain);
+    const PrecaptureReport report = cgtree::precapture(function, options, make_inputs);
     ++totals_.done["sizes are recorded beforehand"];
     if (!has_budget && report.count(Precaptured::Outcome::kLeftOut) > 0) {
       throw Difference("precapture() leaves out: " + to_string(report));

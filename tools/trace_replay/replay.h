@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "allocator/pool/pool.h"
-#include "allocator/segments/segment_source.h"
+#include "allocator/pool/segment_source.h"
 #include "tests/support/rmm_log.h"
 
 namespace cgtree::tools {

@@ -17,6 +17,7 @@
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
+#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree {
 namespace cuda {

@@ -310,7 +310,7 @@ TEST_P(TorchTest, PrecaptureRecordsBeforeTheFirstCall) {
                    {.inputs = {{.dynamic = {{0, "batch"}}}},
                     .buckets = {{"batch", {2, 4}}},
                     .outputs = {{.dynamic = {{0, "batch"}}}}});
-  const auto report = f.precapture({}, [&](const CallSizes& sizes) {
+  const auto report = precapture(f, {}, [&](const CallSizes& sizes) {
     return std::vector<Tensor>{empty({sizes["batch"], 3}, DType::kFloat32, device())};
   });
   EXPECT_EQ(report.entries.size(), 2U);

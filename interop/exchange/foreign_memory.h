@@ -24,12 +24,6 @@ namespace cgtree {
 // current one, which may be null.
 StreamRef consumer_or_current(StreamRef given);
 
-// Returns the device that `data` lies on. It has the type of `first`, which `api` serves. Memory
-// that every device of the type reaches (pinned, managed) lies on `first`; so does all memory if
-// the device cannot tell. Throws BoundaryError for memory that the type's devices cannot reach and,
-// if `first` is wanted, for memory of another device. May be called while a capture is open.
-Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted);
-
 // Throws BoundaryError unless the address is aligned for elements of this type.
 void check_alignment(std::uintptr_t address, DType dtype);
 

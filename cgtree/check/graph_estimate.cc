@@ -1,5 +1,5 @@
 // Counts what a graph takes device memory for.
-#include "cgtree/record/graph_bytes.h"
+#include "cgtree/check/graph_estimate.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -68,6 +68,19 @@ std::size_t estimate_graph_bytes(std::span<const NodeContents> nodes,
   for (const NodeContents& node : nodes)
     bytes += bytes_of(node);
   return bytes;
+}
+
+std::size_t estimate_graph_bytes(Recording& recording, GraphAPI& api) {
+  std::vector<NodeContents> nodes;
+  std::vector<GraphEdge> edges;
+  std::size_t bytes = 0;
+  bool is_read = true;
+  recording.for_each_graph([&](const Graph& graph, const GraphExec&) {
+    is_read = is_read && ok(api.read_nodes(graph.handle(), &nodes)) &&
+              ok(api.graph_edges(graph.handle(), &edges));
+    if (is_read) bytes += estimate_graph_bytes(nodes, edges);
+  });
+  return is_read ? bytes : recording.costs.graph_bytes;
 }
 
 }  // namespace cgtree

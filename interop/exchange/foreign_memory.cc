@@ -1,5 +1,5 @@
 // Checks foreign memory, and synchronizes with its library when a tensor ends.
-#include "interop/tensor/foreign_memory.h"
+#include "interop/exchange/foreign_memory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +13,8 @@
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/lent_memory.h"
 
 namespace cgtree {
 namespace {
@@ -80,28 +80,6 @@ std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t a
 
 StreamRef consumer_or_current(StreamRef given) {
   return given ? given : current_stream_or_none();
-}
-
-Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
-  PointerAttributes found;
-  const Code code = api.pointer_attributes(data, &found);
-  if (code == Code::kNotSupported) return first;
-  if (!ok(code)) throw_code(code, fmt::format("query whose memory {} is", data));
-  if (found.kind == PointerKind::kUnknown) {
-    throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {} is not memory of {}: it is ordinary memory of the "
-                                    "host, or was freed; allocate it there, with "
-                                    "allocate_device_memory() or with empty()",
-                                    data, to_string(first)));
-  }
-  if (found.kind != PointerKind::kDevice) return first;
-  const Device device{first.type, found.device};
-  if (is_wanted && device != first) {
-    throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
-                                    data, to_string(device), to_string(first)));
-  }
-  return device;
 }
 
 void check_alignment(std::uintptr_t address, DType dtype) {

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string_view>
+
+#include "cgtree/verification.h"
 
 namespace cgtree {
 namespace {
@@ -67,10 +68,6 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
 }
 
 }  // namespace
-
-std::uint64_t FunctionStats::skipped() const noexcept {
-  return std::accumulate(skips.begin(), skips.end(), std::uint64_t{0});
-}
 
 std::string to_string(const FunctionStats& stats) {
   TextTable table;

@@ -2,11 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
-#include "allocator/segments/stream_events.h"
 #include "base/error.h"
 
 namespace cgtree {
+
+// A StreamId is what the allocator knows of a stream: on a device, the stream's identity
+// (interop/device/stream_identity.h), which also tells its device. It is no handle: no later stream
+// has the id of one that has ended.
+using StreamId = std::uintptr_t;
+
+// kIdle stands in the place of a stream where all work that uses the memory has ended.
+inline constexpr StreamId kIdle = ~StreamId{0};
 
 // A SegmentUser holds segments of a source, and gives unused ones back when it is asked to.
 //

@@ -1,5 +1,5 @@
 // Keeps the table of leases by address. It belongs to the process, as the addresses do.
-#include "interop/tensor/lent_memory.h"
+#include "interop/exchange/lent_memory.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,0 +1,14 @@
+// metrics_of() and verification_of(): what monitors read of a context, as values.
+#pragma once
+
+#include "cgtree/metrics.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/verification.h"
+
+namespace cgtree {
+
+// Any thread, while calls go on.
+ContextMetrics metrics_of(const TreeManager& context);
+Verification verification_of(const TreeManager& context);
+
+}  // namespace cgtree

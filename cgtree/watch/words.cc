@@ -1,0 +1,248 @@
+// Says in words what keeps recordings from being replayed, with both sides of each mismatch.
+#include "cgtree/watch/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "cgtree/axes/axis_layout.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+namespace {
+
+using Kind = Mismatch::Kind;
+
+// Patching a node costs at most 1.6 us, with 4 KB of arguments; in that time this many bytes are
+// copied, at 2 TB/s read and as much written. Source: measured, one H200: 256 MiB take 135 us
+// (copy_bench).
+constexpr std::size_t kLargeCopyBytes = 3'200'000;
+
+std::string type_of(DType dtype, const Shape& shape, Device device) {
+  return fmt::format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
+}
+
+std::string range_of(const Range& range) {
+  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+}
+
+std::string range_of(const Tensor& tensor) {
+  const auto extent = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  return range_of(Range{tensor.address(), extent});
+}
+
+std::string counts(std::size_t inputs, std::size_t buffers) {
+  return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
+}
+
+std::string given_address(const Mismatch& mismatch, InputList inputs, const ContextMemory& memory) {
+  const Tensor& input = inputs[mismatch.input];
+  if (!input.defined()) return "a null tensor";
+  if (mismatch.kind == Kind::kUnusable) return "a stale tensor";
+  std::string given = fmt::format("{:#x}", input.address());
+  if (mismatch.kind != Kind::kManagedAddress) return given;
+  if (!memory.manages(*input.storage())) return given + ", not an output of this context";
+  if (inputs.in_place(mismatch.input)) return given;
+  return given + fmt::format(", where {} is to be padded", to_string(input.shape()));
+}
+
+// Returns both sides of a mismatch of an input: recorded and given.
+std::pair<std::string, std::string> sides_of_input(const Mismatch& mismatch,
+                                                   const Recording& recording, InputList inputs,
+                                                   const ContextMemory& memory) {
+  const InputRecord& record = recording.inputs[mismatch.input];
+  const Tensor& input = inputs[mismatch.input];
+  if (mismatch.kind == Kind::kSignature) {
+    return {type_of(record.dtype, record.shape, recording.device),
+            type_of(input.dtype(), inputs.shape(mismatch.input), input.device())};
+  }
+  if (record.treatment == Treatment::kNoBuffer) return {"no buffer", "one"};
+  if (mismatch.kind == Kind::kAlignment) {
+    return {fmt::format("aligned to {} bytes", record.address_mask + 1),
+            fmt::format("{:#x}", input.address())};
+  }
+  return {fmt::format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
+}
+
+// Returns both sides of each output that is held where the recording writes, in the order of
+// find_mismatches().
+std::vector<std::pair<std::string, std::string>> held_outputs(const Recording& recording,
+                                                              const ContextMemory& memory) {
+  std::vector<std::pair<std::string, std::string>> sides;
+  memory.live().for_each([&](std::uint32_t number) {
+    const Slot& slot = memory.slot(number);
+    for (const Range& written : recording.footprint.ranges()) {
+      if (!written.overlaps(slot.range)) continue;
+      const StorageTag& tag = slot.current()->tag;
+      sides.emplace_back(range_of(written),
+                         fmt::format("output {} of '{}' at {}", tag.position,
+                                     memory.function_name(tag.function), range_of(slot.range)));
+    }
+  });
+  return sides;
+}
+
+void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Situation& situation,
+               const Call& call) {
+  const InputList& inputs = call.inputs();
+  std::vector<std::pair<std::string, std::string>> held;
+  if (nearest != nullptr) held = held_outputs(nearest->recording, situation.memory);
+  std::size_t next_held = 0;
+  for (Mismatch& mismatch : mismatches) {
+    if (mismatch.is_of_input()) {
+      mismatch.input_name = situation.function.input_options(mismatch.input).name;
+    }
+    if (mismatch.kind == Kind::kOverlap) {
+      mismatch.recorded = call.describe(mismatch.other);
+      mismatch.given = fmt::format("{} and {}", range_of(inputs[mismatch.input]),
+                                   range_of(inputs[mismatch.other]));
+    } else if (nearest == nullptr) {
+      continue;
+    } else if (mismatch.kind == Kind::kInputCount) {
+      const Recording& recording = nearest->recording;
+      mismatch.recorded = counts(recording.inputs.size() - recording.buffers, recording.buffers);
+      mismatch.given = counts(inputs.step_size(), inputs.buffers());
+    } else if (mismatch.kind == Kind::kKey) {
+      mismatch.recorded = nearest->recording.key;
+      mismatch.given = inputs.key();
+    } else if (mismatch.kind == Kind::kFootprint) {
+      std::tie(mismatch.recorded, mismatch.given) = held.at(next_held++);
+    } else {
+      std::tie(mismatch.recorded, mismatch.given) =
+          sides_of_input(mismatch, nearest->recording, inputs, situation.memory);
+    }
+  }
+}
+
+std::string on_other_device(const Call& call, Device device) {
+  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
+    const Device other = call.inputs()[i].device();
+    if (call.treatment(i) == Treatment::kValue || other == device) continue;
+    return fmt::format("{} is on {}, the context on {}", call.describe(i), to_string(other),
+                       to_string(device));
+  }
+  return {};
+}
+
+// Returns what the reason is about in this call; "" if the reason says it all.
+std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
+  if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
+  const KeyState* const key = function.find(call);
+  const Limits& limits = situation.limits;
+  const Spent& spent = situation.tree.spent;
+  switch (reason) {
+    case SkipReason::kOtherDevice:
+      return on_other_device(call, situation.memory.device());
+    case SkipReason::kMutatedInput:
+      return call.describe(call.find_unwanted_write().value_or(0));
+    case SkipReason::kCaptureFailed:
+      if (key == nullptr || key->captures_to_try > 0) return key ? key->capture_failure : "";
+      if (key->calls_to_rest == KeyState::kForGood) {
+        return key->capture_failure + "; captures do not allow that, and it is not tried again";
+      }
+      return fmt::format("{}; it is tried again after {} more call{}", key->capture_failure,
+                         key->calls_to_rest, key->calls_to_rest == 1 ? "" : "s");
+    case SkipReason::kTooSmall:
+      // 0: the graph of another rank had too few.
+      if (key == nullptr || key->too_few_nodes == 0) return {};
+      return fmt::format("{} nodes, min_graph_nodes is {}", key->too_few_nodes,
+                         function.options.min_graph_nodes);
+    case SkipReason::kFunctionLimit:
+      return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
+                         function.options.max_recordings);
+    case SkipReason::kContextLimit:
+      return fmt::format("{} recordings, max_recordings is {}", situation.tree.nodes().size(),
+                         limits.recordings);
+    case SkipReason::kGraphBytesLimit:
+      return fmt::format(
+          "graphs of {} bytes{}, max_graph_bytes is {}", spent.graph_bytes.get(),
+          key != nullptr && key->is_too_large ? " without its own, which is larger" : "",
+          limits.graph_bytes);
+    case SkipReason::kTimeLimit:
+      return fmt::format("{} us spent, max_recording_time is {} us",
+                         spent.recording_time.get().count(), limits.recording_time.count());
+    default:
+      return {};
+  }
+}
+
+std::vector<std::string> notes_on_copies(const Call& call, std::span<const std::uint32_t> rebound) {
+  const InputList& inputs = call.inputs();
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
+    if (!is_copied(call.treatment(i)) || inputs[i].bytes() <= kLargeCopyBytes) continue;
+    if (std::ranges::find(rebound, i) != rebound.end()) continue;
+    const bool is_back = call.treatment(i) == Treatment::kCopiedBack;
+    notes.push_back(fmt::format(
+        "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
+        "and keep it where it is, or let it be rebound",
+        call.describe(i), inputs[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
+  }
+  return notes;
+}
+
+}  // namespace
+
+void put_into_words(Explanation& why, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
+  if (why.skip_reason) why.detail = detail_of(*why.skip_reason, situation, call);
+  add_sides(why.mismatches, situation.tree.find(why.nearest), situation, call);
+  if (function.axes != nullptr) why.axes = function.axes->in_use(call.axes(), !why.skip_reason);
+}
+
+std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
+  std::vector<std::uint32_t> rebound;
+  std::vector<std::string> of_inputs;
+  if (decision.node != nullptr) {
+    for (const RebindChoice& choice : decision.node->recording.rebinds) {
+      if (choice.is_rebound) rebound.push_back(choice.input);
+      of_inputs.push_back(
+          choice.is_rebound
+              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
+              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
+    }
+  }
+  std::vector<std::string> notes = notes_on_copies(call, rebound);
+  notes.insert(notes.end(), of_inputs.begin(), of_inputs.end());
+  if (decision.node == nullptr) return notes;
+  const auto more = notes_on_outputs(call.function(), call.axes(), decision.node->recording);
+  notes.insert(notes.end(), more.begin(), more.end());
+  return notes;
+}
+
+std::vector<std::string> notes_on_outputs(const Function& function, const CallAxes& axes,
+                                          const Recording& recording) {
+  if (function.axes == nullptr) return {};
+  const AxisLayout& layout = function.axes->layout();
+  const auto is_declared = [&](std::size_t output, std::uint32_t axis) {
+    return std::ranges::any_of(layout.outputs, [&](const AxisUse& use) {
+      return use.tensor == output && use.axis == axis;
+    });
+  };
+  std::vector<std::string> notes;
+  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
+    const OutputRecord& output = recording.outputs[i];
+    if (output.kind == OutputRecord::Kind::kInput) continue;
+    const auto has_axis = [&](const AxisUse& use) {
+      const auto dim = static_cast<int>(use.dim);
+      const std::int64_t padded = axes.padded[use.axis];
+      return function.axes->rule(use.axis).pads() && padded > 1 && dim < output.shape.rank() &&
+             output.shape.dim(dim) == padded && !is_declared(i, use.axis);
+    };
+    const auto use = std::ranges::find_if(layout.inputs, has_axis);
+    if (use == layout.inputs.end()) continue;
+    const std::vector<OutputOptions>& outputs = function.options.outputs;
+    const std::string& axis = function.axes->rule(use->axis).name();
+    notes.push_back(fmt::format(
+        "{} has {} at its axis {}, as '{}' is padded, and is not cut to the size of the call: "
+        "declare OutputOptions::dynamic {{{{{}, \"{}\"}}}}, unless it is another axis",
+        text_of_output(i, i < outputs.size() ? outputs[i].name : ""), axes.padded[use->axis],
+        use->dim, axis, use->dim, axis));
+  }
+  return notes;
+}
+
+}  // namespace cgtree
