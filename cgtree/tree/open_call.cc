@@ -278,6 +278,15 @@ void OpenCall::begin_in_place_of(CaptureFailure failure) {
   std::get<Running>(state_).failure = std::move(failure);
 }
 
+// A loop holds outputs where earlier recordings write, or gives this one outputs that lie elsewhere
+// than before. A recording whose outputs lie apart from all others fits in every round of the loop.
+// But a loop that feeds outputs back closes only where it finds one at an address that it knows, and
+// memory that is used again: so every other recording that is made for such inputs is placed by fit.
+bool OpenCall::keeps_apart(const Decision& decision, const KeyState& key) noexcept {
+  if (decision.mismatch == Mismatch::Kind::kFootprint) return true;
+  return decision.mismatch == Mismatch::Kind::kManagedAddress && key.nodes.size() % 2 == 1;
+}
+
 void OpenCall::begin_recording(const Decision& decision) {
   open_range("record", workings_.tree.next_id(), key_text());
   Explanation why = cgtree::explain(decision, workings_.situation(function_), workings_.call);
@@ -285,10 +294,7 @@ void OpenCall::begin_recording(const Decision& decision) {
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
   try {
-    // A loop holds outputs where earlier recordings write, or gives it outputs that lie elsewhere
-    // than before. A recording whose outputs lie apart from all others fits in every round of the
-    // loop.
-    workings_.memory->begin_tracking(decision.mismatch >= Mismatch::Kind::kManagedAddress);
+    workings_.memory->begin_tracking(keeps_apart(decision, key));
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
     auto examination =
