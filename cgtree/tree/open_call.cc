@@ -278,6 +278,23 @@ void OpenCall::begin_in_place_of(CaptureFailure failure) {
   std::get<Running>(state_).failure = std::move(failure);
 }
 
+// A loop holds outputs where earlier recordings write, or gives this one outputs that lie elsewhere
+// than before. A recording whose outputs lie apart from all others fits in every round of the loop.
+// But a loop that feeds outputs back closes only where it finds one at an address that it knows,
+// and memory that is used again: a function that is given outputs of its own is placed by fit, and
+// so is every other recording that is made for outputs of others.
+bool OpenCall::keeps_apart(const Decision& decision, const KeyState& key) const {
+  if (decision.mismatch != Mismatch::Kind::kManagedAddress)
+    return decision.mismatch == Mismatch::Kind::kFootprint;
+  const InputList inputs = workings_.call.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Storage* const storage = inputs[i].defined() ? inputs[i].storage().get() : nullptr;
+    const bool is_managed = storage != nullptr && workings_.memory->manages(*storage);
+    if (is_managed && storage->tag.function == function_.id) return false;
+  }
+  return key.nodes.size() % 2 == 1;
+}
+
 void OpenCall::begin_recording(const Decision& decision) {
   open_range("record", workings_.tree.next_id(), &workings_.call.inputs());
   Explanation why = workings_.explain(decision, function_);
@@ -285,10 +302,7 @@ void OpenCall::begin_recording(const Decision& decision) {
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
   try {
-    // A loop holds outputs where earlier recordings write, or gives it outputs that lie elsewhere
-    // than before. A recording whose outputs lie apart from all others fits in every round of the
-    // loop.
-    workings_.memory->begin_tracking(decision.mismatch >= Mismatch::Kind::kManagedAddress);
+    workings_.memory->begin_tracking(keeps_apart(decision, key));
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
     auto examination =

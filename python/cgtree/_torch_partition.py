@@ -117,6 +117,23 @@ def places_of(graph, device):
     return places
 
 
+def choose_by_masks(graph):
+    """Writes one number where a mask says so by a choice: PyTorch looks up the positions, and waits for them."""
+    for node in list(graph.nodes):
+        if _name(node) != "index_put" or len(node.args) != 3 or len(node.args[1]) != 1:
+            continue
+        given, (mask,), number = node.args
+        values = [value for item in (given, mask, number) if isinstance(item, torch.fx.Node)
+                  for value in _values(item)]
+        if len(values) != 3 or any(isinstance(size, torch.SymInt) for value in values
+                                   for size in value.shape):
+            continue
+        x, chosen, written = values
+        if (chosen.dtype is torch.bool and chosen.shape == x.shape and written.dim() == 0
+                and written.dtype == x.dtype and x.is_contiguous() and chosen.is_contiguous()):
+            node.target, node.args = torch.ops.aten.where.self, (mask, number, given)
+
+
 def move_operands(graph, device):
     """Gives operators that copy operands of the CPU to the device themselves copies that lie there, and
     numbers that may be others at each call too, where that does not change results."""
@@ -247,6 +264,7 @@ def partition(graph, device, make):
 
     make(piece graph, names of its inputs): returns a boxed function that records the piece.
     """
+    choose_by_masks(graph.graph)
     move_operands(graph.graph, device)
     fold(graph, device)
     places = places_of(graph.graph, device)

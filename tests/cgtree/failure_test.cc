@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "interop/device/device.h"
-#include "interop/tensor/lent_memory.h"
+#include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

@@ -99,6 +99,27 @@ TEST_P(HeldOutputsTest, NestedCallsSettle) {
   EXPECT_GE(f.stats().replays + g.stats().replays, 100u);
 }
 
+// A module that counts what it has seen: its state is fed back, and its result is held.
+TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
+  CompiledFunction f = compile(context(), "f", [](Tensor state, Tensor x) {
+    return std::pair(affine(state, 0.5f, 1), affine(x, 2, 1));
+  });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 1); });
+  std::vector<float> expected = random_floats(64);
+  Tensor state = tensor({64}, expected);
+  Tensor other = state;
+  Tensor held;
+  for (int call = 0; call < 40; ++call) {
+    std::tie(state, held) = f(state, random_tensor({8}));
+    expected = affine_of(expected, 0.5f, 1);
+    EXPECT_EQ(values(state), expected);
+    other = g(f(other, random_tensor({8})).first);
+  }
+
+  EXPECT_LE(f.stats().recordings, 8u);
+  EXPECT_LE(g.stats().recordings, 4u);
+}
+
 // A training loop: the gradients of a step are held while the forward pass of the next one runs,
 // and fit where the forward pass had results that are gone.
 TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecording) {

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "cgtree/memory/recorded_memory.h"
+#include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/lent_memory.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -122,7 +122,13 @@ class PlacesPythonTest(unittest.TestCase):
                  {"_to_copy": READ, "index_put": INSIDE}),
                 ("a mask", lambda x, m: x[m], (x, mask), {"index": OUTSIDE}),
                 ("a mask that is put", lambda x, m: aten.index_put(x, [m], x.sum()), (x, mask),
+                 {"sum": INSIDE, "where": INSIDE}),
+                ("a mask of rows", lambda x, m: aten.index_put(x, [m[:, 0]], x.sum()), (x, mask),
                  {"sum": INSIDE, "index_put": OUTSIDE}),
+                ("a mask that adds", lambda x, m: aten.index_put(x, [m], x.sum(), True), (x, mask),
+                 {"sum": INSIDE, "index_put": OUTSIDE}),
+                ("a constant by a mask", lambda x, m: aten.index_put(x, [m], torch.tensor(2.0)), (x, mask),
+                 {"lift_fresh_copy": ONCE, "_to_copy": ONCE, "where": INSIDE}),
                 ("a value", lambda x: x.sum().item(), (x,),
                  {"sum": INSIDE, "_local_scalar_dense": OUTSIDE}),
                 ("a size", lambda x: x.nonzero(), (x,), {"nonzero": OUTSIDE}),
@@ -138,6 +144,7 @@ class PlacesPythonTest(unittest.TestCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 graph = graph_on_gpu(function, *given)
+            _torch_partition.choose_by_masks(graph.graph)
             _torch_partition.move_operands(graph.graph, GPU)
             found = {}
             for node, place in _torch_partition.places_of(graph.graph, GPU).items():
@@ -323,6 +330,24 @@ class PartitionPythonTest(unittest.TestCase):
                 held = result, want
         for graph in self.backend.graphs:
             self.assertLessEqual(graph.stats()["recordings"], 3, graph.kinds())
+
+    def test_a_number_is_written_by_a_mask_in_the_recording(self):
+        def step(x, mask, n):
+            y = x * 2
+            y[y > 1] = 7.5
+            y[mask] = n
+            z = y.t().clone(memory_format=torch.preserve_format)
+            z[z < -1] = 0
+            return y + 1, z
+
+        compiled = self.compiled(step)
+        with torch.no_grad():
+            for _ in range(7):
+                given = torch.randn(4, 3), torch.randn(4, 3) > 0.5, torch.randn(())
+                for a, b in zip(compiled(*given), step(*given), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+                    self.assertEqual(a.stride(), b.stride())
+        self.assertGreaterEqual(max(self.replays()), 4)
 
     def test_a_graph_whose_capture_fails_in_an_operator_runs_in_pieces(self):
         def step(x, w):

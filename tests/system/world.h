@@ -18,7 +18,7 @@
 
 #include "allocator/caching/pinned_memory.h"
 #include "interop/device/graph.h"
-#include "interop/tensor/lent_memory.h"
+#include "interop/exchange/lent_memory.h"
 #include "tests/system/model_tensor.h"
 #include "tests/system/world_context.h"
 #include "tests/system/world_program.h"
