@@ -20,6 +20,17 @@ KERNELS = ("inductor", "eager")
 _RESULTS = (torch.Tensor, type(None))
 
 
+@functools.cache
+def _known_name(kernels):
+    """Returns the name of a back end, which Dynamo knows. Only then does it drop its weak references to
+    parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
+    def backend(model, inputs, **_):
+        return Backend(kernels, "torch.compile", None, None)(model, inputs)
+
+    versions.register_backend(f"cgtree-{kernels}", backend)
+    return f"cgtree-{kernels}"
+
+
 class Backend:
     """A back end of Dynamo. `eager`: why some graphs run eagerly."""
 
@@ -29,7 +40,7 @@ class Backend:
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
         self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
-        self.__name__ = f"cgtree-{kernels}"  # what PyTorch's logs call it
+        self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
 
     @property
     def graphs(self):

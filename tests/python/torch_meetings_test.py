@@ -130,6 +130,21 @@ class MeetingsPythonTest(unittest.TestCase):
             kept(torch.randn(2, 4)).sum().backward()
         self.expect_replays(kept)
 
+    def test_parameters_of_a_compiled_module_may_be_swapped(self):
+        model = torch.nn.Linear(4, 4)
+        step = compiled(model)
+        for _ in range(2):
+            for _ in range(5):
+                x = torch.randn(2, 4)
+                y = step(x)
+                y.sum().backward()
+                want = torch.nn.functional.linear(x, model.weight, model.bias)
+                self.assertTrue(torch.equal(y, want))
+                model.zero_grad()
+                del y, want
+            torch.utils.swap_tensors(model.weight, torch.nn.Parameter(torch.randn(4, 4)))
+        self.expect_replays(step)
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
