@@ -7,6 +7,7 @@ kernels="inductor"  the kernels that Inductor generates, and its partition of gr
 
 import functools
 import warnings
+import weakref
 
 import torch
 
@@ -19,22 +20,39 @@ KERNELS = ("inductor", "eager")
 _RESULTS = (torch.Tensor, type(None))
 
 
+@functools.cache
+def _known_name(kernels):
+    """Returns the name of a back end, which Dynamo knows. Only then does it drop its weak references to
+    parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
+    def backend(model, inputs, **_):
+        return Backend(kernels, "torch.compile", None, None)(model, inputs)
+
+    versions.register_backend(f"cgtree-{kernels}", backend)
+    return f"cgtree-{kernels}"
+
+
 class Backend:
-    """A back end of Dynamo. `graphs`: those that it has made so far; `eager`: why others run eagerly."""
+    """A back end of Dynamo. `eager`: why some graphs run eagerly."""
 
     def __init__(self, kernels, name, options, recording):
         if kernels not in KERNELS:
             raise InvalidArgument(f"kernels is {kernels!r}: expected one of {', '.join(KERNELS)}")
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
-        self.graphs, self.eager = [], []
-        self.__name__ = f"cgtree-{kernels}"  # what PyTorch's logs call it
+        self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
+        self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
+
+    @property
+    def graphs(self):
+        """The graphs that it has made and PyTorch still has."""
+        found = [reference() for reference in self._graphs]
+        return [graph for graph in found if graph is not None]
 
     def __call__(self, model, inputs, **_):
         versions.guard_hooks()
-        before = len(self.graphs)
+        before = self.graphs
         compiled = self._compile(model, inputs)
-        made = self.graphs[before:]
+        made = [graph for graph in self.graphs if graph not in before]
         if len(made) == 1 and made[0].role == "inference" and made[0].needs_no_wrapper:
             if made[0].is_whole or not made[0].writes_inputs:
                 return _direct(compiled, made[0])
@@ -55,7 +73,7 @@ class Backend:
 
     def _add(self, graph):
         graph.needs_no_wrapper, graph.writes_inputs = versions.needs_no_wrapper()
-        self.graphs.append(graph)
+        self._graphs.append(weakref.ref(graph, self._graphs.remove))
         return graph
 
     def _eager(self, role, graph, example_inputs):

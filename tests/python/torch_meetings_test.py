@@ -2,8 +2,10 @@
 run bit for bit, or raises an error that says why."""
 
 import copy
+import gc
 import sys
 import unittest
+import weakref
 
 sys.path.insert(0, "tests/python")
 
@@ -15,7 +17,7 @@ except ImportError as error:
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
 import cgtree.torch  # noqa: E402
-from cgtree._torch_seam import cudagraphify  # noqa: E402
+from cgtree._torch_seam import cudagraphify, graphs  # noqa: E402
 
 
 def compiled(function, **recording):
@@ -113,6 +115,35 @@ class MeetingsPythonTest(unittest.TestCase):
             for _ in range(3):
                 with self.assertRaisesRegex(cgtree.NotSupported, "cgtree.torch.compile"):
                     step(torch.ones(3))
+
+    def test_graphs_that_pytorch_drops_go_while_another_module_of_the_class_stays(self):
+        kept, other = (compiled(torch.nn.Linear(4, 4)) for _ in range(2))
+        for _ in range(6):
+            other(torch.randn(2, 4)).sum().backward()
+        self.expect_replays(kept)
+        gone = [weakref.ref(graph) for graph in graphs()]
+        del other
+        torch._dynamo.reset()
+        gc.collect()
+        self.assertEqual([graph() for graph in gone if graph() is not None], [])
+        for _ in range(6):
+            kept(torch.randn(2, 4)).sum().backward()
+        self.expect_replays(kept)
+
+    def test_parameters_of_a_compiled_module_may_be_swapped(self):
+        model = torch.nn.Linear(4, 4)
+        step = compiled(model)
+        for _ in range(2):
+            for _ in range(5):
+                x = torch.randn(2, 4)
+                y = step(x)
+                y.sum().backward()
+                want = torch.nn.functional.linear(x, model.weight, model.bias)
+                self.assertTrue(torch.equal(y, want))
+                model.zero_grad()
+                del y, want
+            torch.utils.swap_tensors(model.weight, torch.nn.Parameter(torch.randn(4, 4)))
+        self.expect_replays(step)
 
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
