@@ -294,7 +294,10 @@ enum {
   CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2,
   // Step functions are captured on the stream on which they were warmed up, for libraries that have
   // a workspace per stream. No other thread may use that stream while a call records.
-  CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3
+  CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3,
+  // Loops that hold outputs into their next round settle, for more memory; see
+  // ContextOptions::outputs_lie_apart in cgtree/options.h.
+  CGT_CONTEXT_OUTPUTS_LIE_APART = 1u << 4
 };
 // The treatment of a recording that refers to memory which is not known to live as long as it does.
 typedef int32_t cgt_on_foreign_pointer;

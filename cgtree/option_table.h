@@ -36,6 +36,7 @@
   X(Count, max_bytes, max_bytes, max_bytes)                                              \
   X(Other, segments, _, _)                                                               \
   X(Flag, pools_grow_in_place, pools_grow_in_place, CGT_CONTEXT_POOLS_GROW_IN_PLACE)     \
+  X(Flag, outputs_lie_apart, outputs_lie_apart, CGT_CONTEXT_OUTPUTS_LIE_APART)           \
   X(Count, max_recordings, max_recordings, max_recordings)                               \
   X(Count, max_graph_bytes, max_graph_bytes, max_graph_bytes)                            \
   X(Time, max_recording_time, max_recording_time, max_recording_microseconds)            \

@@ -68,6 +68,12 @@ struct ContextOptions {
   // around the blocks in the pool of eager calls. Requires a device that maps memory, or
   // `segments` that grow; otherwise InvalidArgument.
   bool pools_grow_in_place = false;
+  // A recording that is made because an output is held where an earlier one writes, or because an
+  // output of the context lies elsewhere than before, has its own outputs apart from those of all
+  // recordings: a loop that holds results into its next round settles after one more recording of
+  // each function. It takes as much more memory as it has outputs, of which predict_memory() does
+  // not know.
+  bool outputs_lie_apart = false;
   // The number of recordings that the context keeps.
   std::size_t max_recordings = 1024;
   // The bytes of device memory that the graphs of the recordings may hold, as

@@ -284,6 +284,7 @@ void OpenCall::begin_in_place_of(CaptureFailure failure) {
 // and memory that is used again: a function that is given outputs of its own is placed by fit, and
 // so is every other recording that is made for outputs of others.
 bool OpenCall::keeps_apart(const Decision& decision, const KeyState& key) const {
+  if (!workings_.options.outputs_lie_apart) return false;
   if (decision.mismatch != Mismatch::Kind::kManagedAddress)
     return decision.mismatch == Mismatch::Kind::kFootprint;
   const InputList inputs = workings_.call.inputs();

@@ -87,7 +87,7 @@ class Context(_cgtree.Context):
     """Calls on one device that share a tree of recordings, pools of memory and a stream.
 
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
-            max_recordings=None, max_graph_bytes=None, max_recording_time=None,
+            outputs_lie_apart=None, max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
             on_foreign_pointer=None, verify_every=None, verify_first=None, group=None,
             name=None)
@@ -98,6 +98,8 @@ class Context(_cgtree.Context):
     max_bytes: the bytes of device memory that its pools may hold.
     pools_grow_in_place: maps memory at the end of one range of addresses for each pool, so that
         less memory stays unused. Requires a device that maps memory.
+    outputs_lie_apart: where an earlier recording cannot be replayed because of an output that is held,
+        or lies elsewhere, the next one has its outputs apart from those of all: loops settle.
     max_recordings, max_graph_bytes: the number of recordings, and the bytes of their graphs.
     max_recording_time: the seconds that warming up and recording may take in all.
     at_limit: what happens at a limit: "run_eagerly", "evict" or "throw" (CaptureError).

@@ -85,7 +85,8 @@ def context(device=None):
         name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
     with _shared.lock:
         if name not in _shared.contexts or _shared.contexts[name].closed:
-            _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}")
+            _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}",
+                                                    outputs_lie_apart=True)
         return _shared.contexts[name]
 
 

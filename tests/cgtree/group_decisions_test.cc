@@ -1049,6 +1049,7 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
   const std::vector<ContextChange> of_context = {
       [](ContextOptions&) {},
       [](ContextOptions& o) { o.pools_grow_in_place = true; },
+      [](ContextOptions& o) { o.outputs_lie_apart = true; },
       [](ContextOptions& o) { o.max_recordings = 1; },
       [](ContextOptions& o) { o.verify_first = 1; },
       [](ContextOptions& o) { o.max_graph_bytes = 1; },

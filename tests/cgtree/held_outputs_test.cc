@@ -101,10 +101,11 @@ TEST_P(HeldOutputsTest, NestedCallsSettle) {
 
 // A module that counts what it has seen: its state is fed back, and its result is held.
 TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
-  CompiledFunction f = compile(context(), "f", [](Tensor state, Tensor x) {
+  Context loops(context().device(), {.outputs_lie_apart = true});
+  CompiledFunction f = compile(loops, "f", [](Tensor state, Tensor x) {
     return std::pair(affine(state, 0.5f, 1), affine(x, 2, 1));
   });
-  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 1); });
+  CompiledFunction g = compile(loops, "g", [](Tensor x) { return affine(x, 3, 1); });
   std::vector<float> expected = random_floats(64);
   Tensor state = tensor({64}, expected);
   Tensor other = state;
@@ -123,11 +124,12 @@ TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
 // A training loop: the gradients of a step are held while the forward pass of the next one runs,
 // and fit where the forward pass had results that are gone.
 TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecording) {
+  Context loops(context().device(), {.outputs_lie_apart = true});
   constexpr std::int64_t kSaved = 3000;
-  CompiledFunction forward = compile(context(), "forward", [](Tensor x) {
+  CompiledFunction forward = compile(loops, "forward", [](Tensor x) {
     return std::tuple(affine(x, 2, 0), affine(x.slice(0, 0, kSaved), 3, 1), affine(x, 4, 2));
   });
-  CompiledFunction backward = compile(context(), "backward", [](Tensor saved, Tensor more) {
+  CompiledFunction backward = compile(loops, "backward", [](Tensor saved, Tensor more) {
     return std::pair(affine(saved, 5, 0), affine(more.slice(0, 0, 100), 6, 1));
   });
   std::pair<Tensor, Tensor> gradients;
@@ -149,7 +151,8 @@ TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecord
 
 // A decoder: its cache and what is made of its other result are held until the next ones are there.
 TEST_P(HeldOutputsTest, AFunctionWhoseResultsAreHeldInPartSettles) {
-  CompiledFunction decode = compile(context(), "decode", [](Tensor x) {
+  Context loops(context().device(), {.outputs_lie_apart = true});
+  CompiledFunction decode = compile(loops, "decode", [](Tensor x) {
     return std::tuple(affine(x, 1, 1), affine(x.slice(0, 0, 1200), 2, 2), affine(x, 3, 3));
   });
   CompiledFunction head = compile(
@@ -167,10 +170,11 @@ TEST_P(HeldOutputsTest, AFunctionWhoseResultsAreHeldInPartSettles) {
 
 // A chain of functions whose last result is held until the next one is there.
 TEST_P(HeldOutputsTest, AChainWhoseLastResultIsHeldSettles) {
+  Context loops(context().device(), {.outputs_lie_apart = true});
   std::vector<CompiledFunction<Tensor(Tensor)>> chain;
   for (const std::int64_t size : {4000, 1000, 800, 700}) {
     const auto step = [size](Tensor x) { return affine(x.slice(0, 0, size), 2, 1); };
-    chain.push_back(compile(context(), fmt::format("first {}", size), step));
+    chain.push_back(compile(loops, fmt::format("first {}", size), step));
   }
   Tensor held;
   for (int call = 0; call < 16; ++call) {
