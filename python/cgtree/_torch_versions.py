@@ -121,6 +121,17 @@ def guard_hooks():
         _patched["skips_hooks"] = True
 
 
+def guard_forward_mode():
+    """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are
+    being computed: of a recording, and of Inductor's kernels, there are none."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None:
+        level = _get("torch._dynamo.guards", "GuardBuilder").DUAL_LEVEL
+        guard = _get("torch._dynamo.source", "GlobalStateSource")().make_guard(level)
+        context.guards_context.dynamo_guards.add(guard)
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 def _restore(*_):
     if _patched.pop("skips_hooks", False):
         importlib.import_module("torch._dynamo.config").skip_nnmodule_hook_guards = True
