@@ -100,6 +100,13 @@ def _word_at(address, count, value):
             if int.from_bytes(words[i:i + word], sys.byteorder) == value]
 
 
+def is_wrapped(value):
+    """Returns whether it is a tensor inside of a transform such as vmap(), which has no memory of its own."""
+    return isinstance(value, torch.Tensor) and any(
+        _get("torch._C._functorch", name)(value)
+        for name in ("is_functorch_wrapped_tensor", "is_legacy_batchedtensor"))
+
+
 # ---- Dynamo ----
 
 

@@ -160,6 +160,20 @@ class MeetingsPythonTest(unittest.TestCase):
         self.expect_replays(step)
         self.assertIn("forward-mode", " ".join(cgtree.torch.stats(step)["eager"]))
 
+    def test_batched_gradients_are_computed_in_the_first_backward_pass_and_in_later_ones(self):
+        step = compiled(lambda x: x * x)
+        for i in range(12):
+            x = torch.randn(3, requires_grad=True)
+            y = step(x)
+            if i % 4 == 0:
+                grad, = torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+                self.assertTrue(torch.equal(grad, torch.diag(2 * x.detach())))
+            else:
+                grad, = torch.autograd.grad(y, x, torch.ones(3))
+                self.assertTrue(torch.equal(grad, 2 * x.detach()))
+            del y
+        self.expect_replays(step)
+
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
         context = cgtree.torch.context("cpu")
         with self.assertRaisesRegex(cgtree.NotSupported, "a context of their own"):
