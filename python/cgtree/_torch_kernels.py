@@ -50,6 +50,9 @@ class Backend:
 
     def __call__(self, model, inputs, **_):
         versions.guard_hooks()
+        if versions.guard_forward_mode():
+            self._runs_eagerly("graph", "forward-mode derivatives are being computed")
+            return model
         before = self.graphs
         compiled = self._compile(model, inputs)
         made = [graph for graph in self.graphs if graph not in before]
@@ -96,13 +99,16 @@ class Backend:
         else:
             reason = f"it works on {' and '.join(map(str, kinds)) or 'no device'}"
         if made is None:
-            self.eager.append(reason)
-            warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
-                          RuntimeWarning, stacklevel=2)
+            self._runs_eagerly(role, reason)
             return versions.boxed(graph, example_inputs)
         if isinstance(made, Graph):
             made.is_whole = True
         return made
+
+    def _runs_eagerly(self, role, reason):
+        self.eager.append(reason)
+        warnings.warn(f"cgtree.torch: '{self.name} {role}' runs eagerly, because {reason}",
+                      RuntimeWarning, stacklevel=3)
 
     def _record(self, role, device, static, graph, names):
         """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""

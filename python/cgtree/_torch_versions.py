@@ -105,6 +105,13 @@ def _word_at(address, count, value):
             if int.from_bytes(words[i:i + word], sys.byteorder) == value]
 
 
+def is_wrapped(value):
+    """Returns whether it is a tensor inside of a transform such as vmap(), which has no memory of its own."""
+    return isinstance(value, torch.Tensor) and any(
+        _get("torch._C._functorch", name)(value)
+        for name in ("is_functorch_wrapped_tensor", "is_legacy_batchedtensor"))
+
+
 # ---- Dynamo ----
 
 
@@ -138,6 +145,17 @@ def code_in_compilation():
 def forget(code):
     """Makes Dynamo compile a code anew at its next call."""
     _get("torch._dynamo.eval_frame", "remove_from_cache")(code)
+
+
+def guard_forward_mode():
+    """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are
+    being computed: of a recording, and of Inductor's kernels, there are none."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None:
+        level = _get("torch._dynamo.guards", "GuardBuilder").DUAL_LEVEL
+        guard = _get("torch._dynamo.source", "GlobalStateSource")().make_guard(level)
+        context.guards_context.dynamo_guards.add(guard)
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def _restore(*_):

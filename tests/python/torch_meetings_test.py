@@ -11,6 +11,7 @@ sys.path.insert(0, "tests/python")
 
 try:
     import torch
+    from torch.autograd import forward_ad
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
@@ -143,6 +144,34 @@ class MeetingsPythonTest(unittest.TestCase):
                 model.zero_grad()
                 del y, want
             torch.utils.swap_tensors(model.weight, torch.nn.Parameter(torch.randn(4, 4)))
+        self.expect_replays(step)
+
+    def test_forward_mode_derivatives_are_computed_after_calls_without_them_were_recorded(self):
+        step = compiled(lambda x: x.sin() * 2)
+        for i in range(10):
+            x, tangent = torch.randn(3), torch.randn(3)
+            self.assertTrue(torch.equal(step(x), x.sin() * 2))
+            if i % 3 == 2:
+                with forward_ad.dual_level():
+                    got = forward_ad.unpack_dual(step(forward_ad.make_dual(x, tangent)))
+                    want = forward_ad.unpack_dual(forward_ad.make_dual(x, tangent).sin() * 2)
+                    self.assertTrue(torch.equal(got.primal, want.primal))
+                    self.assertTrue(torch.equal(got.tangent, want.tangent))
+        self.expect_replays(step)
+        self.assertIn("forward-mode", " ".join(cgtree.torch.stats(step)["eager"]))
+
+    def test_batched_gradients_are_computed_in_the_first_backward_pass_and_in_later_ones(self):
+        step = compiled(lambda x: x * x)
+        for i in range(12):
+            x = torch.randn(3, requires_grad=True)
+            y = step(x)
+            if i % 4 == 0:
+                grad, = torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+                self.assertTrue(torch.equal(grad, torch.diag(2 * x.detach())))
+            else:
+                grad, = torch.autograd.grad(y, x, torch.ones(3))
+                self.assertTrue(torch.equal(grad, 2 * x.detach()))
+            del y
         self.expect_replays(step)
 
     def test_the_context_of_tensors_of_pytorch_has_no_generations_that_would_overwrite_them(self):
