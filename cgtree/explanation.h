@@ -74,13 +74,14 @@ struct Mismatch {
   };
 
   Kind kind = Kind::kNone;
-  std::uint32_t input = 0;  // unused for kInputCount, kKey and kFootprint
-  std::string input_name;   // InputOptions::name; may be empty
+  std::uint32_t input =
+      0;  // for kFootprint the number of the range; unused for kInputCount and kKey
+  std::string input_name;  // InputOptions::name; may be empty
   // Addresses, types, counts or keys. For kFootprint: the range that the recording writes, and the
   // output that is held there. For kOverlap: the other input, and the two ranges.
   std::string recorded;
   std::string given;
-  std::uint32_t other = 0;  // kOverlap
+  std::uint32_t other = 0;  // kOverlap; for kFootprint the number of the slot
 
   // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
   bool is_of_input() const noexcept {

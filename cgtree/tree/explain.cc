@@ -65,8 +65,10 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
       found.push_back({.kind = Kind::kOverlap, .input = pair.first, .other = pair.second});
   }
   memory.live().for_each([&](std::uint32_t number) {
-    for (const Range& written : recording.footprint.ranges()) {
-      if (written.overlaps(memory.slot(number).range)) found.push_back({Kind::kFootprint});
+    const std::span<const Range> ranges = recording.footprint.ranges();
+    for (std::uint32_t i = 0; i < ranges.size(); ++i) {
+      if (ranges[i].overlaps(memory.slot(number).range))
+        found.push_back({.kind = Kind::kFootprint, .input = i, .other = number});
     }
   });
   return found;

@@ -66,30 +66,20 @@ std::pair<std::string, std::string> sides_of_input(const Mismatch& mismatch,
   return {fmt::format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
 }
 
-// Returns both sides of each output that is held where the recording writes, in the order of
-// find_mismatches().
-std::vector<std::pair<std::string, std::string>> held_outputs(const Recording& recording,
-                                                              const ContextMemory& memory) {
-  std::vector<std::pair<std::string, std::string>> sides;
-  memory.live().for_each([&](std::uint32_t number) {
-    const Slot& slot = memory.slot(number);
-    for (const Range& written : recording.footprint.ranges()) {
-      if (!written.overlaps(slot.range)) continue;
-      const StorageTag& tag = slot.current()->tag;
-      sides.emplace_back(range_of(written),
-                         fmt::format("output {} of '{}' at {}", tag.position,
-                                     memory.function_name(tag.function), range_of(slot.range)));
-    }
-  });
-  return sides;
+// Another thread may have released the output since the recording was found not to fit.
+std::pair<std::string, std::string> sides_of_output(const Mismatch& mismatch,
+                                                    const Recording& recording,
+                                                    const ContextMemory& memory) {
+  const Slot& slot = memory.slot(mismatch.other);
+  const Holder held = slot.holder;
+  return {range_of(recording.footprint.ranges()[mismatch.input]),
+          fmt::format("output {} of '{}' at {}", held.output, memory.function_name(held.function),
+                      range_of(slot.range))};
 }
 
 void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Situation& situation,
                const Call& call) {
   const InputList& inputs = call.inputs();
-  std::vector<std::pair<std::string, std::string>> held;
-  if (nearest != nullptr) held = held_outputs(nearest->recording, situation.memory);
-  std::size_t next_held = 0;
   for (Mismatch& mismatch : mismatches) {
     if (mismatch.is_of_input()) {
       mismatch.input_name = situation.function.input_options(mismatch.input).name;
@@ -108,7 +98,8 @@ void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Sit
       mismatch.recorded = nearest->recording.key;
       mismatch.given = inputs.key();
     } else if (mismatch.kind == Kind::kFootprint) {
-      std::tie(mismatch.recorded, mismatch.given) = held.at(next_held++);
+      std::tie(mismatch.recorded, mismatch.given) =
+          sides_of_output(mismatch, nearest->recording, situation.memory);
     } else {
       std::tie(mismatch.recorded, mismatch.given) =
           sides_of_input(mismatch, nearest->recording, inputs, situation.memory);
