@@ -10,7 +10,7 @@ import torch
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
 from cgtree._torch_kernels import Backend
-from cgtree._torch_seam import COUNTS, cudagraphify, graphs
+from cgtree._torch_seam import add_counts, cudagraphify, ended, graphs
 
 _MODES = {
     "default": "leave it out",
@@ -172,8 +172,9 @@ def _graphs_of(compiled):
 
 def stats(compiled=None):
     """Returns the calls, replays, recordings and warm-ups of the graphs of a compiled function, and of
-    those functions with the same code and options; without an argument of all graphs. "eager": why
-    graphs, or some of their calls, run eagerly.
+    those functions with the same code and options; without an argument of all graphs. Those that
+    PyTorch has dropped count too, but in "graphs", how many there are. "eager": why graphs, or some of their
+    calls, run eagerly.
 
     >>> import torch
     >>> double = cgtree.torch.compile(lambda x: x * 2, kernels="eager")
@@ -181,8 +182,9 @@ def stats(compiled=None):
     0
     """
     found = _graphs_of(compiled)
-    counts = [graph.stats() for graph in found]
-    total = {name: sum(count[name] for count in counts) for name in COUNTS}
+    total = dict(ended() if compiled is None else _backend_of(compiled).ended)
+    for graph in found:
+        add_counts(total, graph.stats())
     reasons = [kind["reason"] for graph in found for kind in graph.kinds() if kind["reason"]]
     if compiled is not None:
         reasons += _backend_of(compiled).eager

@@ -14,7 +14,7 @@ import torch
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
 from cgtree._torch_partition import as_list, partition, refuse
-from cgtree._torch_seam import Graph, cudagraphify
+from cgtree._torch_seam import COUNTS, Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
 _RESULTS = (torch.Tensor, type(None))
@@ -40,6 +40,7 @@ class Backend:
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
         self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
+        self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch has dropped
         self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
 
     @property
@@ -76,6 +77,7 @@ class Backend:
 
     def _add(self, graph):
         graph.needs_no_wrapper, graph.writes_inputs = versions.needs_no_wrapper()
+        graph.ended = self.ended
         self._graphs.append(weakref.ref(graph, self._graphs.remove))
         return graph
 

@@ -18,6 +18,7 @@ torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
 import contextlib
 import functools
 import os
+import sys
 import threading
 import traceback
 import warnings
@@ -52,6 +53,7 @@ class _Shared:
 
 _shared = _Shared()
 _all = weakref.WeakSet()
+_ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that are gone
 _before_fork = []  # keeps what belongs to the other process, whose threads are not here
 
 
@@ -93,6 +95,16 @@ def context(device=None):
 def graphs():
     """Returns all graphs of the process."""
     return list(_all)
+
+
+def ended():
+    """Returns the counts of all graphs that there were."""
+    return dict(_ended)
+
+
+def add_counts(total, counts):
+    for name, count in counts.items():
+        total[name] += count
 
 
 def _first_line(error):
@@ -139,6 +151,7 @@ class Graph:
         self.reuses_inputs = reuses_inputs  # may return an input as a result that it wrote there
         self.options = options or {}
         self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
+        self.ended = None  # gets the counts when the graph is gone: of the graphs of a back end
         self.is_whole = False  # whether no other code runs between the results of AOTAutograd and it
         self.recent = _cgtree.RecentCalls()
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
@@ -165,6 +178,14 @@ class Graph:
                     inputs[i] = given.cpu()
         return inputs
 
+    def __del__(self):
+        if sys.is_finalizing() or "_kinds" not in self.__dict__:
+            return
+        counts = self.stats()
+        add_counts(_ended, counts)
+        if self.ended is not None:
+            add_counts(self.ended, counts)
+
     def reset(self):
         """Drops all recordings."""
         for kind in self._kinds.values():
@@ -175,8 +196,7 @@ class Graph:
         self.recent.set_calls(self._expected)
 
     def _add_past(self, kind):
-        for name, count in kind.stats().items():
-            self._past[name] += count
+        add_counts(self._past, kind.stats())
 
     def __call__(self, inputs):
         results = self.recent.call(inputs)

@@ -275,6 +275,17 @@ class FunctionPythonTest(unittest.TestCase):
             self.assertEqual(compiled(torch.ones(1)).item(), 5)
         self.assertGreater(cgtree.torch.stats(compiled)["replays"], before["replays"])
 
+    def test_counts_outlive_graphs_that_pytorch_drops(self):
+        compiled, of_all = eager(lambda x: x * 7), cgtree.torch.stats()
+        for _ in range(6):
+            compiled(torch.ones(3))
+        before = cgtree.torch.stats(compiled)
+        torch._dynamo.reset()
+        gc.collect()
+        after = cgtree.torch.stats(compiled)
+        self.assertEqual(after, {**before, "graphs": 0})
+        self.assertGreaterEqual(cgtree.torch.stats()["replays"], of_all["replays"] + before["replays"])
+
     def test_options_of_recordings_are_taken(self):
         compiled = eager(lambda x: x - 1, recording={"enabled": False})
         for _ in range(6):
