@@ -10,21 +10,10 @@
 #include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
 #include "tests/allocator/fake_segment_source.h"
+#include "tests/allocator/pool_counts.h"
 
 namespace cgtree {
 namespace {
-
-PoolGauges gauges_of(const Pool& pool) {
-  PoolGauges gauges;
-  (void)pool.statistics(&gauges);
-  return gauges;
-}
-
-std::string flat_json(const Pool& pool) {
-  PoolGauges gauges;
-  const PoolStatistics statistics = pool.statistics(&gauges);
-  return to_flat_json(statistics, gauges);
-}
 
 // Two blocks were allocated, for 1000 and 100 bytes, and the first was freed.
 class StatisticsTest : public testing::Test {

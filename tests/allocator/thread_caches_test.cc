@@ -1,6 +1,5 @@
 // Blocks that threads keep: which thread gets them again, and that no caller can tell.
 #include "allocator/threads/thread_caches.h"
-#include "allocator/reports/statistics_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,21 +12,10 @@
 #include "base/error.h"
 #include "tests/allocator/fake_segment_source.h"
 #include "tests/allocator/other_thread.h"
+#include "tests/allocator/pool_counts.h"
 
 namespace cgtree {
 namespace {
-
-PoolGauges gauges_of(const Pool& pool) {
-  PoolGauges gauges;
-  (void)pool.statistics(&gauges);
-  return gauges;
-}
-
-std::string flat_json(const Pool& pool) {
-  PoolGauges gauges;
-  const PoolStatistics statistics = pool.statistics(&gauges);
-  return to_flat_json(statistics, gauges);
-}
 
 using testing::ElementsAre;
 using testing::HasSubstr;
