@@ -98,7 +98,7 @@ def graphs():
 
 
 def ended():
-    """Returns the counts of all graphs that there were."""
+    """Returns the counts of all graphs that are gone."""
     return dict(_ended)
 
 
