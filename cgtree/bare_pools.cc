@@ -127,7 +127,9 @@ class Pinned final : public StorageOwner {
   void throw_stale(const Storage&) const override {
     throw StaleTensor("pinned memory is never invalidated");
   }
-  void used(Storage&, StreamRef stream) override { users_.push_back(stream); }
+  void used(Storage&, StreamRef stream) override {
+    if (std::ranges::find(users_, stream) == users_.end()) users_.push_back(stream);
+  }
 
  private:
   Pinned(Device device, std::size_t bytes)
