@@ -72,7 +72,7 @@ struct ContextOptions {
   // output of the context lies elsewhere than before, has its own outputs apart from those of all
   // recordings: a loop that holds results into its next round settles after one more recording of
   // each function. It takes as much more memory as it has outputs, of which predict_memory() does
-  // not know.
+  // not know. InvalidArgument in a group.
   bool outputs_lie_apart = false;
   // The number of recordings that the context keeps.
   std::size_t max_recordings = 1024;

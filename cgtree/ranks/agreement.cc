@@ -111,7 +111,8 @@ void add(Digest& digest, const OutputOptions& options) {
 
 }  // namespace
 
-// The name, the stream, the memory and the event file are a rank's own.
+// The name, the stream, the memory and the event file are a rank's own; outputs lie apart in no
+// group.
 Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
                max_recordings, max_graph_bytes, max_recording_time, at_limit, event_file,
@@ -119,9 +120,9 @@ Digest digest_of(const ContextOptions& options) {
                captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first] =
       options;
   Digest digest;
-  add_all(digest, pools_grow_in_place, outputs_lie_apart, max_recordings, max_graph_bytes,
-          max_recording_time.count(), at_limit, checked, before_first_launch != nullptr,
-          captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first);
+  add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
+          at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,
+          on_foreign_pointer, verify_every, verify_first);
   return digest;
 }
 

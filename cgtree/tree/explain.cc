@@ -1,6 +1,7 @@
 // explain(): finds the nearest recording, and what keeps it from being replayed.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "cgtree/tree/decide.h"
 
@@ -19,27 +20,32 @@ bool meet(InputList inputs, const Overlap& pair) {
   return first.defined() && second.defined() && may_overlap(first, second);
 }
 
-// Returns the nearest recording of the function, or null.
-const Node* find_nearest(const FunctionState& function, const Call& call,
-                         const ContextMemory& memory) {
+// A recording, and what keeps it from being replayed; null and nothing for none.
+struct Nearest {
+  const Node* node = nullptr;
+  std::vector<Mismatch> mismatches;
+};
+
+// Returns the nearest recording of the function.
+Nearest find_nearest(const FunctionState& function, const Call& call, const ContextMemory& memory) {
   // It is made again, and differs from no other.
   if (const KeyState* const own = function.find(call);
       own != nullptr && own->was_recorded && own->nodes.empty()) {
-    return nullptr;
+    return {};
   }
-  const Node* nearest = nullptr;
+  Nearest nearest;
   auto best = std::tuple(true, std::ptrdiff_t{0}, std::uint32_t{0});  // less is nearer
   for (const auto& [hash, keys] : function.keys) {
     for (const auto& key : keys) {
       const bool other_key = !key->signature.matches(call.inputs());
       for (const Node* node : key->nodes) {
-        const auto found = find_mismatches(node->recording, call.inputs(), memory);
+        auto found = find_mismatches(node->recording, call.inputs(), memory);
         const auto held = std::ranges::count_if(found, is_of_held_output);
         const auto count = std::ssize(found) - std::max<std::ptrdiff_t>(held - 1, 0);
         const std::tuple rank(other_key, count, node->id);
-        if (nearest != nullptr && best <= rank) continue;
+        if (nearest.node != nullptr && best <= rank) continue;
         best = rank;
-        nearest = node;
+        nearest = {node, std::move(found)};
       }
     }
   }
@@ -84,10 +90,9 @@ Explanation explain(const Decision& decision, const Situation& situation, const 
   if (why.outcome == Outcome::kRunEagerly || why.outcome == Outcome::kThrow) {
     why.skip_reason = decision.reason;
   }
-  if (const Node* const nearest = find_nearest(situation.function, call, situation.memory)) {
-    why.nearest = nearest->id;
-    why.mismatches = find_mismatches(nearest->recording, call.inputs(), situation.memory);
-  }
+  Nearest nearest = find_nearest(situation.function, call, situation.memory);
+  if (nearest.node != nullptr) why.nearest = nearest.node->id;
+  why.mismatches = std::move(nearest.mismatches);
   const auto is_overlap = [](const Mismatch& mismatch) { return mismatch.kind == Kind::kOverlap; };
   const Overlap overlap = call.find_overlap();
   if (overlap && std::ranges::none_of(why.mismatches, is_overlap)) {

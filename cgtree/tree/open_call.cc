@@ -280,10 +280,9 @@ void OpenCall::begin_in_place_of(CaptureFailure failure) {
 
 // A loop holds outputs where earlier recordings write, or gives this one outputs that lie elsewhere
 // than before. A recording whose outputs lie apart from all others fits in every round of the loop.
-// But a loop that feeds outputs back closes only where it finds one at an address that it knows,
-// and memory that is used again: a function that is given outputs of its own is placed by fit, and
-// so is every other recording that is made for outputs of others.
-bool OpenCall::keeps_apart(const Decision& decision, const KeyState& key) const {
+// But a function that is given outputs of its own closes its loop only with one at an address that
+// it knows, in memory that is used again: it is placed by fit.
+bool OpenCall::keeps_apart(const Decision& decision) const {
   if (!workings_.options.outputs_lie_apart) return false;
   if (decision.mismatch != Mismatch::Kind::kManagedAddress)
     return decision.mismatch == Mismatch::Kind::kFootprint;
@@ -293,7 +292,7 @@ bool OpenCall::keeps_apart(const Decision& decision, const KeyState& key) const 
     const bool is_managed = storage != nullptr && workings_.memory->manages(*storage);
     if (is_managed && storage->tag.function == function_.id) return false;
   }
-  return key.nodes.size() % 2 == 1;
+  return true;
 }
 
 void OpenCall::begin_recording(const Decision& decision) {
@@ -303,7 +302,7 @@ void OpenCall::begin_recording(const Decision& decision) {
   std::optional<CaptureResult> result;
   std::exception_ptr thrown;
   try {
-    workings_.memory->begin_tracking(keeps_apart(decision, key));
+    workings_.memory->begin_tracking(keeps_apart(decision));
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
     auto examination =

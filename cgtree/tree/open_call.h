@@ -105,7 +105,7 @@ class OpenCall {
   void begin_warm_up();
   void begin_skip(SkipReason reason, StreamRef stream);
   void begin_in_place_of(CaptureFailure failure);
-  bool keeps_apart(const Decision& decision, const KeyState& key) const;
+  bool keeps_apart(const Decision& decision) const;
   void begin_recording(const Decision& decision);
   Running& begin_running(StreamRef stream, StepRun as,
                          std::unique_ptr<ReplayCheck> check = nullptr);

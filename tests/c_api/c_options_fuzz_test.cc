@@ -138,7 +138,7 @@ void fuzz_context(Input& input) {
   const auto has = input.take<std::uint8_t>();
   options.struct_size =
       (has & 1) != 0 ? input.take<std::uint32_t>() % sizeof(options) : sizeof(options);
-  options.flags = (has & 2) != 0 ? input.take<std::uint32_t>() : input.take<std::uint8_t>() & 15u;
+  options.flags = (has & 2) != 0 ? input.take<std::uint32_t>() : input.take<std::uint8_t>() & 31u;
   const Text name(input);
   const cgt_stream stream = {{CGT_DEVICE_HOST, input.take<std::int8_t>()},
                              input.take<std::uint8_t>() % 3u};

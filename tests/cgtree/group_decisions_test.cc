@@ -984,6 +984,18 @@ std::uint64_t digest_after(const Change& change) {
   return digest_of(options).value();
 }
 
+TEST(GroupOptionsTest, OutputsThatLieApartAreRefused) {
+  auto groups = make_thread_groups(1);
+  ContextOptions options{.outputs_lie_apart = true};
+  options.group = std::move(groups[0]);
+  try {
+    const Context context(Device::host(), options);
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(std::string(error.message()), HasSubstr("outputs_lie_apart"));
+  }
+}
+
 TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
   using Change = std::function<void(CompileOptions&)>;
   const std::vector<Change> changes = {
@@ -1049,7 +1061,6 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
   const std::vector<ContextChange> of_context = {
       [](ContextOptions&) {},
       [](ContextOptions& o) { o.pools_grow_in_place = true; },
-      [](ContextOptions& o) { o.outputs_lie_apart = true; },
       [](ContextOptions& o) { o.max_recordings = 1; },
       [](ContextOptions& o) { o.verify_first = 1; },
       [](ContextOptions& o) { o.max_graph_bytes = 1; },

@@ -42,6 +42,7 @@ ContextOptions limits_of(int option, bool has_budget, StreamRef own) {
 ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_t verify_every) {
   ContextOptions options = limits_of(option, has_budget, own);
   options.verify_every = verify_every;
+  options.outputs_lie_apart = option % 4 >= 2;
   return options;
 }
 
