@@ -3,14 +3,39 @@
 # CMake's own language CUDA is not used: every program that links the library, in whatever folder, would have to
 # enable it.
 
+# cgtree_archs is the list of what kernels are compiled for: 90-real for machine code, 75-virtual for PTX, 80 for both.
+set(cgtree_archs ${CGTREE_CUDA_ARCHS})
+if(CGTREE_CUDA_ARCHS STREQUAL "all")
+  execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-code OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
+  set(cgtree_archs "")
+  foreach(arch 75 80 86 89 90 100 120)
+    if(known MATCHES "sm_${arch}\n")
+      list(APPEND cgtree_archs ${arch}-real)
+      set(last ${arch}-virtual)
+    endif()
+  endforeach()
+  list(APPEND cgtree_archs ${last})
+endif()
+foreach(arch IN LISTS cgtree_archs)
+  if(NOT arch MATCHES "^[0-9]+[af]?(-real|-virtual)?$")
+    message(FATAL_ERROR "CGTREE_CUDA_ARCHS is '${CGTREE_CUDA_ARCHS}', and '${arch}' of it names no GPU: use all, or "
+                        "numbers like 90, 90-real or 75-virtual")
+  endif()
+endforeach()
+message(STATUS "cgtree: kernels for ${cgtree_archs}")
+
 # Adds the objects of .cu files to a target.
 function(cgtree_kernels target)
   set(flags -std=c++20 -O3 -lineinfo -Xcompiler -fPIC)
-  foreach(arch IN LISTS CGTREE_CUDA_ARCHS)
-    list(APPEND flags -gencode=arch=compute_${arch},code=sm_${arch})
+  foreach(arch IN LISTS cgtree_archs)
+    string(REGEX MATCH "^[0-9]+[af]?" number ${arch})
+    if(NOT arch MATCHES "-virtual$")
+      list(APPEND flags -gencode=arch=compute_${number},code=sm_${number})
+    endif()
+    if(NOT arch MATCHES "-real$")
+      list(APPEND flags -gencode=arch=compute_${number},code=compute_${number})
+    endif()
   endforeach()
-  list(GET CGTREE_CUDA_ARCHS -1 last)
-  list(APPEND flags -gencode=arch=compute_${last},code=compute_${last})
   foreach(source IN LISTS ARGN)
     get_filename_component(name ${source} NAME)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)

@@ -34,7 +34,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 export CUDACXX=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 cmake -G Ninja -S "$here" -B "$out/build" -DCMAKE_BUILD_TYPE=Release -DGGML_CHECKOUT="$out/ggml" \
-  -DCMAKE_CUDA_ARCHITECTURES="$arch-real" -DCGTREE_CUDA_ARCHS="$arch" >"$out/cmake.log"
+  -DCMAKE_CUDA_ARCHITECTURES="$arch-real" -DCGTREE_CUDA_ARCHS="$arch-real" >"$out/cmake.log"
 cmake --build "$out/build" --target decode --parallel "$(nproc)" >"$out/build.log" ||
   { tail -40 "$out/build.log" >&2 && exit 1; }
 

@@ -57,6 +57,18 @@ std::string enabled_names() {
   return names;
 }
 
+// A machine with a driver was meant to use it.
+void log_chosen_host(DeviceAPI& cuda) noexcept {
+  const bool has_driver = cuda.attribute(0, DeviceAttribute::kDriverVersion) != AttributeValue(0);
+  const LogLevel level = has_driver ? LogLevel::kWarn : LogLevel::kInfo;
+  if (!log_enabled(level)) return;
+  try {
+    log_event(level, "host_device_chosen reason=\"{}\"", cuda.why_absent(0));
+  } catch (...) {
+    log_line(level, "host_device_chosen");
+  }
+}
+
 }  // namespace
 
 DeviceAPI* find_device_api(DeviceType type) noexcept {
@@ -105,16 +117,18 @@ DeviceAPI& device_api(Device device) {
         device.type == DeviceType::kCuda ? "built without CUDA" : "given none of this kind"));
   }
   if (!api->has_device(device.id)) [[unlikely]] {
-    throw InvalidArgument(fmt::format(
-        "device {} does not exist: no such GPU, no driver, or a driver too old for this program",
-        to_string(device)));
+    throw InvalidArgument(
+        fmt::format("device {} cannot be used: {}", to_string(device), api->why_absent(device.id)));
   }
   return *api;
 }
 
 Device Device::best() noexcept {
-  DeviceAPI* cuda = find_device_api(DeviceType::kCuda);
-  return cuda != nullptr && cuda->has_device(0) ? Device::cuda(0) : Device::host(0);
+  DeviceAPI* const cuda = find_device_api(DeviceType::kCuda);
+  if (cuda == nullptr) return Device::host(0);
+  if (cuda->has_device(0)) return Device::cuda(0);
+  log_chosen_host(*cuda);
+  return Device::host(0);
 }
 
 Device parse_device(std::string_view text) {

@@ -23,9 +23,9 @@ class VirtualMemoryAPI;  // interop/device/virtual_memory_api.h
 
 // The numbers up to 15 are TVM's DeviceAttrKind, with its types. The numbers from 1000 on are ours.
 enum class DeviceAttribute : int {
-  kExists = 0,                   // int64: 1 if there is a device of this id; never fails
-  kMaxThreadsPerBlock = 1,       // int64
-  kWarpSize = 2,                 // int64, threads
+  kExists = 0,              // int64: 1 if this program can use a device of this id; never fails
+  kMaxThreadsPerBlock = 1,  // int64
+  kWarpSize = 2,            // int64, threads
   kMaxSharedMemoryPerBlock = 3,  // int64, bytes
   kComputeCapability = 4,        // string, e.g. "9.0"; TVM: kComputeVersion
   kName = 5,                     // string, e.g. "NVIDIA H200"
@@ -94,6 +94,12 @@ class DeviceAPI {
   bool has_device(int id) noexcept {
     const std::uint64_t seen = seen_.load(std::memory_order_relaxed);
     return (id >= 0 && id < kMostSeen && (seen >> id & 1) != 0) || look_for_device(id);
+  }
+
+  // Returns why there is no such device, for the text of an error. Requires: !has_device(id).
+  virtual std::string why_absent(int id) {
+    static_cast<void>(id);
+    return "there is no device of this number";
   }
 
   // Makes the device current on this thread, for libraries that work on the current device. Returns

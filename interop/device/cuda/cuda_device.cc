@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "interop/device/cuda/architectures.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
@@ -22,6 +23,9 @@
 namespace cgtree {
 namespace cuda {
 namespace {
+
+// What the build compiles the library's kernels for.
+constexpr const char* kArchitectures = CGTREE_CUDA_ARCHS;
 
 // Returns whether a query succeeded. A failed query is no error of the thread.
 bool succeeded(cudaError_t error) noexcept {
@@ -59,14 +63,19 @@ std::optional<cudaDeviceAttr> number_of(DeviceAttribute attribute) noexcept {
   }
 }
 
-AttributeValue compute_capability(int id) {
-  int major = 0;
-  int minor = 0;
-  if (!succeeded(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id)) ||
-      !succeeded(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, id))) {
-    return std::monostate();
+// Empty where a GPU does not tell it.
+std::optional<ComputeCapability> capability_of(int id) noexcept {
+  ComputeCapability found;
+  if (!succeeded(cudaDeviceGetAttribute(&found.major, cudaDevAttrComputeCapabilityMajor, id)) ||
+      !succeeded(cudaDeviceGetAttribute(&found.minor, cudaDevAttrComputeCapabilityMinor, id))) {
+    return std::nullopt;
   }
-  return std::to_string(major) + "." + std::to_string(minor);
+  return found;
+}
+
+AttributeValue compute_capability(int id) {
+  const std::optional<ComputeCapability> gpu = capability_of(id);
+  return gpu ? AttributeValue(to_string(*gpu)) : AttributeValue();
 }
 
 AttributeValue thread_dimensions(int id) {
@@ -133,9 +142,51 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
   }
 }
 
+// A driver takes PTX of toolkits that are not newer. Source: CUDA Compatibility, "PTX".
+bool runs_kernels(int id) noexcept {
+  const std::optional<ComputeCapability> gpu = capability_of(id);
+  const KernelCode code = gpu ? kernel_code(kArchitectures, *gpu) : KernelCode::kNone;
+  return code == KernelCode::kMachine ||
+         (code == KernelCode::kPtx && driver_version() >= CUDART_VERSION);
+}
+
+std::string version_text(std::int64_t version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string why_absent(int id) {
+  const std::string driver =
+      driver_version() == 0 ? "no NVIDIA driver is there"
+                            : "the driver supports CUDA up to " + version_text(driver_version());
+  const std::string built = "this program was built with CUDA " + version_text(CUDART_VERSION);
+  int count = 0;
+  switch (const cudaError_t error = cudaGetDeviceCount(&count); error) {
+    case cudaSuccess:
+      break;
+    case cudaErrorInsufficientDriver:
+      (void)cudaGetLastError();
+      return driver + ", and " + built + (driver_version() == 0 ? "" : ": update the driver");
+    case cudaErrorNoDevice:
+      (void)cudaGetLastError();
+      return "the driver shows no GPU: see CUDA_VISIBLE_DEVICES";
+    default:
+      (void)cudaGetLastError();
+      return std::string("CUDA cannot be used: ") + cudaGetErrorString(error);
+  }
+  if (id < 0 || id >= count) return "GPUs have the numbers below " + std::to_string(count);
+  const std::optional<ComputeCapability> gpu = capability_of(id);
+  const std::string which =
+      gpu ? "has compute capability " + to_string(*gpu) : "does not tell its compute capability";
+  return "the GPU " + which + ", and cgtree's kernels were compiled for " + kArchitectures +
+         (gpu && kernel_code(kArchitectures, *gpu) == KernelCode::kPtx
+              ? "; of these only PTX suits it, for which " + driver + ", and " + built
+              : ": compile them with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs");
+}
+
 AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
   int count = 0;
-  const bool exists = succeeded(cudaGetDeviceCount(&count)) && id >= 0 && id < count;
+  const bool exists =
+      succeeded(cudaGetDeviceCount(&count)) && id >= 0 && id < count && runs_kernels(id);
   if (attribute == DeviceAttribute::kExists) return std::int64_t{exists};
   if (attribute == DeviceAttribute::kDriverVersion) return driver_version();
   if (attribute == DeviceAttribute::kApiVersion) return std::int64_t{CUDART_VERSION};
@@ -322,6 +373,7 @@ class CudaDevice final : public DeviceAPI {
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
     return cuda::attribute(id, attribute);
   }
+  std::string why_absent(int id) override { return cuda::why_absent(id); }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
   // Each patch of a graph calls this, so that it costs nothing where there is one GPU.

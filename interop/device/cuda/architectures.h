@@ -1,0 +1,33 @@
+// Which GPUs can run the kernels that cgtree was compiled with.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+
+namespace cgtree::cuda {
+
+struct ComputeCapability {
+  int major = 0;
+  int minor = 0;
+
+  auto operator<=>(const ComputeCapability&) const = default;
+};
+
+// Returns "9.0" and so on.
+std::string to_string(ComputeCapability gpu);
+
+enum class KernelCode {
+  kNone,
+  kPtx,      // the driver compiles it when it is first used
+  kMachine,  // runs as it is
+};
+
+// Returns the best code for a GPU among `architectures`, which are written as in CMake's
+// CUDA_ARCHITECTURES, with commas: "75-virtual,90-real"; "80" is both. Machine code runs on the
+// same major number with at least the same minor one, PTX on each that is not smaller; code for
+// "90a" runs on 9.0 alone, and for "100f" on 10.x. Source: CUDA C++ Programming Guide,
+// "Compute Capabilities".
+KernelCode kernel_code(std::string_view architectures, ComputeCapability gpu) noexcept;
+
+}  // namespace cgtree::cuda

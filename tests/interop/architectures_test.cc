@@ -1,0 +1,51 @@
+// kernel_code(): which kernels a GPU runs.
+#include "interop/device/cuda/architectures.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+namespace cgtree::cuda {
+namespace {
+
+struct Row {
+  std::string_view architectures;
+  ComputeCapability gpu;
+  KernelCode code;
+};
+
+TEST(ArchitecturesTest, AGpuRunsMachineCodeOfItsMajorNumberAndEarlierPtx) {
+  const Row rows[] = {
+      {"90-real", {9, 0}, KernelCode::kMachine},   {"90-real", {10, 0}, KernelCode::kNone},
+      {"90-real", {8, 9}, KernelCode::kNone},      {"80-real", {8, 9}, KernelCode::kMachine},
+      {"89-real", {8, 6}, KernelCode::kNone},      {"75-virtual", {7, 5}, KernelCode::kPtx},
+      {"75-virtual", {12, 0}, KernelCode::kPtx},   {"75-virtual", {7, 0}, KernelCode::kNone},
+      {"80", {8, 0}, KernelCode::kMachine},        {"80", {9, 0}, KernelCode::kPtx},
+      {"120-real", {12, 1}, KernelCode::kMachine}, {"90a-real", {9, 0}, KernelCode::kMachine},
+      {"90a", {10, 0}, KernelCode::kNone},         {"100f", {10, 3}, KernelCode::kMachine},
+      {"100f", {12, 0}, KernelCode::kNone},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(kernel_code(row.architectures, row.gpu), row.code)
+        << row.architectures << " on " << row.gpu.major << "." << row.gpu.minor;
+  }
+}
+
+TEST(ArchitecturesTest, TheBestOfAListCounts) {
+  constexpr std::string_view kAll = "75-real,80-real,90-real,90-virtual";
+  EXPECT_EQ(kernel_code(kAll, {7, 0}), KernelCode::kNone);
+  EXPECT_EQ(kernel_code(kAll, {7, 5}), KernelCode::kMachine);
+  EXPECT_EQ(kernel_code(kAll, {8, 6}), KernelCode::kMachine);
+  EXPECT_EQ(kernel_code(kAll, {12, 0}), KernelCode::kPtx);
+  EXPECT_EQ(kernel_code("75-virtual,90-real", {9, 0}), KernelCode::kMachine);
+}
+
+TEST(ArchitecturesTest, WhatIsNoArchitectureIsNoCode) {
+  for (const std::string_view text : {"", ",", "native", "-real", "90-real,,"}) {
+    EXPECT_EQ(kernel_code(text, {8, 0}), KernelCode::kNone) << text;
+  }
+  EXPECT_EQ(kernel_code(",,80", {8, 0}), KernelCode::kMachine);
+}
+
+}  // namespace
+}  // namespace cgtree::cuda

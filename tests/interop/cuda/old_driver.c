@@ -1,0 +1,33 @@
+// A CUDA driver for 11.4 that has no other functions than the runtime needs to see how old it is.
+#include <stddef.h>
+#include <string.h>
+
+int cuInit(unsigned flags) {
+  (void)flags;
+  return 0;
+}
+
+int cuDriverGetVersion(int* version) {
+  *version = 11040;
+  return 0;
+}
+
+static int not_there(void) {
+  return 801;  // CUDA_ERROR_NOT_SUPPORTED
+}
+
+int cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags,
+                        void* status) {
+  (void)version;
+  (void)flags;
+  (void)status;
+  *function = (void*)&not_there;
+  if (strcmp(name, "cuInit") == 0) *function = (void*)&cuInit;
+  if (strcmp(name, "cuDriverGetVersion") == 0) *function = (void*)&cuDriverGetVersion;
+  if (strcmp(name, "cuGetProcAddress") == 0) *function = (void*)&cuGetProcAddress_v2;
+  return 0;
+}
+
+int cuGetProcAddress(const char* name, void** function, int version, unsigned long long flags) {
+  return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}
