@@ -41,9 +41,15 @@ CGTREE_HOST_DEVICE inline V load_aligned(const float* from) {
 #ifdef __CUDACC__
 // Rounds to the nearest bfloat16, and to the even one of two.
 __device__ inline std::uint16_t to_bits(float value) {
+#if __CUDA_ARCH__ >= 800
   std::uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+#else
+  const std::uint32_t bits = __float_as_uint(value);
+  const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+  return is_nan ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+#endif
 }
 __device__ inline float from_bits(std::uint16_t bits) {
   return __uint_as_float(static_cast<std::uint32_t>(bits) << 16);

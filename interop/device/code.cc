@@ -23,6 +23,13 @@ constexpr Row kRows[] = {
     {Code::kInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction",
      "the kernel was not compiled for this device"},
     {Code::kNoDevice, "cudaErrorNoDevice", "no device is visible: use the host device"},
+    {Code::kNoKernelImage, "cudaErrorNoKernelImageForDevice",
+     "the kernel was not compiled for the compute capability of this GPU"},
+    {Code::kInvalidPtx, "cudaErrorInvalidPtx",
+     "the driver cannot compile the kernel's PTX for this GPU: compile machine code for it"},
+    {Code::kUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion",
+     "the kernel's PTX was made by a newer toolkit than the driver knows: update the driver, or "
+     "compile machine code for this GPU"},
     {Code::kInvalidDevice, "cudaErrorInvalidDevice", "there is no device of this number"},
     {Code::kInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
      "the stream, event or graph does not exist, or belongs to another device"},

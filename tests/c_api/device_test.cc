@@ -56,7 +56,7 @@ TEST(CApiDeviceTest, OptionsAndLaunchesThatAreWrongAreRefused) {
   EXPECT_FAILS(cgt_context_create(host, &options, none.out()), CGT_INVALID_ARGUMENT,
                "at_limit is 5");
   EXPECT_FAILS(cgt_context_create({CGT_DEVICE_HOST, 77}, nullptr, none.out()), CGT_INVALID_ARGUMENT,
-               "does not exist");
+               "host:77 cannot be used");
   EXPECT_FAILS(cgt_context_create(host, nullptr, nullptr), CGT_INVALID_ARGUMENT, "is NULL");
   const cgt_dims dims = {{1, 1, 1}, {1, 1, 1}, 0};
   const cgt_stream elsewhere = {slot, 17};

@@ -209,7 +209,7 @@ TEST_P(FunctionOptionsTest, TheOwnerOfAContextIsReleasedOnceWithItsTensorsOrIfNo
                "flags are");
   options.flags = 0;
   EXPECT_FAILS(cgt_context_create({CGT_DEVICE_HOST, 77}, &options, none.out()),
-               CGT_INVALID_ARGUMENT, "does not exist");
+               CGT_INVALID_ARGUMENT, "host:77 cannot be used");
   EXPECT_EQ(released, 2);
   OwnedTensor y;
   {

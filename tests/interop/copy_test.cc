@@ -118,7 +118,7 @@ TEST(CopyTest, StreamScopesThatEndInAnyOrderLeaveNoStreamBehind) {
 // TVM: alloc_errors.
 TEST(DeviceMemoryTest, RefusesDevicesThatDoNotExist) {
   EXPECT_THAT(refusal([] { allocate_device_memory(Device::host(9), 64); }),
-              HasSubstr("host:9 does not exist"));
+              HasSubstr("host:9 cannot be used: there is no device of this number"));
 }
 
 TEST(DeviceMemoryTest, GivesMemoryOfTheDevicesAlignment) {
