@@ -17,18 +17,21 @@ namespace cgtree::cuda {
 
 // Before 12.3 no edge has data. Where one has, functions that do not hand it out fail with
 // cudaErrorLossyQuery.
+#if CUDART_VERSION >= 12030
+// Returns room for the data of the edges to or from these nodes; data() is null for a null array.
+inline std::vector<cudaGraphEdgeData> data_of(const cudaGraphNode_t* nodes,
+                                              const std::size_t* count) {
+  return std::vector<cudaGraphEdgeData>(nodes == nullptr ? 0 : *count);
+}
+#endif
 
 // Writes up to *count edges, and their number. With null arrays: their number alone.
 inline cudaError_t graph_edges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to,
                                std::size_t* count) {
-#if CUDART_VERSION >= 12030
-  std::vector<cudaGraphEdgeData> data(from == nullptr ? 0 : *count);
-  cudaGraphEdgeData* const edges = from == nullptr ? nullptr : data.data();
-#endif
 #if CUDART_VERSION >= 13000
-  return cudaGraphGetEdges(graph, from, to, edges, count);
+  return cudaGraphGetEdges(graph, from, to, data_of(from, count).data(), count);
 #elif CUDART_VERSION >= 12030
-  return cudaGraphGetEdges_v2(graph, from, to, edges, count);
+  return cudaGraphGetEdges_v2(graph, from, to, data_of(from, count).data(), count);
 #else
   return cudaGraphGetEdges(graph, from, to, count);
 #endif
@@ -37,14 +40,10 @@ inline cudaError_t graph_edges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGra
 // As graph_edges(), for the nodes in front of one.
 inline cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t* before,
                                      std::size_t* count) {
-#if CUDART_VERSION >= 12030
-  std::vector<cudaGraphEdgeData> data(before == nullptr ? 0 : *count);
-  cudaGraphEdgeData* const edges = before == nullptr ? nullptr : data.data();
-#endif
 #if CUDART_VERSION >= 13000
-  return cudaGraphNodeGetDependencies(node, before, edges, count);
+  return cudaGraphNodeGetDependencies(node, before, data_of(before, count).data(), count);
 #elif CUDART_VERSION >= 12030
-  return cudaGraphNodeGetDependencies_v2(node, before, edges, count);
+  return cudaGraphNodeGetDependencies_v2(node, before, data_of(before, count).data(), count);
 #else
   return cudaGraphNodeGetDependencies(node, before, count);
 #endif
