@@ -14,7 +14,7 @@ not use one another, with these exceptions:
 
 * examples, tools and benchmarks use tests/support, as tests do;
 * benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
-* tests/<room> uses <room>;
+* tests/<room> uses <room>, and those of benchmarks and tutorials in Python use python;
 * the checks of the whole tree, which lie directly in tests/, use tools, and so does tests/install,
   because the report is installed.
 
@@ -64,6 +64,7 @@ MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
 MAY_USE = [("benchmarks/serve", "examples/serve"),
            ("tests/benchmarks/serve", "examples/serve"),
            ("tests/benchmarks", "python"),  # some are written in Python
+           ("tests/examples/tutorials", "python"),
            ("tests/install", "tools")]
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}

@@ -11,6 +11,7 @@
 #include "base/log_event.h"
 #include "cgtree/check/audit.h"
 #include "cgtree/check/compare.h"
+#include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/step.h"
 #include "interop/device/device_api.h"
@@ -68,13 +69,18 @@ Tensor first_of(Tensor tensor, std::span<const std::int64_t> dims) {
 
 // Returns whether the work of an engine may run twice. Nothing shows what it writes, so each
 // address in the graph must lie in a copy, in a binding that is put back, in memory of which the
-// engine says so (declared), or in a variable of code.
-bool may_run_twice(const Call& call, const Audit& audit) {
+// engine says so (declared, bound or not), or in a variable of code.
+bool may_run_twice(const Call& call, const Audit& audit, const DeclaredMemory& declared) {
+  const auto declared_ranges = declared.list();
+  const auto is_declared = [&](const Range& range) {
+    return std::ranges::any_of(declared_ranges,
+                               [&](const auto& each) { return each.second.contains(range); });
+  };
   const auto is_known = [&](const UsedMemory& memory) {
     switch (memory.owner) {
       case MemoryOwner::kInput:
         return call.treatment(memory.number) != Treatment::kStatic ||
-               call.function().input_options(memory.number).is_mutated;
+               call.function().input_options(memory.number).is_mutated || is_declared(memory.range);
       case MemoryOwner::kScratch:
       case MemoryOwner::kDeclared:
       case MemoryOwner::kModule:
@@ -158,7 +164,10 @@ std::unique_ptr<ReplayComparison> ReplayComparison::prepare(const Call& call,
   *why_not = UnverifiedReason::kEagerBreaks;
   if (!recording.further.empty()) return nullptr;
   *why_not = UnverifiedReason::kForeignMemory;
-  if (call.function().is_callers_work && !may_run_twice(call, audit_of(recording))) return nullptr;
+  if (call.function().is_callers_work &&
+      !may_run_twice(call, audit_of(recording), *memory.declared())) {
+    return nullptr;
+  }
   *why_not = UnverifiedReason::kSharedMemory;
   if (made->shares_memory()) return nullptr;
   *why_not = UnverifiedReason::kNoMemory;

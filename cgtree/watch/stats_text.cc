@@ -25,7 +25,7 @@ class TextTable {
   std::string take() { return std::move(text_); }
 
  private:
-  static constexpr int kLabel = 20;
+  static constexpr int kLabel = 24;
   static constexpr int kNumber = 12;
   std::string text_;
 };

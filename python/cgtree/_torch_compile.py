@@ -200,8 +200,10 @@ def explain(compiled):
         lines.append(f"{graph.name} on {graph.device}: {counts['calls']} calls, "
                      f"{counts['replays']} replayed, {counts['recordings']} recordings")
         for kind in graph.kinds():
-            state = f"runs eagerly, because {kind['reason']}" if kind["reason"] else "is recorded"
-            lines.append(f"    a kind of {kind['calls']} calls {state}")
+            state = (f"runs eagerly, because {kind['reason']}" if kind["reason"]
+                     else "is recorded" if kind["recordings"]
+                     else "has no recording yet: its first call is observed, the second warms up, the third records")
+            lines.append(f"    a kind of {kind['calls']} call{'s' * (kind['calls'] != 1)} {state}")
     lines += [f"a graph runs eagerly, because {reason}" for reason in _backend_of(compiled).eager]
     return "\n".join(lines) or "no graph was compiled yet: call the function first"
 

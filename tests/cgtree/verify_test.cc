@@ -911,18 +911,21 @@ TEST_P(VerifyStepsTest, WorkOnMemoryThatIsNotBoundAsMutatedIsLeftOut) {
   }
 }
 
-// The caller that declares memory says that the work may run twice on it.
+// The caller that declares memory says that the work may run twice on it, also where it is bound.
 TEST_P(VerifyStepsTest, WorkThatReadsDeclaredMemoryIsVerified) {
-  Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
   context().declare("weights", binding_of(tokens_[0]).address, tokens_[0].bytes());
-  const Binding given[] = {binding_of(cache_)};
-  for (int i = 1; i <= 6; ++i) {
-    for (Step step = steps.begin({}, given); step.must_run(); step.end())
-      add_to_cache(binding_of(tokens_[0]).address);
-    context().synchronize();
-    EXPECT_EQ(values(cache_), std::vector<float>(4, static_cast<float>(i)));
+  const Binding given[] = {binding_of(cache_), binding_of(tokens_[0])};
+  for (const std::size_t bound : {1, 2}) {
+    cache_.copy_from<float>(std::vector<float>(4, 0));
+    Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
+    for (int i = 1; i <= 6; ++i) {
+      for (Step step = steps.begin({}, std::span(given).first(bound)); step.must_run(); step.end())
+        add_to_cache(binding_of(tokens_[0]).address);
+      context().synchronize();
+      EXPECT_EQ(values(cache_), std::vector<float>(4, static_cast<float>(i)));
+    }
+    EXPECT_EQ(steps.stats().verified, 4u);
   }
-  EXPECT_EQ(steps.stats().verified, 4u);
   context().undeclare("weights");
 }
 

@@ -248,9 +248,12 @@ class FunctionPythonTest(unittest.TestCase):
     def test_explain_has_each_graph_and_why_it_runs_eagerly(self):
         compiled = eager(lambda x: x + 1, name="plus")
         self.assertIn("call the function first", cgtree.torch.explain(compiled))
-        for _ in range(6):
+        compiled(torch.ones(3))
+        self.assertIn("a kind of 1 call has no recording yet", cgtree.torch.explain(compiled))
+        for _ in range(5):
             compiled(torch.ones(3))
         self.assertIn("plus inference on cpu: 6 calls, 3 replayed", cgtree.torch.explain(compiled))
+        self.assertIn("a kind of 6 calls is recorded", cgtree.torch.explain(compiled))
 
         def parts(x):
             return x.to_sparse()

@@ -44,7 +44,8 @@ class SetupTest(unittest.TestCase):
 
     def run_setup(self, *arguments):
         environment = {"PATH": str(self.bin), "SYSTEM_PREFIX": str(self.root / "prefix"),
-                       "CGTREE_TORCH": str(self.root / "torch")}
+                       "CGTREE_TORCH": str(self.root / "torch"),
+                       "CGTREE_SITE": str(self.root / "site")}
         return subprocess.run([shutil.which("bash"), os.path.realpath("tools/setup"), *arguments],
                               env=environment, cwd=self.root, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -127,33 +128,36 @@ class SetupTest(unittest.TestCase):
         self.run_setup()
         self.assertIn("sudo apt-get", self.calls())
 
-    def add_python(self, pip):
-        """A python3 whose `-m venv` makes one whose pip is this."""
-        inner = self.root / "torch/bin/python3"
-        marker = self.root / "installed"
+    def add_python(self, folder, pip):
+        """A python3 whose `-m venv` makes one in the folder, whose pip is this."""
+        inner = self.root / folder / "bin/python3"
+        marker = self.root / f"{folder}_installed"
         mkdir, chmod = shutil.which("mkdir"), shutil.which("chmod")
         script = (f'#!/bin/bash\\nif [[ $* == *pip* ]]; then {pip.format(marker=marker)}; fi\\n'
                   f'[[ -e {marker} ]]\\n')
         self.add_command("python3", f'echo "$@" >>"{self.log}"\n'
                          f'if [[ $1 == -m ]]; then {mkdir} -p "{inner.parent}"; '
                          f"printf '{script}' >\"{inner}\"; {chmod} +x \"{inner}\"; fi")
-        return inner
 
-    def test_torch_is_installed_once_into_an_environment_of_its_own(self):
-        self.add_python('echo >"{marker}"')
-        first = self.run_setup("--torch")
-        self.assertEqual(first.returncode, 0)
-        self.assertIn("installing PyTorch", first.stdout)
-        self.assertNotIn("going on without", first.stdout)
-        self.assertIn(f"-m venv {self.root / 'torch'}", self.calls())
-        second = self.run_setup("--torch")
-        self.assertEqual((second.stdout, second.returncode), ("", 0))
+    def test_an_environment_is_installed_once(self):
+        for folder, what in (("torch", "PyTorch"), ("site", "Sphinx")):
+            with self.subTest(folder=folder):
+                self.add_python(folder, 'echo >"{marker}"')
+                first = self.run_setup(f"--{folder}")
+                self.assertEqual(first.returncode, 0)
+                self.assertIn(f"installing {what}", first.stdout)
+                self.assertNotIn("going on without", first.stdout)
+                self.assertIn(f"-m venv {self.root / folder}", self.calls())
+                second = self.run_setup(f"--{folder}")
+                self.assertEqual((second.stdout, second.returncode), ("", 0))
 
-    def test_without_torch_it_goes_on_and_says_why(self):
-        self.add_python('echo "no such host"; exit 1')
-        result = self.run_setup("--torch")
-        self.assertEqual(result.returncode, 0)
-        self.assertIn("whose tests are skipped: no such host", result.stdout)
+    def test_without_an_environment_it_goes_on_and_says_why(self):
+        for folder in ("torch", "site"):
+            with self.subTest(folder=folder):
+                self.add_python(folder, 'echo "no such host"; exit 1')
+                result = self.run_setup(f"--{folder}")
+                self.assertEqual(result.returncode, 0)
+                self.assertIn("whose tests are skipped: no such host", result.stdout)
 
     def test_verbose_says_that_nothing_is_missing(self):
         self.assertIn("nothing is missing", self.run_setup("--verbose").stdout)

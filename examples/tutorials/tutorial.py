@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Reads the program of a tutorial out of its page.
+
+usage: tutorial.py PAGE [--change=N]
+
+Prints the program of a page of docs/tutorials: its blocks of code, joined in order. With --change, the
+program with the N-th change that the page proposes, from 1 on.
+
+Every fenced block of a page is one of these, so that all that it shows is tested:
+
+* `cpp` or `python`: the next lines of the program;
+* `text` after these: what the lines print, once the program is whole;
+* `diff`: a change. Its lines that begin with a blank or with `-` stand in the program once, one after
+  the other; those that begin with `-` make room for those that begin with `+`. A line `@@` is between
+  two places;
+* `text` after a `diff`: what the changed program prints, or consecutive lines of it;
+* `sh`: a command.
+
+In what is printed, `…` stands for any characters of a line: an address, a time.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = {"cpp", "python"}
+
+
+class PageError(Exception):
+    """A block of a page is none of the kinds above, or stands where it cannot."""
+
+
+class Change:
+    """A change of the program that the page proposes, and what is printed then."""
+
+    def __init__(self, text):
+        self.hunks = [self._sides(hunk) for hunk in re.split(r"^@@\n", text, flags=re.MULTILINE)]
+        self.printed = None
+
+    @staticmethod
+    def _sides(hunk):
+        lines = [(line[:1] or " ", line[1:] + "\n") for line in hunk.splitlines()]
+        return ["".join(line for mark, line in lines if mark != other) for other in "+-"]
+
+    def applied(self, program):
+        program = "\n" + program
+        for before, after in self.hunks:
+            if program.count("\n" + before) != 1:
+                raise PageError(f"these lines do not stand in the program once:\n{before}")
+            program = program.replace("\n" + before, "\n" + after)
+        return program[1:]
+
+
+class Tutorial:
+    """The blocks of one page."""
+
+    def __init__(self, text):
+        self.program, self.printed, self.changes, self.commands = "", "", [], []
+        self.language = None
+        last = None
+        for language, block in FENCE.findall(text):
+            if language in CODE and self.language in (None, language):
+                self.language = language
+                self.program += ("\n" if self.program else "") + block
+            elif language == "text" and last in CODE:
+                self.printed += block
+            elif language == "diff":
+                self.changes.append(Change(block))
+            elif language == "text" and last == "diff":
+                self.changes[-1].printed = block
+            elif language == "sh":
+                self.commands += block.splitlines()
+            else:
+                raise PageError(f"a block of '{language}' after one of '{last}':\n{block}")
+            last = language
+        if text.count("```") != 2 * len(FENCE.findall(text)) or "~~~" in text:
+            raise PageError("a fence is not closed, is indented, or is of another kind")
+        for change in self.changes:
+            if change.printed is None:
+                raise PageError(f"the page does not say what a change prints:\n{change.hunks[0][1]}")
+            change.applied(self.program)
+
+    def program_with(self, change):
+        """Returns the program with the change of this number, or without any for 0."""
+        return self.changes[change - 1].applied(self.program) if change else self.program
+
+
+def pattern_of(printed):
+    """Returns the expression that matches what a page says is printed."""
+    return re.escape(printed).replace("…", ".*")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", type=pathlib.Path)
+    parser.add_argument("--change", type=int, default=0)
+    options = parser.parse_args()
+    sys.stdout.write(Tutorial(options.page.read_text(encoding="utf-8")).program_with(options.change))
+
+
+if __name__ == "__main__":
+    main()
