@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Returns all mismatches in one line, for the log.
-std::string text_of(const Explanation& why) {
+std::string mismatches_of(const Explanation& why) {
   std::string text;
   for (const Mismatch& mismatch : why.mismatches)
     text += (text.empty() ? "" : ", ") + to_string(mismatch);
@@ -214,7 +214,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
             "record function={} node={} parent={} generation={} nodes={} bytes={} us={}{}",
             node.function->name, node.id, node.parent, memory_.generation(), recording.costs.nodes,
             recording.footprint.bytes(), recording.costs.record_us,
-            is_first ? "" : fmt::format(" because=\"{}\"", text_of(node.why)));
+            is_first ? "" : fmt::format(" because=\"{}\"", mismatches_of(node.why)));
       },
       [&]() -> Json {
         const auto copied =

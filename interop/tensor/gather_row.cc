@@ -27,14 +27,13 @@ struct Axes {
     if (axis.dim == 1 || (axis.fixed_stride == 0 && axis.stride == 0)) return;
     list[count++] = axis;
   }
-  // By insertion: GCC 14 takes the part of std::sort() for many elements to leave the array.
   void sort() {
-    const auto is_larger = [](const Axis& a, const Axis& b) {
+    const auto end = list.begin() + count;
+    // Not sort(): GCC 14 takes its part for more than 16 elements to leave the array, and warns.
+    std::partial_sort(list.begin(), end, end, [](const Axis& a, const Axis& b) {
       if (a.fixed_stride != b.fixed_stride) return a.fixed_stride > b.fixed_stride;
       return a.stride > b.stride;
-    };
-    for (auto next = list.begin(); next != list.begin() + count; ++next)
-      std::rotate(std::upper_bound(list.begin(), next, *next, is_larger), next, next + 1);
+    });
   }
   // Joins each axis to the next outer one where the two are equivalent to one axis.
   void join() {

@@ -331,7 +331,8 @@ bool may_overlap_itself(const Shape& shape) noexcept {
     if (shape.dim(axis) == 0) return false;
     if (shape.dim(axis) > 1) axes[count++] = {shape.stride(axis), shape.dim(axis)};
   }
-  std::sort(axes.begin(), axes.begin() + count);
+  // Not sort(): GCC 14 takes its part for more than 16 elements to leave the array, and warns.
+  std::partial_sort(axes.begin(), axes.begin() + count, axes.begin() + count);
   std::int64_t reach = 0;  // of the axes with smaller strides
   for (std::size_t i = 0; i < count; ++i) {
     if (axes[i].first <= reach) return true;

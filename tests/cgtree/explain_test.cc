@@ -15,8 +15,10 @@ namespace cgtree::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ExplainTest : public TreeTest {
  protected:
@@ -299,6 +301,25 @@ TEST_P(ExplainTest, AFullDiskLosesLinesAndNoCalls) {
 
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0], HasSubstr("events_lost file=\"/dev/full\""));
+}
+
+TEST_P(ExplainTest, TheLogNamesInOneLineWhyAFunctionIsRecordedAgain) {
+  std::vector<std::string> lines;
+  set_log_level(LogLevel::kDebug);
+  set_log_sink([&](LogLevel, const std::string& line) {
+    if (line.starts_with("record function=")) lines.push_back(line);
+  });
+  make_context({});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (const int size : {3, 3, 5, 5})
+    f(tensor({size}, random_floats(size)));
+  set_log_sink(nullptr);
+  set_log_level(LogLevel::kWarn);
+
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[0], Not(HasSubstr("because=")));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("because=\"input 0"), HasSubstr("{3}"), HasSubstr("{5}"),
+                              Not(HasSubstr("to replay"))));
 }
 
 }  // namespace
