@@ -10,6 +10,7 @@ import torch
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
 from cgtree._torch_kernels import Backend
+from cgtree._torch_partition import prepare
 from cgtree._torch_seam import add_counts, cudagraphify, ended, graphs
 
 _MODES = {
@@ -240,5 +241,5 @@ def replace_graph_trees():
     def replacement(model, static_input_idxs=(), **known):
         return cudagraphify(model, static_input_idxs, name="torch.compile", **known)
 
-    versions.replace_cudagraphify(replacement)
+    versions.replace_cudagraphify(replacement, prepare)
     return functools.partial(versions.replace_cudagraphify, None)

@@ -13,7 +13,7 @@ import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
-from cgtree._torch_partition import as_list, partition, refuse
+from cgtree._torch_partition import as_list, devices_of, partition, prepare, refuse
 from cgtree._torch_seam import COUNTS, Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
@@ -64,7 +64,7 @@ class Backend:
 
     def _compile(self, model, inputs):
         if self.kernels == "inductor":
-            return versions.inductor(model, inputs, self._cudagraphify, self.options)
+            return versions.inductor(model, inputs, self._cudagraphify, self.options, prepare)
         compilers = {f"{name}_compiler": functools.partial(self._eager, role)
                      for name, role in (("fw", "forward"), ("bw", "backward"),
                                         ("inference", "inference"))}
@@ -91,7 +91,7 @@ class Backend:
         static = set(versions.static_inputs(graph, role == "backward"))
         names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
         static = {name for i, name in enumerate(names) if i in static}
-        devices = _devices(graph)
+        devices = devices_of(graph)
         kinds = [device for device in devices if device.type == "cuda"] or devices
         made = None
         if len(kinds) == 1 and kinds[0].type in ("cpu", "cuda"):
@@ -163,12 +163,3 @@ def _path(graph, args, results):
                                   for result in results):
         return None
     return (len(args), [position[item] for item in given], [places[item] for item in results_ids])
-
-
-def _devices(graph):
-    """Returns the devices of the tensors in a graph."""
-    values = []
-    for node in graph.graph.nodes:
-        value = node.meta.get("val")
-        values.extend(value if isinstance(value, (list, tuple)) else (value,))
-    return list(dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor)))

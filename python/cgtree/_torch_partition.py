@@ -21,9 +21,11 @@ from cgtree import _torch_versions as versions
 INSIDE, ONCE, READ, OUTSIDE = "inside", "once", "read", "outside"
 
 # Copy operands that lie on the CPU to the device themselves, and wait for that.
-_MOVE = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put", "where")
+_INDEX = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put")
+_MOVE = (*_INDEX, "where")
 # Compute the same bits from a number that is an argument of the kernel, and from one on the device.
 _SAME = ("add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge")
+_COPIES = (torch.ops.aten._to_copy.default, torch.ops.prims.device_put.default)  # eager, Inductor's
 _CPU = torch.device("cpu")
 
 _refused = set()  # operators that failed in a capture
@@ -103,7 +105,7 @@ def place_of(node, device, places):
     if (_is_pure(node) and (node.all_input_nodes or is_outside) and not _has_symbols(node)
             and all(places.get(given) == ONCE for given in node.all_input_nodes)):
         return ONCE
-    if (node.target is torch.ops.aten._to_copy.default and device != _CPU
+    if (node.target in _COPIES and device != _CPU
             and _lies_on(node, device) and _lies_on(node.args[0], _CPU)):
         return READ
     return OUTSIDE if is_outside else INSIDE
@@ -134,7 +136,15 @@ def choose_by_masks(graph):
             node.target, node.args = torch.ops.aten.where.self, (mask, number, given)
 
 
-def move_operands(graph, device):
+def _copy_to(graph, given, device):
+    return graph.call_function(torch.ops.aten._to_copy.default, (given,), {"device": device})
+
+
+def _put_on(graph, given, device):
+    return graph.call_function(torch.ops.prims.device_put.default, (given, device))
+
+
+def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
     """Gives operators that copy operands of the CPU to the device themselves copies that lie there, and
     numbers that may be others at each call too, where that does not change results."""
     if device == _CPU:
@@ -147,16 +157,15 @@ def move_operands(graph, device):
         others = {value.dtype for given in node.all_input_nodes if not _lies_on(given, _CPU)
                   for value in _values(given)}
         for given in node.all_input_nodes:
-            moves = _name(node) in _MOVE or (
-                _name(node) in _SAME and places.get(given) != ONCE and _is_number(given)
+            moves = _name(node) in moving or (
+                _name(node) in same and places.get(given) != ONCE and _is_number(given)
                 and others == {_values(given)[0].dtype})
             if not moves or not _lies_on(given, _CPU):
                 continue
             if given not in copies:
                 value = _values(given)[0]
                 with graph.inserting_before(node):
-                    copy = graph.call_function(torch.ops.aten._to_copy.default, (given,),
-                                               {"device": device})
+                    copy = copy_to(graph, given, device)
                 with getattr(value, "fake_mode", contextlib.nullcontext()):
                     copy.meta["val"] = value.to(device)
                 places[copy] = place_of(copy, device, places)
@@ -170,6 +179,43 @@ def read(source, **options):
     been waited for."""
     return torch.ops.aten._to_copy.default(
         source, **{**options, "non_blocking": not source.is_pinned()})
+
+
+@torch.library.custom_op("cgtree::read", mutates_args=())
+def _read(source: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return source.to(device, non_blocking=not source.is_pinned(), copy=True)
+
+
+@_read.register_fake
+def _(source, device):
+    return source.to(device)
+
+
+def prepare(graph):
+    """Readies a graph for Inductor, whose own partitions end at copies of tensors of the CPU and at what works
+    there, but not at operators of the device with operands of the CPU: these are copied before, and constants once."""
+    devices = [device for device in devices_of(graph) if device.type == "cuda"]
+    if len(devices) != 1:
+        return
+    device, = devices
+    move_operands(graph.graph, device, _INDEX, (), _put_on)
+    fold(graph, device, with_sizes=False)
+    for node, place in places_of(graph.graph, device).items():
+        if place == READ and len(node.args) == 2 and not node.kwargs:  # a copy that waits for the device
+            node.target = torch.ops.cgtree.read.default
+        elif (place == OUTSIDE and _lies_on(node, device) and isinstance(node.target, torch._ops.OpOverload)
+              and node.target.namespace not in ("aten", "prims")):
+            versions.partition_at(node.target)
+    graph.recompile()
+
+
+def devices_of(graph):
+    """Returns the devices of the tensors in a graph."""
+    values = []
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        values.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return list(dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor)))
 
 
 class Piece:
@@ -191,26 +237,36 @@ def as_list(model):
     return run
 
 
-def fold(graph, device):
-    """Replaces what is made once by constants."""
+def fold(graph, device, with_sizes=True):
+    """Replaces what is made once by constants. with_sizes: also what is made of sizes alone, as by arange()."""
     places = places_of(graph.graph, device)
     results = graph.graph.output_node()
-    made = {}
-    with torch.no_grad(), versions.without_modes():
-        for node, place in places.items():
-            if place == ONCE:
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.get)
-                made[node] = (_attribute(graph, node.target) if node.op == "get_attr"
-                              else node.target(*args, **kwargs))
-    for number, (node, value) in enumerate(made.items()):
-        used = [user for user in node.users if user not in made]
-        if not used or not isinstance(value, torch.Tensor):
+    once = [node for node, place in places.items() if place == ONCE]
+    made, kept = {}, set()
+
+    def value_of(node):
+        if node not in made:
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
+            made[node] = (_attribute(graph, node.target) if node.op == "get_attr"
+                          else node.target(*args, **kwargs))
+        return made[node]
+
+    for number, node in enumerate(once):
+        if with_sizes or node.op == "get_attr" or not kept.isdisjoint(node.all_input_nodes):
+            kept.add(node)
+        used = [user for user in node.users if places[user] != ONCE and (with_sizes or user is not results)]
+        if node not in kept or not used:
+            continue
+        with torch.no_grad(), versions.without_modes():
+            value = value_of(node)
+        if not isinstance(value, torch.Tensor):
             continue
         name = f"_folded_{number}"
         graph.register_buffer(name, value, persistent=False)
         with graph.graph.inserting_before(node):
             constant = graph.graph.get_attr(name)
         constant.meta = dict(node.meta)
+        places[constant] = ONCE
         node.replace_all_uses_with(constant, delete_user_cb=lambda user: user in used)
         if results in used:  # which the caller may write into
             with graph.graph.inserting_before(results):

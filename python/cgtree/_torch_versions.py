@@ -329,23 +329,23 @@ def as_in_wrapper():
 # ---- Inductor ----
 
 @contextlib.contextmanager
-def replaced_cudagraphify(replacement):
+def replaced_cudagraphify(replacement, prepare):
     """In the block Inductor gives its kernels to `replacement` in place of its own graphs, on this
-    thread. It is called with (original, model, **what Inductor knows)."""
+    thread. It is called with (model, **what Inductor knows); prepare(graph): before it compiles a graph."""
     _patch_cudagraphify()
     before = getattr(_state, "replacement", None)
-    _state.replacement = replacement
+    _state.replacement = replacement, prepare
     try:
         yield
     finally:
         _state.replacement = before
 
 
-def replace_cudagraphify(replacement):
+def replace_cudagraphify(replacement, prepare=None):
     """The same from now on, on all threads. None: no longer."""
     _patch_cudagraphify()
     partition_where_it_reads()
-    _patched["everywhere"] = replacement
+    _patched["everywhere"] = replacement, prepare
 
 
 def _patch_cudagraphify():
@@ -355,9 +355,16 @@ def _patch_cudagraphify():
     output_code = importlib.import_module("torch._inductor.output_code")
     original = _patched["original"] = _get("torch._inductor.compile_fx", "cudagraphify")
     running_backward = _get("torch._inductor.output_code", "maybe_handle_backward_generation")
+    compiling = _get("torch._inductor.compile_fx", "_compile_fx_inner")
+
+    def compile_fx_inner(graph, *args, **known):
+        replacement, prepare = _replacement()
+        if replacement is not None:
+            prepare(graph)
+        return compiling(graph, *args, **known)
 
     def cudagraphify(model, static_input_idxs=(), **known):
-        replacement = _replacement()
+        replacement, _ = _replacement()
         if replacement is None:
             return original(model, static_input_idxs, **known)
         model = aligned(model, known.get("mutated_input_idxs", ()))
@@ -365,15 +372,16 @@ def _patch_cudagraphify():
 
     def maybe_handle_backward_generation(*args):
         """Tells PyTorch's recordings of a backward pass without one, and requires that there are some."""
-        if _replacement() is None:
+        if _replacement()[0] is None:
             running_backward(*args)
 
     compile_fx.cudagraphify = cudagraphify
+    compile_fx._compile_fx_inner = compile_fx_inner
     output_code.maybe_handle_backward_generation = maybe_handle_backward_generation
 
 
 def _replacement():
-    return getattr(_state, "replacement", None) or _patched.get("everywhere")
+    return getattr(_state, "replacement", None) or _patched.get("everywhere", (None, None))
 
 
 def aligned(model, mutated):
@@ -400,9 +408,10 @@ def partition_at(operator):
 
 
 def partition_where_it_reads():
-    """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back."""
+    """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back, and at
+    cgtree::read: before it compiles, because PyTorch's caches tell graphs apart by this, too."""
     for name, made in dict(_find("torch._library.custom_ops", "OPDEFS")).items():
-        if _reads_back(name):
+        if _reads_back(name) or name.startswith("cgtree::"):
             partition_at(made._opoverload)
 
 
@@ -420,7 +429,7 @@ def _counts_partitions(scheduler):
     return '["cudagraph_partitions"]' in inspect.getsource(scheduler)
 
 
-def inductor(model, inputs, replacement, options):
+def inductor(model, inputs, replacement, options, prepare):
     """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`. On the CPU, where
     Inductor has no graphs, whole graphs do, for tests."""
     compile_fx = _get("torch._inductor.compile_fx", "compile_fx")
@@ -433,7 +442,7 @@ def inductor(model, inputs, replacement, options):
             made.append(replacement(*args, **more))
             return made[-1]
 
-        with replaced_cudagraphify(noted):
+        with replaced_cudagraphify(noted, prepare):
             compiled = compile_fx_inner(graph, example_inputs, **known)
         if len(made) == 1 and before is not None and before == _partitions():
             made[0].is_whole = True
@@ -450,5 +459,5 @@ def inductor(model, inputs, replacement, options):
     patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}
     # What AOTAutograd's cache holds comes with no word on its wrapper.
     config = importlib.import_module("torch._functorch.config")
-    with replaced_cudagraphify(replacement), config.patch(enable_autograd_cache=False):
+    with replaced_cudagraphify(replacement, prepare), config.patch(enable_autograd_cache=False):
         return compile_fx(model, inputs, inner_compile=inner, config_patches=patches)

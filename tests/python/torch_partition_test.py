@@ -1,5 +1,7 @@
 """Where graphs of PyTorch's are cut: the rule for graphs of a GPU, and the pieces on the CPU."""
 
+import contextlib
+import importlib.util
 import sys
 import unittest
 import unittest.mock
@@ -13,11 +15,12 @@ except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
 from support import SEED, setUpModule  # noqa: E402,F401
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.fx.experimental import proxy_tensor  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
 from cgtree import _cgtree, _torch_host, _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
 
@@ -403,6 +406,127 @@ class PartitionPythonTest(unittest.TestCase):
         self.assertIn("cgtree_test::hidden", config.custom_should_partition_ops)
         self.assertIn("cgtree_test::sizes", config.custom_should_partition_ops)
         self.assertEqual(len(self.backend.graphs), 2)  # on the CPU it fails there too, and stays
+
+
+@torch.library.custom_op("cgtree_test::mixed", mutates_args=())
+def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * y.sum()
+
+
+@mixed.register_fake
+def _(x, y):
+    return torch.empty_like(x)
+
+
+class Seen(Exception):
+    """Inductor has cut a graph, and need not go on."""
+
+
+def partitions(function, *given):
+    """Returns what Inductor records of a function on an imaginary GPU, after prepare(): for each partition its
+    operators and the devices of its inputs, and for what lies between them None."""
+    from torch._inductor import compile_fx, decomposition, scheduler
+    from torch._inductor.utils import BoxedBool
+    with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
+          FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()) as mode):
+        tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in given]
+        graph = proxy_tensor.make_fx(lambda *args: [function(*args)], decomposition_table=(
+            decomposition.select_decomp_table()))(*tensors)
+    found = []
+
+    def note(_, parts, signatures):
+        for nodes, signature in zip(parts, signatures):
+            # The node of a custom operator has no place. Its results have one.
+            devices = {str(value.get_device()) for value in signature.input_nodes.values()
+                       if "FallbackKernel" not in type(value).__name__}
+            found.append(None if signature.skip_cudagraph else (
+                {type(node.node).__name__ for node in nodes}, devices))
+        raise Seen()
+
+    properties = unittest.mock.Mock(major=9, minor=0, multi_processor_count=132, warp_size=32,
+                                    max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536)
+    never = dict.fromkeys(("set_rng_state", "_lazy_init", "synchronize"))
+    known = {"is_available": True, "current_device": 0, "device_count": 1, "_exchange_device": 0,
+             "_maybe_exchange_device": 0, "get_device_capability": (9, 0),
+             "get_device_properties": properties, "get_rng_state": torch.zeros(1), **never}
+    with contextlib.ExitStack() as stack:
+        for name, value in known.items():
+            stack.enter_context(unittest.mock.patch.object(torch.cuda, name, lambda *_, is_=value: is_))
+        stack.enter_context(unittest.mock.patch.object(scheduler.Scheduler, "_log_graph_partitions", note))
+        stack.enter_context(unittest.mock.patch("torch._inductor.fx_passes.post_grad.get_gpu_type",
+                                                lambda *_: "cuda"))
+        stack.enter_context(torch._inductor.config.patch(
+            {"triton.cudagraphs": True, "fx_graph_cache": False, "compile_threads": 1}))
+        stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
+        stack.enter_context(versions.replaced_cudagraphify(lambda *_, **__: None, _torch_partition.prepare))
+        versions.partition_where_it_reads()
+        try:
+            compile_fx.compile_fx_inner(graph, tensors, is_inference=True, cudagraphs=BoxedBool(True))
+        except Exception as error:  # pylint: disable=broad-except
+            if "Seen" not in repr(error):
+                raise
+    return found
+
+
+@unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is absent")
+class InductorPartitionsPythonTest(unittest.TestCase):
+    def setUp(self):
+        ops = torch._inductor.config.custom_should_partition_ops
+        self.addCleanup(ops.__setitem__, slice(None), list(ops))
+
+    def test_what_inductor_records_has_no_inputs_of_the_cpu(self):
+        x, vector = ((4, 3), torch.float32, GPU), ((3,), torch.float32, CPU)
+        rows, number = ((2,), torch.int64, CPU), ((), torch.float32, CPU)
+        aten = torch.ops.aten
+        for what, function, given in (
+                ("a tensor", lambda x, y: x.sin() + y.to(GPU), (x, vector)),
+                ("work on the CPU", lambda x, y: x.sin() + (y * 2).to(GPU), (x, vector)),
+                ("a number", lambda x, n: x.sin() / n, (x, number)),
+                ("indices", lambda x, i: x.sin()[i] + 1, (x, rows)),
+                ("computed indices", lambda x, i: x.sin()[i + 1] + 1, (x, rows)),
+                ("what is put", lambda x, i, n: aten.index_put(x.sin(), [i], n), (x, rows, number)),
+                ("what is added", lambda x, i, n: aten.index_put(x.sin(), [i], n, True), (x, rows, number)),
+                ("an operator of another library", lambda x, y: torch.ops.cgtree_test.mixed(x.sin(), y) + 1,
+                 (x, vector))):
+            with self.subTest(what):
+                found = partitions(function, *given)
+                self.assertIn(None, found)
+                recorded = [part for part in found if part is not None]
+                self.assertTrue(recorded, found)
+                for operators, devices in recorded:
+                    self.assertEqual(devices - {"cuda:0"}, set(), (operators, found))
+
+    def test_sizes_and_small_constants_stay_in_the_kernels(self):
+        x = ((4, 3), torch.float32, GPU)
+        for function in (lambda x: x.sin() + torch.arange(3).to(GPU), lambda x: x.sin() * torch.tensor(2.0),
+                         lambda x: x.sin()[torch.arange(2)]):
+            self.assertEqual(partitions(function, x), [({"ComputedBuffer"}, {"cuda:0"})])
+
+    def test_constants_of_the_cpu_are_copied_to_the_device_once(self):
+        graph = graph_on_gpu(lambda x: (x[torch.tensor([0, 2])] + torch.arange(12).view(4, 3)[:2].to(GPU)),
+                             ((4, 3), torch.float32, GPU))
+        put, copied = torch.ops.prims.device_put.default, []
+        call = type(put).__call__
+
+        def note(operator, *args, **kwargs):
+            if operator is not put and operator is not torch.ops.aten._to_copy.default or (
+                    isinstance(args[0], FakeTensor)):
+                return call(operator, *args, **kwargs)
+            copied.append(args[0])
+            return args[0].clone()
+
+        with unittest.mock.patch.object(type(put), "__call__", note):
+            _torch_partition.prepare(graph)
+        self.assertEqual([item.tolist() for item in copied], [[0, 2]])
+        found = [node for node in graph.graph.nodes if node.op == "call_function"
+                 and _torch_partition.place_of(node, GPU, {}) == READ]
+        self.assertEqual([_torch_partition._name(node) for node in found], ["_to_copy"])  # of arange()
+
+    def test_what_is_read_at_each_replay_is_a_copy_with_the_strides_of_the_source(self):
+        source = torch.randn(3, 4).t()
+        got = torch.ops.cgtree.read(source, CPU)
+        self.assertTrue(torch.equal(got, source) and got.stride() == source.stride())
+        self.assertNotEqual(got.data_ptr(), source.data_ptr())
 
 
 if __name__ == "__main__":
