@@ -32,7 +32,7 @@ from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, step
+from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, clear_workspaces, step
 from cgtree._torch_outputs import (
     Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, why_not)
 
@@ -351,6 +351,7 @@ class Kind:
         given, device = self._given, self.graph.device
         generators = self._generators_of(given)
         before = draws.offsets(generators)
+        clear_workspaces(device)  # of the last pass, whose thread may be another
         results = list(self.graph.model(inputs))
         if draws.offsets(generators) != before:
             self._generators = generators
@@ -583,6 +584,7 @@ class Kind:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
         elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
             self.run_eagerly("it cannot be captured: the log says why")
+        self._make_room()  # for recordings, of what the warm-up alone has needed
 
     def run_eagerly(self, reason):
         self.reason = reason

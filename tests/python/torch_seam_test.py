@@ -467,6 +467,16 @@ class SeamPythonTest(unittest.TestCase):
         for _ in range(6):
             self.assertTrue(torch.equal(graph([x])[0], x + 1))
 
+    def test_what_warm_ups_took_serves_recordings(self):
+        made = cgtree.Context("host")
+        self.addCleanup(setattr, _torch_seam, "context", _torch_seam.context)
+        _torch_seam.context = lambda device: made
+        graph, x = graph_of(lambda x: [x.repeat(1 << 10) + k for k in range(10)]), torch.randn(1 << 10)
+        for _ in range(5):
+            needed = sum(result.nbytes for result in graph([x]))
+        self.expect_replays(graph, 2)
+        self.assertLessEqual(made.stats()["pool_reserved_bytes"], needed * 1.25, made.stats())
+
     def test_threads_take_turns_in_one_context(self):
         graph, failed = graph_of(lambda x: [x.sin() + 1]), []
 
