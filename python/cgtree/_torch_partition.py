@@ -79,6 +79,19 @@ def _reads_back(node):
     return torch.Tag.data_dependent_output in tags
 
 
+# Ask a tensor for a number that is known without its values.
+_SIZES = ("sym_size", "sym_stride", "sym_numel", "sym_storage_offset")
+
+
+def _computes_number(node):
+    """Returns whether an operator has to do with numbers that were read back, and with no elements of tensors
+    but a number's on the device."""
+    if node.target is torch.ops.cgtree.number.default or _name(node) in _SIZES:
+        return versions.is_read_back(node.meta.get("val")) or _name(node) == "number"
+    return (any(versions.is_read_back(given.meta.get("val")) for given in node.all_input_nodes)
+            and not any(_values(given) for given in (*node.all_input_nodes, node)))
+
+
 def _is_pure(node):
     target = node.target
     return (isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable
@@ -94,6 +107,9 @@ def place_of(node, device, places):
     arguments = node.all_input_nodes
     if node.target is operator.getitem:  # of an operator with several results
         return places.get(arguments[0], INSIDE)
+    if _computes_number(node) and all(places.get(given) == OUTSIDE or given.op == "placeholder"
+                                      for given in arguments):
+        return OUTSIDE
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
         # Such a number is an argument of the kernel, as that of any Python number.
         numbers = [given for given in arguments if places.get(given) == ONCE and _is_number(given)]
@@ -144,6 +160,52 @@ def _put_on(graph, given, device):
     return graph.call_function(torch.ops.prims.device_put.default, (given, device))
 
 
+# By kind of number that was read back: what it is as a tensor, and types of tensors with which the two make
+# the same bits, of the same type.
+_NUMBERS = {torch.SymFloat: (torch.float64, (torch.float32, torch.float64)),
+            torch.SymInt: (torch.int64, (torch.float32, torch.float64, torch.int64)),
+            torch.SymBool: (torch.bool, (torch.float32, torch.float64, torch.int64, torch.bool))}
+
+
+def take_numbers_as_tensors(graph, device, same=_SAME, kinds=tuple(_NUMBERS), copy_to=_copy_to):
+    """Gives operators numbers that were read back as tensors on the device: each value would need a recording
+    of its own."""
+    made = {}
+
+    def tensor_of(node, given, dtype):
+        if (given, dtype) not in made:
+            with graph.inserting_before(node):
+                tensor = graph.call_function(torch.ops.cgtree.number.default, (given, dtype))
+                tensor.meta["val"] = _values(node)[0].new_empty((), dtype=dtype, device=_CPU)
+                if device != _CPU:
+                    tensor = copy_to(graph, tensor, device)
+                    tensor.meta["val"] = _values(node)[0].new_empty((), dtype=dtype)
+            made[given, dtype] = tensor
+        return made[given, dtype]
+
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not _lies_on(node, device) or len(node.args) != 2:
+            continue
+        (x, given), overload = node.args, getattr(node.target, "_overloadname", "")
+        number = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
+        if not isinstance(number, kinds) or not versions.is_read_back(number):
+            continue
+        if _name(node) == "full":
+            value = _values(node)[0]
+            with graph.inserting_after(tensor_of(node, given, value.dtype)):
+                wide = graph.call_function(torch.ops.aten.expand.default, (made[given, value.dtype], x))
+            wide.meta["val"] = value
+            node.target, node.args = torch.ops.aten.clone.default, (wide,)
+            node.kwargs = {"memory_format": torch.contiguous_format}
+            continue
+        dtype, others = _NUMBERS[type(number)]
+        if (_name(node) in same and overload in ("Tensor", "Scalar") and isinstance(x, torch.fx.Node)
+                and {value.dtype for value in _values(x)} <= set(others) and _lies_on(x, device)
+                and not (overload == "Scalar" and node.kwargs)):
+            node.target = node.target.overloadpacket.Tensor
+            node.args = x, tensor_of(node, given, dtype)
+
+
 def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
     """Gives operators that copy operands of the CPU to the device themselves copies that lie there, and
     numbers that may be others at each call too, where that does not change results."""
@@ -191,6 +253,16 @@ def _(source, device):
     return source.to(device)
 
 
+@torch.library.custom_op("cgtree::number", mutates_args=())
+def _number(value: torch.types.Number, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(value, dtype=dtype)
+
+
+@_number.register_fake
+def _(value, dtype):
+    return torch.empty((), dtype=dtype)
+
+
 def prepare(graph):
     """Readies a graph for Inductor, whose own partitions end at copies of tensors of the CPU and at what works
     there, but not at operators of the device with operands of the CPU: these are copied before, and constants once."""
@@ -198,11 +270,15 @@ def prepare(graph):
     if len(devices) != 1:
         return
     device, = devices
+    # Inductor has no such value for a truth value.
+    take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on)
     move_operands(graph.graph, device, _INDEX, (), _put_on)
     fold(graph, device, with_sizes=False)
     for node, place in places_of(graph.graph, device).items():
-        if place == READ and len(node.args) == 2 and not node.kwargs:  # a copy that waits for the device
-            node.target = torch.ops.cgtree.read.default
+        if place == READ and node.args[2:] != (True,):  # a copy that waits for the device
+            is_fresh = node.args[0].target is torch.ops.cgtree.number.default
+            node.target = node.target if is_fresh else torch.ops.cgtree.read.default
+            node.args = (*node.args[:2], True) if is_fresh else node.args[:2]
         elif (place == OUTSIDE and _lies_on(node, device) and isinstance(node.target, torch._ops.OpOverload)
               and node.target.namespace not in ("aten", "prims")):
             versions.partition_at(node.target)
@@ -296,14 +372,18 @@ def _order(graph, outside):
         node.args[0].append(node)  # pieces hand on tensors alone
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     for node in list(graph.nodes):
-        if node in outside and (_is_pure(node) or node.target is operator.getitem) and all(
-                given in early or given.op in ("placeholder", "get_attr")
-                for given in node.all_input_nodes):
+        if node not in outside or not (_is_pure(node) or _computes_number(node)
+                                       or node.target is operator.getitem):
+            continue
+        waits_for = [given for given in node.all_input_nodes if given.op not in ("placeholder", "get_attr")]
+        if early.issuperset(waits_for):
             early.add(node)
             if node is not first:
                 first.prepend(node)
             else:
                 first = node.next
+        elif outside.issuperset(waits_for):  # in the same piece as the last of them
+            max(waits_for).append(node)
     number = 0
     for node in graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
@@ -321,6 +401,7 @@ def partition(graph, device, make):
     make(piece graph, names of its inputs): returns a boxed function that records the piece.
     """
     choose_by_masks(graph.graph)
+    take_numbers_as_tensors(graph.graph, device)
     move_operands(graph.graph, device)
     fold(graph, device)
     places = places_of(graph.graph, device)

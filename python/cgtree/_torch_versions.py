@@ -222,6 +222,12 @@ def is_unsafe(target):
             or (isinstance(target, torch._ops.OpOverload) and _reads_back(target.name())))
 
 
+def is_read_back(value):
+    """Returns whether a number of a graph depends on values of tensors."""
+    return isinstance(value, (torch.SymFloat, torch.SymInt, torch.SymBool)) and bool(
+        _get("torch.fx.experimental.symbolic_shapes", "free_unbacked_symbols")(value))
+
+
 # Methods of tensors that wait for their values.
 _READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
 

@@ -245,6 +245,51 @@ class PartitionPythonTest(unittest.TestCase):
                     self.assertTrue(torch.equal(a, b))
         self.assertGreater(max(self.replays()), 3)
 
+    def test_numbers_that_are_read_back_need_one_recording_for_all_values(self):
+        config = torch._dynamo.config
+        for step in (lambda x: (x @ x).sin() * (x.sum().item() * 2 + 1),
+                     lambda x: torch.where((x @ x) > x.sum().item() + 1, x, x * 2).sin(),
+                     lambda x: torch.full((4, 3), x.sum().item() + 1).sin() + x[:4, :3],
+                     lambda x: x * int((x * 100).sum().item()) + 1,
+                     lambda x: x.long() - int((x * 100).sum().item()),
+                     lambda x: x * (x.sum().item() > 0) + 1):
+            torch._dynamo.reset()
+            with config.patch(capture_scalar_outputs=True), torch.no_grad():
+                compiled = self.compiled(step, fullgraph=True)
+                for _ in range(12):
+                    x = torch.randn(5, 5)
+                    got, want = compiled(x), step(x)
+                    self.assertTrue(torch.equal(got, want) and got.dtype == want.dtype)
+                    self.assertEqual(got.stride(), want.stride())
+            self.assertGreaterEqual(min(self.replays()), 6)
+
+    def test_numbers_that_are_read_back_equal_eager_ones_in_each_type(self):
+        values = (0.1, -0.0, 3.0, float("inf"), float("nan"), 1e30)
+
+        def step(x, y, z):
+            n = y.item() + 0.5
+            return x + n, n * x, z * n, z > n, x.half() * n, x.to(torch.int32) * n
+
+        with torch._dynamo.config.patch(capture_scalar_outputs=True), torch.no_grad():
+            compiled = self.compiled(step, fullgraph=True)
+            for number in range(12):
+                x, y = torch.randn(7), torch.tensor(values[number % len(values)])
+                for a, b in zip(compiled(x, y, x.double()), step(x, y, x.double()), strict=True):
+                    self.assertEqual(a.dtype, b.dtype)
+                    self.assertTrue(torch.equal(a.nan_to_num(7), b.nan_to_num(7)))
+
+    def test_sizes_that_never_come_back_are_not_recorded(self):
+        lengths = torch.tensor([0])
+        with torch._dynamo.config.patch(capture_scalar_outputs=True), torch.no_grad():
+            compiled = self.compiled(lambda x, n: x[:n.item()].sin() + 1, fullgraph=True)
+            x = torch.randn(400)
+            for number in range(1, 300):
+                lengths.fill_(number)
+                self.assertTrue(torch.equal(compiled(x, lengths), x[:number].sin() + 1))
+        for graph in self.backend.graphs:
+            self.assertLessEqual(graph.stats()["recordings"], 1)
+            self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
+
     def test_what_is_made_of_constants_is_made_once(self):
         self.cut_at("sin")
         calls = []
@@ -424,7 +469,7 @@ class Seen(Exception):
 
 def partitions(function, *given):
     """Returns what Inductor records of a function on an imaginary GPU, after prepare(): for each partition its
-    operators and the devices of its inputs, and for what lies between them None."""
+    operators and the devices of its inputs, or the number that one is, and for what lies between them None."""
     from torch._inductor import compile_fx, decomposition, scheduler
     from torch._inductor.utils import BoxedBool
     with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
@@ -440,7 +485,7 @@ def partitions(function, *given):
             devices = {str(value.get_device()) for value in signature.input_nodes.values()
                        if "FallbackKernel" not in type(value).__name__}
             found.append(None if signature.skip_cudagraph else (
-                {type(node.node).__name__ for node in nodes}, devices))
+                {type(node.node).__name__ for node in nodes}, devices | set(signature.symbol_inputs)))
         raise Seen()
 
     properties = unittest.mock.Mock(major=9, minor=0, multi_processor_count=132, warp_size=32,
@@ -486,6 +531,9 @@ class InductorPartitionsPythonTest(unittest.TestCase):
                 ("computed indices", lambda x, i: x.sin()[i + 1] + 1, (x, rows)),
                 ("what is put", lambda x, i, n: aten.index_put(x.sin(), [i], n), (x, rows, number)),
                 ("what is added", lambda x, i, n: aten.index_put(x.sin(), [i], n, True), (x, rows, number)),
+                ("a number that is read back", lambda x: x.sin() * x[0, 0].item() + 1, (x,)),
+                ("an integer that is read back", lambda x: x.sin() - torch.sym_int(x[0, 0].item()), (x,)),
+                ("a tensor filled with it", lambda x: torch.full((3,), x[0, 0].item(), device=GPU) * x, (x,)),
                 ("an operator of another library", lambda x, y: torch.ops.cgtree_test.mixed(x.sin(), y) + 1,
                  (x, vector))):
             with self.subTest(what):

@@ -115,6 +115,43 @@ def indices_of_the_cpu_that_change(device):
 
 
 @program
+def numbers_that_are_put_where_indices_of_the_cpu_say(device):
+    def step(x, rows, n):
+        return x.sin().index_put((rows,), n).index_put((rows + 1,), n, accumulate=True).cos()
+
+    given = randoms(device, 16, 8)
+    return step, lambda i: (given(i), torch.randperm(15, generator=torch.Generator().manual_seed(i))[:5],
+                            torch.tensor(i + 0.5))
+
+
+@torch.library.custom_op("cgtree_pieces::mixed", mutates_args=())
+def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * float(y.sum())
+
+
+@mixed.register_fake
+def _(x, y):
+    return torch.empty_like(x)
+
+
+@program
+def an_operator_with_an_operand_of_the_cpu(device):
+    given = randoms(device, 16, 8)
+    return (lambda x, y: torch.ops.cgtree_pieces.mixed(x.sin(), y).exp() + 1,
+            lambda i: (given(i), torch.full((3,), i / 10)))
+
+
+@program
+def values_that_are_read_as_numbers(device):
+    def step(x):
+        total = (x * 100).sum().item()
+        return x * int(total) + total, torch.full((8,), total, device=x.device) - x[0], x * (total > 0)
+
+    given = randoms(device, 8, 8)
+    return step, lambda i: (given(i),)
+
+
+@program
 def a_value_that_is_read(device):
     given = randoms(device, 32, 32)
     return (lambda x: (x @ x).sin() * (x.sum().item() > 0) + x.mean().item() * (x @ x),
