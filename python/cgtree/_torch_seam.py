@@ -39,6 +39,7 @@ from cgtree._torch_outputs import (
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
+MAX_SEEDS = 1024  # that are noted before those that are gone are forgotten
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
 
@@ -49,6 +50,7 @@ class _Shared:
         self.lock = threading.Lock()
         self.contexts = {}
         self.static = {}  # by device: addresses of static inputs of forward passes
+        self.seeds = set()  # addresses, see _note_seeds()
 
 
 _shared = _Shared()
@@ -128,9 +130,17 @@ def _value(given):
     return (type(given), given if isinstance(given, (int, str, type(None))) else id(given))
 
 
+def _note_seeds(addresses):
+    """Notes where recordings put results that lie on the CPU outside of a capture. They may outlive the
+    recording, and its graph."""
+    _shared.seeds.update(addresses)
+    if len(_shared.seeds) > MAX_SEEDS:
+        _shared.seeds = set(filter(_is_seed, _shared.seeds))
+
+
 def _is_seed(address):
-    """Returns whether a recording that there is has put a result there that lies on the CPU elsewhere."""
-    return any(address in kind.seeds for graph in graphs() for kind in list(graph._kinds.values()))
+    """Returns whether such a result lies there, and is held."""
+    return address in _shared.seeds and _cgtree.lent(address) is not None
 
 
 def _is_capturing():
@@ -329,7 +339,6 @@ class Kind:
         self.eager_calls = 1
         self.calls_before = 0  # when the last rest began
         self.round = None  # of kinds of the graph
-        self.seeds = set()  # addresses of results that lie on the CPU outside of a capture
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
         self._may_keep = False  # whether the graph has kept memory beside its results
@@ -436,6 +445,8 @@ class Kind:
         graph = self.graph
         known = _shared.static.setdefault(graph.device, set())
         static = {i for i in graph.static if i in self._tensors and given[i].numel()}
+        if graph.reuses_inputs:  # Inductor's kernels take copies of these, as those of the root node are
+            static -= {i for i in static if given[i].data_ptr() % versions.ALIGNMENT}
         if graph.role == "backward":
             return {i for i in static if given[i].data_ptr() in known}
         known.update(given[i].data_ptr() for i in static)
@@ -523,7 +534,7 @@ class Kind:
         """Returns the results of a run, and of a replay whose results FlatCall cannot make."""
         results = (self._ran or self._recipe).results(outputs, given)
         if self._was_captured:
-            self.seeds.update(results[j].data_ptr() for j in self._recipe.on_host())
+            _note_seeds(results[j].data_ptr() for j in self._recipe.on_host())
         if self.is_unsettled:
             self.settle()
         return results

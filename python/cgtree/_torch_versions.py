@@ -393,15 +393,26 @@ def _replacement():
 def aligned(model, mutated):
     """Returns a boxed function whose kernels see aligned addresses alone, as Inductor's require where the
     inputs are not copied into a recording."""
-    align = _get("torch._inductor.compile_fx", "align_inputs_from_check_idxs")
-    ordered = _get("torch.utils._ordered_set", "OrderedSet")(mutated)
-
     def run(inputs):
-        odd = [i for i, given in enumerate(inputs)
-               if isinstance(given, torch.Tensor) and given.data_ptr() % ALIGNMENT]
-        return (align(model, odd, ordered) if odd else model)(inputs)
+        written = []
+        for i, given in enumerate(inputs):
+            if isinstance(given, torch.Tensor) and given.data_ptr() % ALIGNMENT:
+                inputs[i] = _elsewhere(given)
+                if i in mutated:
+                    written.append((given, inputs[i]))
+        results = model(inputs)
+        for given, copy in written:
+            given.copy_(copy)
+        return results
 
     return run
+
+
+def _elsewhere(tensor):
+    """Returns a copy with the same strides. Elements that several places share are copied once."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    elements = torch.as_strided(tensor, (last + 1 if tensor.numel() else 0,), (1,))
+    return torch.as_strided(torch.empty_like(elements).copy_(elements), tensor.shape, tensor.stride(), 0)
 
 
 def partition_at(operator):

@@ -94,6 +94,31 @@ class MeetingsPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(a, b))
         self.expect_replays(step)
 
+    def test_kernels_of_inductor_that_write_into_what_is_saved_refuse_to_retain_it_and_say_what_to_do(self):
+        plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+        for donates in (True, False):
+            torch._dynamo.reset()
+            with torch._functorch.config.patch(donated_buffer=donates):
+                step = cgtree.torch.compile(lambda x: torch.tanh(plain(x)))
+                for i in range(9):
+                    x, grads = torch.randn(2, 4), []
+                    for call in (lambda given: torch.tanh(plain(given)), step):
+                        plain.zero_grad()
+                        y = call(x)
+                        if i % 2 and call is step and donates:
+                            with self.assertRaisesRegex(RuntimeError, "donated_buffer=False"):
+                                y.sum().backward(retain_graph=True)
+                        elif i % 2:
+                            y.sum().backward(retain_graph=not donates)
+                        if not (i % 2 and donates):
+                            y.square().sum().backward()
+                        grads.append([parameter.grad for parameter in plain.parameters()
+                                      if parameter.grad is not None])
+                    if not (i % 2 and donates):
+                        for a, b in zip(*grads, strict=True):
+                            torch.testing.assert_close(a, b)
+                self.expect_replays(step)
+
     def test_results_of_inference_mode_are_inference_tensors_also_if_they_share_memory(self):
         def parts(x):
             y = x * 2

@@ -293,11 +293,57 @@ class SeamPythonTest(unittest.TestCase):
             graph([torch.randn(3), n])
             self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
         self.assertLessEqual(graph.stats()["warm_ups"], 3000 // 4)
-        kind = next(iter(graph._kinds.values()))
-        kind.seeds.add(7)
-        self.assertTrue(_torch_seam._is_seed(7))
-        graph.reset()
-        self.assertFalse(_torch_seam._is_seed(7))
+
+    def test_a_seed_on_the_device_is_known_for_as_long_as_it_is_held(self):
+        graph = graph_of(lambda x: [x + 1])
+        for _ in range(4):
+            graph([torch.randn(3)])
+        result, = graph([torch.randn(3)])
+        self.expect_replays(graph, 2)
+        address = result.data_ptr()
+        _torch_seam._note_seeds([address])
+        graph.reset()  # between a forward pass and its backward pass
+        self.assertTrue(_torch_seam._is_seed(address))
+        _torch_seam._note_seeds(range(_torch_seam.MAX_SEEDS))
+        self.assertTrue(_torch_seam._is_seed(address))
+        self.assertLess(len(_torch_seam._shared.seeds), 9)
+        del result
+        self.assertFalse(_torch_seam._is_seed(address))
+
+    def test_kernels_of_inductor_see_aligned_addresses_and_what_they_write_is_written(self):
+        class Clones(torch.utils._python_dispatch.TorchDispatchMode):
+            count = 0
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                self.count += function is torch.ops.aten.clone.default
+                return function(*args, **(kwargs or {}))
+
+        def model(inputs):
+            for given in inputs:
+                self.assertEqual(given.data_ptr() % versions.ALIGNMENT, 0)
+            x, y, z = inputs
+            inputs.clear()
+            return [x + y, y.add_(1), z.sum()]
+
+        flat = torch.randn(100)
+        odd, written, wide = flat[1:7].view(3, 2), flat[31:43:2].view(3, 2), flat[61:64].expand(4, 3)
+        want = odd + written, written + 1, wide.sum()
+        with Clones() as clones:
+            got = versions.aligned(model, {1})([odd, written, wide])
+        for a, b in zip(got, want, strict=True):
+            self.assertTrue(torch.equal(a, b))
+        self.assertTrue(torch.equal(written, want[1]))
+        self.assertEqual(clones.count, 0)
+        self.assertEqual(got[1].stride(), written.stride())
+
+    def test_static_inputs_of_inductor_that_are_not_aligned_are_copied(self):
+        graph = cudagraphify(lambda inputs: [inputs[0] * inputs[1]], (0, 1), device_index=None,
+                             is_inference=True)
+        flat, y = torch.randn(64), torch.randn(4)
+        for number in range(12):
+            x = flat[number * 4 + 1:][:4]
+            self.assertTrue(torch.equal(graph([x, y])[0], x * y))
+        self.assertEqual(graph.stats()["recordings"], 1)
 
     def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
         def chosen(*tensors):
