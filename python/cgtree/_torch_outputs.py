@@ -88,6 +88,28 @@ def end_of(tensor):
     return (last + 1) * tensor.element_size()
 
 
+def _places(tensor, begin, end):
+    """Returns the addresses of the elements from `begin` on to `end`, sorted."""
+    found = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(tensor.shape, tensor.stride()):
+        found = (found[..., None] + torch.arange(size) * stride * tensor.element_size()).unique()
+    found = found + tensor.data_ptr()
+    return found[(found + tensor.element_size() > begin) & (found < end)]
+
+
+def shared_elements(a, b):
+    """Returns how many elements of one tensor share memory with the other, or None if neither lies between the
+    first and the last byte of the other."""
+    begin = max(a.data_ptr(), b.data_ptr())
+    end = min(a.data_ptr() + end_of(a), b.data_ptr() + end_of(b))
+    if begin >= end:
+        return None
+    places, others = _places(a, begin, end), _places(b, begin, end)
+    # The last of the others that begins before the element ends; it reaches farthest.
+    last = torch.searchsorted(others, places + a.element_size()) - 1
+    return int(((last >= 0) & (others[last.clamp(0)] + b.element_size() > places)).sum()) if len(others) else 0
+
+
 def _view(tensor, base):
     return View(tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr() - base,
                 tensor.is_conj(), tensor.is_neg())

@@ -34,7 +34,7 @@ from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMe
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, clear_workspaces, step
 from cgtree._torch_outputs import (
-    Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, why_not)
+    Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, shared_elements, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -433,11 +433,11 @@ class Kind:
         that they are no arguments."""
         places = {i: (given[i].data_ptr(), end_of(given[i])) for i in self._tensors}
         order = {i: number for number, i in enumerate(self._tensors)}
-        return tuple([
-            (order[i], order[j]) for i in self._tensors if i in self.mutated
-            for j in self._tensors if i != j and not (i in static and j in static)
-            and (places[i][0] + places[i][1] <= places[j][0]
-                 or places[j][0] + places[j][1] <= places[i][0])])
+        self._pairs = [(i, j) for i in self._tensors if i in self.mutated
+                       for j in self._tensors if i != j and not (i in static and j in static)
+                       and (places[i][0] + places[i][1] <= places[j][0]
+                            or places[j][0] + places[j][1] <= places[i][0])]
+        return tuple([(order[i], order[j]) for i, j in self._pairs])
 
     def _static(self, given):
         """Returns the static inputs. Of what a forward pass has saved these are its own static inputs:
@@ -548,8 +548,10 @@ class Kind:
         if isinstance(error, Unlike):
             self.run_eagerly(str(error))
             return error.results
-        self._give_back_draws()
-        if isinstance(error, OtherPool):
+        are_apart = isinstance(error, WrongValue) and self._are_apart(error, inputs)
+        if not are_apart:  # which is looked at before numbers are drawn
+            self._give_back_draws()
+        if are_apart or isinstance(error, OtherPool):
             self.eager_calls += 1
             with versions.as_in_wrapper():
                 return self.graph.model(inputs)
@@ -566,11 +568,25 @@ class Kind:
                 self._has_trimmed = False
         if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.mutated):
             raise error
-        if isinstance(error, WrongValue):  # the graph is not for such inputs
+        if isinstance(error, WrongValue):
             raise error
         self.run_eagerly(_first_line(error))
         with versions.as_in_wrapper():
             return self.graph.model(inputs)
+
+    def _are_apart(self, error, inputs):
+        """Returns whether inputs that lie within one another share no element, such as columns of one tensor.
+        Raises WrongValue if they do: the graph is not for such inputs."""
+        found = [(i, j, shared_elements(inputs[i], inputs[j])) for i, j in self._pairs]
+        for i, j, count in found:
+            if count:
+                raise WrongValue(
+                    f"input {i} of '{self.graph.name}' is written and shares {count} of its "
+                    f"{inputs[i].numel()} elements with input {j}, as it did not when PyTorch compiled the graph, "
+                    "whose guards assume that parameters and buffers are no arguments: set torch._dynamo."
+                    "config.skip_no_tensor_aliasing_guards_on_parameters = False before the first call, or "
+                    "pass a copy") from error
+        return any(count is not None for _, _, count in found)
 
     def _make_room(self):
         """Gives back memory that neither a recording nor a tensor uses. Returns whether there was any."""

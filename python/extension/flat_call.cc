@@ -223,16 +223,8 @@ void check_apart(const FlatCall& flat) {
     if (!overlap(*flat.addresses[a], *flat.addresses[b])) [[likely]] {
       continue;
     }
-    throw BoundaryError(
-        BoundaryFault::kWrongValue,
-        fmt::format(
-            "tensor {} of the graph is written and shares memory with tensor {}, as it did not "
-            "when "
-            "PyTorch compiled the graph, whose guards assume that parameters and buffers are no "
-            "arguments: set torch._dynamo.config.skip_no_tensor_aliasing_guards_on_parameters = "
-            "False "
-            "before the first call, or pass a copy",
-            a, b));
+    throw BoundaryError(BoundaryFault::kWrongValue,
+                        fmt::format("tensor {} may share memory with tensor {}", a, b));
   }
 }
 
@@ -584,7 +576,9 @@ constexpr const char* kDoc =
     "input (layout, "
     "value,\n"
     "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
-    "it is. `apart`: pairs of tensors that must not share memory, else WrongValue. "
+    "it is. `apart`: pairs of tensors between whose first and last bytes the other must not lie, "
+    "else "
+    "WrongValue. "
     "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
     "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
     "the "

@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import itertools
+import random
 import sys
 import threading
 import time
@@ -293,6 +295,42 @@ class SeamPythonTest(unittest.TestCase):
             graph([torch.randn(3), n])
             self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
         self.assertLessEqual(graph.stats()["warm_ups"], 3000 // 4)
+
+    def test_inputs_that_lie_within_one_another_are_refused_where_they_share_an_element(self):
+        whole, twin = torch.zeros(4, 6), torch.zeros(4, 6)
+        graph = graph_of(lambda cache, x: [cache.add_(x * 2), x + 1][1:], static=(0,), mutated=(0,))
+        for number in range(12):
+            columns = torch.randn(4, 6)[:, 3:]
+            if number % 3 == 1:
+                whole[:, 3:], twin[:, 3:] = columns, columns
+                columns = whole[:, 3:]
+            y, = graph([whole[:, :3], columns])
+            twin[:, :3].add_(columns * 2)
+            self.assertTrue(torch.equal(y, columns + 1))
+            self.assertTrue(torch.equal(whole, twin), number)
+            with self.assertRaisesRegex(cgtree.WrongValue, "input 0 .* shares 4 of its 12 elements with input 1"):
+                graph([whole[:, :3], whole[:, 2:5]])
+            self.assertTrue(torch.equal(whole, twin))
+        self.expect_replays(graph, 4)
+
+    def test_elements_that_two_tensors_share_are_counted(self):
+        flat, chosen = torch.zeros(64), random.Random(SEED)
+        for _ in range(300):
+            views = []
+            for _ in range(2):
+                dtype = chosen.choice((torch.float32, torch.int16, torch.complex64))
+                size = dtype.itemsize
+                shape = [chosen.randrange(0 if chosen.random() < 0.1 else 1, 4) for _ in range(chosen.randrange(3))]
+                strides = [chosen.randrange(4) for _ in shape]
+                views.append(torch.as_strided(flat.view(dtype), shape, strides,
+                                              chosen.randrange(flat.nbytes // size - 24)))
+            a, b = views
+            places = [{view.data_ptr() + sum(n * stride for n, stride in zip(at, view.stride()))
+                       * view.element_size() for at in itertools.product(*map(range, view.shape))}
+                      for view in views]
+            want = sum(any(x < y + b.element_size() and y < x + a.element_size() for y in places[1])
+                       for x in places[0])
+            self.assertEqual(_torch_outputs.shared_elements(a, b) or 0, want, (a.shape, b.shape))
 
     def test_a_seed_on_the_device_is_known_for_as_long_as_it_is_held(self):
         graph = graph_of(lambda x: [x + 1])
