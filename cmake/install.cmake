@@ -10,6 +10,10 @@ install(TARGETS cgtree_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT cgtree NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-cgtree.cmake)
 install(EXPORT c NAMESPACE cgtree:: DESTINATION ${package} FILE cgtree-c.cmake)
 
+set(cgtree_needs_cudart OFF)
+if(cgtree_cuda AND NOT BUILD_SHARED_LIBS)
+  set(cgtree_needs_cudart ON)
+endif()
 configure_package_config_file(cmake/cgtreeConfig.cmake.in cgtreeConfig.cmake INSTALL_DESTINATION ${package}
   NO_SET_AND_CHECK_MACRO)
 # Before 1.0 every minor version may change what a program sees.
@@ -17,9 +21,10 @@ write_basic_package_version_file(cgtreeConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${PROJECT_BINARY_DIR}/cgtreeConfig.cmake ${PROJECT_BINARY_DIR}/cgtreeConfigVersion.cmake
   DESTINATION ${package})
 
-set(cudart "")
-if(cgtree_cuda)
-  set(cudart "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+# What programs have to link beside the library; the shared one has it inside.
+set(libraries "-pthread")
+if(cgtree_needs_cudart)
+  string(PREPEND libraries "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl ")
 endif()
 file(RELATIVE_PATH up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" up "${up}")

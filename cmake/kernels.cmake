@@ -24,8 +24,9 @@ foreach(arch IN LISTS cgtree_archs)
 endforeach()
 message(STATUS "cgtree: kernels for ${cgtree_archs}")
 
-# Adds the objects of .cu files to a target.
-function(cgtree_kernels target)
+# Sets a variable to the objects of .cu files. Several targets have them: one more makes them, so that they are
+# made once.
+function(cgtree_kernels variable)
   set(flags -std=c++20 -O3 -lineinfo -Xcompiler -fPIC)
   foreach(arch IN LISTS cgtree_archs)
     string(REGEX MATCH "^[0-9]+[af]?" number ${arch})
@@ -47,6 +48,9 @@ function(cgtree_kernels target)
       DEPFILE ${object}.d
       COMMENT "Compiling ${source} with nvcc"
       VERBATIM)
-    target_sources(${target} PRIVATE ${object})
+    list(APPEND objects ${object})
   endforeach()
+  add_custom_target(cgtree_kernels DEPENDS ${objects})
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set(${variable} ${objects} PARENT_SCOPE)
 endfunction()
