@@ -65,6 +65,7 @@ MAY_USE = [("benchmarks/serve", "examples/serve"),
            ("tests/benchmarks/serve", "examples/serve"),
            ("tests/benchmarks", "python"),  # some are written in Python
            ("tests/examples/tutorials", "python"),
+           ("tests/install", "python"),
            ("tests/install", "tools")]
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}

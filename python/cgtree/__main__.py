@@ -5,6 +5,9 @@ results are compared. Exit status: 0 if all are right, 1 if not.
 
 python -m cgtree report FILE prints the report of a snapshot, or of an event file: one for each of its
 contexts. Exit status: 0, or 2 if there is nothing to report.
+
+python -m cgtree --cmake-dir, --include-dir or --library prints where the C ABI of this package is, for
+-DCMAKE_PREFIX_PATH=, a compiler's -I, and its linker. Exit status: 0, or 2 where this package has none.
 """
 
 import argparse
@@ -18,6 +21,8 @@ import cgtree
 
 CALLS = 6
 SIZE = 1000
+# Where the C ABI is below the package.
+PLACES = {"cmake_dir": "lib/cmake/cgtree", "include_dir": "include/cgtree", "library": "lib/libcgtree.so.2"}
 
 
 class HostBytes:
@@ -102,12 +107,28 @@ def report(path):
     return 0
 
 
+def place(name):
+    """Prints where a part of the C ABI is. Returns the exit status."""
+    path = os.path.join(os.path.dirname(os.path.abspath(cgtree.__file__)), PLACES[name])
+    if not os.path.exists(path):
+        print(f"python -m cgtree: there is no {path}: install a wheel of cgtree", file=sys.stderr)
+        return 2
+    print(path)
+    return 0
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m cgtree", description=__doc__.splitlines()[0])
+    for name, what in (("cmake_dir", "folder of the CMake package"), ("include_dir", "folder of the headers"),
+                       ("library", "shared library")):
+        parser.add_argument("--" + name.replace("_", "-"), dest="place", action="store_const", const=name,
+                            help=f"print the {what}, for programs in C and C++")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     to_report = commands.add_parser("report", help="print the report of a snapshot or an event file")
     to_report.add_argument("file", help="Context.snapshot_json() in a file, or an event_file")
     options = parser.parse_args(arguments)
+    if options.place is not None:
+        return place(options.place)
     return report(options.file) if options.command == "report" else test_all()
 
 

@@ -1,4 +1,7 @@
-"""An engine builds cgtree as a part of itself and installs it; others find that with CMake and pkg-config."""
+"""An engine builds cgtree as a part of itself and installs it; others find that with CMake and pkg-config.
+
+pip makes and installs the Python package.
+"""
 
 import os
 import pathlib
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 sys.path.insert(0, "tools")
 
@@ -221,6 +225,97 @@ echo "Cuda compilation tools, release 11.8, V11.8.89"''')
         compiler = self.script("old-compiler", 'exec c++ "$@" -std=c++17')
         said = self.expect_refusal("-DCGTREE_CUDA=OFF", f"-DCMAKE_CXX_COMPILER={compiler}")
         self.assertRegex(said, rf"needs C\+\+20, which {compiler} \(.*\) does not compile: name another one, GCC 12")
+
+
+# Loads the C ABI beside the extension, with names for all that is loaded later, and uses both.
+BESIDE = """
+import ctypes, sys, cgtree
+library = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+tensor = ctypes.c_void_p()
+shape, device = (ctypes.c_int64 * 1)(4), (ctypes.c_int32 * 2)(1, 0)
+assert library.cgt_tensor_empty(4, 1, shape, device, ctypes.byref(tensor)) == 0
+with cgtree.Context("host") as context:
+    ours = cgtree.empty((4,), device="host")
+    print(library.cgt_live_handles(), ours.shape, cgtree.__file__)
+assert library.cgt_tensor_destroy(tensor) == 0 and library.cgt_live_handles() == 0
+"""
+
+
+@unittest.skipUnless(shutil.which("cmake"), "no cmake here")
+class WheelTest(unittest.TestCase):
+    """pip makes the source distribution and of that the wheel, which is installed into an environment of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        cls.python = cls.root / "environment/bin/python"
+        result = run(sys.executable, "-m", "venv", cls.root / "environment")
+        if result.returncode == 0:
+            result = run(cls.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "scikit-build-core", "ninja")
+        if result.returncode != 0:
+            raise unittest.SkipTest(f"no scikit-build-core: {result.stdout}{result.stderr}")
+        if not run(cls.python, "-c", "import os, sysconfig as s; os.stat(s.get_path('include') + '/Python.h')").returncode == 0:
+            raise unittest.SkipTest("no headers of Python here")
+        # Bazel has links in place of files.
+        source = cls.root / "source"
+        shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("tests", "bazel-*", "build", ".git"))
+        must_run(cls.python, "-c", "from scikit_build_core import build; build.build_sdist('..')", cwd=source)
+        [cls.sdist] = cls.root.glob("cgtree-*.tar.gz")
+        # Not optimized, which takes half of the time.
+        must_run(cls.python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", cls.root,
+                 "--config-settings=cmake.define.CGTREE_CUDA=OFF", "--config-settings=cmake.build-type=None", cls.sdist,
+                 CMAKE_BUILD_PARALLEL_LEVEL="2")
+        [cls.wheel] = cls.root.glob("cgtree-*.whl")
+        must_run(cls.python, "-m", "pip", "install", "--no-deps", "--no-index", cls.wheel)
+
+    def ask(self, option):
+        return must_run(self.python, "-m", "cgtree", option, cwd=self.root).strip()
+
+    def test_it_holds_the_package_and_the_c_abi_and_nothing_of_where_it_was_built(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = set(wheel.namelist())
+            self.assertEqual([name for name in names if str(self.root).encode() in wheel.read(name)], [])
+        self.assertRegex(self.wheel.name, r"^cgtree-0\.1\.0-cp311-abi3-linux_\w+\.whl$")
+        package = {name.removeprefix("cgtree/") for name in names if name.startswith("cgtree/")}
+        python = {path.name for path in (HERE / "python/cgtree").glob("*.*")
+                  if path.suffix in (".py", ".pyi", ".typed") and path.name != "_options.pyi"}
+        self.assertEqual(package - python, {
+            "_cgtree.abi3.so", "_options.pyi", "py.typed", "lib/libcgtree.so.2", "include/cgtree/cgtree/c_api.h",
+            "include/cgtree/cgtree/cgtree.hpp", "lib/cmake/cgtree/cgtreeConfig.cmake",
+            "lib/cmake/cgtree/cgtreeConfigVersion.cmake", "lib/cmake/cgtree/cgtree-c.cmake",
+            "lib/cmake/cgtree/cgtree-c-none.cmake"} - python)
+        self.assertLessEqual({f"cgtree-0.1.0.dist-info/{name}" for name in
+                              ("METADATA", "entry_points.txt", "licenses/LICENSE")}, names)
+
+    def test_it_passes_its_own_test(self):
+        self.assertIn("host: the embedded host device: passed", must_run(self.python, "-m", "cgtree", cwd=self.root))
+
+    def test_programs_find_the_c_abi_in_it_with_cmake(self):
+        work = self.root / "consumer"
+        shutil.copytree(CONSUMER, work)
+        must_run("cmake", "-S", work, "-B", self.root / "found", f"-DCMAKE_PREFIX_PATH={self.ask('--cmake-dir')}")
+        must_run("cmake", "--build", self.root / "found")
+        for name in "c99", "cxx17":
+            self.assertEqual(must_run(self.root / "found" / name), PROGRAMS[name])
+        lists = work / "CMakeLists.txt"
+        lists.write_text(lists.read_text().replace("cgtree 0.1 REQUIRED", "cgtree 0.1 REQUIRED COMPONENTS cgtree"))
+        result = run("cmake", "-S", work, "-B", self.root / "no C++", f"-DCMAKE_PREFIX_PATH={self.ask('--cmake-dir')}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("has the C ABI alone", " ".join(result.stderr.split()))
+
+    def test_programs_find_the_c_abi_in_it_without_cmake(self):
+        must_run("cc", "-std=c99", CONSUMER / "c99.c", "-I", self.ask("--include-dir"), self.ask("--library"),
+                 "-o", self.root / "c99", f"-Wl,-rpath,{pathlib.Path(self.ask('--library')).parent}")
+        self.assertEqual(must_run(self.root / "c99"), PROGRAMS["c99"])
+
+    def test_the_extension_and_the_c_abi_in_a_process_share_nothing(self):
+        said = must_run(self.python, "-c", BESIDE, self.ask("--library"), cwd=self.root)
+        self.assertEqual(said.strip(), f"1 (4,) {self.root}/environment/lib/{self.python_folder()}/site-packages/cgtree/__init__.py")
+
+    def python_folder(self):
+        return "python%d.%d" % sys.version_info[:2]
 
 
 class VersionTest(unittest.TestCase):

@@ -1,17 +1,14 @@
-"""The package as a whole: the programs for GPU hosts with NumPy, the wheel, stubs, torch's hook."""
+"""The package as a whole: the programs for GPU hosts with NumPy, stubs, torch's hook. //tests/install has the wheel."""
 
 import ast
 import ctypes
-import glob
 import os
 import random
 import re
 import subprocess
 import sys
 import threading
-import tempfile
 import unittest
-import zipfile
 
 import numpy
 
@@ -20,8 +17,6 @@ sys.path.insert(0, "tests/python")
 from support import cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
 
 from cgtree import _cgtree  # noqa: E402
-
-import pack  # noqa: E402
 
 
 def run(*command, **options):
@@ -55,59 +50,6 @@ class ImportPythonTest(unittest.TestCase):
                      env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(result.stdout.strip(), "[]")
-
-
-class WheelPythonTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        files = sorted(glob.glob("python/cgtree/*")) + ["LICENSE"]
-        result = run(sys.executable, "-B", "python/pack.py", "wheel", f"--out={self.folder}",
-                     *[name for name in files if os.path.isfile(name)])
-        self.assertEqual(result.returncode, 0, result.stdout)
-        self.wheel = result.stdout.strip()
-
-    def test_it_holds_the_package_and_a_record_of_it(self):
-        with zipfile.ZipFile(self.wheel) as wheel:
-            names = set(wheel.namelist())
-            self.assertIsNone(wheel.testzip())
-            record = wheel.read("cgtree-0.1.0.dist-info/RECORD").decode()
-            tag = wheel.read("cgtree-0.1.0.dist-info/WHEEL").decode()
-        self.assertLessEqual({"cgtree/__init__.py", "cgtree/_cgtree.abi3.so", "cgtree/py.typed",
-                              "cgtree/_context.pyi", "cgtree-0.1.0.dist-info/WHEEL",
-                              "cgtree-0.1.0.dist-info/entry_points.txt"}, names)
-        self.assertEqual({line.split(",")[0] for line in record.splitlines()}, names)
-        self.assertRegex(self.wheel, r"-cp311-abi3-(many)?linux_[\w]+\.whl$")
-        self.assertIn(f"Tag: {re.search('cp311-abi3-[^.]+', self.wheel)[0]}\n", tag)
-
-    def test_it_is_imported_from_where_it_was_unpacked(self):
-        place = os.path.join(self.folder, "site")
-        pip = run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet",
-                  f"--target={place}", self.wheel)
-        if pip.returncode != 0:  # no pip here
-            with zipfile.ZipFile(self.wheel) as wheel:
-                wheel.extractall(place)
-        program = "import cgtree; print(cgtree.__file__, cgtree.empty((2,), device='host').shape)"
-        result = run(sys.executable, "-c", program, cwd=self.folder,
-                     env={**os.environ, "PYTHONPATH": place})
-        self.assertEqual(result.stdout.strip(), f"{place}/cgtree/__init__.py (2,)")
-        result = run(sys.executable, "-m", "cgtree", cwd=self.folder,
-                     env={**os.environ, "PYTHONPATH": place})
-        self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertIn("host: the embedded host device: passed", result.stdout)
-
-    def test_its_tag_names_the_oldest_system_that_has_what_it_needs(self):
-        system = ["libc.so.6", "libstdc++.so.6", "ld-linux-x86-64.so.2"]
-        for libraries, needed, platform in (
-                (system, {"GLIBC": (2, 34)}, "manylinux_2_34_x86_64"),
-                (system, {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 30)}, "manylinux_2_35_x86_64"),
-                (system, {"GLIBC": (2, 27), "CXXABI": (1, 3, 13)}, "manylinux_2_34_x86_64"),
-                (system, {"GLIBC": (2, 2, 5), "GLIBCXX": (3, 4, 19)}, "manylinux_2_17_x86_64"),
-                (system, {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 99)}, "linux_x86_64"),
-                ([*system, "libfmt.so.9"], {"GLIBC": (2, 34)}, "linux_x86_64")):
-            with self.subTest(needed=needed):
-                self.assertEqual(pack.platform_of(libraries, needed, "x86_64"), platform)
 
 
 class StubsPythonTest(unittest.TestCase):

@@ -1,0 +1,25 @@
+# The extension of the Python package and the types of its options. pyproject.toml makes a wheel of them, of the
+# package's files in Python, and of the C ABI.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+
+file(GLOB extension CONFIGURE_DEPENDS python/extension/*.cc)
+add_library(cgtree_python MODULE ${extension})
+cgtree_library(cgtree_python)
+cgtree_exports(cgtree_python ${PROJECT_SOURCE_DIR}/python/extension/exports.lds)
+target_link_libraries(cgtree_python PRIVATE Python::Module)
+# Function tables of Python's API are casts from functions of other types.
+target_compile_options(cgtree_python PRIVATE -Wno-cast-function-type)
+# One file for Python 3.11 and later, in the limited API. Its sources are compiled one by one.
+set_target_properties(cgtree_python PROPERTIES
+  PREFIX "" OUTPUT_NAME _cgtree SUFFIX .abi3.so CXX_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
+
+set(stubs ${CMAKE_CURRENT_BINARY_DIR}/_options.pyi)
+add_custom_command(
+  OUTPUT ${stubs}
+  COMMAND ${Python_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/python/stubs.py ${PROJECT_SOURCE_DIR}/cgtree/option_table.h ${stubs}
+  DEPENDS python/stubs.py cgtree/option_table.h
+  VERBATIM)
+target_sources(cgtree_python PRIVATE ${stubs})
+
+install(TARGETS cgtree_python LIBRARY DESTINATION . COMPONENT python)
+install(FILES ${stubs} DESTINATION . COMPONENT python)
