@@ -8,7 +8,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,15 +60,20 @@ inline void interpreter_ends() noexcept {
 // Returns what run() returns, which takes the lock. Once the interpreter has ended, a thread that
 // is still there, a daemon, does not get the lock: before Python 3.14 it is ended with
 // pthread_exit(), whose unwinding no C++ frame above expects, so that the process would abort.
-// From 3.14 on such a thread hangs, and here it hangs in all versions.
+// From 3.14 on such a thread hangs, and here it hangs in all versions. A destructor sees the
+// unwinding with each C++ library, of which only one has a type to catch.
 template <typename Run>
-decltype(auto) or_hang(Run run) {
-  try {
-    return run();
-  } catch (abi::__forced_unwind&) {
-    for (;;)
-      pause();
-  }
+auto or_hang(Run run) {
+  struct Hang {
+    bool has_returned = false;
+    ~Hang() {
+      while (!has_returned)
+        pause();
+    }
+  } hang;
+  const auto result = run();
+  hang.has_returned = true;
+  return result;
 }
 
 // While a GilRelease lives, other threads run Python. A thread that waits, for a context too, must
@@ -78,7 +82,10 @@ class GilRelease {
  public:
   GilRelease() noexcept : state_(PyEval_SaveThread()) {}
   ~GilRelease() {
-    or_hang([&] { PyEval_RestoreThread(state_); });
+    or_hang([&] {
+      PyEval_RestoreThread(state_);
+      return true;
+    });
   }
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
