@@ -63,9 +63,7 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   auto* const first = static_cast<std::byte*>(view.data) + view.byte_offset;
   if (has_layout_of(view) && stream == stream_) [[likely]] {
     if (may_be_negated_) expect_resolved_values(object);
-    if (tensor_.elements() == 0) return;
-    check_alignment(reinterpret_cast<std::uintptr_t>(first), tensor_.dtype());
-    storage_->storage().move_to(first);
+    if (tensor_.elements() != 0) move_to(first);
     return;
   }
   expect_resolved_values(object);
@@ -78,6 +76,8 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   storage_ = new BorrowedStorage(stream, stream.device(), is_empty ? nullptr : first,
                                  static_cast<std::size_t>(shape.extent()) * size_of(dtype));
   tensor_ = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, shape, dtype);
+  other_ = nullptr;
+  other_tensor_ = {};
   stream_ = stream;
   type_ = view.dtype;
   may_be_negated_ = may_be_negated(tensor_, type_);
@@ -88,12 +88,29 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   }
 }
 
+// A storage that moves makes calls look at each static input again, and those of a loop come from
+// two places by turns: each has a storage of its own.
+void BorrowedTensor::move_to(std::byte* first) {
+  const auto place = reinterpret_cast<std::uintptr_t>(first);
+  if (storage_->storage().address() == place) return;
+  check_alignment(place, tensor_.dtype());
+  std::swap(storage_, other_);
+  if (storage_ == nullptr) {
+    storage_ = new BorrowedStorage(stream_, stream_.device(), first, other_->storage().bytes());
+    other_tensor_ = std::exchange(tensor_, Tensor::known_to_fit(StorageRef(storage_->storage()), 0,
+                                                                tensor_.shape(), tensor_.dtype()));
+    return;
+  }
+  std::swap(tensor_, other_tensor_);
+  if (storage_->storage().address() != place) storage_->storage().move_to(first);
+}
+
 bool BorrowedTensor::give_back(PyObject* object) {
   if (storage_ == nullptr) return false;
   if (storage_->storage().references() == 1) return true;
   storage_->keep(keep_object(object));
-  storage_ = nullptr;
-  tensor_ = {};
+  storage_ = other_ = nullptr;
+  tensor_ = other_tensor_ = {};
   return false;
 }
 

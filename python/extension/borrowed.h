@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "interop/device/stream.h"
@@ -29,9 +30,12 @@ class BorrowedTensor {
 
  private:
   bool has_layout_of(const dlpack::TensorView& view) const noexcept;
+  void move_to(std::byte* first);
 
   Tensor tensor_;
   BorrowedStorage* storage_ = nullptr;  // of tensor_
+  BorrowedStorage* other_ = nullptr;    // where the tensor was before, or null
+  Tensor other_tensor_;                 // of it
   StreamRef stream_;
   // As the library gave them; the strides of a Shape may differ.
   std::array<std::int64_t, 2 * Shape::kMaxRank> layout_{};

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import random
 import sys
 import unittest
 import weakref
@@ -11,7 +12,7 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    RANDOM, Foreign, affine, cgtree, floats, from_cai, setUpModule, tensor, values_of)
+    RANDOM, SEED, Foreign, affine, cgtree, floats, from_cai, setUpModule, tensor, values_of)
 
 
 class CompilePythonTest(unittest.TestCase):
@@ -371,6 +372,28 @@ class FlatCallPythonTest(unittest.TestCase):
             numpy.testing.assert_array_equal(values_of(y), x * 3)
         nodes = json.loads(self.context.snapshot_json())["nodes"]
         self.assertIn("managed", str(nodes))
+
+    def test_inputs_that_come_from_several_places_by_turns_are_read_where_they_are(self):
+        line = ((1, 4, 1), None, False)
+        held, places = [], [tensor(floats(4)) for _ in range(4)]
+        chosen = random.Random(SEED)
+
+        def step(x, w):
+            if not held:
+                held.append(w)  # which is another tensor for later calls then
+            return affine(x, w)
+
+        _, flat = self.flat(step, line, ((1, 4, 1), None, True))
+        flat.set_results([(0, 0)])
+        weight = floats(4)
+        w = tensor(weight)
+        for number in range(60):
+            if number == 30:
+                weight = weight + 1
+                w = tensor(weight)
+            x, values = chosen.choice(places), floats(4)
+            x.copy_from(values)
+            numpy.testing.assert_array_equal(values_of(flat.call([x, w])[0]), values * 2 + weight)
 
     def test_tensors_that_must_be_apart_are_refused_where_they_overlap(self):
         line = ((1, 4, 1), None, False)
