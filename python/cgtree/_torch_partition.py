@@ -9,7 +9,6 @@
                recordings, and as early as they can
 """
 
-import contextlib
 import functools
 import operator
 
@@ -228,8 +227,7 @@ def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
                 value = _values(given)[0]
                 with graph.inserting_before(node):
                     copy = copy_to(graph, given, device)
-                with getattr(value, "fake_mode", contextlib.nullcontext()):
-                    copy.meta["val"] = value.to(device)
+                copy.meta["val"] = versions.fake_on(value, device, graph)
                 places[copy] = place_of(copy, device, places)
                 copies[given] = copy
             node.replace_input_with(given, copies[given])

@@ -415,6 +415,23 @@ def _elsewhere(tensor):
     return torch.as_strided(torch.empty_like(elements).copy_(elements), tensor.shape, tensor.stride(), 0)
 
 
+def fake_on(value, device, graph):
+    """Returns what tells of a copy on a device of a value of a graph, which is a constant itself where nothing
+    tells of it."""
+    mode = _get("torch._guards", "detect_fake_mode")([node.meta.get("val") for node in graph.nodes])
+    if mode is None:
+        return value.to(device)
+    with mode:
+        return mode.from_tensor(value).to(device)
+
+
+def call_from_kernels(operator):
+    """Makes Inductor call a custom operator of ours, also where it is told to refuse those that it does not know."""
+    known = importlib.import_module("torch._inductor.lowering")
+    if operator not in known.lowerings:
+        known.make_fallback(operator)
+
+
 def partition_at(operator):
     """Makes partitions of Inductor end at an operator from now on. Returns whether they did not so far."""
     known = importlib.import_module("torch._inductor.config").custom_should_partition_ops
@@ -428,8 +445,11 @@ def partition_where_it_reads():
     """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back, and at
     cgtree::read: before it compiles, because PyTorch's caches tell graphs apart by this, too."""
     for name, made in dict(_find("torch._library.custom_ops", "OPDEFS")).items():
-        if _reads_back(name) or name.startswith("cgtree::"):
-            partition_at(made._opoverload)
+        if name.startswith("cgtree::"):
+            call_from_kernels(made._opoverload)
+        elif not _reads_back(name):
+            continue
+        partition_at(made._opoverload)
 
 
 def _partitions():

@@ -467,7 +467,7 @@ class Seen(Exception):
     """Inductor has cut a graph, and need not go on."""
 
 
-def partitions(function, *given):
+def partitions(function, *given, **options):
     """Returns what Inductor records of a function on an imaginary GPU, after prepare(): for each partition its
     operators and the devices of its inputs, or the number that one is, and for what lies between them None."""
     from torch._inductor import compile_fx, decomposition, scheduler
@@ -501,7 +501,7 @@ def partitions(function, *given):
         stack.enter_context(unittest.mock.patch("torch._inductor.fx_passes.post_grad.get_gpu_type",
                                                 lambda *_: "cuda"))
         stack.enter_context(torch._inductor.config.patch(
-            {"triton.cudagraphs": True, "fx_graph_cache": False, "compile_threads": 1}))
+            {"triton.cudagraphs": True, "fx_graph_cache": False, "compile_threads": 1, **options}))
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         stack.enter_context(versions.replaced_cudagraphify(lambda *_, **__: None, _torch_partition.prepare))
         versions.partition_where_it_reads()
@@ -543,6 +543,21 @@ class InductorPartitionsPythonTest(unittest.TestCase):
                 self.assertTrue(recorded, found)
                 for operators, devices in recorded:
                     self.assertEqual(devices - {"cuda:0"}, set(), (operators, found))
+
+    def test_operators_of_ours_are_known_where_inductor_refuses_unknown_ones(self):
+        found = partitions(lambda x, y, i: (x.sin() + y.to(GPU))[i] * x[0, 0].item(), ((4, 3), torch.float32, GPU),
+                           ((3,), torch.float32, CPU), ((2,), torch.int64, CPU), implicit_fallbacks=False)
+        self.assertIn(None, found)
+
+    def test_a_copy_of_a_constant_that_tells_nothing_is_told_by_a_fake_tensor(self):
+        graph = graph_on_gpu(lambda x: x[torch.tensor([0, 2])], ((4, 3), torch.float32, GPU))
+        for node in graph.graph.find_nodes(op="get_attr"):  # as Inductor leaves it
+            node.meta.clear()
+            for copy in list(node.users):
+                copy.replace_all_uses_with(node)
+        _torch_partition.move_operands(graph.graph, GPU, ("index",), ())
+        copies = [node for node in graph.graph.nodes if _torch_partition._name(node) == "_to_copy"]
+        self.assertEqual([(type(node.meta["val"]), node.meta["val"].device) for node in copies], [(FakeTensor, GPU)])
 
     def test_sizes_and_small_constants_stay_in_the_kernels(self):
         x = ((4, 3), torch.float32, GPU)
