@@ -272,10 +272,11 @@ def prepare(graph):
     take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on)
     move_operands(graph.graph, device, _INDEX, (), _put_on)
     fold(graph, device, with_sizes=False)
+    put = torch.ops.prims.device_put.default
     for node, place in places_of(graph.graph, device).items():
-        if place == READ and node.args[2:] != (True,):  # a copy that waits for the device
+        if place == READ and node.target is put and node.args[2:] != (True,):  # which waits for the device
             is_fresh = node.args[0].target is torch.ops.cgtree.number.default
-            node.target = node.target if is_fresh else torch.ops.cgtree.read.default
+            node.target = put if is_fresh else torch.ops.cgtree.read.default
             node.args = (*node.args[:2], True) if is_fresh else node.args[:2]
         elif (place == OUTSIDE and _lies_on(node, device) and isinstance(node.target, torch._ops.OpOverload)
               and node.target.namespace not in ("aten", "prims")):
@@ -347,7 +348,9 @@ def fold(graph, device, with_sizes=True):
                 copy = graph.graph.call_function(torch.ops.aten.clone.default, (constant,))
             copy.meta = dict(node.meta)
             results.replace_input_with(constant, copy)
-    graph.graph.eliminate_dead_code()
+    for node in reversed(once):
+        if not node.users:
+            graph.graph.erase_node(node)
     graph.recompile()
 
 

@@ -559,6 +559,14 @@ class InductorPartitionsPythonTest(unittest.TestCase):
         copies = [node for node in graph.graph.nodes if _torch_partition._name(node) == "_to_copy"]
         self.assertEqual([(type(node.meta["val"]), node.meta["val"].device) for node in copies], [(FakeTensor, GPU)])
 
+    def test_copies_that_need_no_wait_and_those_of_other_forms_stay(self):
+        for function, want in ((lambda x, y: x + torch.ops.prims.device_put(y, GPU), "read"),
+                               (lambda x, y: x + torch.ops.prims.device_put(y, GPU, True), "device_put"),
+                               (lambda x, y: x + y.to(GPU), "_to_copy")):
+            graph = graph_on_gpu(function, ((4, 3), torch.float32, GPU), ((3,), torch.float32, CPU))
+            _torch_partition.prepare(graph)
+            self.assertIn(want, [_torch_partition._name(node) for node in graph.graph.nodes])
+
     def test_sizes_and_small_constants_stay_in_the_kernels(self):
         x = ((4, 3), torch.float32, GPU)
         for function in (lambda x: x.sin() + torch.arange(3).to(GPU), lambda x: x.sin() * torch.tensor(2.0),
