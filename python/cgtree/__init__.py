@@ -14,6 +14,18 @@ Functions and modules of PyTorch take and return torch.Tensors with cgtree.torch
 docs/python.md says more.
 """
 
+try:
+    import cgtree._cgtree  # noqa: F401
+except ImportError as error:
+    import os
+    try:
+        is_glibc = bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (OSError, ValueError):  # musl has no such name
+        is_glibc = False
+    if not is_glibc:
+        error.add_note("wheels of cgtree are for glibc, and this system has another C library")
+    raise
+
 from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
     Generator,

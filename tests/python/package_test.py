@@ -3,10 +3,13 @@
 import ast
 import ctypes
 import os
+import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -50,6 +53,19 @@ class ImportPythonTest(unittest.TestCase):
                      env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(result.stdout.strip(), "[]")
+
+    def test_an_extension_that_another_c_library_cannot_load_says_what_wheels_are_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder, "cgtree")
+            package.mkdir()
+            shutil.copy("python/cgtree/__init__.py", package)
+            (package / "_cgtree.abi3.so").write_text("no library")
+            for program, is_said in ("import cgtree", False), ("import os; os.confstr = int; import cgtree", True):
+                with self.subTest(program=program):
+                    result = run(sys.executable, "-c", program, cwd=folder)
+                    self.assertNotEqual(result.returncode, 0)
+                    self.assertIn("ImportError", result.stdout)
+                    self.assertEqual("wheels of cgtree are for glibc" in result.stdout, is_said, result.stdout)
 
 
 class StubsPythonTest(unittest.TestCase):
