@@ -116,6 +116,13 @@ class Owner {
   Handle handle_ = {};
 };
 
+// Tells the call of an exception of the caller's. An exception itself would lose its text on the
+// way through a library with another C++ library inside.
+inline cgt_status threw(const std::exception& error) noexcept {
+  cgt_set_error(error.what());
+  return CGT_STEP_THREW;
+}
+
 // Returns the address of a stream that is given, and NULL for one that is left out.
 inline const cgt_stream* given(const cgt_stream& stream) noexcept {
   return stream.device.type == 0 ? nullptr : &stream;
@@ -559,6 +566,8 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
       return CGT_OK;
     } catch (const Error& error) {
       return error.status();
+    } catch (const std::exception& error) {
+      return detail::threw(error);
     }
   }
 
@@ -718,6 +727,8 @@ void eager_break(Body body) {
       return CGT_OK;
     } catch (const Error& error) {
       return error.status();
+    } catch (const std::exception& error) {
+      return detail::threw(error);
     }
   };
   check(cgt_eager_break(run, new Body(std::move(body)),
