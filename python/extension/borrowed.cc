@@ -50,20 +50,22 @@ bool may_be_negated(const Tensor& tensor, dlpack::DataType type) {
 
 }  // namespace
 
-bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view) const noexcept {
+bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view,
+                                   const Tensor& tensor) const noexcept {
   const auto rank = static_cast<std::size_t>(view.ndim);
-  return storage_ != nullptr && tensor_.rank() == view.ndim &&
+  return storage_ != nullptr && tensor.rank() == view.ndim &&
          (rank == 0 || view.strides != nullptr) &&
          std::memcmp(&type_, &view.dtype, sizeof type_) == 0 &&
          std::equal(view.shape, view.shape + rank, layout_.begin()) &&
          std::equal(view.strides, view.strides + rank, layout_.begin() + Shape::kMaxRank);
 }
 
-void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, StreamRef stream) {
+void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, StreamRef stream,
+                          Tensor& tensor) {
   auto* const first = static_cast<std::byte*>(view.data) + view.byte_offset;
-  if (has_layout_of(view) && stream == stream_) [[likely]] {
+  if (has_layout_of(view, tensor) && stream == stream_) [[likely]] {
     if (may_be_negated_) expect_resolved_values(object);
-    if (tensor_.elements() != 0) move_to(first);
+    if (tensor.elements() != 0) move_to(first, tensor);
     return;
   }
   expect_resolved_values(object);
@@ -75,12 +77,12 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   if (!is_empty) check_alignment(reinterpret_cast<std::uintptr_t>(first), dtype);
   storage_ = new BorrowedStorage(stream, stream.device(), is_empty ? nullptr : first,
                                  static_cast<std::size_t>(shape.extent()) * size_of(dtype));
-  tensor_ = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, shape, dtype);
+  tensor = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, shape, dtype);
   other_ = nullptr;
   other_tensor_ = {};
   stream_ = stream;
   type_ = view.dtype;
-  may_be_negated_ = may_be_negated(tensor_, type_);
+  may_be_negated_ = may_be_negated(tensor, type_);
   const auto rank = static_cast<std::size_t>(view.ndim);
   std::copy_n(view.shape, rank, layout_.begin());
   if (view.strides != nullptr) {
@@ -90,27 +92,27 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
 
 // A storage that moves makes calls look at each static input again, and those of a loop come from
 // two places by turns: each has a storage of its own.
-void BorrowedTensor::move_to(std::byte* first) {
+void BorrowedTensor::move_to(std::byte* first, Tensor& tensor) {
   const auto place = reinterpret_cast<std::uintptr_t>(first);
   if (storage_->storage().address() == place) return;
-  check_alignment(place, tensor_.dtype());
+  check_alignment(place, tensor.dtype());
   std::swap(storage_, other_);
   if (storage_ == nullptr) {
     storage_ = new BorrowedStorage(stream_, stream_.device(), first, other_->storage().bytes());
-    other_tensor_ = std::exchange(tensor_, Tensor::known_to_fit(StorageRef(storage_->storage()), 0,
-                                                                tensor_.shape(), tensor_.dtype()));
+    other_tensor_ = std::exchange(tensor, Tensor::known_to_fit(StorageRef(storage_->storage()), 0,
+                                                               tensor.shape(), tensor.dtype()));
     return;
   }
-  std::swap(tensor_, other_tensor_);
+  std::swap(tensor, other_tensor_);
   if (storage_->storage().address() != place) storage_->storage().move_to(first);
 }
 
-bool BorrowedTensor::give_back(PyObject* object) {
+bool BorrowedTensor::give_back(PyObject* object, Tensor& tensor) {
   if (storage_ == nullptr) return false;
   if (storage_->storage().references() == 1) return true;
   storage_->keep(keep_object(object));
   storage_ = other_ = nullptr;
-  tensor_ = other_tensor_ = {};
+  tensor = other_tensor_ = {};
   return false;
 }
 

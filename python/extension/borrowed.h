@@ -19,21 +19,19 @@ class BorrowedStorage;
 // the GIL, unless said otherwise.
 class BorrowedTensor {
  public:
-  // Makes it a tensor of `object`, whose `view` lies on the device of `stream`, on which the
-  // library works. Throws BoundaryError for what cannot be a tensor of cgtree, as from_dlpack().
-  void take(PyObject* object, const dlpack::TensorView& view, StreamRef stream);
+  // Makes `tensor`, which is always the same, one of `object`, whose `view` lies on the device of
+  // `stream`, on which the library works. Throws BoundaryError for what cannot be a tensor of
+  // cgtree, as from_dlpack().
+  void take(PyObject* object, const dlpack::TensorView& view, StreamRef stream, Tensor& tensor);
   // Ends a call. If something still holds the memory, it holds `object` from now on, and the tensor
-  // is gone from here: then false.
-  bool give_back(PyObject* object);
-
-  const Tensor& tensor() const noexcept { return tensor_; }
+  // is gone: then false.
+  bool give_back(PyObject* object, Tensor& tensor);
 
  private:
-  bool has_layout_of(const dlpack::TensorView& view) const noexcept;
-  void move_to(std::byte* first);
+  bool has_layout_of(const dlpack::TensorView& view, const Tensor& tensor) const noexcept;
+  void move_to(std::byte* first, Tensor& tensor);
 
-  Tensor tensor_;
-  BorrowedStorage* storage_ = nullptr;  // of tensor_
+  BorrowedStorage* storage_ = nullptr;  // of the tensor
   BorrowedStorage* other_ = nullptr;    // where the tensor was before, or null
   Tensor other_tensor_;                 // of it
   StreamRef stream_;

@@ -73,8 +73,9 @@ struct FlatCall {
   std::vector<std::size_t> taken;  // the inputs that were taken anew
   // By tensor.
   std::vector<BorrowedTensor> borrowed;
-  std::vector<Tensor> managed;  // those that are outputs of this library
-  std::vector<const Tensor*> addresses;
+  std::vector<Tensor> tensors;  // side by side, so that a replay compares those that stay at once
+  // The borrowed tensors in whose place there is an output of this library now.
+  std::vector<Tensor> aside;
 
   // Of the last call. A static tensor that is the same object in the same place has the layout that
   // it had: PyTorch's guards have compared it.
@@ -156,20 +157,18 @@ bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::Device
   flat.at[t] = 0;
   flat.places[i] = {};
   try {
-    flat.borrowed[t].take(object, view, stream);
+    flat.borrowed[t].take(object, view, stream, flat.tensors[t]);
   } catch (const BoundaryError&) {
     return false;
   }
   flat.taken.push_back(i);
-  const Tensor& tensor = flat.borrowed[t].tensor();
-  flat.addresses[t] = &tensor;
+  Tensor& tensor = flat.tensors[t];
   // What stays in place and is no output of this library is none the next time either.
   if (!is_in_place) {
     if (StorageRef lent = lent_storage(view, tensor)) {
       const std::size_t offset = place - lent->address();
-      flat.managed[t] =
-          Tensor::known_to_fit(std::move(lent), offset, tensor.shape(), tensor.dtype());
-      flat.addresses[t] = &flat.managed[t];
+      flat.aside[t] = std::exchange(
+          tensor, Tensor::known_to_fit(std::move(lent), offset, tensor.shape(), tensor.dtype()));
       return true;
     }
   }
@@ -220,7 +219,7 @@ bool overlap(const Tensor& a, const Tensor& b) {
 
 void check_apart(const FlatCall& flat) {
   for (const auto& [a, b] : flat.apart) {
-    if (!overlap(*flat.addresses[a], *flat.addresses[b])) [[likely]] {
+    if (!overlap(flat.tensors[a], flat.tensors[b])) [[likely]] {
       continue;
     }
     throw BoundaryError(BoundaryFault::kWrongValue,
@@ -271,8 +270,8 @@ class InUse {
  private:
   void give_back(std::size_t i) {
     const std::size_t t = flat_.tensor_of[i];
-    if (flat_.managed[t].defined()) flat_.managed[t] = {};
-    if (flat_.borrowed[t].give_back(flat_.given[i])) return;
+    if (flat_.aside[t].defined()) flat_.tensors[t] = std::exchange(flat_.aside[t], {});
+    if (flat_.borrowed[t].give_back(flat_.given[i], flat_.tensors[t])) return;
     flat_.at[t] = 0;
     flat_.places[i] = {};
   }
@@ -360,7 +359,7 @@ void call_core(const FlatCall& flat, const Bound& bound, StreamRef caller, Tenso
   const GilRelease released;
   std::optional<StreamScope> scope;
   if (caller) scope.emplace(caller);
-  bound.core->call(InputList(flat.addresses, 0), outputs);
+  bound.core->call(InputList(flat.tensors), outputs);
   if (!caller) bound.context->synchronize();  // the host device still reads the inputs
 }
 
@@ -551,8 +550,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     flat.taken.reserve(flat.expected.size());
     flat.places.resize(flat.expected.size());
     flat.borrowed.resize(count);
-    flat.managed.resize(count);
-    flat.addresses.resize(count);
+    flat.tensors.resize(count);
+    flat.aside.resize(count);
     flat.at.resize(count);
     return self.release();
   });
