@@ -106,9 +106,10 @@ def place_of(node, device, places):
     arguments = node.all_input_nodes
     if node.target is operator.getitem:  # of an operator with several results
         return places.get(arguments[0], INSIDE)
-    if _computes_number(node) and all(places.get(given) == OUTSIDE or given.op == "placeholder"
-                                      for given in arguments):
-        return OUTSIDE
+    if _computes_number(node):
+        of_places = {places.get(given) for given in arguments if given.op != "placeholder"}
+        if of_places == {OUTSIDE} or _name(node) == "number":
+            return OUTSIDE
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
         # Such a number is an argument of the kernel, as that of any Python number.
         numbers = [given for given in arguments if places.get(given) == ONCE and _is_number(given)]

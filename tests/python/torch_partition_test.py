@@ -263,6 +263,23 @@ class PartitionPythonTest(unittest.TestCase):
                     self.assertEqual(got.stride(), want.stride())
             self.assertGreaterEqual(min(self.replays()), 6)
 
+    def test_numbers_that_are_read_back_are_tensors_of_backward_passes_too(self):
+        weight = torch.randn(5, 5, requires_grad=True)
+
+        def step(x):
+            return ((x @ weight).sin() * (x.sum().item() + 1)).sum()
+
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            compiled = self.compiled(step, fullgraph=True)
+            for _ in range(10):
+                x, grads = torch.randn(5, 5), []
+                for call in (step, compiled):
+                    weight.grad = None
+                    call(x).backward()
+                    grads.append(weight.grad)
+                self.assertTrue(torch.equal(*grads))
+        self.assertGreaterEqual(min(self.replays()), 5)
+
     def test_numbers_that_are_read_back_equal_eager_ones_in_each_type(self):
         values = (0.1, -0.0, 3.0, float("inf"), float("nan"), 1e30)
 
