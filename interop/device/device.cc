@@ -57,11 +57,14 @@ std::string enabled_names() {
   return names;
 }
 
-// A machine with a driver was meant to use it.
+// Logs once, because empty() and imports of arrays ask for the best device at each call. A machine
+// with a driver was meant to use it.
 void log_chosen_host(DeviceAPI& cuda) noexcept {
+  static std::atomic<bool> is_logged = false;
+  if (is_logged.load(std::memory_order_relaxed)) return;
   const bool has_driver = cuda.attribute(0, DeviceAttribute::kDriverVersion) != AttributeValue(0);
   const LogLevel level = has_driver ? LogLevel::kWarn : LogLevel::kInfo;
-  if (!log_enabled(level)) return;
+  if (!log_enabled(level) || is_logged.exchange(true)) return;
   try {
     log_event(level, "host_device_chosen reason=\"{}\"", cuda.why_absent(0));
   } catch (...) {
