@@ -365,7 +365,10 @@ def _patch_cudagraphify():
 
     def compile_fx_inner(graph, *args, **known):
         replacement, prepare = _replacement()
-        if replacement is not None:
+        makes_graphs = known.get("cudagraphs")  # None: as configured
+        if makes_graphs is None:
+            makes_graphs = compile_fx.config.triton.cudagraphs
+        if replacement is not None and makes_graphs:
             prepare(graph)
         return compiling(graph, *args, **known)
 

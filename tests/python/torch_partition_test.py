@@ -561,6 +561,17 @@ class InductorPartitionsPythonTest(unittest.TestCase):
                 for operators, devices in recorded:
                     self.assertEqual(devices - {"cuda:0"}, set(), (operators, found))
 
+    def test_graphs_that_inductor_does_not_record_stay_as_they_are(self):
+        from torch._inductor import compile_fx
+        empty = torch.fx.symbolic_trace(lambda x: (x,))  # which Inductor returns before it compiles
+        for is_recorded in (False, True):
+            for given in ({"cudagraphs": compile_fx.BoxedBool(is_recorded)}, {}):
+                seen = []
+                with torch._inductor.config.patch({"triton.cudagraphs": is_recorded}), (
+                        versions.replaced_cudagraphify(lambda *_, **__: None, seen.append)):
+                    compile_fx.compile_fx_inner(empty, [torch.zeros(1)], **given)
+                self.assertEqual(seen, [empty] * is_recorded, given)
+
     def test_operators_of_ours_are_known_where_inductor_refuses_unknown_ones(self):
         found = partitions(lambda x, y, i: (x.sin() + y.to(GPU))[i] * x[0, 0].item(), ((4, 3), torch.float32, GPU),
                            ((3,), torch.float32, CPU), ((2,), torch.int64, CPU), implicit_fallbacks=False)
