@@ -97,6 +97,30 @@ def _places(tensor, begin, end):
     return found[(found + tensor.element_size() > begin) & (found < end)]
 
 
+def _runs(tensor):
+    """Returns the addresses where runs of bytes without a gap begin, sorted, and how long each is. Columns of a
+    matrix have one run for each row, which makes them cheap to compare at each call."""
+    if not tensor.numel():
+        return torch.empty(0, dtype=torch.int64), 0
+    bytes_each, found = tensor.element_size(), torch.zeros(1, dtype=torch.int64)
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        step = stride * tensor.element_size()
+        if step <= bytes_each:
+            bytes_each += (size - 1) * step
+        elif size > 1:
+            found = (found[:, None] + torch.arange(size) * step).unique()
+    return found + tensor.data_ptr(), bytes_each
+
+
+def _overlap(starts, size, others, other_size):
+    """Returns which of the intervals of `size` bytes share one with any of the others; both are sorted."""
+    if not len(others):
+        return torch.zeros(len(starts), dtype=torch.bool)
+    # The last of the others that begins before the interval ends; it reaches farthest.
+    last = torch.searchsorted(others, starts + size) - 1
+    return (last >= 0) & (others[last.clamp(0)] + other_size > starts)
+
+
 def shared_elements(a, b):
     """Returns how many elements of one tensor share memory with the other, or None if neither lies between the
     first and the last byte of the other."""
@@ -104,10 +128,9 @@ def shared_elements(a, b):
     end = min(a.data_ptr() + end_of(a), b.data_ptr() + end_of(b))
     if begin >= end:
         return None
-    places, others = _places(a, begin, end), _places(b, begin, end)
-    # The last of the others that begins before the element ends; it reaches farthest.
-    last = torch.searchsorted(others, places + a.element_size()) - 1
-    return int(((last >= 0) & (others[last.clamp(0)] + b.element_size() > places)).sum()) if len(others) else 0
+    if not _overlap(*_runs(a), *_runs(b)).any():
+        return 0
+    return int(_overlap(_places(a, begin, end), a.element_size(), *_runs(b)).sum())
 
 
 def _view(tensor, base):

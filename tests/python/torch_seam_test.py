@@ -332,6 +332,13 @@ class SeamPythonTest(unittest.TestCase):
                        for x in places[0])
             self.assertEqual(_torch_outputs.shared_elements(a, b) or 0, want, (a.shape, b.shape))
 
+    def test_columns_that_share_no_element_are_told_apart_by_their_rows(self):
+        blocks = torch.empty(8, 2, 1 << 16)
+        with unittest.mock.patch.object(_torch_outputs, "_places", side_effect=AssertionError("looks at elements")):
+            self.assertEqual(_torch_outputs.shared_elements(blocks[:, 0], blocks[:, 1]), 0)
+        self.assertEqual([len(_torch_outputs._runs(tensor)[0]) for tensor in (
+            blocks, blocks[:, 1], blocks.mT, blocks[:, :1].expand(-1, 5, -1), blocks[:, :, :7])], [1, 8, 1, 8, 16])
+
     def test_a_seed_on_the_device_is_known_for_as_long_as_it_is_held(self):
         graph = graph_of(lambda x: [x + 1])
         for _ in range(4):
