@@ -221,6 +221,15 @@ echo "Cuda compilation tools, release 11.8, V11.8.89"''')
                 self.assertRegex(said, "needs CUDA 12.0 or later.*/cuda/bin is CUDA 11.8")
                 self.assertIn("-DCGTREE_CUDA=OFF", said)
 
+    def test_kernels_are_for_all_gpus_or_for_those_of_a_list(self):
+        said = must_run("cmake", "-S", HERE, "-B", self.root / "build")
+        if "CUDA ON" not in said:
+            self.skipTest("no CUDA toolkit here")
+        self.assertRegex(said, "kernels for 75-virtual;75-real;80-real;.*90-real;.*virtual")
+        for wrong in "", "80,90", "90;native", "OFF":
+            with self.subTest(wrong=wrong):
+                self.assertIn(f"CGTREE_CUDA_ARCHS is '{wrong}'", self.expect_refusal(f"-DCGTREE_CUDA_ARCHS={wrong}"))
+
     def test_a_compiler_without_cpp20_is_named(self):
         compiler = self.script("old-compiler", 'exec c++ "$@" -std=c++17')
         said = self.expect_refusal("-DCGTREE_CUDA=OFF", f"-DCMAKE_CXX_COMPILER={compiler}")

@@ -40,6 +40,27 @@ TEST(ArchitecturesTest, TheBestOfAListCounts) {
   EXPECT_EQ(kernel_code("75-virtual,90-real", {9, 0}), KernelCode::kMachine);
 }
 
+// "all" in cmake/kernels.cmake and bazel/cuda/local_cuda.bzl, with CUDA 13.
+TEST(ArchitecturesTest, TheDefaultIsForEachGpuFromTuringOn) {
+  constexpr std::string_view kDefault =
+      "75-virtual,75-real,80-real,86-real,89-real,90-real,100-real,120-real,120-virtual";
+  for (const ComputeCapability gpu : {ComputeCapability{7, 5},
+                                      {8, 0},
+                                      {8, 6},
+                                      {8, 7},
+                                      {8, 8},
+                                      {8, 9},
+                                      {9, 0},
+                                      {10, 0},
+                                      {10, 3},
+                                      {12, 0},
+                                      {12, 1}}) {
+    EXPECT_EQ(kernel_code(kDefault, gpu), KernelCode::kMachine) << to_string(gpu);
+  }
+  EXPECT_EQ(kernel_code(kDefault, {11, 0}), KernelCode::kPtx);
+  EXPECT_EQ(kernel_code(kDefault, {13, 0}), KernelCode::kPtx);
+}
+
 TEST(ArchitecturesTest, WhatIsNoArchitectureIsNoCode) {
   for (const std::string_view text : {"", ",", "native", "-real", "90-real,,"}) {
     EXPECT_EQ(kernel_code(text, {8, 0}), KernelCode::kNone) << text;
