@@ -15,7 +15,7 @@ docs/python.md says more.
 """
 
 try:
-    import cgtree._cgtree  # noqa: F401
+    import cgtree._cgtree as _extension  # noqa: F401
 except ImportError as error:
     import os
     try:

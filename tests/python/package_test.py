@@ -82,6 +82,11 @@ class StubsPythonTest(unittest.TestCase):
                 self.assertIn(name, typed)
                 self.assertTrue(getattr(cgtree, name).__doc__)
 
+    def test_the_package_has_no_other_public_names_than_its_modules(self):
+        result = run(sys.executable, "-c", "import cgtree; print(sorted(n for n in vars(cgtree) if n[0] != '_'))",
+                     env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertEqual(result.stdout.strip(), str(sorted(set(cgtree.__all__))))
+
     def test_what_the_types_have_is_what_the_stubs_say(self):
         with open("python/cgtree/_cgtree.pyi", encoding="utf-8") as file:
             tree = ast.parse(file.read())
@@ -92,7 +97,6 @@ class StubsPythonTest(unittest.TestCase):
             there = {name for name in vars(getattr(_cgtree, node.name)) if name[:2] != "__"}
             with self.subTest(type=node.name):
                 self.assertEqual({name for name in said if name[:2] != "__"}, there)
-
 
     def test_every_option_of_the_stubs_is_taken_and_no_other(self):
         with open("python/cgtree/_options.pyi", encoding="utf-8") as file:
