@@ -341,6 +341,8 @@ def fold(graph, device, with_sizes=True):
         graph.register_buffer(name, value, persistent=False)
         with graph.graph.inserting_before(node):
             constant = graph.graph.get_attr(name)
+            if not with_sizes:  # Inductor takes constants of graphs through this alone
+                constant = graph.graph.call_function(torch.ops.aten.lift_fresh_copy.default, (constant,))
         constant.meta = dict(node.meta)
         places[constant] = ONCE
         node.replace_all_uses_with(constant, delete_user_cb=lambda user: user in used)

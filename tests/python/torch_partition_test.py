@@ -617,6 +617,9 @@ class InductorPartitionsPythonTest(unittest.TestCase):
         with unittest.mock.patch.object(type(put), "__call__", note):
             _torch_partition.prepare(graph)
         self.assertEqual([item.tolist() for item in copied], [[0, 2]])
+        # Inductor runs a graph with fake tensors, and takes constants through lift_fresh_copy() alone.
+        for constant in graph.graph.find_nodes(op="get_attr"):
+            self.assertEqual({_torch_partition._name(user) for user in constant.users}, {"lift_fresh_copy"})
         found = [node for node in graph.graph.nodes if node.op == "call_function"
                  and _torch_partition.place_of(node, GPU, {}) == READ]
         self.assertEqual([_torch_partition._name(node) for node in found], ["_to_copy"])  # of arange()
