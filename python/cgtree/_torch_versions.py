@@ -359,7 +359,7 @@ def _patch_cudagraphify():
         return
     compile_fx = importlib.import_module("torch._inductor.compile_fx")
     output_code = importlib.import_module("torch._inductor.output_code")
-    original = _patched["original"] = _get("torch._inductor.compile_fx", "cudagraphify")
+    original = _get("torch._inductor.compile_fx", "cudagraphify")
     running_backward = _get("torch._inductor.output_code", "maybe_handle_backward_generation")
     compiling = _get("torch._inductor.compile_fx", "_compile_fx_inner")
 
@@ -384,6 +384,7 @@ def _patch_cudagraphify():
         if _replacement()[0] is None:
             running_backward(*args)
 
+    _patched["original"] = original
     compile_fx.cudagraphify = cudagraphify
     compile_fx._compile_fx_inner = compile_fx_inner
     output_code.maybe_handle_backward_generation = maybe_handle_backward_generation

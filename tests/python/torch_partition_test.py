@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
 from cgtree import _cgtree, _torch_host, _torch_partition, _torch_seam  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
+from cgtree._errors import NotSupported  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
 
@@ -571,6 +572,18 @@ class InductorPartitionsPythonTest(unittest.TestCase):
                         versions.replaced_cudagraphify(lambda *_, **__: None, seen.append)):
                     compile_fx.compile_fx_inner(empty, [torch.zeros(1)], **given)
                 self.assertEqual(seen, [empty] * is_recorded, given)
+
+    def test_a_version_of_pytorch_without_what_is_replaced_is_refused_each_time(self):
+        def get(module, name):
+            if name == "_compile_fx_inner":
+                raise NotSupported(name)
+            return getattr(importlib.import_module(module), name)
+
+        with unittest.mock.patch.dict(versions._patched), unittest.mock.patch.object(versions, "_get", get):
+            versions._patched.pop("original", None)
+            for _ in range(2):
+                with self.assertRaises(NotSupported), versions.replaced_cudagraphify(None, None):
+                    pass
 
     def test_operators_of_ours_are_known_where_inductor_refuses_unknown_ones(self):
         found = partitions(lambda x, y, i: (x.sin() + y.to(GPU))[i] * x[0, 0].item(), ((4, 3), torch.float32, GPU),
