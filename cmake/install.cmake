@@ -23,7 +23,7 @@ write_basic_package_version_file(cgtreeConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${PROJECT_BINARY_DIR}/cgtreeConfig.cmake ${PROJECT_BINARY_DIR}/cgtreeConfigVersion.cmake
   DESTINATION ${package})
 
-# What programs have to link beside the library; the shared one has it inside.
+# Libraries that programs link beside the static one; the shared one has them inside.
 set(libraries "-pthread")
 if(cgtree_needs_cudart)
   string(PREPEND libraries "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl ")

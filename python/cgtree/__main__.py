@@ -21,7 +21,7 @@ import cgtree
 
 CALLS = 6
 SIZE = 1000
-# Where the C ABI is below the package.
+# Parts of the C ABI, below the package.
 PLACES = {"cmake_dir": "lib/cmake/cgtree", "include_dir": "include/cgtree", "library": "lib/libcgtree.so.2"}
 
 

@@ -25,7 +25,7 @@ PROGRAMS = {
     "cxx17": "0 handles left\n",
     "cxx20": "3 replays of steps, 3 of the function\n",
 }
-# What is installed below the prefix, beside the headers: the library in C++ is static, or shared.
+# Files below the prefix, beside the headers: the library in C++ is static, or shared.
 FILES = {
     "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.2", "lib/libcgtree.so.2.0.1.0",
     "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake",
@@ -35,7 +35,7 @@ FILES = {
 }
 STATIC = {"lib/libcgtree_cpp.a"}
 SHARED = {"lib/libcgtree_cpp.so", "lib/libcgtree_cpp.so.0.1", "lib/libcgtree_cpp.so.0.1.0"}
-# What cgtree is compiled with; no program that uses it is.
+# Packages that cgtree is compiled with, and programs that use it are not.
 PACKAGES = ("fmt", "nlohmann_json", "spdlog")
 WITHOUT_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in PACKAGES]
 

@@ -1,4 +1,4 @@
-// Which GPUs can run the kernels that cgtree was compiled with.
+// Architectures that kernels were compiled for, and whether a GPU can run these.
 #pragma once
 
 #include <compare>

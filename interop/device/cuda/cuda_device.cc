@@ -24,7 +24,7 @@ namespace cgtree {
 namespace cuda {
 namespace {
 
-// What the build compiles the library's kernels for.
+// The architectures that the build compiles the library's kernels for.
 constexpr const char* kArchitectures = CGTREE_CUDA_ARCHS;
 
 // Returns whether a query succeeded. A failed query is no error of the thread.
