@@ -202,6 +202,8 @@ def take_numbers_as_tensors(graph, device, same=_SAME, kinds=tuple(_NUMBERS), co
         if (_name(node) in same and overload in ("Tensor", "Scalar") and isinstance(x, torch.fx.Node)
                 and {value.dtype for value in _values(x)} <= set(others) and _lies_on(x, device)
                 and not (overload == "Scalar" and node.kwargs)):
+            if dtype == torch.float64 and _values(x)[0].dim() == 0:  # beside a tensor without axes it would be the wider
+                dtype = _values(x)[0].dtype
             node.target = node.target.overloadpacket.Tensor
             node.args = x, tensor_of(node, given, dtype)
 

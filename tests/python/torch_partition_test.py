@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import itertools
 import sys
 import unittest
 import unittest.mock
@@ -295,6 +296,26 @@ class PartitionPythonTest(unittest.TestCase):
                 for a, b in zip(compiled(x, y, x.double()), step(x, y, x.double()), strict=True):
                     self.assertEqual(a.dtype, b.dtype)
                     self.assertTrue(torch.equal(a.nan_to_num(7), b.nan_to_num(7)))
+
+    def test_a_number_that_is_given_as_a_tensor_makes_the_same_bits_of_the_same_type(self):
+        numbers = {torch.float64: (0.1, -0.0, 16777217.0, 1e39), torch.int64: (3, 16777217, 2**53 + 1)}
+        rows = torch.tensor([0.1, 16777216, -3])
+        changed = 0
+        for name, dtype, x in itertools.product(
+                _torch_partition._SAME[:3] + _torch_partition._SAME[5:], numbers,
+                (rows, rows[0], rows.double(), rows[0].double(), rows.long(), rows[1].long())):
+            operator = getattr(torch, name)
+            with self.subTest(name=name, number=dtype, x=x):
+                with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+                    graph = proxy_tensor.make_fx(lambda x, n: operator(x, n.item()))(
+                        torch.empty_like(x), torch.empty((), dtype=dtype))
+                _torch_partition.take_numbers_as_tensors(graph.graph, CPU)
+                graph.recompile()
+                changed += "number" in graph.code
+                for number in numbers[dtype]:
+                    got, want = graph(x, torch.tensor(number, dtype=dtype)), operator(x, number)
+                    self.assertEqual((got.dtype, str(got.tolist())), (want.dtype, str(want.tolist())))
+        self.assertGreater(changed, 70)
 
     def test_sizes_that_never_come_back_are_not_recorded(self):
         lengths = torch.tensor([0])
