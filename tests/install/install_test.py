@@ -230,6 +230,16 @@ echo "Cuda compilation tools, release 11.8, V11.8.89"''')
             with self.subTest(wrong=wrong):
                 self.assertIn(f"CGTREE_CUDA_ARCHS is '{wrong}'", self.expect_refusal(f"-DCGTREE_CUDA_ARCHS={wrong}"))
 
+    def test_a_shared_library_shows_its_names_also_where_an_engine_hides_its_own(self):
+        for shared in "ON", "OFF":
+            must_run("cmake", "-S", HERE, "-B", self.root / shared, "-DCGTREE_CUDA=OFF", f"-DBUILD_SHARED_LIBS={shared}",
+                     "-DCMAKE_CXX_VISIBILITY_PRESET=hidden", "-DCMAKE_VISIBILITY_INLINES_HIDDEN=ON",
+                     "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+            commands = (self.root / shared / "compile_commands.json").read_text()
+            with self.subTest(shared=shared):
+                self.assertEqual("-fvisibility=hidden" in commands, shared == "OFF")
+                self.assertEqual("-fvisibility-inlines-hidden" in commands, shared == "OFF")
+
     def test_a_compiler_without_cpp20_is_named(self):
         compiler = self.script("old-compiler", 'exec c++ "$@" -std=c++17')
         said = self.expect_refusal("-DCGTREE_CUDA=OFF", f"-DCMAKE_CXX_COMPILER={compiler}")
