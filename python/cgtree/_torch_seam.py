@@ -133,9 +133,10 @@ def _value(given):
 def _note_seeds(addresses):
     """Notes where recordings put results that lie on the CPU outside of a capture. They may outlive the
     recording, and its graph."""
-    _shared.seeds.update(addresses)
-    if len(_shared.seeds) > MAX_SEEDS:
-        _shared.seeds = set(filter(_is_seed, _shared.seeds))
+    with _shared.lock:
+        _shared.seeds.update(addresses)
+        if len(_shared.seeds) > MAX_SEEDS:
+            _shared.seeds = set(filter(_is_seed, _shared.seeds))
 
 
 def _is_seed(address):

@@ -339,6 +339,22 @@ class SeamPythonTest(unittest.TestCase):
         self.assertEqual([len(_torch_outputs._runs(tensor)[0]) for tensor in (
             blocks, blocks[:, 1], blocks.mT, blocks[:, :1].expand(-1, 5, -1), blocks[:, :, :7])], [1, 8, 1, 8, 16])
 
+    def test_seeds_that_another_thread_notes_meanwhile_are_kept(self):
+        threads = []
+
+        def is_seed(_):
+            if not threads:
+                threads.append(threading.Thread(target=_torch_seam._note_seeds, args=([-1],)))
+                threads[0].start()
+                threads[0].join(0.1)
+            return True
+
+        with unittest.mock.patch.object(_torch_seam, "_is_seed", is_seed), unittest.mock.patch.object(
+                _torch_seam._shared, "seeds", set(range(2 * _torch_seam.MAX_SEEDS))):
+            _torch_seam._note_seeds([0])
+            threads[0].join()
+            self.assertIn(-1, _torch_seam._shared.seeds)
+
     def test_a_seed_on_the_device_is_known_for_as_long_as_it_is_held(self):
         graph = graph_of(lambda x: [x + 1])
         for _ in range(4):
