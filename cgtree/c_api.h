@@ -50,7 +50,7 @@
 // The next two are the version of this header, 10,000 for a major version, 100 for a minor one, 1
 // for a patch, and that of the ABI, which is also the number in the library's soname. A program
 // runs with each library whose cgt_abi_version() is the CGT_ABI_VERSION that it was compiled with.
-#define CGT_VERSION 100
+#define CGT_VERSION 200
 #define CGT_ABI_VERSION 2
 // Exports a function from libcgtree.so, which hides all other symbols.
 #define CGT_API __attribute__((visibility("default")))

@@ -85,6 +85,12 @@ def has_target(package, name):
             or (ROOT / package / name).is_file() or any((ROOT / package).glob(f"{name}.*")))
 
 
+def project_version():
+    """Returns the version of CMakeLists.txt, which all others repeat."""
+    lists = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    return re.search(r"^project\(cgtree VERSION (\S+) ", lists, re.MULTILINE).group(1)
+
+
 def table(text):
     """Returns the rows of the table of results, each as a list of cells, without the head."""
     part = text.split("## Results")[1].split("\n## ")[0]
@@ -193,15 +199,24 @@ class PagesTest(unittest.TestCase):
                         self.assertTrue(has_target(package.rstrip("/"), name))
 
     def test_one_version_is_stated_everywhere(self):
-        number = int(re.search(r"#define CGT_VERSION (\d+)",
-                               (ROOT / "cgtree/c_api.h").read_text()).group(1))
-        version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-        for file, statement in (("CMakeLists.txt", f"project(cgtree VERSION {version} "),
-                                ("MODULE.bazel", f'version = "{version}"'),
+        version = project_version()
+        major, minor, patch = map(int, version.split("."))
+        for file, statement in (("MODULE.bazel", f'version = "{version}"'),
+                                ("cgtree/c_api.h", f"#define CGT_VERSION {major * 10000 + minor * 100 + patch}\n"),
                                 ("python/cgtree/__init__.py", f'__version__ = "{version}"'),
                                 ("docs/versions.md", f"cgtree is version {version},")):
             with self.subTest(file=file):
                 self.assertIn(statement, (ROOT / file).read_text(encoding="utf-8"))
+        changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        self.assertEqual(re.search("^## (.*)", changes, re.MULTILINE).group(1), version)
+
+    def test_pages_ask_for_this_version(self):
+        """find_package(cgtree 0.2), cgtree-0.2.0-cp311...: in part or as a whole."""
+        for page in PAGES:
+            for stated in re.findall(r"\bcgtree[- ](\d+(?:\.\d+)+)",
+                                     page.read_text(encoding="utf-8")):
+                with self.subTest(page=page.name):
+                    self.assertTrue(f"{project_version()}.".startswith(f"{stated}."), stated)
 
 
 if __name__ == "__main__":

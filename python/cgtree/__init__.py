@@ -80,7 +80,7 @@ from cgtree._errors import (
 )
 from cgtree._steps import Steps
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",

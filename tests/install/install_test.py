@@ -19,6 +19,8 @@ import source_tree  # noqa: E402
 
 HERE = pathlib.Path.cwd()
 CONSUMER = HERE / "tests/install/consumer"
+VERSION = re.search(r"project\(cgtree VERSION (\S+) ", (HERE / "CMakeLists.txt").read_text()).group(1)
+MAJOR, MINOR, PATCH = map(int, VERSION.split("."))
 # What each program of the consumers prints.
 PROGRAMS = {
     "c99": "10 5 10 15 after 2 runs\n0 handles left\n",
@@ -27,14 +29,14 @@ PROGRAMS = {
 }
 # Files below the prefix, beside the headers: the library in C++ is static, or shared.
 FILES = {
-    "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.2", "lib/libcgtree.so.2.0.1.0",
+    "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.2", f"lib/libcgtree.so.2.{VERSION}",
     "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake",
     "lib/cmake/cgtree/cgtree-c.cmake", "lib/cmake/cgtree/cgtree-c-noconfig.cmake",
     "lib/cmake/cgtree/cgtree-cgtree.cmake", "lib/cmake/cgtree/cgtree-cgtree-noconfig.cmake",
     "lib/pkgconfig/cgtree.pc", "lib/pkgconfig/cgtree_cpp.pc", "share/licenses/cgtree/LICENSE",
 }
 STATIC = {"lib/libcgtree_cpp.a"}
-SHARED = {"lib/libcgtree_cpp.so", "lib/libcgtree_cpp.so.0.1", "lib/libcgtree_cpp.so.0.1.0"}
+SHARED = {f"lib/libcgtree_cpp.so{end}" for end in ("", f".{MAJOR}.{MINOR}", f".{VERSION}")}
 # Packages that cgtree is compiled with, and programs that use it are not.
 PACKAGES = ("fmt", "nlohmann_json", "spdlog")
 WITHOUT_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in PACKAGES]
@@ -82,12 +84,12 @@ class InstallTest(unittest.TestCase):
             result = run(folder / name)
             self.assertEqual((result.stdout, result.returncode), (PROGRAMS[name], 0), result.stderr)
 
-    def find(self, name, *arguments, ask="cgtree 0.1 REQUIRED", prefix=None):
+    def find(self, name, *arguments, ask=f"cgtree {MAJOR}.{MINOR} REQUIRED", prefix=None):
         """Configures a project that finds the installed package."""
         work = self.root / f"{name} source"
         shutil.copytree(CONSUMER, work)
         lists = work / "CMakeLists.txt"
-        lists.write_text(lists.read_text().replace("cgtree 0.1 REQUIRED", ask))
+        lists.write_text(lists.read_text().replace("cgtree REQUIRED", ask))
         return run("cmake", "-S", work, "-B", self.root / name, f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}",
                    *WITHOUT_PACKAGES, *arguments)
 
@@ -120,7 +122,7 @@ class InstallTest(unittest.TestCase):
         names = [line.split()[-1] for line in shared.splitlines() if " A " not in line]
         self.assertGreater(len(names), 1000)
         for name in names:
-            self.assertRegex(name, r"^_Z[A-Zhnv0-9_]*N[KRO]*6cgtree.*@CGTREE_CPP_0\.1$")
+            self.assertRegex(name, rf"^_Z[A-Zhnv0-9_]*N[KRO]*6cgtree.*@CGTREE_CPP_{MAJOR}\.{MINOR}$")
         # A program may be linked with another version of each.
         static = must_run("nm", "--defined-only", self.prefix / "lib/libcgtree_cpp.a")
         self.assertIn("13cgtree_spdlog", static)
@@ -172,7 +174,7 @@ class InstallTest(unittest.TestCase):
             self.assertRegex(name, r"^(libstdc\+\+|libm|libgcc_s|libc|ld-linux.*)\.so")
 
     def test_another_version_is_refused(self):
-        for asked in ["0.2", "1.0", "0.1.1"]:
+        for asked in [f"{MAJOR}.{MINOR + 1}", f"{MAJOR}.{MINOR - 1}", f"{MAJOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"]:
             result = self.find(asked, ask=f"cgtree {asked} REQUIRED")
             self.assertNotEqual(result.returncode, 0, asked)
 
@@ -296,7 +298,7 @@ class WheelTest(unittest.TestCase):
         with zipfile.ZipFile(self.wheel) as wheel:
             names = set(wheel.namelist())
             self.assertEqual([name for name in names if str(self.root).encode() in wheel.read(name)], [])
-        self.assertRegex(self.wheel.name, r"^cgtree-0\.1\.0-cp311-abi3-linux_\w+\.whl$")
+        self.assertRegex(self.wheel.name, rf"^cgtree-{re.escape(VERSION)}-cp311-abi3-linux_\w+\.whl$")
         package = {name.removeprefix("cgtree/") for name in names if name.startswith("cgtree/")}
         python = {path.name for path in (HERE / "python/cgtree").glob("*.*")
                   if path.suffix in (".py", ".pyi", ".typed") and path.name != "_options.pyi"}
@@ -305,7 +307,7 @@ class WheelTest(unittest.TestCase):
             "include/cgtree/cgtree/cgtree.hpp", "lib/cmake/cgtree/cgtreeConfig.cmake",
             "lib/cmake/cgtree/cgtreeConfigVersion.cmake", "lib/cmake/cgtree/cgtree-c.cmake",
             "lib/cmake/cgtree/cgtree-c-none.cmake"} - python)
-        self.assertLessEqual({f"cgtree-0.1.0.dist-info/{name}" for name in
+        self.assertLessEqual({f"cgtree-{VERSION}.dist-info/{name}" for name in
                               ("METADATA", "entry_points.txt", "licenses/LICENSE")}, names)
 
     def test_it_passes_its_own_test(self):
@@ -319,7 +321,7 @@ class WheelTest(unittest.TestCase):
         for name in "c99", "cxx17":
             self.assertEqual(must_run(self.root / "found" / name), PROGRAMS[name])
         lists = work / "CMakeLists.txt"
-        lists.write_text(lists.read_text().replace("cgtree 0.1 REQUIRED", "cgtree 0.1 REQUIRED COMPONENTS cgtree"))
+        lists.write_text(lists.read_text().replace("cgtree REQUIRED", "cgtree REQUIRED COMPONENTS cgtree"))
         result = run("cmake", "-S", work, "-B", self.root / "no C++", f"-DCMAKE_PREFIX_PATH={self.ask('--cmake-dir')}")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("has the C ABI alone", " ".join(result.stderr.split()))
@@ -338,17 +340,11 @@ class WheelTest(unittest.TestCase):
 
 
 class VersionTest(unittest.TestCase):
-    def test_it_is_the_same_in_the_header_and_in_both_builds(self):
-        number = int(re.search(r"#define CGT_VERSION (\d+)",
-                               (HERE / "cgtree/c_api.h").read_text()).group(1))
-        version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-        self.assertIn(f'version = "{version}"', (HERE / "MODULE.bazel").read_text())
-        self.assertIn(f"project(cgtree VERSION {version} ", (HERE / "CMakeLists.txt").read_text())
-
-    def test_the_soname_has_the_number_of_the_abi(self):
+    def test_the_soname_and_the_symbols_have_the_number_of_the_abi(self):
         abi = re.search(r"#define CGT_ABI_VERSION (\d+)",
                         (HERE / "cgtree/c_api.h").read_text()).group(1)
         self.assertIn(f"SOVERSION {abi} VERSION {abi}.", (HERE / "CMakeLists.txt").read_text())
+        self.assertIn(f"\nCGTREE_{abi} {{", (HERE / "cgtree/c_api/exports.map").read_text())
 
 
 if __name__ == "__main__":
