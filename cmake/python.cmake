@@ -1,5 +1,6 @@
 # The extension of the Python package and the types of its options. pyproject.toml makes a wheel of them, of the
 # package's files in Python, and of the C ABI.
+set(CGTREE_PYTHON_FOLDER . CACHE STRING "Where the extension is installed, below the prefix")
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
 file(GLOB extension CONFIGURE_DEPENDS python/extension/*.cc)
@@ -21,5 +22,5 @@ add_custom_command(
   VERBATIM)
 target_sources(cgtree_python PRIVATE ${stubs})
 
-install(TARGETS cgtree_python LIBRARY DESTINATION . COMPONENT python)
-install(FILES ${stubs} DESTINATION . COMPONENT python)
+install(TARGETS cgtree_python LIBRARY DESTINATION ${CGTREE_PYTHON_FOLDER} COMPONENT python)
+install(FILES ${stubs} DESTINATION ${CGTREE_PYTHON_FOLDER} COMPONENT python)

@@ -34,6 +34,7 @@ FILES = {
     "lib/cmake/cgtree/cgtree-c.cmake", "lib/cmake/cgtree/cgtree-c-noconfig.cmake",
     "lib/cmake/cgtree/cgtree-cgtree.cmake", "lib/cmake/cgtree/cgtree-cgtree-noconfig.cmake",
     "lib/pkgconfig/cgtree.pc", "lib/pkgconfig/cgtree_cpp.pc", "share/licenses/cgtree/LICENSE",
+    "share/licenses/cgtree/THIRD_PARTY_LICENSES.md",
 }
 STATIC = {"lib/libcgtree_cpp.a"}
 SHARED = {f"lib/libcgtree_cpp.so{end}" for end in ("", f".{MAJOR}.{MINOR}", f".{VERSION}")}
@@ -308,7 +309,7 @@ class WheelTest(unittest.TestCase):
             "lib/cmake/cgtree/cgtreeConfigVersion.cmake", "lib/cmake/cgtree/cgtree-c.cmake",
             "lib/cmake/cgtree/cgtree-c-none.cmake"} - python)
         self.assertLessEqual({f"cgtree-{VERSION}.dist-info/{name}" for name in
-                              ("METADATA", "entry_points.txt", "licenses/LICENSE")}, names)
+                              ("METADATA", "entry_points.txt", "licenses/LICENSE", "licenses/THIRD_PARTY_LICENSES.md")}, names)
 
     def test_it_passes_its_own_test(self):
         self.assertIn("host: the embedded host device: passed", must_run(self.python, "-m", "cgtree", cwd=self.root))
