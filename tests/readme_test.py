@@ -71,7 +71,8 @@ FIGURES = {
 }
 
 
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+                                  "THIRD_PARTY_LICENSES.md")]
 PAGES += [ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LABEL = re.compile(r"(?<![:\w])//((?:[\w-]+/)*[\w-]*)(?::([\w./-]*\w))?")
 
@@ -204,6 +205,9 @@ class PagesTest(unittest.TestCase):
         for file, statement in (("MODULE.bazel", f'version = "{version}"'),
                                 ("cgtree/c_api.h", f"#define CGT_VERSION {major * 10000 + minor * 100 + patch}\n"),
                                 ("python/cgtree/__init__.py", f'__version__ = "{version}"'),
+                                ("packaging/debian/changelog", f"cgtree ({version}-"),
+                                ("packaging/vcpkg/vcpkg.json", f'"version": "{version}"'),
+                                ("packaging/spack/package.py", f'version("{version}")'),
                                 ("docs/versions.md", f"cgtree is version {version},")):
             with self.subTest(file=file):
                 self.assertIn(statement, (ROOT / file).read_text(encoding="utf-8"))
@@ -213,7 +217,7 @@ class PagesTest(unittest.TestCase):
     def test_pages_ask_for_this_version(self):
         """find_package(cgtree 0.2), cgtree-0.2.0-cp311...: in part or as a whole."""
         for page in PAGES:
-            for stated in re.findall(r"\bcgtree[- ](\d+(?:\.\d+)+)",
+            for stated in re.findall(r"\bcgtree[-@ ](\d+(?:\.\d+)+)",
                                      page.read_text(encoding="utf-8")):
                 with self.subTest(page=page.name):
                     self.assertTrue(f"{project_version()}.".startswith(f"{stated}."), stated)

@@ -7,7 +7,7 @@ usage: tools/check_layering.py [ROOT]
 Prints one line for each violation, and exits with 1 if there is any.
 
 base -> interop -> allocator -> cgtree ->
-    {python, examples, integrations, tools, benchmarks, tests}
+    {python, examples, integrations, packaging, tools, benchmarks, tests}
 
 An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
 not use one another, with these exceptions:
@@ -16,7 +16,7 @@ not use one another, with these exceptions:
 * benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
 * tests/<room> uses <room>, and those of benchmarks and tutorials in Python use python;
 * the checks of the whole tree, which lie directly in tests/, use tools, and so does tests/install,
-  because the report is installed.
+  because the report is installed; that uses packaging, too.
 
 The core (CORE) is what one must know to understand a call. What stands around it uses it, and it uses
 nothing of that.
@@ -36,7 +36,7 @@ import sys
 import source_tree
 
 LIBRARY = ["base", "interop", "allocator", "cgtree"]
-END = ["python", "examples", "integrations", "tools", "benchmarks", "tests"]
+END = ["python", "examples", "integrations", "packaging", "tools", "benchmarks", "tests"]
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
     "allocator": ["pool", "segments", "caching", "threads", "captures", "reports"],
@@ -65,6 +65,7 @@ MAY_USE = [("benchmarks/serve", "examples/serve"),
            ("tests/benchmarks/serve", "examples/serve"),
            ("tests/benchmarks", "python"),  # some are written in Python
            ("tests/examples/tutorials", "python"),
+           ("tests/install", "packaging"),
            ("tests/install", "python"),
            ("tests/install", "tools")]
 

@@ -341,11 +341,20 @@ class WheelTest(unittest.TestCase):
 
 
 class VersionTest(unittest.TestCase):
+    def setUp(self):
+        self.header = (HERE / "cgtree/c_api.h").read_text()
+        self.abi = re.search(r"#define CGT_ABI_VERSION (\d+)", self.header).group(1)
+
     def test_the_soname_and_the_symbols_have_the_number_of_the_abi(self):
-        abi = re.search(r"#define CGT_ABI_VERSION (\d+)",
-                        (HERE / "cgtree/c_api.h").read_text()).group(1)
-        self.assertIn(f"SOVERSION {abi} VERSION {abi}.", (HERE / "CMakeLists.txt").read_text())
-        self.assertIn(f"\nCGTREE_{abi} {{", (HERE / "cgtree/c_api/exports.map").read_text())
+        self.assertIn(f"SOVERSION {self.abi} VERSION {self.abi}.", (HERE / "CMakeLists.txt").read_text())
+        self.assertIn(f"\nCGTREE_{self.abi} {{", (HERE / "cgtree/c_api/exports.map").read_text())
+
+    def test_debian_has_the_number_and_the_functions_of_the_abi(self):
+        head, _, *lines = (HERE / f"packaging/debian/libcgtree{self.abi}.symbols").read_text().splitlines()
+        self.assertEqual(head, f"libcgtree.so.{self.abi} libcgtree{self.abi} #MINVER#")
+        functions = re.findall(r"^CGT_API\b[^;(]*?(\w+)\(", self.header, re.MULTILINE)
+        self.assertEqual([line.split("@")[0] for line in lines],
+                         [f" {name}" for name in sorted([f"CGTREE_{self.abi}", *functions])])
 
 
 if __name__ == "__main__":

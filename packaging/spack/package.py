@@ -1,0 +1,32 @@
+"""cgtree for Spack 1.0 and later, from a checkout: a repository of packages has this file in packages/cgtree/."""
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
+from spack.package import *
+
+
+class Cgtree(CMakePackage, CudaPackage):
+    """CUDA graphs for step functions, without their sharp edges."""
+
+    license("Apache-2.0")
+
+    # There is no archive to fetch yet: `spack dev-build cgtree@0.2.0` builds the checkout that it is called in.
+    version("0.2.0")
+
+    variant("shared", default=False, description="Build the library in C++ as a shared one")
+
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.25:", type="build")
+    depends_on("fmt", type="build")
+    depends_on("nlohmann-json", type="build")
+    depends_on("spdlog", type="build")
+    depends_on("cuda@12:", when="+cuda")
+    conflicts("%gcc@:11", msg="cgtree is written in C++20")
+
+    def cmake_args(self):
+        arguments = [self.define_from_variant("BUILD_SHARED_LIBS", "shared"), self.define_from_variant("CGTREE_CUDA", "cuda")]
+        archs = self.spec.variants["cuda_arch"].value
+        if self.spec.satisfies("+cuda") and archs != ("none",):
+            arguments.append(self.define("CGTREE_CUDA_ARCHS", list(archs)))
+        return arguments

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# usage: tests/install/try_debian.sh FOLDER
+# Unpacks the Debian packages in FOLDER, builds the consumers with what is in them, and runs these and the Python package.
+set -euo pipefail
+packages=$(realpath "$1")
+consumer=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/consumer
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for package in libcgtree2 libcgtree-dev python3-cgtree; do
+  dpkg -x "$packages/${package}"_*.deb "$work/root"
+done
+export LD_LIBRARY_PATH
+LD_LIBRARY_PATH=$(dirname "$work"/root/usr/lib/*/libcgtree.so)
+cmake -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/root/usr" >"$work/log"
+cmake --build "$work/build" >>"$work/log"
+for program in c99 cxx17 cxx20; do "$work/build/$program" 2>/dev/null; done
+PYTHONPATH=$work/root/usr/lib/python3/dist-packages /usr/bin/python3 -m cgtree
