@@ -1,6 +1,7 @@
-# shellcheck shell=bash disable=SC2034,SC2154  # usage is set, and seconds and host are read, by scripts that source this
-# The steps of a tier of tests: a script sources this, calls `step` for each, and then run_steps "$@".
-# It sets `usage`, and `seconds`, how long a random step goes on, before.
+# shellcheck shell=bash disable=SC2034,SC2154  # usage is set, and seconds, host and out are read, by scripts that source this
+# The steps of a tier of tests, or of a release: a script sources this, calls `step` for each, and then run_steps.
+# It sets `usage` before, and where it needs them `seconds`, how long a random step goes on, and `stops`: at the first
+# step that fails.
 
 step_names=()
 step_commands=()
@@ -33,7 +34,7 @@ check_names() {
   done
 }
 
-# Runs each step that is wanted, also after one that fails. The exit status is 1 if one has failed.
+# Runs each step that is wanted, also after one that fails unless `stops` is set. The exit status is 1 if one has failed.
 run_steps() {
   check_names
   if [[ -n $list ]]; then
@@ -50,6 +51,7 @@ run_steps() {
     else
       echo "== ${step_names[i]}: FAILED after $(((SECONDS - begin + 59) / 60)) min"
       failed+=("${step_names[i]}")
+      if [[ -n ${stops:-} ]]; then break; fi
     fi
   done
   if ((${#failed[@]} > 0)); then
@@ -59,8 +61,8 @@ run_steps() {
   echo "all passed"
 }
 
-only='' list='' host=''
-# read_options ALLOWED ARGUMENT...: sets only, list, seconds and host; ALLOWED is --seconds or --host.
+only='' list='' host='' out=''
+# read_options ALLOWED ARGUMENT...: sets only, list, and the variable of ALLOWED: --seconds, --host or --out.
 read_options() {
   local allowed=$1 argument
   shift
@@ -70,11 +72,11 @@ read_options() {
       --list) list=1 ;;
       --only=?*) only=${argument#--only=} ;;
       "$allowed"=?*)
-        case $argument in
-          --seconds=*[!0-9]*) echo "$(basename "$0"): --seconds is a number" >&2; exit 2 ;;
-          --seconds=*) seconds=${argument#--seconds=} ;;
-          --host=*) host=${argument#--host=} ;;
-        esac ;;
+        printf -v "${allowed#--}" %s "${argument#*=}"
+        if [[ ${seconds:-} == *[!0-9]* ]]; then
+          echo "$(basename "$0"): --seconds is a number" >&2
+          exit 2
+        fi ;;
       *) echo "$(basename "$0"): unknown argument '$argument'; see --help" >&2; exit 2 ;;
     esac
   done

@@ -1,4 +1,4 @@
-"""tools/test_release and tools/test_gpu: what their steps name exists, and how they end."""
+"""tools/test_release, tools/test_gpu and tools/release: what their steps name exists, and how they end."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
-SCRIPTS = ("test_release", "test_gpu")
+SCRIPTS = ("test_release", "test_gpu", "release")
 LABEL = re.compile(r"//((?:\w+/)*\w*):(\w+)")
 CONFIG = re.compile(r"--config=([\w-]+)")
 PATH = re.compile(r"(?<![\w/-])((?:tests|tools)/[\w/.]+)")
@@ -39,7 +39,7 @@ def exists(package, name):
 
 class TestTiersTest(unittest.TestCase):
     def all_commands(self):
-        for script, *arguments in ((SCRIPTS[0],), (SCRIPTS[1],), (SCRIPTS[1], "--host=user@host")):
+        for script, *arguments in ((SCRIPTS[0],), (SCRIPTS[1],), (SCRIPTS[1], "--host=user@host"), (SCRIPTS[2],)):
             found = steps(script, *arguments)
             self.assertGreater(len(found), 5)
             for name, command in found.items():
@@ -84,6 +84,16 @@ class TestTiersTest(unittest.TestCase):
             done = run("test_release", "--only=nocuda", PATH=path)
             self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "all passed"))
 
+    @unittest.skipUnless((ROOT / ".git").exists(), "no commit here")
+    def test_a_release_stops_at_the_first_step_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bazel = pathlib.Path(folder, "bazel")
+            bazel.write_text("#!/bin/bash\nexit 1\n")
+            bazel.chmod(0o755)
+            done = run("release", f"--out={folder}/out", "--only=test,sums", PATH=f"{folder}:{os.environ['PATH']}")
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "failed: test"))
+            self.assertEqual(list(pathlib.Path(folder, "out").iterdir()), [])
+
     def test_the_command_line_is_checked(self):
         for script in SCRIPTS:
             self.assertIn("usage: tools/" + script, run(script, "--help").stdout)
@@ -91,7 +101,7 @@ class TestTiersTest(unittest.TestCase):
             for wrong in ("--fast", "--only=nothing", "--only="):
                 self.assertEqual(run(script, wrong).returncode, 2, wrong)
         for script, wrong in (("test_release", "--seconds=x"), ("test_release", "--host=a"),
-                              ("test_gpu", "--seconds=3")):
+                              ("test_gpu", "--seconds=3"), ("release", "--host=a")):
             self.assertEqual(run(script, wrong).returncode, 2, wrong)
 
 
