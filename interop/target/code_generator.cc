@@ -38,7 +38,7 @@ const CodeGenerator* find_generator(std::string_view kind) {
   if (kind == "host") return host;
 #ifdef CGTREE_WITH_CUDA
   static const auto* const cuda =
-      new CodeGenerator{"cuda", &cuda::build_with_nvrtc, &cuda::nvrtc_problem};
+      new CodeGenerator{"cuda", &cuda::build_with_nvrtc, &cuda::build_with_nvrtc_problem};
   if (kind == "cuda") return cuda;
 #endif
   return user_generators.find(kind);

@@ -294,9 +294,13 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
 
     const Answer& expected =
         (kind == StreamKind::kBlocking ? row.blocking : row.nonblocking)[number];
-    const Code refused = refuses_as_cuda_12(device, row) ? kInvalidConfiguration : expected.code;
-    EXPECT_EQ(code, refused);
-    EXPECT_EQ(last_error, refused);
+    if (prefix.empty() && refuses_itself(device, row)) {
+      EXPECT_EQ(code, kInvalidConfiguration);
+      EXPECT_EQ(after, CaptureStatus::kActive);
+      return;
+    }
+    EXPECT_EQ(code, expected.code);
+    EXPECT_EQ(last_error, expected.code);
     EXPECT_EQ(after, expected.after);
     EXPECT_EQ(ended, end_of(expected.after));
   }
@@ -304,7 +308,8 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
  private:
   static constexpr auto kInvalidConfiguration = static_cast<Code>(9);
 
-  static bool refuses_as_cuda_12(const DeviceUnderTest& device, const Row& row) {
+  // Runtimes of CUDA 12 do not ask the driver for a launch without blocks, and the capture goes on.
+  static bool refuses_itself(const DeviceUnderTest& device, const Row& row) {
     const AttributeValue built = device.api->attribute(0, DeviceAttribute::kApiVersion);
     const auto* const version = std::get_if<std::int64_t>(&built);
     return device.device.type == DeviceType::kCuda && version != nullptr && *version < 13000 &&

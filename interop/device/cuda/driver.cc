@@ -14,7 +14,6 @@ constexpr unsigned kPointerVersion = 7000;
 constexpr unsigned kCopyNodeVersion = 10000;
 constexpr unsigned kAllocNodeVersion = 11040;
 constexpr unsigned kGraphVersion = 12000;
-constexpr unsigned kLibraryVersion = 12000;
 constexpr unsigned kStreamVersion = 9020;
 constexpr unsigned kContextVersion = 4000;
 constexpr unsigned kCaptureVersion = 12030;
@@ -93,15 +92,6 @@ const CaptureDriver* capture_driver() noexcept {
 const PointerDriver* pointer_driver() noexcept {
   static const auto lookup = look_up<PointerDriver>([](PointerDriver& found) {
     return find<kPointerVersion>("cuPointerGetAttributes", &found.get_attributes);
-  });
-  return lookup ? &*lookup : nullptr;
-}
-
-const LibraryDriver* library_driver() noexcept {
-  static const auto lookup = look_up<LibraryDriver>([](LibraryDriver& found) {
-    return find<kLibraryVersion>("cuLibraryLoadData", &found.load_data) &&
-           find<kLibraryVersion>("cuLibraryUnload", &found.unload) &&
-           find<kLibraryVersion>("cuLibraryGetKernel", &found.get_kernel);
   });
   return lookup ? &*lookup : nullptr;
 }

@@ -66,16 +66,6 @@ struct PointerDriver {
 // As driver().
 const PointerDriver* pointer_driver() noexcept;
 
-// Loads code. For toolkits before 12.8, whose runtime does not.
-struct LibraryDriver {
-  decltype(&cuLibraryLoadData) load_data = nullptr;
-  decltype(&cuLibraryUnload) unload = nullptr;
-  decltype(&cuLibraryGetKernel) get_kernel = nullptr;
-};
-
-// As driver().
-const LibraryDriver* library_driver() noexcept;
-
 // Tells which device a stream is of. For toolkits before 12.8, whose runtime does not.
 struct StreamDriver {
   decltype(&cuStreamGetCtx) get_context = nullptr;

@@ -102,8 +102,8 @@ inline CUkernel kernel_of(const void* symbol) noexcept {
 #endif
 }
 
-// Code that is loaded into all contexts. Before 12.8 by the driver's functions, which make no
-// context; the runtime has made one.
+// Code that is loaded into all contexts, and kernels of it, which the runtime launches from 12.8
+// on.
 #if CUDART_VERSION >= 12080
 using Library = cudaLibrary_t;
 
@@ -115,22 +115,6 @@ inline cudaError_t unload_library(Library library) noexcept {
 }
 inline cudaError_t find_kernel(CUkernel* kernel, Library library, const char* name) noexcept {
   return cudaLibraryGetKernel(kernel, library, name);
-}
-#else
-using Library = CUlibrary;
-
-inline cudaError_t load_library(Library* library, const void* image) noexcept {
-  const LibraryDriver* const driver = library_driver();
-  if (driver == nullptr) return cudaErrorCallRequiresNewerDriver;
-  if (const cudaError_t error = cudaFree(nullptr); error != cudaSuccess) return error;
-  return static_cast<cudaError_t>(
-      driver->load_data(library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
-}
-inline cudaError_t unload_library(Library library) noexcept {
-  return static_cast<cudaError_t>(library_driver()->unload(library));
-}
-inline cudaError_t find_kernel(CUkernel* kernel, Library library, const char* name) noexcept {
-  return static_cast<cudaError_t>(library_driver()->get_kernel(kernel, library, name));
 }
 #endif
 

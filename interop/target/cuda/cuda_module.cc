@@ -15,6 +15,7 @@
 namespace cgtree::cuda {
 namespace {
 
+#if CUDART_VERSION >= 12080
 // A LoadedCode unloads its code unless keep() is called.
 class LoadedCode {
  public:
@@ -46,6 +47,7 @@ std::optional<std::vector<std::size_t>> parameters_of(CUkernel kernel) {
     bytes.push_back(size);
   return bytes;
 }
+#endif
 
 }  // namespace
 
@@ -66,6 +68,11 @@ CompileRequest request_of(const KernelSet& kernels, const Target& target) {
   return request;
 }
 
+#if CUDART_VERSION >= 12080
+std::string build_with_nvrtc_problem() {
+  return nvrtc_problem();
+}
+
 std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Target& target) {
   const CompileRequest request = request_of(kernels, target);
   const CompiledCode compiled = compile(request);
@@ -84,5 +91,17 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
   code.keep();
   return functions;
 }
+#else
+std::string build_with_nvrtc_problem() {
+  return fmt::format(
+      "kernels that are compiled at run time need CUDA 12.8 or later, and this program was built "
+      "with {}.{}",
+      CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+std::vector<ModuleFunction> build_with_nvrtc(const KernelSet&, const Target&) {
+  throw InvalidArgument(build_with_nvrtc_problem());
+}
+#endif
 
 }  // namespace cgtree::cuda

@@ -12,6 +12,9 @@ namespace cgtree::cuda {
 // Implements CodeGenerator::generate. The code stays loaded as long as the process.
 std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Target& target);
 
+// Implements CodeGenerator::problem.
+std::string build_with_nvrtc_problem();
+
 // Returns what build_with_nvrtc() compiles.
 CompileRequest request_of(const KernelSet& kernels, const Target& target);
 
