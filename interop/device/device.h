@@ -23,8 +23,8 @@ struct Device {
   DeviceType type = DeviceType::kHost;
   std::int32_t id = 0;
 
-  // Returns the first GPU if there are a driver and a GPU, else the embedded host device. Never
-  // throws.
+  // Returns the first GPU if this program can use it, else the embedded host device: the log says
+  // why, once. Never throws.
   static Device best() noexcept;
   // The next two name a device by its number among those of its kind.
   static Device host(std::int32_t id = 0) noexcept { return {DeviceType::kHost, id}; }
