@@ -177,10 +177,12 @@ std::string why_absent(int id) {
   const std::optional<ComputeCapability> gpu = capability_of(id);
   const std::string which =
       gpu ? "has compute capability " + to_string(*gpu) : "does not tell its compute capability";
+  const bool is_newer_ptx = gpu && kernel_code(kArchitectures, *gpu) == KernelCode::kPtx;
   return "the GPU " + which + ", and cgtree's kernels were compiled for " + kArchitectures +
-         (gpu && kernel_code(kArchitectures, *gpu) == KernelCode::kPtx
-              ? "; of these only PTX suits it, for which " + driver + ", and " + built
-              : ": compile them with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs");
+         (is_newer_ptx ? "; of these only PTX suits it, for which " + driver + ", and " + built +
+                             ": update the driver, or "
+                       : ": ") +
+         "compile them for it with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs";
 }
 
 AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
