@@ -174,7 +174,7 @@ enum {
 
 // ---- Devices ------------------------------------------------------------------------------------
 
-// Returns the first GPU if there is one, and the host device otherwise.
+// Returns the first GPU if this program can use it, and the host device otherwise.
 CGT_API cgt_status cgt_device_best(cgt_device* out);
 // Parses "auto", "host", "cuda" or "cuda:1".
 CGT_API cgt_status cgt_device_parse(const char* text, cgt_device* out);

@@ -148,7 +148,7 @@ std::string text(const Write& write) {
 
 // ---- Devices and streams ------------------------------------------------------------------------
 
-// Returns the first GPU if there is one, and the host device otherwise.
+// Returns the first GPU if this program can use it, and the host device otherwise.
 inline cgt_device best_device() {
   cgt_device device;
   check(cgt_device_best(&device));

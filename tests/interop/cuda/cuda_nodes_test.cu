@@ -180,6 +180,7 @@ TEST_F(CudaNodesTest, ReadsWhatTheDriverIsGivenInABuffer) {
   void* parameters[] = {&buffer.descriptor, &buffer.out};
   for (const CUfunction what : {function, reinterpret_cast<CUfunction>(kernel)}) {
     for (const bool as_buffer : {true, false}) {
+      SCOPED_TRACE(what == function ? "function" : "kernel");
       const auto nodes = read([&] {
         EXPECT_EQ(launch(what, 1, 1, 1, 1, 1, 1, 0, stream_, as_buffer ? nullptr : parameters,
                          as_buffer ? extra : nullptr),
