@@ -264,6 +264,23 @@ def _(value, dtype):
     return torch.empty((), dtype=dtype)
 
 
+def keep_on_cpu(graph, device):
+    """Lets a graph return the numbers of the CPU that it is given: Inductor moves those whose users allow it to the
+    device, also in what is returned, where a backward pass expects them on the CPU."""
+    results = graph.output_node()
+    *_, last = graph.find_nodes(op="placeholder")
+    for given in results.all_input_nodes:
+        if given.op != "placeholder" or not _is_number(given):
+            continue
+        users = [user for user in given.users if user is not results] or [results]
+        with graph.inserting_after(last):
+            copy = graph.call_function(torch.ops.cgtree.read.default, (
+                given, _CPU if users == [results] else device))
+        copy.meta["val"] = versions.fake_on(_values(given)[0], copy.args[1], graph)
+        for user in users:
+            user.replace_input_with(given, copy)
+
+
 def prepare(graph):
     """Readies a graph for Inductor, whose own partitions end at copies of tensors of the CPU and at what works
     there, but not at operators of the device with operands of the CPU: these are copied before, and constants once."""
@@ -271,6 +288,7 @@ def prepare(graph):
     if len(devices) != 1:
         return
     device, = devices
+    keep_on_cpu(graph.graph, device)
     # Inductor has no such value for a truth value.
     take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on)
     move_operands(graph.graph, device, _INDEX, (), _put_on)

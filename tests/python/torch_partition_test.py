@@ -629,6 +629,16 @@ class InductorPartitionsPythonTest(unittest.TestCase):
             _torch_partition.prepare(graph)
             self.assertIn(want, [_torch_partition._name(node) for node in graph.graph.nodes])
 
+    def test_numbers_of_the_cpu_are_returned_on_the_cpu(self):
+        from torch._inductor.fx_passes.post_grad import ConstructorMoverPass
+        for function in (lambda x, n: (x.sin() / n, n), lambda x, n: (x.sin(), n)):
+            graph = graph_on_gpu(function, ((4, 3), torch.float32, GPU), ((), torch.float32, CPU))
+            _torch_partition.prepare(graph)
+            ConstructorMoverPass("cuda", allow_outputs=True, allow_inputs=True)(graph.graph)
+            _, number = graph.graph.output_node().args[0]
+            self.assertIn("val", number.meta, number)  # what Inductor has moved has none
+            self.assertEqual(number.meta["val"].device, CPU)
+
     def test_sizes_and_small_constants_stay_in_the_kernels(self):
         x = ((4, 3), torch.float32, GPU)
         for function in (lambda x: x.sin() + torch.arange(3).to(GPU), lambda x: x.sin() * torch.tensor(2.0),
