@@ -268,16 +268,15 @@ def keep_on_cpu(graph, device):
     """Lets a graph return the numbers of the CPU that it is given: Inductor moves those whose users allow it to the
     device, also in what is returned, where a backward pass expects them on the CPU."""
     results = graph.output_node()
-    *_, last = graph.find_nodes(op="placeholder")
     for given in results.all_input_nodes:
         if given.op != "placeholder" or not _is_number(given):
             continue
-        users = [user for user in given.users if user is not results] or [results]
-        with graph.inserting_after(last):
-            copy = graph.call_function(torch.ops.cgtree.read.default, (
-                given, _CPU if users == [results] else device))
-        copy.meta["val"] = versions.fake_on(_values(given)[0], copy.args[1], graph)
-        for user in users:
+        users = [user for user in given.users if _lies_on(user, device)]
+        place = device if users else _CPU
+        with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+            copy = graph.call_function(torch.ops.cgtree.read.default, (given, place))
+        copy.meta["val"] = versions.fake_on(_values(given)[0], place, graph)
+        for user in users or [results]:
             user.replace_input_with(given, copy)
 
 

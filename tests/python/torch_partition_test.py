@@ -639,6 +639,27 @@ class InductorPartitionsPythonTest(unittest.TestCase):
             self.assertIn("val", number.meta, number)  # what Inductor has moved has none
             self.assertEqual(number.meta["val"].device, CPU)
 
+    def test_work_on_the_cpu_with_numbers_that_are_returned_stays_there(self):
+        def function(x, n):
+            y, work = x.sin() / n, n + 1
+            n.copy_(work)  # as AOTAutograd ends a graph that writes an input
+            return y, n, work
+
+        graph = graph_on_gpu(function, ((4, 3), torch.float32, GPU), ((), torch.float32, CPU))
+        [written] = [node for node in graph.graph.nodes if _torch_partition._name(node) == "copy_"]
+        graph.graph.output_node().replace_input_with(written, written.args[0])
+        _torch_partition.prepare(graph)
+        for node in graph.graph.nodes:
+            if _torch_partition._name(node) in ("copy_", "add"):
+                self.assertTrue(all(_torch_partition._lies_on(given, CPU) for given in node.all_input_nodes), node)
+            if _torch_partition._name(node) == "copy_":
+                self.assertEqual(node.args[0].op, "placeholder")
+
+    def test_a_graph_without_inputs_is_prepared(self):
+        graph = graph_on_gpu(lambda: torch.arange(3, device=GPU) + 1)
+        _torch_partition.prepare(graph)
+        self.assertEqual(graph.graph.find_nodes(op="placeholder"), [])
+
     def test_sizes_and_small_constants_stay_in_the_kernels(self):
         x = ((4, 3), torch.float32, GPU)
         for function in (lambda x: x.sin() + torch.arange(3).to(GPU), lambda x: x.sin() * torch.tensor(2.0),
