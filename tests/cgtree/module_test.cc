@@ -153,7 +153,8 @@ TEST(BuildModuleTest, AKernelWithoutWhatItsTargetNeedsIsRefused) {
   KernelSet of_host;
   of_host.add<negate_on_host>("negate");
   const std::string message = refusal([&] { build_module(of_host, Target("cuda")); });
-  if (build_problem("cuda").empty()) {
+  if (message.find("is not enabled") == std::string::npos &&
+      message.find("need CUDA 12.8") == std::string::npos) {
     EXPECT_THAT(message, HasSubstr("kernel 'negate' has no CUDA source"));
   }
 }
