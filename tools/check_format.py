@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Checks that clang-format-14 would change no C++ or CUDA file of the tree.
 
-usage: tools/check_format.py [--fix] [ROOT]
-
 Exits with 1 if a file is not formatted.
 """
 
+import argparse
 import pathlib
 import shutil
 import subprocess
@@ -35,10 +34,11 @@ def check(root):
 
 
 def main():
-    arguments = sys.argv[1:]
-    fix = "--fix" in arguments
-    roots = [a for a in arguments if a != "--fix"] or [pathlib.Path(__file__).resolve().parents[1]]
-    said = run(roots[0], ["--style=file", "-i"]) if fix else check(roots[0])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fix", action="store_true", help="format the files")
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parents[1])
+    arguments = parser.parse_args()
+    said = run(arguments.root, ["--style=file", "-i"]) if arguments.fix else check(arguments.root)
     print(said, end="")
     return 1 if said else 0
 

@@ -2,8 +2,6 @@
 """Checks which room uses which, who uses third parties' headers and plain locks, and how files
 begin.
 
-usage: tools/check_layering.py [ROOT]
-
 Prints one line for each violation, and exits with 1 if there is any.
 
 base -> interop -> allocator -> cgtree ->
@@ -28,6 +26,7 @@ The files in cgtree/ itself are values, except for those that FACES names. In ot
 that lie in no sub-room are faces.
 """
 
+import argparse
 import ast
 import pathlib
 import re
@@ -275,8 +274,10 @@ def violations(root):
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
-    found = violations(root)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parents[1])
+    found = violations(parser.parse_args().root)
     print("".join(line + "\n" for line in found), end="")
     return 1 if found else 0
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Compares what calls returned on two devices, and prints every difference.
 
-usage: tools/compare_answers.py FILE[:DEVICE] FILE[:DEVICE]
-
 A FILE is what a test wrote to the path in CGTREE_ANSWERS: a JSON list of rows. If it holds rows of
 several devices, DEVICE selects one. Exits with 1 if anything differs or is missing on one side, and
 with 2 if there is nothing to compare.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -45,11 +44,10 @@ def differences(left, right):
 
 
 def main(arguments):
-    if len(arguments) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs=2, metavar="FILE[:DEVICE]")
     try:
-        (first, left), (second, right) = (read(argument) for argument in arguments)
+        (first, left), (second, right) = map(read, parser.parse_args(arguments).files)
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

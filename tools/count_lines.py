@@ -2,13 +2,12 @@
 """Counts the lines of the product by room and sub-room, those of the core, and what makes it hard to
 read: long files, and types in public headers.
 
-usage: tools/count_lines.py [ROOT...]
-
 Prints a table with a column for each tree, this one if none is given: two of them show what has
 changed. Lines are those of C++ and CUDA sources and headers, comments and empty ones included, in
 the rooms of the library and in python/. What belongs to the core, tools/check_layering.py says.
 """
 
+import argparse
 import collections
 import pathlib
 import sys
@@ -65,7 +64,9 @@ def is_folder(name):
 
 
 def main():
-    roots = sys.argv[1:] or [pathlib.Path(__file__).resolve().parents[1]]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("roots", nargs="*", default=[pathlib.Path(__file__).resolve().parents[1]])
+    roots = parser.parse_args().roots
     print("\n".join(table([(pathlib.Path(root).name, count(root)) for root in roots])))
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Prints a header with its comments as Doxygen reads them: docs/Doxyfile calls it for each header.
 
-usage: tools/doxygen_filter.py HEADER
-
 A comment above a declaration begins with /// and one behind it with ///<. The comment at the head of
 a file is that of the file. Code in a comment follows an empty line, three columns or more behind the
 slashes. What lies in `detail`, and specialisations of other libraries' templates, become empty lines.
 """
 
+import argparse
+import pathlib
 import re
 import sys
 
@@ -52,8 +52,6 @@ def filtered(text):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print(__doc__.split("\n\n")[1], file=sys.stderr)
-        sys.exit(2)
-    with open(sys.argv[1], encoding="utf-8") as header:
-        sys.stdout.write(filtered(header.read()))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("header", type=pathlib.Path)
+    sys.stdout.write(filtered(parser.parse_args().header.read_text(encoding="utf-8")))

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Writes what a release's packages contain, as a CycloneDX 1.6 bill of materials.
 
-usage: tools/sbom.py FOLDER
-
 FOLDER has archives of sources, wheels and Debian packages; FOLDER/cgtree-VERSION.cdx.json lists them with their hashes,
 and which have code of which headers, of CUDA's runtime and of LLVM's C++ library. Versions are those of the headers that this machine's
 compiler finds, so it runs where the packages were built. The same packages give the same file.
 """
 
+import argparse
 import hashlib
 import io
 import json
@@ -117,10 +116,9 @@ def bill(folder):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__.strip(), file=sys.stdout if sys.argv[1:] in (["-h"], ["--help"]) else sys.stderr)
-        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
-    folder = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
+    folder = parser.parse_args().folder
     try:
         made = bill(folder)
     except OSError as error:

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Adds to a checkout of ggml the lines that give its CUDA graphs to cgtree.
 
-usage: integrations/ggml/apply.py CHECKOUT
-
 Lines are only added, each group between `#ifdef GGML_CUDA_CGTREE` and `#endif`, so that ggml is as
 it was where that is not defined. Places are found by the names of ggml's functions. Exits with 1,
 and changes nothing, if one of them is not found exactly once. A checkout that has the lines is left
 as it is.
 """
 
+import argparse
 import pathlib
 import re
 import sys
@@ -100,10 +99,10 @@ def applied(checkout):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", metavar="CHECKOUT", type=pathlib.Path)
     try:
-        texts = applied(pathlib.Path(sys.argv[1]))
+        texts = applied(parser.parse_args().checkout)
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1

@@ -2,6 +2,9 @@
 # usage: tests/install/try_debian.sh FOLDER
 # Unpacks the Debian packages in FOLDER, builds the consumers with what is in them, and runs these and the Python package.
 set -euo pipefail
+usage() { sed -n '2,3s/^# //p' "$0"; }
+if [[ ${1:-} == --help ]]; then usage; exit; fi
+if (($# != 1)); then usage >&2; exit 2; fi
 packages=$(realpath "$1")
 consumer=$(dirname "$(realpath "${BASH_SOURCE[0]}")")/consumer
 work=$(mktemp -d)

@@ -5,10 +5,9 @@
 # fails is printed, with how to replay it; the logs of failures stay in the folder that is named first. The exit status
 # is 0 if nothing failed.
 set -uo pipefail
-if (($# < 5)); then
-  sed -n '2,6s/^# \{0,1\}//p' "$0"
-  exit 2
-fi
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
+if [[ ${1:-} == --help ]]; then usage; exit; fi
+if (($# < 5)); then usage >&2; exit 2; fi
 program=$(realpath "$1") filter=$2 processes=$3 seconds=$4 seed=$5 programs=${6:-2000}
 logs=$(mktemp -d)
 echo "logs of failures: $logs"

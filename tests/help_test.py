@@ -1,0 +1,39 @@
+"""Every script says how it is used, and does nothing else, when it is asked with --help."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, "tools")
+
+import source_tree  # noqa: E402
+
+# Hooks of build systems.
+HOOKS = {".ci/run", "bazel/python/run_unittest.sh", "packaging/debian/rules"}
+
+
+def scripts(root):
+    """Returns the paths of what the tree has for people to run."""
+    return [path for path in source_tree.files(root)
+            if os.access(root / path, os.X_OK) and str(path) not in HOOKS]
+
+
+class HelpTest(unittest.TestCase):
+    def test_every_script_says_how_it_is_used(self):
+        root = source_tree.real_root()
+        found = scripts(root)
+        self.assertGreater(len(found), 20)
+        for script in found:
+            with self.subTest(script=str(script)), tempfile.TemporaryDirectory() as empty:
+                said = subprocess.run([root / script, "--help"], cwd=empty, text=True, timeout=60,
+                                      stdin=subprocess.DEVNULL, capture_output=True, check=False)
+                self.assertEqual(0, said.returncode, said.stderr)
+                self.assertIn(script.parent.name if script.stem == "main" else script.name, said.stdout)
+                self.assertEqual("", said.stderr)
+                self.assertEqual([], os.listdir(empty))
+
+
+if __name__ == "__main__":
+    unittest.main()
