@@ -126,12 +126,11 @@ CGT_API size_t cgt_live_handles(void);
 
 // ---- Handles and values -------------------------------------------------------------------------
 
-// The next five are handles.
+// The next four are handles.
 typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
 typedef struct cgt_generator_handle* cgt_generator;
-typedef struct cgt_steps_handle* cgt_steps;
 
 // The layout and the numbers of DLPack's DLDevice.
 typedef struct cgt_device {
@@ -600,7 +599,8 @@ enum { CGT_KEY_UNSIGNED = 1u << 0 };  // `number` holds an uint64_t
 // CGT_INVALID_ARGUMENT for options that contradict each other.
 CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
                                const cgt_function_options* options, cgt_function* out);
-// Releases the handle, and drops the recordings. Outputs stay valid.
+// Releases the handle, and drops the recordings. Outputs stay valid. An open step is left first, as
+// by cgt_step_leave(); that is CGT_INVALID_ARGUMENT on another thread.
 CGT_API cgt_status cgt_function_destroy(cgt_function function);
 // If a call fails, the context and the outputs are as before the call.
 CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
@@ -658,7 +658,10 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 // ---- Steps of an engine -------------------------------------------------------------------------
 
 // A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md has
-// the rules for the work. A cgt_steps is used by one thread at a time.
+// the rules for the work. Steps are a function, which one thread at a time may use, and each step
+// is a call of it: cgt_function_destroy(), _stats_json(), _freeze(), _unfreeze() and
+// _last_outcome() are as for others; a step that was left is CGT_FAILED. To pass a function of one
+// kind where the other is expected is CGT_INVALID_ARGUMENT.
 //
 //   cgt_step_begin(steps, key, 1, bindings, 3, &stream, &must_run);
 //   while (must_run) {
@@ -691,44 +694,31 @@ enum {
 // are CGT_INVALID_ARGUMENT.
 CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
                                     const cgt_function_options* options, cgt_capture_mode mode,
-                                    cgt_steps* out);
-// Leaves an open step first, as cgt_step_leave() does; that is CGT_INVALID_ARGUMENT on another
-// thread.
-CGT_API cgt_status cgt_steps_destroy(cgt_steps steps);
+                                    cgt_function* out);
 // Begins a call on `stream`; NULL: the thread's current one, or the context's. Replays if it can,
 // and then writes 0 into `must_run`. If it fails, no step is open.
-CGT_API cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+CGT_API cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                   const cgt_binding* bindings, size_t binding_count,
                                   const cgt_stream* stream, int32_t* must_run);
 // Writes the address of binding `i` for the work. Requires: a step is open and must run.
-CGT_API cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out);
+CGT_API cgt_status cgt_step_address(cgt_function steps, size_t i, void** out);
 // The work is enqueued. Writes 1 into `must_run` if it has to be enqueued once more. If it fails,
 // the call has ended and 0 is written, unless the thread is another one than that of
 // cgt_step_begin(), or is inside a function that the step has called, such as that of an eager
 // break: then the step is open as before, and 1 is written.
-CGT_API cgt_status cgt_step_end(cgt_steps steps, int32_t* must_run);
+CGT_API cgt_status cgt_step_end(cgt_function steps, int32_t* must_run);
 // Ends an open step whose work was not enqueued, or not all of it. The call has not happened.
 // Inside a function that the step has called, the step is no longer open, and is left when that
 // returns.
-CGT_API cgt_status cgt_step_leave(cgt_steps steps);
+CGT_API cgt_status cgt_step_leave(cgt_function steps);
 // The caller gives this range away: drops the recordings that check an address in it. Writes how
 // many, unless `dropped` is NULL.
-CGT_API cgt_status cgt_steps_invalidate(cgt_steps steps, const void* address, size_t bytes,
+CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
                                         size_t* dropped);
 // Writes the outcome that such a call would have now and why, as lines of text.
-CGT_API cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+CGT_API cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
                                      char* buffer, size_t capacity, size_t* length);
-// As cgt_function_stats_json(): a step is a call. Any thread.
-CGT_API cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity,
-                                        size_t* length);
-// As cgt_function_freeze().
-CGT_API cgt_status cgt_steps_freeze(cgt_steps steps, cgt_when_frozen when);
-// As cgt_function_unfreeze().
-CGT_API cgt_status cgt_steps_unfreeze(cgt_steps steps);
-// As cgt_function_last_outcome(); a step that was left is CGT_FAILED.
-CGT_API cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome,
-                                          const char** skip_reason);
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 

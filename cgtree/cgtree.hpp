@@ -483,12 +483,36 @@ static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one o
 
 // ---- Step functions -----------------------------------------------------------------------------
 
+// A FunctionHandle is the base of a Function and of Steps. Any thread may call what it has.
+class FunctionHandle : public detail::Owner<cgt_function, cgt_function_destroy> {
+ public:
+  // The outcome of the last call that has ended, CGT_FAILED for a step that was left; CGT_NO_CALL
+  // before the first one.
+  cgt_outcome last_outcome() const {
+    cgt_outcome outcome = 0;
+    check(cgt_function_last_outcome(get(), &outcome, nullptr));
+    return outcome;
+  }
+  // The next two are cgt_function_freeze() and cgt_function_unfreeze().
+  void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
+  void unfreeze() const { check(cgt_function_unfreeze(get())); }
+  // The counters of the calls.
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_function_stats_json(get(), buffer, capacity, length);
+    });
+  }
+
+ protected:
+  using Owner::Owner;
+};
+
 // A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
 // Tensor, or a std::array<Tensor, outputs>. It is kept until the context and calls are done with
 // it. An Error that leaves it is thrown by its call with the same status; another exception is
 // thrown there as an Error with CGT_STEP_THREW and its text.
 template <std::size_t outputs = 1>
-class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
+class Function : public FunctionHandle {
  public:
   // The outputs of a call, in order.
   using Result = std::conditional_t<outputs == 1, Tensor, std::array<Tensor, outputs>>;
@@ -496,7 +520,7 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
   // Makes a function from `body`, which is moved into it. `name` is its name in messages.
   template <typename Body>
   Function(const Context& context, const char* name, Body body, const Options& options = {})
-      : Owner(make(context, name, std::move(body), options)) {}
+      : FunctionHandle(make(context, name, std::move(body), options)) {}
 
   // Calls the function. Each input is a Tensor, a TensorRef or a handle.
   template <typename... Inputs>
@@ -527,21 +551,6 @@ class Function : public detail::Owner<cgt_function, cgt_function_destroy> {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_function_explain(get(), key.data(), key.size(), handles(inputs), inputs.size(),
                                   buffer, capacity, length);
-    });
-  }
-  // The outcome of the last call that has ended; CGT_NO_CALL before the first one.
-  cgt_outcome last_outcome() const {
-    cgt_outcome outcome = 0;
-    check(cgt_function_last_outcome(get(), &outcome, nullptr));
-    return outcome;
-  }
-  // The next two are cgt_function_freeze() and cgt_function_unfreeze(). Any thread.
-  void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
-  void unfreeze() const { check(cgt_function_unfreeze(get())); }
-  // The counters of the calls. Any thread.
-  std::string stats_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_function_stats_json(get(), buffer, capacity, length);
     });
   }
 
@@ -634,19 +643,19 @@ class Step {
     throw std::logic_error(std::string(what) +
                            " of a cgt::Step that was replayed, has ended, or was moved from");
   }
-  Step(cgt_steps steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
+  Step(cgt_function steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
 
-  cgt_steps steps_;
+  cgt_function steps_;
   std::int32_t must_run_;
 };
 
 // A Steps makes graphs around work that the caller enqueues itself. Used by one thread at a time.
-class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
+class Steps : public FunctionHandle {
  public:
   // The inputs of the options are the bindings, by position. `name` is the name in messages.
   Steps(const Context& context, const char* name, const Options& options = {},
         cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
-      : Owner(make(context, name, options, mode)) {}
+      : FunctionHandle(make(context, name, options, mode)) {}
 
   // Begins a call, or replays it. One step may be open at a time. If this throws, none is.
   Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
@@ -655,16 +664,6 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
                          detail::given(stream), &must_run));
     return Step(get(), must_run);
   }
-  // The outcome of the last call that has ended, CGT_FAILED for a step that was left; CGT_NO_CALL
-  // before the first one.
-  cgt_outcome last_outcome() const {
-    cgt_outcome outcome = 0;
-    check(cgt_steps_last_outcome(get(), &outcome, nullptr));
-    return outcome;
-  }
-  // The next two are cgt_steps_freeze() and cgt_steps_unfreeze(). Any thread.
-  void freeze(cgt_when_frozen when) const { check(cgt_steps_freeze(get(), when)); }
-  void unfreeze() const { check(cgt_steps_unfreeze(get())); }
   // Drops the recordings that refer to the range, and returns how many.
   std::size_t invalidate(const void* address, std::size_t bytes) const {
     std::size_t dropped = 0;
@@ -678,18 +677,12 @@ class Steps : public detail::Owner<cgt_steps, cgt_steps_destroy> {
                                buffer, capacity, length);
     });
   }
-  // The counters of the calls. Any thread.
-  std::string stats_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_steps_stats_json(get(), buffer, capacity, length);
-    });
-  }
 
  private:
-  static cgt_steps make(const Context& context, const char* name, const Options& options,
-                        cgt_capture_mode mode) {
+  static cgt_function make(const Context& context, const char* name, const Options& options,
+                           cgt_capture_mode mode) {
     const cgt_function_options all = options.get();
-    cgt_steps made = nullptr;
+    cgt_function made = nullptr;
     check(cgt_steps_create(context.get(), name, &all, mode, &made));
     return made;
   }

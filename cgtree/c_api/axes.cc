@@ -19,7 +19,7 @@ std::string_view axis_of_c(const char* axis) {
   return &required(axis, "the axis");
 }
 
-BucketCost cost_of_c(const FunctionObject& function, cgt_bucket_cost cost, void* user) {
+BucketCost cost_of_c(const CompiledObject& function, cgt_bucket_cost cost, void* user) {
   if (cost == nullptr) return {};
   return [&function, cost, user](std::int64_t size) {
     const Callback callback(fmt::format("the cost of '{}'", function.core.name()));
@@ -32,7 +32,7 @@ BucketCost cost_of_c(const FunctionObject& function, cgt_bucket_cost cost, void*
   };
 }
 
-MakeInputs make_inputs_of_c(const FunctionObject& function, const cgt_precapture_options& given) {
+MakeInputs make_inputs_of_c(const CompiledObject& function, const cgt_precapture_options& given) {
   required(given.make_inputs, "cgt_precapture_options::make_inputs");
   return [&function, &given](const CallSizes& sizes) {
     std::vector<cgt_axis_size> told;
@@ -58,7 +58,7 @@ PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
   return part;
 }
 
-PrecaptureOptions precapture_options(const FunctionObject& function,
+PrecaptureOptions precapture_options(const CompiledObject& function,
                                      const cgt_precapture_options& given) {
   PrecaptureOptions options;
   constexpr std::string_view kSizes = "cgt_axis_sizes";
@@ -101,18 +101,19 @@ PrecaptureOptions precapture_options(const FunctionObject& function,
 void precapture(cgt_function handle, const cgt_precapture_options* options, bool only_predicts) {
   const cgt_precapture_options given =
       read_struct(&required(options, "the options"), "cgt_precapture_options");
-  const FunctionTable::Pin function = function_of(handle);
-  const MakeInputs make_inputs = make_inputs_of_c(*function, given);
-  const PrecaptureOptions read = precapture_options(*function, given);
+  const FunctionTable::Pin pin = function_of(handle);
+  CompiledObject& function = pin->compiled();
+  const MakeInputs make_inputs = make_inputs_of_c(function, given);
+  const PrecaptureOptions read = precapture_options(function, given);
   const PrecaptureReport report = only_predicts
-                                      ? cgtree::predict_memory(function->core, read, make_inputs)
-                                      : cgtree::precapture(function->core, read, make_inputs);
+                                      ? cgtree::predict_memory(function.core, read, make_inputs)
+                                      : cgtree::precapture(function.core, read, make_inputs);
   std::string text = to_json(report);
-  const std::lock_guard lock(function->mutex);
-  function->precaptured = std::move(text);
+  const std::lock_guard lock(function.mutex);
+  function.precaptured = std::move(text);
 }
 
-std::string last_report(const FunctionObject& function) {
+std::string last_report(const CompiledObject& function) {
   const std::lock_guard lock(function.mutex);
   if (!function.precaptured.empty()) return function.precaptured;
   throw InvalidArgument(
@@ -139,7 +140,7 @@ cgt_status cgt_function_histogram_json(cgt_function function, const char* axis, 
                                        size_t capacity, size_t* length) {
   return guarded([&] {
     const auto pin = function_of(function);
-    write_text(to_json(pin->core.histogram(axis_of_c(axis))), buffer, capacity, length);
+    write_text(to_json(pin->compiled().core.histogram(axis_of_c(axis))), buffer, capacity, length);
   });
 }
 
@@ -150,8 +151,8 @@ cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
     required(buckets, "the place for the buckets");
     required(count, "the place for their number");
     const auto pin = function_of(function);
-    const std::vector<std::int64_t> suggested =
-        suggest_buckets(pin->core, axis_of_c(axis), max_buckets, cost_of_c(*pin, cost, user));
+    const std::vector<std::int64_t> suggested = suggest_buckets(
+        pin->compiled().core, axis_of_c(axis), max_buckets, cost_of_c(pin->compiled(), cost, user));
     std::copy(suggested.begin(), suggested.end(), buckets);
     *count = suggested.size();
   });
@@ -160,8 +161,8 @@ cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
 cgt_status cgt_function_suggest_all_buckets_json(cgt_function function, size_t max_combinations,
                                                  char* buffer, size_t capacity, size_t* length) {
   return guarded([&] {
-    const auto suggested =
-        suggest_buckets(function_of(function)->core, {.max_combinations = max_combinations});
+    const auto suggested = suggest_buckets(function_of(function)->compiled().core,
+                                           {.max_combinations = max_combinations});
     write_text(to_json(suggested), buffer, capacity, length);
   });
 }
@@ -177,8 +178,9 @@ cgt_status cgt_function_predict_memory(cgt_function function,
 
 cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, size_t capacity,
                                         size_t* length) {
-  return guarded(
-      [&] { write_text(last_report(*function_of(function)), buffer, capacity, length); });
+  return guarded([&] {
+    write_text(last_report(function_of(function)->compiled()), buffer, capacity, length);
+  });
 }
 
 }  // extern "C"

@@ -85,8 +85,8 @@ cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
   CompiledCore core(
       *pin, step->name(), [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
-  return handle_of<cgt_function>(
-      FunctionTable::make(std::move(core), step->outputs(), std::move(read.axes)));
+  return handle_of<cgt_function>(FunctionTable::make(
+      std::in_place_type<CompiledObject>, std::move(core), step->outputs(), std::move(read.axes)));
 }
 
 // Stands for an output without a buffer.
@@ -155,13 +155,14 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
 void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
           std::size_t output_count, const Key& key = {}) {
   const FunctionTable::Pin pin = function_of(function);
-  if (output_count != pin->outputs) {
+  const CompiledObject& compiled = pin->compiled();
+  if (output_count != compiled.outputs) {
     throw InvalidArgument(fmt::format("'{}' has {} outputs, but there is room for {}",
-                                      pin->core.name(), pin->outputs, output_count));
+                                      compiled.core.name(), compiled.outputs, output_count));
   }
   if (output_count > 0) required(outputs, "the array of outputs");
   TensorList made;
-  pin->core.call(arguments.list().with_key(key.text()), made);
+  compiled.core.call(arguments.list().with_key(key.text()), made);
   give_out(made.tensors(), outputs);
 }
 
@@ -323,7 +324,12 @@ cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* st
 
 cgt_status cgt_function_destroy(cgt_function function) {
   return guarded([&] {
-    if (function != nullptr) FunctionTable::destroy(number_of(function), "the function");
+    if (function == nullptr) return;
+    {
+      const auto pin = function_of(function);
+      if (StepsObject* const steps = std::get_if<StepsObject>(&pin->kind)) leave(*steps);
+    }
+    FunctionTable::destroy(number_of(function), "the function");
   });
 }
 
@@ -370,30 +376,31 @@ cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, 
     const Arguments arguments(inputs, input_count);
     const Key read = key_of(key, key_size);
     const Explanation why =
-        function_of(function)->core.explain(arguments.list().with_key(read.text()));
+        function_of(function)->compiled().core.explain(arguments.list().with_key(read.text()));
     write_text(to_string(why), buffer, capacity, length);
   });
 }
 
 cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                    size_t* length) {
-  return guarded(
-      [&] { write_text(to_json(function_of(function)->core.stats()), buffer, capacity, length); });
+  return guarded([&] {
+    write_text(to_json(function_of(function)->handle().stats()), buffer, capacity, length);
+  });
 }
 
 cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when) {
-  return guarded([&] { function_of(function)->core.freeze(when_frozen_of_c(when)); });
+  return guarded([&] { function_of(function)->handle().freeze(when_frozen_of_c(when)); });
 }
 
 cgt_status cgt_function_unfreeze(cgt_function function) {
-  return guarded([&] { function_of(function)->core.unfreeze(); });
+  return guarded([&] { function_of(function)->handle().unfreeze(); });
 }
 
 cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
                                      const char** skip_reason) {
   return guarded([&] {
     required(outcome, "the place for the outcome");
-    write_outcome(function_of(function)->core.last_outcome(), outcome, skip_reason);
+    write_outcome(function_of(function)->handle().last_outcome(), outcome, skip_reason);
   });
 }
 

@@ -2,6 +2,8 @@
 // handles that they make end.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/mutex.h"
@@ -23,20 +27,57 @@
 
 namespace cgtree::capi {
 
-// The next three are the objects behind handles that need more than the object of C++.
-struct FunctionObject {
+// The next four are the objects behind handles that need more than the object of C++.
+struct CompiledObject {
+  // Takes over what cgt_compile() has made.
+  CompiledObject(CompiledCore made, std::size_t output_count, std::vector<std::string> axis_names)
+      : core(std::move(made)), outputs(output_count), axes(std::move(axis_names)) {}
+
   CompiledCore core;
   const std::size_t outputs;
   const std::vector<std::string> axes;  // their names, in the order of the options
-  mutable Mutex<LockRank::kHandles> mutex = {};
-  std::string precaptured = {};  // the report of the last precapture, as JSON; guarded by mutex
+  mutable Mutex<LockRank::kHandles> mutex;
+  std::string precaptured;  // the report of the last precapture, as JSON; guarded by mutex
 };
 
 struct StepsObject {
+  // Takes over what cgt_steps_create() has made.
+  explicit StepsObject(Steps made) : steps(std::move(made)) {}
+
   Steps steps;
-  std::thread::id thread = {};  // of the open step
-  std::optional<Step> open = {};
-  std::vector<Binding> bindings = {};  // of the last call
+  std::thread::id thread;  // of the open step
+  std::optional<Step> open;
+  std::vector<Binding> bindings;  // of the last call
+};
+
+struct FunctionObject {
+  // Makes one of the two in place.
+  template <typename Kind, typename... Parts>
+  explicit FunctionObject(std::in_place_type_t<Kind> which, Parts&&... parts)
+      : kind(which, std::forward<Parts>(parts)...) {}
+
+  std::variant<CompiledObject, StepsObject> kind;
+
+  // Returns what both kinds have.
+  const FunctionHandle& handle() const noexcept {
+    if (const auto* const compiled = std::get_if<CompiledObject>(&kind)) return compiled->core;
+    return std::get_if<StepsObject>(&kind)->steps;
+  }
+  // The next two throw InvalidArgument for a function of the other kind.
+  CompiledObject& compiled() {
+    if (auto* const compiled = std::get_if<CompiledObject>(&kind)) [[likely]]
+      return *compiled;
+    throw InvalidArgument(fmt::format(
+        "'{}' was made by cgt_steps_create(): expected a function made by cgt_compile()",
+        handle().name()));
+  }
+  StepsObject& steps() {
+    if (auto* const steps = std::get_if<StepsObject>(&kind)) [[likely]]
+      return *steps;
+    throw InvalidArgument(fmt::format(
+        "'{}' was made by cgt_compile(): expected a function made by cgt_steps_create()",
+        handle().name()));
+  }
 };
 
 struct TensorObject {
@@ -45,13 +86,12 @@ struct TensorObject {
   std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
 };
 
-// The next five are the tables of all handles. Those of tensors are not pinned, because each call
+// The next four are the tables of all handles. Those of tensors are not pinned, because each call
 // reads many.
 using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
 using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
-using StepsTable = HandleTable<StepsObject, HandleKind::kSteps, Keeping::kPins>;
 
 // The next two convert between a number of a HandleTable and the opaque pointer of the C header.
 template <typename Handle>
@@ -74,6 +114,9 @@ inline ContextTable::Pin context_of(cgt_context handle) {
 inline FunctionTable::Pin function_of(cgt_function handle) {
   return FunctionTable::pin(number_of(handle), "the function");
 }
+
+// Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.
+void leave(StepsObject& object);
 
 // Makes a handle. Inside a callback, the handle ends with it. Throws OutOfMemory.
 cgt_tensor make_tensor(Tensor&& tensor);

@@ -20,10 +20,6 @@ static_assert(CGT_CAPTURE_MODE_GLOBAL == static_cast<int>(CaptureMode::kGlobal))
 static_assert(CGT_CAPTURE_MODE_THREAD_LOCAL == static_cast<int>(CaptureMode::kThreadLocal));
 static_assert(CGT_CAPTURE_MODE_RELAXED == static_cast<int>(CaptureMode::kRelaxed));
 
-StepsTable::Pin steps_of(cgt_steps handle) {
-  return StepsTable::pin(number_of(handle), "the steps");
-}
-
 StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode mode) {
   if (mode < CGT_CAPTURE_MODE_GLOBAL || mode > CGT_CAPTURE_MODE_RELAXED) {
     throw InvalidArgument(
@@ -81,14 +77,6 @@ Step& open_step(StepsObject& object, std::string_view function) {
       function, object.steps.name()));
 }
 
-void leave(StepsObject& object) {
-  if (object.open && object.thread != std::this_thread::get_id()) {
-    throw InvalidArgument(fmt::format(
-        "a step of '{}' is open on another thread: end or leave it there", object.steps.name()));
-  }
-  object.open.reset();
-}
-
 // Returns whether the work must be enqueued. The functions of breaks may have left the step.
 bool must_run(StepsObject& object) {
   const bool must = object.open && object.open->must_run();
@@ -98,113 +86,98 @@ bool must_run(StepsObject& object) {
 
 }  // namespace
 
+void leave(StepsObject& object) {
+  if (object.open && object.thread != std::this_thread::get_id()) {
+    throw InvalidArgument(fmt::format(
+        "a step of '{}' is open on another thread: end or leave it there", object.steps.name()));
+  }
+  object.open.reset();
+}
+
 extern "C" {
 
 cgt_status cgt_steps_create(cgt_context context, const char* name,
                             const cgt_function_options* options, cgt_capture_mode mode,
-                            cgt_steps* out) {
+                            cgt_function* out) {
   return guarded([&] {
     required(name, "the name of the steps");
     required(out, "the place for the steps");
     Steps steps(*context_of(context), name, steps_options(options, mode));
-    *out = handle_of<cgt_steps>(StepsTable::make(std::move(steps)));
+    *out = handle_of<cgt_function>(
+        FunctionTable::make(std::in_place_type<StepsObject>, std::move(steps)));
   });
 }
 
-cgt_status cgt_steps_destroy(cgt_steps steps) {
-  return guarded([&] {
-    if (steps == nullptr) return;
-    leave(*steps_of(steps));
-    StepsTable::destroy(number_of(steps), "the steps");
-  });
-}
-
-cgt_status cgt_step_begin(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t key_size,
                           const cgt_binding* bindings, size_t binding_count,
                           const cgt_stream* stream, int32_t* must_run) {
   return guarded([&] {
     required(must_run, "the place for must_run");
-    const auto pin = steps_of(steps);
-    if (pin->open) {
+    const auto pin = function_of(steps);
+    StepsObject& object = pin->steps();
+    if (object.open) {
       throw InvalidArgument(
           fmt::format("cgt_step_begin() of '{}', of which a step is open: end "
                       "or leave that one first",
-                      pin->steps.name()));
+                      object.steps.name()));
     }
     const Key read = key_of(key, key_size);
-    pin->open.emplace(
-        pin->steps.begin(read, bindings_of(*pin, bindings, binding_count), stream_of_c(stream)));
-    pin->thread = std::this_thread::get_id();
-    *must_run = capi::must_run(*pin);
+    object.open.emplace(object.steps.begin(read, bindings_of(object, bindings, binding_count),
+                                           stream_of_c(stream)));
+    object.thread = std::this_thread::get_id();
+    *must_run = capi::must_run(object);
   });
 }
 
-cgt_status cgt_step_address(cgt_steps steps, size_t i, void** out) {
+cgt_status cgt_step_address(cgt_function steps, size_t i, void** out) {
   return guarded([&] {
     required(out, "the place for the address");
-    *out = open_step(*steps_of(steps), "cgt_step_address()").address(i);
+    *out = open_step(function_of(steps)->steps(), "cgt_step_address()").address(i);
   });
 }
 
-cgt_status cgt_step_end(cgt_steps steps, int32_t* must_run) {
+cgt_status cgt_step_end(cgt_function steps, int32_t* must_run) {
   return guarded([&] {
     required(must_run, "the place for must_run") = 0;
-    const auto pin = steps_of(steps);
-    Step& step = open_step(*pin, "cgt_step_end()");
+    const auto pin = function_of(steps);
+    StepsObject& object = pin->steps();
+    Step& step = open_step(object, "cgt_step_end()");
     try {
       step.end();
     } catch (...) {
-      *must_run = capi::must_run(*pin);
+      *must_run = capi::must_run(object);
       throw;
     }
-    *must_run = capi::must_run(*pin);
+    *must_run = capi::must_run(object);
   });
 }
 
-cgt_status cgt_step_leave(cgt_steps steps) {
+cgt_status cgt_step_leave(cgt_function steps) {
   return guarded([&] {
-    const auto pin = steps_of(steps);
-    (void)open_step(*pin, "cgt_step_leave()");
-    leave(*pin);
+    const auto pin = function_of(steps);
+    StepsObject& object = pin->steps();
+    (void)open_step(object, "cgt_step_leave()");
+    leave(object);
   });
 }
 
-cgt_status cgt_steps_invalidate(cgt_steps steps, const void* address, size_t bytes,
+cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
                                 size_t* dropped) {
   return guarded([&] {
-    const std::size_t count = steps_of(steps)->steps.invalidate(address, bytes);
+    const std::size_t count = function_of(steps)->steps().steps.invalidate(address, bytes);
     if (dropped != nullptr) *dropped = count;
   });
 }
 
-cgt_status cgt_steps_explain(cgt_steps steps, const cgt_key_part* key, size_t key_size,
+cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                              const cgt_binding* bindings, size_t binding_count, char* buffer,
                              size_t capacity, size_t* length) {
   return guarded([&] {
-    const auto pin = steps_of(steps);
+    const auto pin = function_of(steps);
+    StepsObject& object = pin->steps();
     const Explanation why =
-        pin->steps.explain(key_of(key, key_size), bindings_of(*pin, bindings, binding_count));
+        object.steps.explain(key_of(key, key_size), bindings_of(object, bindings, binding_count));
     write_text(to_string(why), buffer, capacity, length);
-  });
-}
-
-cgt_status cgt_steps_stats_json(cgt_steps steps, char* buffer, size_t capacity, size_t* length) {
-  return guarded(
-      [&] { write_text(to_json(steps_of(steps)->steps.stats()), buffer, capacity, length); });
-}
-
-cgt_status cgt_steps_freeze(cgt_steps steps, cgt_when_frozen when) {
-  return guarded([&] { steps_of(steps)->steps.freeze(when_frozen_of_c(when)); });
-}
-
-cgt_status cgt_steps_unfreeze(cgt_steps steps) {
-  return guarded([&] { steps_of(steps)->steps.unfreeze(); });
-}
-
-cgt_status cgt_steps_last_outcome(cgt_steps steps, cgt_outcome* outcome, const char** skip_reason) {
-  return guarded([&] {
-    required(outcome, "the place for the outcome");
-    write_outcome(steps_of(steps)->steps.last_outcome(), outcome, skip_reason);
   });
 }
 

@@ -247,7 +247,7 @@ void fuzz_function(Input& input) {
 void fuzz_steps(Input& input) {
   const Text name(input);
   const FunctionOptions given(input);
-  cgt_steps steps = nullptr;
+  cgt_function steps = nullptr;
   const cgt_status status = cgt_steps_create(fuzzed_context(), name.get(), &given.options,
                                              input.take<std::int8_t>() % 4, &steps);
   CGTREE_CHECK((status == CGT_OK) == (steps != nullptr));
@@ -294,7 +294,7 @@ void fuzz_steps(Input& input) {
       if (ended != CGT_OK) expect_named(ended);
     }
   }
-  CGTREE_CHECK(cgt_steps_destroy(steps) == CGT_OK);
+  CGTREE_CHECK(cgt_function_destroy(steps) == CGT_OK);
   CGTREE_CHECK(cgt_tensor_destroy(memory) == CGT_OK);
 }
 

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using OwnedSteps = Owned<cgt_steps, cgt_steps_destroy>;
 
 // The work is cache += tokens.
 class EngineStepsTest : public CStepTest {
@@ -29,13 +28,13 @@ class EngineStepsTest : public CStepTest {
     EXPECT_DONE(cgt_stream_destroy(stream_));
   }
 
-  OwnedSteps make_steps() {
+  OwnedFunction make_steps() {
     const cgt_input_options bindings[] = {
         {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_COPIED, .name = "tokens"},
         {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_MUTATED, .name = "cache"}};
     const cgt_function_options options = {
         .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
-    OwnedSteps steps;
+    OwnedFunction steps;
     EXPECT_DONE(
         cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
     return steps;
@@ -44,12 +43,13 @@ class EngineStepsTest : public CStepTest {
     const cgt_tensor_info info = info_of(tensor);
     return CGT_BINDING(info.data, static_cast<std::size_t>(info.elements) * sizeof(float));
   }
-  cgt_status begin(cgt_steps steps, cgt_tensor tokens, std::int64_t draft, std::int32_t* must_run) {
+  cgt_status begin(cgt_function steps, cgt_tensor tokens, std::int64_t draft,
+                   std::int32_t* must_run) {
     const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
     const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", draft), CGT_KEY_TEXT("adapter", "en")};
     return cgt_step_begin(steps, key, 2, bindings, 2, &stream_, must_run);
   }
-  void enqueue(cgt_steps steps) {
+  void enqueue(cgt_function steps) {
     const StreamRef stream(device(), static_cast<StreamHandle>(stream_.native));
     void *tokens = nullptr, *cache = nullptr;
     EXPECT_DONE(cgt_step_address(steps, 0, &tokens));
@@ -61,7 +61,7 @@ class EngineStepsTest : public CStepTest {
           "axpy");
   }
   // Returns how often the work was enqueued.
-  int call(cgt_steps steps, cgt_tensor tokens, std::int64_t draft) {
+  int call(cgt_function steps, cgt_tensor tokens, std::int64_t draft) {
     std::int32_t must_run = -1;
     int runs = 0;
     EXPECT_DONE(begin(steps, tokens, draft, &must_run));
@@ -74,9 +74,9 @@ class EngineStepsTest : public CStepTest {
     EXPECT_DONE(cgt_stream_synchronize(stream_));
     return runs;
   }
-  nlohmann::json stats(cgt_steps steps) {
+  nlohmann::json stats(cgt_function steps) {
     char text[2048];
-    EXPECT_DONE(cgt_steps_stats_json(steps, text, sizeof(text), nullptr));
+    EXPECT_DONE(cgt_function_stats_json(steps, text, sizeof(text), nullptr));
     return nlohmann::json::parse(text);
   }
 
@@ -86,7 +86,7 @@ class EngineStepsTest : public CStepTest {
 CGTREE_ON_ALL_DEVICES(EngineStepsTest);
 
 TEST_P(EngineStepsTest, WorkIsReplayedWithTokensFromWhereverTheyAre) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor first = make_tensor_of(device(), {1, 2}),
                     second = make_tensor_of(device(), {10, 20});
   EXPECT_EQ(call(steps, first, 0), 1);
@@ -136,7 +136,7 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
         {.struct_size = sizeof(cgt_input_options), .name = "factor", .host_bytes = sizeof(float)}};
     const cgt_function_options options = {
         .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
-    OwnedSteps steps;
+    OwnedFunction steps;
     EXPECT_DONE(
         cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
     cache_ = make_tensor_of(device(), {1, 2});
@@ -184,7 +184,7 @@ void add_break(InBreak& in_break) {
 }
 
 TEST_P(EngineStepsTest, ATensorThatABreakDestroysIsReleasedWhenTheOutermostCallReturns) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   const OwnedTensor memory = make_tensor_of(device(), {3, 4});
   int released = 0;
@@ -226,7 +226,7 @@ TEST_P(EngineStepsTest, ATensorThatABreakDestroysIsReleasedWhenTheOutermostCallR
 }
 
 TEST_P(EngineStepsTest, AStepIsNotEndedInItsOwnBreak) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   std::int32_t inner = -1;
   int breaks = 0;
@@ -260,7 +260,7 @@ TEST_P(EngineStepsTest, AStepThatIsLeftOrDestroyedInItsOwnBreakIsGoneWhenTheBrea
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (const bool destroys : {false, true}) {
     for (const int last : {0, 1, 2}) {
-      OwnedSteps steps = make_steps();
+      OwnedFunction steps = make_steps();
       int call = 0;
       InBreak in_break = [&](const cgt_step_values*) {
         if (call < last) return;
@@ -296,7 +296,7 @@ TEST_P(EngineStepsTest, AStepKeepsItsStreamWhateverIsPoppedMeanwhile) {
   cgt_stream side = {}, current = {};
   EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &side));
   for (const bool is_popped : {true, false}) {
-    const OwnedSteps steps = make_steps();
+    const OwnedFunction steps = make_steps();
     for (int call = 0; call < 2; ++call) {
       EXPECT_DONE(cgt_stream_push(side));
       std::int32_t must_run = 0;
@@ -325,7 +325,7 @@ TEST_P(EngineStepsTest, AStepKeepsItsStreamWhateverIsPoppedMeanwhile) {
 }
 
 TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (int i = 0; i < 2; ++i) {
     std::int32_t must_run = 0;
@@ -339,7 +339,7 @@ TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
 }
 
 TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (int i = 0; i < 3; ++i)
     call(steps, tokens, 0);
@@ -356,7 +356,7 @@ TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
 }
 
 TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   std::int32_t must_run = 0;
   void* address = nullptr;
@@ -369,7 +369,7 @@ TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
   std::thread([&] {
     EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_INVALID_ARGUMENT, "on another thread");
     EXPECT_FAILS(cgt_step_leave(steps), CGT_INVALID_ARGUMENT, "on another thread");
-    EXPECT_FAILS(cgt_steps_destroy(steps), CGT_INVALID_ARGUMENT, "on another thread");
+    EXPECT_FAILS(cgt_function_destroy(steps), CGT_INVALID_ARGUMENT, "on another thread");
   }).join();
   enqueue(steps);
   EXPECT_DONE(cgt_step_end(steps, &must_run));
@@ -382,9 +382,9 @@ TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
   const cgt_key_part nameless = CGT_KEY_NUMBER(nullptr, 0);
   EXPECT_FAILS(cgt_step_begin(steps, &nameless, 1, nullptr, 0, &stream_, &must_run),
                CGT_INVALID_ARGUMENT, "key part 0");
-  EXPECT_FAILS(cgt_step_end(reinterpret_cast<cgt_steps>(cgt_context(context_)), &must_run),
-               CGT_INVALID_HANDLE, "the handle of a context: expected steps of an engine");
-  cgt_steps none = nullptr;
+  EXPECT_FAILS(cgt_step_end(reinterpret_cast<cgt_function>(cgt_context(context_)), &must_run),
+               CGT_INVALID_HANDLE, "the handle of a context: expected a function");
+  cgt_function none = nullptr;
   EXPECT_FAILS(cgt_steps_create(context_, "x", nullptr, 3, &none), CGT_INVALID_ARGUMENT,
                "capture mode is 3");
   EXPECT_EQ(none, nullptr);
@@ -393,11 +393,35 @@ TEST_P(EngineStepsTest, MisuseIsAStatusAndChangesNothing) {
   EXPECT_THAT(values_of(cache_), ElementsAre(3, 6));
 }
 
+TEST_P(EngineStepsTest, AFunctionOfTheOtherKindIsRefused) {
+  const OwnedFunction compiled = compile(affine_step);
+  OwnedFunction steps;
+  EXPECT_DONE(
+      cgt_steps_create(context_, "engine", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+  const OwnedTensor x = make_tensor_of(device(), {1, 2});
+  const cgt_tensor inputs[] = {x};
+  cgt_tensor y = nullptr;
+  EXPECT_FAILS(cgt_call(steps, inputs, 1, &y, 1), CGT_INVALID_ARGUMENT,
+               "'engine' was made by cgt_steps_create()");
+  std::size_t length = 0;
+  EXPECT_FAILS(cgt_function_explain(steps, nullptr, 0, inputs, 1, nullptr, 0, &length),
+               CGT_INVALID_ARGUMENT, "expected a function made by cgt_compile()");
+  EXPECT_FAILS(cgt_function_histogram_json(steps, "rows", nullptr, 0, &length),
+               CGT_INVALID_ARGUMENT, "expected a function made by cgt_compile()");
+  std::int32_t must_run = 0;
+  EXPECT_FAILS(cgt_step_begin(compiled, nullptr, 0, nullptr, 0, &stream_, &must_run),
+               CGT_INVALID_ARGUMENT, "expected a function made by cgt_steps_create()");
+  EXPECT_FAILS(cgt_step_end(compiled, &must_run), CGT_INVALID_ARGUMENT, "made by cgt_compile()");
+  EXPECT_FAILS(cgt_steps_invalidate(compiled, info_of(x).data, 8, nullptr), CGT_INVALID_ARGUMENT,
+               "made by cgt_compile()");
+  EXPECT_EQ(y, nullptr);
+}
+
 TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
   cgt_input_options role = {.struct_size = sizeof(role), .flags = CGT_INPUT_MUTATED, .name = "kv"};
   cgt_function_options options = {
       .struct_size = sizeof(options), .inputs = &role, .input_count = 1};
-  OwnedSteps steps;
+  OwnedFunction steps;
   EXPECT_DONE(
       cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
   const cgt_binding cache = binding_of(cache_);
@@ -412,7 +436,7 @@ TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
     }
   }
   role.flags = CGT_INPUT_STATIC;
-  OwnedSteps refused;
+  OwnedFunction refused;
   EXPECT_FAILS(
       cgt_steps_create(context_, "decode", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, refused.out()),
       CGT_INVALID_ARGUMENT, "binding 0 'kv' has CGT_INPUT_STATIC");
@@ -438,7 +462,7 @@ TEST_P(EngineStepsTest, AVerifiedReplayRunsTheWorkOnceMore) {
   const cgt_context_options options = {.struct_size = sizeof(options), .verify_every = 1};
   context_.reset();
   EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (int i = 1; i <= 4; ++i)
     EXPECT_EQ(call(steps, tokens, 0), 1);
@@ -455,7 +479,7 @@ TEST_P(EngineStepsTest, AVerifiedReplayRunsTheWorkOnceMore) {
 }
 
 TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
   cgt_key_part key = CGT_KEY_NUMBER("seed", -1);
@@ -478,7 +502,7 @@ TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
 }
 
 TEST_P(EngineStepsTest, ATextOfAKeyHasTheBytesThatItSays) {
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
   cgt_key_part key = CGT_KEY_TEXT("adapter", "en-GB");
@@ -505,7 +529,7 @@ TEST_P(EngineStepsTest, PartsOfKeysAndBindingsMayGrow) {
     cgt_binding binding;
     std::uint64_t further;
   };
-  const OwnedSteps steps = make_steps();
+  const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   LaterBinding bindings[2] = {{binding_of(tokens), 0}, {binding_of(cache_), 0}};
   for (auto& one : key)
@@ -538,7 +562,7 @@ TEST_P(EngineStepsTest, TheNullStreamIsTheLegacyStream) {
 }
 
 TEST_P(EngineStepsTest, StepsThatEndWhileAStepIsOpenLeaveIt) {
-  OwnedSteps steps = make_steps();
+  OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   std::int32_t must_run = 0;
   EXPECT_DONE(begin(steps, tokens, 0, &must_run));

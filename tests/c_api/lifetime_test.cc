@@ -86,7 +86,7 @@ TEST_P(LifetimeTest, MemoryIsReleasedAndTheNextCallRecordsAtOnce) {
 
 TEST_P(LifetimeTest, StepsTellAndFreezeToo) {
   const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  Owned<cgt_steps, cgt_steps_destroy> steps;
+  OwnedFunction steps;
   EXPECT_DONE(
       cgt_steps_create(context_, "steps", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
   const cgt_binding binding = CGT_BINDING(info_of(x).data, 8);
@@ -107,15 +107,15 @@ TEST_P(LifetimeTest, StepsTellAndFreezeToo) {
     }
     cgt_outcome outcome = -1;
     const char* reason = "not written";
-    EXPECT_DONE(cgt_steps_last_outcome(steps, &outcome, &reason));
+    EXPECT_DONE(cgt_function_last_outcome(steps, &outcome, &reason));
     return Told(outcome, reason);
   };
   for (const cgt_outcome expected : {CGT_WARMED_UP, CGT_RECORDED, CGT_REPLAYED})
     EXPECT_EQ(step(1), Told(expected, ""));
-  EXPECT_DONE(cgt_steps_freeze(steps, CGT_FROZEN_RUN_EAGERLY));
+  EXPECT_DONE(cgt_function_freeze(steps, CGT_FROZEN_RUN_EAGERLY));
   EXPECT_EQ(step(1).first, CGT_REPLAYED);
   EXPECT_EQ(step(2), Told(CGT_RAN_EAGERLY, "frozen"));
-  EXPECT_DONE(cgt_steps_unfreeze(steps));
+  EXPECT_DONE(cgt_function_unfreeze(steps));
   EXPECT_EQ(step(2).first, CGT_WARMED_UP);
   steps = {};
   EXPECT_DONE(cgt_stream_destroy(stream));

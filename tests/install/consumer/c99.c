@@ -35,7 +35,7 @@ int main(void) {
   int runs = 0;
   cgt_context context;
   cgt_stream stream;
-  cgt_steps steps;
+  cgt_function steps;
   cgt_tensor tokens[5], cache;
   cgt_tensor_info from = {.struct_size = sizeof(from)}, to = {.struct_size = sizeof(to)};
 
@@ -72,7 +72,7 @@ int main(void) {
   for (int call = 0; call < 5; ++call)
     TRY(cgt_tensor_destroy(tokens[call]));
   TRY(cgt_tensor_destroy(cache));
-  TRY(cgt_steps_destroy(steps));
+  TRY(cgt_function_destroy(steps));
   TRY(cgt_context_destroy(context));
   TRY(cgt_stream_destroy(stream));
   printf("%d handles left\n", (int)cgt_live_handles());

@@ -100,7 +100,7 @@ class Counter {
     l.check(l.CALL(cgt_stream_synchronize)(stream_), "synchronize");
     l.check(l.CALL(cgt_tensor_copy_to_host)(cache_, values, sizeof(values)), "to host");
     l.check(l.CALL(cgt_tensor_destroy)(cache_), "destroy");
-    l.check(l.CALL(cgt_steps_destroy)(steps_), "destroy");
+    l.check(l.CALL(cgt_function_destroy)(steps_), "destroy");
     l.check(l.CALL(cgt_context_destroy)(context_), "destroy");
     l.check(l.CALL(cgt_stream_destroy)(stream_), "destroy");
     return values[0];
@@ -111,7 +111,7 @@ class Counter {
   cgt_tensor cache_;
   cgt_context context_{};
   cgt_stream stream_{};
-  cgt_steps steps_{};
+  cgt_function steps_{};
   cgt_tensor_info info_{};
   std::int32_t must_run_ = 0;
 };
