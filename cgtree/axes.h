@@ -54,6 +54,7 @@ enum class AxisPolicy : std::uint8_t {
   kBuckets,      // the list
   kMultiples,    // multiples of multiple_of
   kPowersOfTwo,  // 1, 2, 4, 8, ...
+  kLearned,      // sizes that a SizeLearner has found to pay; calls never record
 };
 
 // The treatment of a call with one more size than AxisOptions::max_sizes.

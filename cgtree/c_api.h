@@ -474,9 +474,10 @@ enum {
   CGT_AXIS_ALLOW_LIST = 1,  // as CGT_AXIS_EXACT for `sizes`; calls with other sizes run eagerly
   CGT_AXIS_SKIP = 2,        // calls run eagerly as soon as a second size was seen
   // Inputs are padded to the next size of these, and outputs are sliced:
-  CGT_AXIS_BUCKETS = 3,       // `sizes`
-  CGT_AXIS_MULTIPLES = 4,     // multiples of multiple_of
-  CGT_AXIS_POWERS_OF_TWO = 5  // 1, 2, 4, 8, ...
+  CGT_AXIS_BUCKETS = 3,        // `sizes`
+  CGT_AXIS_MULTIPLES = 4,      // multiples of multiple_of
+  CGT_AXIS_POWERS_OF_TWO = 5,  // 1, 2, 4, 8, ...
+  CGT_AXIS_LEARNED = 6  // sizes that cgt_function_idle() has found to pay; no call records one
 };
 // The treatment of a call that brings one size more than max_sizes.
 typedef int32_t cgt_at_max_sizes;
@@ -836,6 +837,47 @@ CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
 // "left_out", which also has "why".
 CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
                                                 size_t capacity, size_t* length);
+
+// The limits of a function that learns sizes: CGT_AXIS_LEARNED. 0 means the default.
+typedef struct cgt_learn_options {
+  uint32_t struct_size;
+  uint32_t input_count;
+  // Called by cgt_function_idle(), with what it calls the function with. The call writes into
+  // inputs that it mutates.
+  cgt_make_inputs make_inputs;
+  void* user;
+  void (*release)(void* user);  // called once, when the function is destroyed; may be NULL
+  uint64_t max_sizes;           // that are recorded at a time: 32
+  uint64_t max_bytes;           // of the pools of the context, beyond which none is recorded
+  double busy_fraction;         // of the time, for cgt_function_idle() between calls: 0.02
+  double half_life;             // a call so many calls ago weighs half: 128
+  uint64_t held_outputs;        // as cgt_precapture_options has it
+} cgt_learn_options;
+// Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless exactly one
+// of its axes and integers of the key is learned, and if this was called before.
+CGT_API cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options);
+// The outcome of cgt_function_idle().
+typedef int32_t cgt_learner_outcome;
+enum {
+  CGT_LEARNED_NOTHING = 0,
+  CGT_LEARNED_SIZE = 1,    // `size` was recorded
+  CGT_LEARNING_FAILED = 2  // `size` could not be recorded; the log says why
+};
+// One step of a function that learns. Without an outcome all else is 0, and `evicted` -1.
+typedef struct cgt_learner_step {
+  uint32_t struct_size;
+  cgt_learner_outcome outcome;
+  int64_t size;
+  int64_t evicted;           // the size that went for it, or -1
+  double gain_microseconds;  // of a call, on average, as expected
+  uint64_t microseconds;     // that it has taken
+} cgt_learner_step;
+// For CGT_BETWEEN_CALLS: within cgt_learn_options::busy_fraction of the time.
+#define CGT_BETWEEN_CALLS UINT64_MAX
+// Does the one thing that pays most, if it is expected to take no longer than this; returns at once
+// if there is none. Used by one thread at a time, as calls are; in a group by all ranks.
+CGT_API cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
+                                     cgt_learner_step* step);
 
 // ---- Random numbers -----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@
 #include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
+#include "cgtree/size_learner.h"
 #include "cgtree/stats.h"
 #include "cgtree/steps.h"
 #include "cgtree/suggest_buckets.h"

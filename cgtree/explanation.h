@@ -36,7 +36,7 @@ enum class SkipReason {
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
   kAboveLargestBucket,  // an axis is larger than the largest of its buckets
-  kNotRecorded,     // no recording holds the sizes, and CompileOptions::while_missing forbids one
+  kNotRecorded,     // no recording holds the sizes, and calls make none: while_missing, kLearned
   kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
 };
 

@@ -132,13 +132,14 @@
   X(Rebind, kAuto, auto, CGT_REBIND_AUTO)    \
   X(Rebind, kAlways, always, CGT_REBIND_ALWAYS)
 
-#define CGTREE_AXIS_POLICY(X)                                \
-  X(AxisPolicy, kExact, exact, CGT_AXIS_EXACT)               \
-  X(AxisPolicy, kAllowList, allow_list, CGT_AXIS_ALLOW_LIST) \
-  X(AxisPolicy, kSkip, skip, CGT_AXIS_SKIP)                  \
-  X(AxisPolicy, kBuckets, buckets, CGT_AXIS_BUCKETS)         \
-  X(AxisPolicy, kMultiples, multiples, CGT_AXIS_MULTIPLES)   \
-  X(AxisPolicy, kPowersOfTwo, powers_of_two, CGT_AXIS_POWERS_OF_TWO)
+#define CGTREE_AXIS_POLICY(X)                                        \
+  X(AxisPolicy, kExact, exact, CGT_AXIS_EXACT)                       \
+  X(AxisPolicy, kAllowList, allow_list, CGT_AXIS_ALLOW_LIST)         \
+  X(AxisPolicy, kSkip, skip, CGT_AXIS_SKIP)                          \
+  X(AxisPolicy, kBuckets, buckets, CGT_AXIS_BUCKETS)                 \
+  X(AxisPolicy, kMultiples, multiples, CGT_AXIS_MULTIPLES)           \
+  X(AxisPolicy, kPowersOfTwo, powers_of_two, CGT_AXIS_POWERS_OF_TWO) \
+  X(AxisPolicy, kLearned, learned, CGT_AXIS_LEARNED)
 
 #define CGTREE_AT_MAX_SIZES(X)                                       \
   X(AtMaxSizes, kRunEagerly, run_eagerly, CGT_MAX_SIZES_RUN_EAGERLY) \

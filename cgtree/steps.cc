@@ -65,6 +65,13 @@ void check_options(const std::string& name, const StepsOptions& options) {
         "options say so",
         name));
   }
+  for (const AxisOptions& key : options.keys) {
+    if (key.policy != AxisPolicy::kLearned) continue;
+    throw InvalidArgument(fmt::format(
+        "'{}': '{}' of the key has AxisPolicy::kLearned, which is not for Steps: a SizeLearner "
+        "calls the function, and this work is the caller's; take another policy",
+        name, key.name));
+  }
   for (std::size_t i = 0; i < options.bindings.size(); ++i) {
     const BindingOptions& binding = options.bindings[i];
     if (binding.host_bytes == 0 || (!binding.is_copied && !binding.is_mutated)) continue;

@@ -42,6 +42,8 @@ set(CGTREE_HEADERS
   cgtree/metrics.h
   cgtree/options.h
   cgtree/precapture.h
+  cgtree/size_learner.h
+  cgtree/size_plan.h
   cgtree/stats.h
   cgtree/steps.h
   cgtree/suggest_buckets.h
@@ -251,6 +253,8 @@ cgtree_sources(faces
   cgtree/graph_scope.cc
   cgtree/key.cc
   cgtree/precapture.cc
+  cgtree/size_learner.cc
+  cgtree/size_plan.cc
   cgtree/steps.cc
   cgtree/suggest_buckets.cc
   cgtree/pools/shared_pools.cc

@@ -42,6 +42,7 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
       histograms_(layout_.axes.size()) {
   for (const AxisOptions& axis : layout_.axes)
     rules_.emplace_back(axis, /*is_of_key=*/rules_.size() >= layout_.axes.size() - layout_.keys);
+  learns_ = std::ranges::any_of(rules_, &AxisRule::is_learned);
   padded_ = padded_among(layout_.inputs);
   padded_outputs_ = padded_among(layout_.outputs);
   for (PaddedTensor& padded : padded_) {

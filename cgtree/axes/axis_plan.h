@@ -118,6 +118,12 @@ class AxisPlan {
   const AxisLayout& layout() const noexcept { return layout_; }
   std::size_t size() const noexcept { return rules_.size(); }
   const AxisRule& rule(std::size_t axis) const noexcept { return rules_[axis]; }
+  // Whether one of the axes is learned: then calls record nothing.
+  bool learns() const noexcept { return learns_; }
+  // Replaces the sizes of an axis that is learned: ascending.
+  void set_sizes(std::size_t axis, std::vector<std::int64_t> sizes) noexcept {
+    rules_[axis].set_sizes(std::move(sizes));
+  }
   // Returns the number of the axis. Throws InvalidArgument if there is none of that name.
   std::size_t find(std::string_view name) const;
 
@@ -195,6 +201,7 @@ class AxisPlan {
   const CompileOptions& options_;
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
+  bool learns_ = false;
   std::vector<SizeHistogram> histograms_;
   HistogramOf<JointCount> joint_;          // if there are several axes
   std::vector<std::uint32_t> contiguous_;  // the inputs that must be

@@ -49,7 +49,7 @@ const AxisRule::Known* AxisRule::find(std::int64_t size) const noexcept {
 // Returns the least size to pad to, or nothing above the largest. Requires: actual >= 0, and a
 // policy that pads.
 std::optional<std::int64_t> AxisRule::round_up(std::int64_t actual) const noexcept {
-  if (options_.policy == AxisPolicy::kBuckets) {
+  if (options_.policy == AxisPolicy::kBuckets || is_learned()) {
     const auto next = std::lower_bound(options_.sizes.begin(), options_.sizes.end(), actual);
     return next == options_.sizes.end() ? std::nullopt : std::optional(*next);
   }
@@ -64,7 +64,7 @@ std::optional<std::int64_t> AxisRule::round_up(std::int64_t actual) const noexce
 }
 
 std::int64_t AxisRule::rounded(std::int64_t actual) const noexcept {
-  if (options_.policy < AxisPolicy::kBuckets) return actual;
+  if (options_.policy < AxisPolicy::kBuckets || is_learned()) return actual;
   return round_up(actual).value_or(actual);
 }
 
@@ -78,6 +78,9 @@ AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
       if (const auto up = round_up(actual)) return pad_to(*up);
       return {options_.above_largest == AboveLargest::kThrow ? Kind::kThrow : Kind::kSkip, 0,
               SkipReason::kAboveLargestBucket};
+    case AxisPolicy::kLearned:
+      if (const auto up = round_up(actual)) return pad_to(*up);
+      return skip(SkipReason::kNotRecorded);
     case AxisPolicy::kAllowList:
       if (next != sizes.end() && *next == actual) return pad_to(actual);
       return skip(SkipReason::kSizeNotListed);

@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -44,16 +45,21 @@ class AxisRule {
   const std::string& name() const noexcept { return options_.name; }
   // Whether the size is an integer of the key, and not that of an axis.
   bool is_of_key() const noexcept { return is_of_key_; }
+  bool is_learned() const noexcept { return options_.policy == AxisPolicy::kLearned; }
   // Returns "axis 'batch'" or "'draft' of the key".
   std::string text() const;
   // Whether the step function may see a larger size than the actual one.
   bool pads() const noexcept;
-  // Returns the size as the policy rounds it up; the size itself where it does not. Any thread.
+  // Returns the size as the policy rounds it up; the size itself where it does not, and where sizes
+  // are learned. Any thread.
   std::int64_t rounded(std::int64_t actual) const noexcept;
 
   AxisChoice choose(std::int64_t actual) const noexcept;
   // Returns what keeps a size from being graphed, with both sides, or "".
   std::string why_not(std::int64_t actual) const;
+
+  // Replaces the sizes of kLearned: ascending.
+  void set_sizes(std::vector<std::int64_t> sizes) noexcept { options_.sizes = std::move(sizes); }
 
   // Notes that a call had this size. Does not allocate.
   void note(std::int64_t actual) noexcept;

@@ -6,6 +6,7 @@
 #include "cgtree/axes.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/c_api/sized_struct.h"
 
 namespace cgtree::capi {
 
@@ -32,19 +33,34 @@ BucketCost cost_of_c(const CompiledObject& function, cgt_bucket_cost cost, void*
   };
 }
 
-MakeInputs make_inputs_of_c(const CompiledObject& function, const cgt_precapture_options& given) {
-  required(given.make_inputs, "cgt_precapture_options::make_inputs");
-  return [&function, &given](const CallSizes& sizes) {
+// `user` is kept as long as the result.
+MakeInputs make_inputs_of_c(const CompiledObject& function, cgt_make_inputs make,
+                            std::shared_ptr<void> user, std::size_t count) {
+  required(make, "make_inputs");
+  return [&function, make, user = std::move(user), count](const CallSizes& sizes) {
     std::vector<cgt_axis_size> told;
     for (const std::string& axis : function.axes)
       told.push_back({axis.c_str(), sizes[axis]});
-    std::vector<cgt_tensor> made(given.input_count, nullptr);
+    std::vector<cgt_tensor> made(count, nullptr);
     const Callback callback(fmt::format("make_inputs of '{}'", function.core.name()));
-    callback.call([&] {
-      return given.make_inputs(given.user, told.data(), told.size(), made.data(), made.size());
-    });
+    callback.call(
+        [&] { return make(user.get(), told.data(), told.size(), made.data(), made.size()); });
     return tensors_of(made, "precaptured input", function.core.name());
   };
+}
+
+std::size_t held_outputs_of_c(std::uint64_t given) {
+  if (given == 0) return 1;
+  return given == CGT_HOLDS_NONE ? 0 : given;
+}
+
+LearnOptions learn_options(const cgt_learn_options& given) {
+  LearnOptions options{.held_outputs = held_outputs_of_c(given.held_outputs)};
+  if (given.max_sizes != 0) options.max_sizes = given.max_sizes;
+  if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
+  if (given.busy_fraction != 0) options.busy_fraction = given.busy_fraction;
+  if (given.half_life != 0) options.half_life = given.half_life;
+  return options;
 }
 
 PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
@@ -82,9 +98,7 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
     options.max_time = microseconds_of_c(given.max_microseconds);
   }
   if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
-  if (given.held_outputs != 0) {
-    options.held_outputs = given.held_outputs == CGT_HOLDS_NONE ? 0 : given.held_outputs;
-  }
+  options.held_outputs = held_outputs_of_c(given.held_outputs);
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {
       const std::string text = to_json(entry);
@@ -103,7 +117,9 @@ void precapture(cgt_function handle, const cgt_precapture_options* options, bool
       read_struct(&required(options, "the options"), "cgt_precapture_options");
   const FunctionTable::Pin pin = function_of(handle);
   CompiledObject& function = pin->compiled();
-  const MakeInputs make_inputs = make_inputs_of_c(function, given);
+  const MakeInputs make_inputs =
+      make_inputs_of_c(function, given.make_inputs, std::shared_ptr<void>(given.user, [](void*) {}),
+                       given.input_count);
   const PrecaptureOptions read = precapture_options(function, given);
   const PrecaptureReport report = only_predicts
                                       ? cgtree::predict_memory(function.core, read, make_inputs)
@@ -180,6 +196,50 @@ cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, siz
                                         size_t* length) {
   return guarded([&] {
     write_text(last_report(function_of(function)->compiled()), buffer, capacity, length);
+  });
+}
+
+cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options) {
+  return guarded([&] {
+    const cgt_learn_options given =
+        read_struct(&required(options, "the options"), "cgt_learn_options");
+    // From here on, the user data is released whatever happens.
+    const auto release = [release = given.release](void* user) {
+      if (release != nullptr) Release{release}(user);
+    };
+    std::shared_ptr<void> user(given.user, release);
+    const auto pin = function_of(function);
+    CompiledObject& object = pin->compiled();
+    if (object.learner != nullptr) {
+      throw InvalidArgument(fmt::format("'{}' learns sizes already", object.core.name()));
+    }
+    object.learner = std::make_unique<SizeLearner>(
+        object.core,
+        make_inputs_of_c(object, given.make_inputs, std::move(user), given.input_count),
+        learn_options(given));
+  });
+}
+
+cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
+                             cgt_learner_step* step) {
+  return guarded([&] {
+    expect_room(step, "cgt_learner_step");
+    const auto pin = function_of(function);
+    const CompiledObject& object = pin->compiled();
+    if (object.learner == nullptr) {
+      throw InvalidArgument(fmt::format("'{}' learns no sizes: cgt_function_learn() comes first",
+                                        object.core.name()));
+    }
+    const LearnerStep done = max_microseconds == CGT_BETWEEN_CALLS
+                                 ? object.learner->between_calls()
+                                 : object.learner->idle(microseconds_of_c(max_microseconds));
+    write_struct(cgt_learner_step{.struct_size = 0,
+                                  .outcome = static_cast<cgt_learner_outcome>(done.kind),
+                                  .size = done.size,
+                                  .evicted = done.evicted.value_or(-1),
+                                  .gain_microseconds = done.gain_us,
+                                  .microseconds = static_cast<std::uint64_t>(done.time.count())},
+                 step, "cgt_learner_step");
   });
 }
 

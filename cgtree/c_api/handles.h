@@ -21,6 +21,7 @@
 #include "cgtree/c_api/status.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/size_learner.h"
 #include "cgtree/steps.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
@@ -38,6 +39,7 @@ struct CompiledObject {
   const std::vector<std::string> axes;  // their names, in the order of the options
   mutable Mutex<LockRank::kHandles> mutex;
   std::string precaptured;  // the report of the last precapture, as JSON; guarded by mutex
+  std::unique_ptr<SizeLearner> learner;  // null: nothing is learned
 };
 
 struct StepsObject {

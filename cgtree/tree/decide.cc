@@ -205,11 +205,15 @@ Decision decide_with_axes(const Situation& s, Call& call) {
   if (choice.kind == AxisChoice::Kind::kSize) {
     call.set_inputs(plan.pad(actual, call.axes()));
     const Decision decision = decide_as_is(s, call);
-    policy = is_precaptured(s) ? WhileMissing::kRecord : s.function.options.while_missing;
+    policy = is_precaptured(s) ? WhileMissing::kRecord
+             : plan.learns()   ? WhileMissing::kNextLarger
+                               : s.function.options.while_missing;
     const bool is_frozen = decision.is_frozen();
     const bool is_missing =
         is_frozen || decision.outcome == Outcome::kWarmUp || decision.outcome == Outcome::kRecord;
-    if (!is_missing || policy == WhileMissing::kRecord || is_made_again(s, call)) return decision;
+    const bool is_recorded =
+        policy == WhileMissing::kRecord || (!plan.learns() && is_made_again(s, call));
+    if (!is_missing || is_recorded) return decision;
     otherwise = is_frozen ? decision : Decision{.reason = SkipReason::kNotRecorded};
     call.set_inputs(actual);
   }

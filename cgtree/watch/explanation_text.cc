@@ -56,8 +56,8 @@ constexpr Row kRows[] = {
      "raise AxisOptions::max_sizes, pad the sizes to buckets, or let AtMaxSizes::kEvict drop old "
      "ones"},
     {"an axis is larger than the largest of its buckets", "add a larger bucket"},
-    {"no recording holds the sizes of the call, and CompileOptions::while_missing makes none",
-     "precapture() the sizes"},
+    {"no recording holds the sizes of the call, and calls make none",
+     "precapture() the sizes, or let a SizeLearner find them"},
     {"padding would make the work larger than CompileOptions::max_waste times",
      "add buckets near such sizes, or raise CompileOptions::max_waste"},
 };

@@ -24,6 +24,8 @@ std::string_view text_of(AxisPolicy policy) {
       return "multiples";
     case AxisPolicy::kPowersOfTwo:
       return "powers_of_two";
+    case AxisPolicy::kLearned:
+      return "learned";
   }
   return "unknown";
 }
@@ -36,10 +38,11 @@ json axis_of(const AxisPlan& plan, std::size_t number) {
   json axis = {
       {"axis", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
   if (!options.sizes.empty()) {
-    axis[options.policy == AxisPolicy::kBuckets ? "buckets" : "allowed"] = options.sizes;
+    axis[options.policy == AxisPolicy::kAllowList ? "allowed" : "buckets"] = options.sizes;
   }
   if (options.policy == AxisPolicy::kMultiples) axis["multiple_of"] = options.multiple_of;
-  if (options.policy >= AxisPolicy::kMultiples) axis["largest"] = options.largest;
+  if (options.policy == AxisPolicy::kMultiples || options.policy == AxisPolicy::kPowersOfTwo)
+    axis["largest"] = options.largest;
   if (options.max_sizes != SIZE_MAX) axis["max_sizes"] = options.max_sizes;
   json counts = json::array();
   for (const SizeCount& entry : histogram.counts())

@@ -95,7 +95,13 @@ void read(PyObject* value, const char*, std::vector<OutputOptions>& option) {
   for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an output"); });
 }
 void read(PyObject* value, const char*, std::vector<AxisOptions>& option) {
-  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an axis"); });
+  for_each_item(value, [&](PyObject* item) {
+    read_all(item, option.emplace_back(), "an axis");
+    if (option.back().policy != AxisPolicy::kLearned) return;
+    throw InvalidArgument(fmt::format(
+        "axis '{}' has the policy 'learned', and Python has no SizeLearner: take another one",
+        option.back().name));
+  });
 }
 
 // ---- One option of each struct; these return false for a name that the struct does not have ----

@@ -69,8 +69,8 @@ TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
     EXPECT_THAT(told, HasSubstr("CGT_INVALID_ARGUMENT"));
     return told;
   };
-  EXPECT_THAT(refused([](OneAxis& o) { o.axis.policy = 6; }),
-              HasSubstr("policy is 6: expected 0 to 5 (CGT_AXIS_POWERS_OF_TWO)"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.axis.policy = 7; }),
+              HasSubstr("policy is 7: expected 0 to 6 (CGT_AXIS_LEARNED)"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.policy = -1; }), HasSubstr("policy is -1"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.at_max_sizes = 3; }), HasSubstr("at_max_sizes is 3"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.above_largest = 2; }),

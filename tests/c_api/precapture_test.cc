@@ -71,6 +71,56 @@ TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
   EXPECT_EQ(outcomes(function)[0], R"({"n":8} already_there)");
 }
 
+TEST_P(CApiPrecaptureTest, SizesAreLearnedInIdleMoments) {
+  static int released = 0;
+  released = 0;
+  OwnedFunction function = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
+  const cgt_precapture_options made = options();
+  cgt_learn_options options = {.struct_size = sizeof(options),
+                               .input_count = 1,
+                               .make_inputs = made.make_inputs,
+                               .user = this,
+                               .release = [](void*) { ++released; }};
+  cgt_learner_step step = {.struct_size = sizeof(step), .outcome = 9};
+  EXPECT_FAILS(cgt_function_idle(function, 1000000, &step), CGT_INVALID_ARGUMENT, "comes first");
+  EXPECT_EQ(step.outcome, 9);
+  EXPECT_DONE(cgt_function_learn(function, &options));
+  EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "already");
+  EXPECT_EQ(released, 1);
+  EXPECT_DONE(cgt_function_idle(function, 100000000, &step));
+  EXPECT_EQ(step.outcome, CGT_LEARNED_NOTHING);
+  expect_affine(function, 5);
+  EXPECT_EQ(skips(function, "not_recorded"), 1u);
+  EXPECT_DONE(cgt_function_idle(function, 0, &step));
+  EXPECT_EQ(step.outcome, CGT_LEARNED_NOTHING);
+
+  EXPECT_DONE(cgt_function_idle(function, 100000000, &step));
+
+  EXPECT_EQ(step.outcome, CGT_LEARNED_SIZE);
+  EXPECT_EQ(step.size, 5);
+  EXPECT_EQ(step.evicted, -1);
+  EXPECT_GT(step.microseconds, 0u);
+  for (std::int64_t size = 1; size <= 5; ++size)
+    expect_affine(function, size);
+  EXPECT_EQ(skips(function, "not_recorded"), 1u);
+  EXPECT_EQ(released, 1);
+  function = OwnedFunction();
+  EXPECT_EQ(released, 2);
+}
+
+TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
+  const OwnedFunction function = compile_affine(OneAxis({2, 4}));
+  cgt_learn_options options = {.struct_size = sizeof(options), .input_count = 1};
+  EXPECT_FAILS(cgt_function_learn(function, nullptr), CGT_INVALID_ARGUMENT, "options");
+  EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "make_inputs");
+  options.make_inputs = this->options().make_inputs;
+  EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "kLearned");
+  const OwnedFunction learned = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
+  options.busy_fraction = 2;
+  EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "busy_fraction = 2");
+  EXPECT_FAILS(cgt_function_idle(learned, 1, nullptr), CGT_INVALID_ARGUMENT, "NULL");
+}
+
 TEST_P(CApiPrecaptureTest, WhatItTakesIsPredicted) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   const cgt_precapture_options options = this->options();

@@ -131,6 +131,10 @@ class AxesPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.InvalidArgument):
             cgtree.current_key()
 
+    def test_sizes_are_not_learned(self):
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "'k' has the policy 'learned'"):
+            self.context.compile(scaled, keys=[cgtree.Axis("k", "learned")])
+
     def test_integers_of_the_key_are_rounded_up(self):
         compiled = self.context.compile(
             scaled, keys=[cgtree.Axis("k", "powers_of_two", largest=4)])

@@ -1,0 +1,71 @@
+// next_sizes(): which size to record next, and which to give up for it, from what calls asked for
+// and what replays cost; and SizeCosts, which knows that from measurements. Pure.
+//
+// Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
+// rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
+// one, until the sizes that are recorded cost at most 2 % more than the best ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace cgtree {
+
+// A SizeDemand says how often calls have a size. Older calls weigh less.
+struct SizeDemand {
+  std::int64_t size = 0;
+  double weight = 0;
+};
+
+// A SizeCosts holds the time that a call takes by size, in microseconds. Between sizes that were
+// measured it is linear, beyond them it goes on as between the last two. A larger size never costs
+// less.
+class SizeCosts {
+ public:
+  // Notes what was measured at a size. The least of all measurements counts: what disturbs one
+  // makes it longer.
+  void add(std::int64_t size, double replay_us, double eager_us);
+  // A call that replays a recording of this size; the size itself before anything was measured.
+  double replay(std::int64_t size) const { return at(replay_, size, 1); }
+  // A call of this size that runs eagerly; twice the size before anything was measured.
+  double eager(std::int64_t size) const { return at(eager_, size, 2); }
+
+ private:
+  using Points = std::map<std::int64_t, double>;
+
+  static double at(const Points& points, std::int64_t size, double otherwise);
+
+  Points replay_, eager_;
+};
+
+// A SizeSet is a set of sizes that are recorded, ascending. A call is padded to the next of them,
+// and runs eagerly above the last.
+using SizeSet = std::vector<std::int64_t>;
+
+// Returns what all calls take with these recordings.
+double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, const SizeCosts& costs);
+
+// Returns the set of at most `max_sizes` sizes with which the calls take least time, if the largest
+// of them is to be recorded: exact for up to 128 different sizes, of which larger demand is made.
+SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
+                   std::size_t max_sizes);
+
+// A SizeChange is one step from a set of recordings to a better one.
+struct SizeChange {
+  std::int64_t record = 0;
+  std::optional<std::int64_t> evict;  // has to go first
+  double gain_us = 0;                 // of a call, on average
+  friend bool operator==(const SizeChange&, const SizeChange&) = default;
+};
+
+// Returns the change that gains most on the way to best_sizes(), or nothing if those gain less than
+// 2 %: so sizes whose demand is nearly the same do not take turns. `max_sizes`: at least 1. A size
+// is evicted only where as many are recorded. `demand`: ascending sizes, each once, positive.
+std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
+                                     const SizeCosts& costs, std::size_t max_sizes);
+
+}  // namespace cgtree

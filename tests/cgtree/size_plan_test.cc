@@ -1,0 +1,165 @@
+// Which sizes are recorded, against the best ones in hindsight.
+#include "cgtree/size_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<SizeDemand> demand_of(const std::map<std::int64_t, double>& weights) {
+  std::vector<SizeDemand> demand;
+  for (const auto& [size, weight] : weights)
+    demand.push_back({size, weight});
+  return demand;
+}
+
+// A replay takes 10 us and 1 us for each row, an eager call 50 us more.
+SizeCosts linear_costs() {
+  SizeCosts costs;
+  for (const std::int64_t size : {1, 100})
+    costs.add(size, 10.0 + static_cast<double>(size), 60.0 + static_cast<double>(size));
+  return costs;
+}
+
+TEST(SizePlanTest, TheFirstSizeIsTheLargestThatServesAll) {
+  const std::vector<SizeDemand> demand = demand_of({{3, 1}, {8, 2}});
+  const auto change = next_sizes(demand, {}, linear_costs(), 4);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->record, 8);
+  EXPECT_FALSE(change->evict);
+}
+
+TEST(SizePlanTest, TheSizeThatGainsMostIsNext) {
+  const std::vector<SizeDemand> demand = demand_of({{10, 1}, {40, 8}, {50, 1}, {100, 1}});
+  const auto change = next_sizes(demand, {100}, linear_costs(), 3);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->record, 40);
+  EXPECT_FALSE(change->evict);
+  EXPECT_NEAR(change->gain_us, 9 * 60 / 11.0, 1e-9);  // those with 10 gain, too
+}
+
+TEST(SizePlanTest, ASizeThatIsNoneOfTheBestGoesWhenThereIsNoRoom) {
+  const std::vector<SizeDemand> demand = demand_of({{30, 10}, {100, 10}});
+  const auto change = next_sizes(demand, {70, 100}, linear_costs(), 2);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->record, 30);
+  EXPECT_EQ(change->evict, 70);
+  EXPECT_FALSE(next_sizes(demand, {30, 100}, linear_costs(), 2));
+}
+
+TEST(SizePlanTest, NothingChangesForLessThanTwoPercent) {
+  const std::vector<SizeDemand> demand = demand_of({{98, 100}, {100, 100}});
+  EXPECT_FALSE(next_sizes(demand, {100}, linear_costs(), 8));
+  EXPECT_FALSE(next_sizes({}, {100}, linear_costs(), 8));
+  EXPECT_FALSE(next_sizes({}, {}, linear_costs(), 8));
+}
+
+TEST(SizePlanTest, AReplayThatTakesAsLongForEachSizeNeedsOneRecording) {
+  SizeCosts flat;
+  for (const std::int64_t size : {1, 100})
+    flat.add(size, 20, 100);
+  const std::vector<SizeDemand> demand = demand_of({{1, 5}, {50, 5}, {100, 5}});
+  EXPECT_THAT(best_sizes(demand, flat, 8), ElementsAre(100));
+  EXPECT_FALSE(next_sizes(demand, {100}, flat, 8));
+}
+
+TEST(SizeCostsTest, TimesAreLinearBetweenWhatWasMeasured) {
+  SizeCosts costs;
+  EXPECT_EQ(costs.replay(7), 7);
+  EXPECT_EQ(costs.eager(7), 14);
+  costs.add(10, 30, 90);
+  EXPECT_EQ(costs.replay(20), 60);
+  costs.add(30, 50, 110);
+  EXPECT_EQ(costs.replay(20), 40);
+  EXPECT_EQ(costs.replay(40), 60);
+  EXPECT_EQ(costs.replay(0), 20);
+  costs.add(30, 70, 100);  // the least counts, of each by itself
+  EXPECT_EQ(costs.replay(30), 50);
+  EXPECT_EQ(costs.eager(30), 100);
+}
+
+TEST(SizeCostsTest, AMeasurementThatFallsMakesNoLargerSizeCheaper) {
+  SizeCosts costs;
+  costs.add(10, 30, 90);
+  costs.add(20, 25, 90);
+  costs.add(40, 60, 90);
+  const std::vector<SizeDemand> demand = demand_of({{10, 1}, {20, 1}, {40, 1}});
+  EXPECT_THAT(best_sizes(demand, costs, 3), ElementsAre(20, 40));
+}
+
+// A load of random sizes around a median, as lengths of prompts and batches are.
+class Load {
+ public:
+  Load(double median, double spread) : sizes_(std::log(median), spread) {}
+  std::int64_t draw(std::mt19937_64& random) {
+    return std::clamp<std::int64_t>(std::llround(sizes_(random)), 1, 512);
+  }
+
+ private:
+  std::lognormal_distribution<double> sizes_;
+};
+
+double cost_per_call(const std::vector<SizeDemand>& demand, const SizeSet& sizes,
+                     const SizeCosts& costs) {
+  double weight = 0;
+  for (const SizeDemand& one : demand)
+    weight += one.weight;
+  return cost_of(demand, sizes, costs) / weight;
+}
+
+// 500 calls after a load has begun, the sizes cost hardly more than the best ones for it, whatever
+// the load before was; and while it goes on little changes.
+TEST(SizePlanTest, SizesFollowALoadThatChanges) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const SizeCosts costs = linear_costs();
+  constexpr std::size_t kMaxSizes = 16;
+  double ratios = 0;
+  for (int round = 0; round < 5; ++round) {
+    std::uniform_real_distribution<double> median(4, 200), spread(0.2, 0.8);
+    std::map<std::int64_t, double> weights;
+    SizeSet recorded;
+    for (int phase = 0; phase < 3; ++phase) {
+      Load load(median(random), spread(random));
+      std::map<std::int64_t, double> asked;
+      double paid = 0;
+      int late_changes = 0;
+      for (int call = 0; call < 2000; ++call) {
+        const std::int64_t size = load.draw(random);
+        for (auto& [known, weight] : weights)
+          weight *= std::exp2(-1.0 / 128);
+        weights[size] += 1;
+        if (call >= 500) {
+          asked[size] += 1;
+          paid += cost_of(demand_of({{size, 1}}), recorded, costs);
+        }
+        if (call % 16 != 0) continue;
+        const auto change = next_sizes(demand_of(weights), recorded, costs, kMaxSizes);
+        if (!change) continue;
+        late_changes += call >= 1000;
+        if (change->evict) std::erase(recorded, *change->evict);
+        recorded.insert(std::ranges::lower_bound(recorded, change->record), change->record);
+        ASSERT_LE(recorded.size(), kMaxSizes);
+      }
+      const std::vector<SizeDemand> all = demand_of(asked);
+      const double best = cost_per_call(all, best_sizes(all, costs, kMaxSizes), costs);
+      EXPECT_LT(paid / 1500, 1.1 * best) << "round " << round << ", phase " << phase;
+      EXPECT_LT(late_changes, 20);
+      ratios += paid / 1500 / best;
+    }
+  }
+  EXPECT_LT(ratios / 15, 1.05);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
