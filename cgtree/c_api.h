@@ -852,6 +852,10 @@ typedef struct cgt_learn_options {
   double busy_fraction;         // of the time, for cgt_function_idle() between calls: 0.02
   double half_life;             // a call so many calls ago weighs half: 128
   uint64_t held_outputs;        // as cgt_precapture_options has it
+  // What the function draws from, if results are to be the same whenever cgt_function_idle() is
+  // called: it puts these generators back to where they were.
+  const cgt_generator* generators;
+  size_t generator_count;
 } cgt_learn_options;
 // Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless exactly one
 // of its axes and integers of the key is learned, and if this was called before.

@@ -26,6 +26,24 @@ std::chrono::microseconds since(std::chrono::steady_clock::time_point begin) {
                                                                begin);
 }
 
+// Puts generators back to where they were.
+class RestoredGenerators {
+ public:
+  explicit RestoredGenerators(const std::vector<Generator>& generators) {
+    for (const Generator& generator : generators)
+      states_.emplace_back(generator, generator.state());
+  }
+  ~RestoredGenerators() {
+    for (const auto& [generator, state] : states_)
+      generator.set_state(state);
+  }
+  RestoredGenerators(const RestoredGenerators&) = delete;
+  RestoredGenerators& operator=(const RestoredGenerators&) = delete;
+
+ private:
+  std::vector<std::pair<Generator, GeneratorState>> states_;
+};
+
 }  // namespace
 
 SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options)
@@ -115,17 +133,21 @@ LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
   LearnerStep step = apply(*change);
   step.time = since(begin);
   expected_ = step.time;
-  spent_ += step.time;
   return step;
 }
 
 LearnerStep SizeLearner::between_calls() {
-  const auto allowed = std::chrono::duration<double>(Clock::now() - made_) * options_.busy_fraction;
+  const auto begin = Clock::now();
+  const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
-  return idle(std::max(left, std::chrono::microseconds(0)));
+  if (!manager_->agree(left.count() > 0)) return {};
+  LearnerStep step = idle(left);
+  spent_ += Clock::now() - begin;
+  return step;
 }
 
 LearnerStep SizeLearner::apply(const SizeChange& change) {
+  const RestoredGenerators restored(options_.generators);
   LearnerStep step{.size = change.record, .evicted = change.evict, .gain_us = change.gain_us};
   SizeSet sizes = sizes_;
   if (change.evict) std::erase(sizes, *change.evict);

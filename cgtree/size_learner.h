@@ -22,6 +22,7 @@
 
 #include "cgtree/precapture.h"
 #include "cgtree/size_plan.h"
+#include "interop/random/generator.h"
 
 namespace cgtree {
 
@@ -36,6 +37,9 @@ struct LearnOptions {
   double busy_fraction = 0.02;       // of the time, for between_calls()
   double half_life = 128;            // a call so many calls ago weighs half
   std::size_t held_outputs = 1;      // as PrecaptureOptions has it
+  // What the function draws from, if results are to be the same whenever the learner runs: these
+  // generators are put back to where they were. No other thread may draw from them meanwhile.
+  std::vector<Generator> generators = {};
 };
 
 // A LearnerStep is what a SizeLearner has done.
@@ -77,7 +81,7 @@ class SizeLearner {
 
   // The sizes that are recorded, ascending.
   const SizeSet& sizes() const noexcept { return sizes_; }
-  // What was measured.
+  // The times that were measured.
   const SizeCosts& costs() const noexcept { return costs_; }
 
  private:
@@ -110,7 +114,7 @@ class SizeLearner {
   std::uint64_t look_at_ = 1;  // the number of those at which to look again; 0: at once
   SizeSet failed_;             // since a size was recorded last
   std::chrono::microseconds expected_{0};  // that a size takes to be recorded
-  Clock::duration spent_{0};
+  Clock::duration spent_{0};               // in between_calls()
   const Clock::time_point made_ = Clock::now();
 };
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kMostSearched = 128;  // sizes; the search takes their square
 constexpr double kLeastGain = 0.02;
+constexpr int kMostLeftOut = 6;     // of the largest sizes, for calls that run eagerly
+constexpr double kMostAbove = 0.1;  // the share of such calls
 
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
   const auto [found, is_new] = points.try_emplace(size, us);
@@ -72,20 +74,36 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
   return sum;
 }
 
+// The search takes the largest of its sizes for one that must be recorded, so it is asked again
+// without the last few, as long as few calls have them.
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes) {
   constexpr double kUnit = 1024;  // counts are integers
   std::vector<SizeCount> counts;
   std::map<std::int64_t, double> price;
-  double least = 0;
+  double highest = 0, all = 0;
   for (const SizeDemand& one : thinned(demand)) {
     const auto count = static_cast<std::uint64_t>(std::llround(one.weight * kUnit));
     if (count > 0) counts.push_back({one.size, count});
-    least = std::max(least, costs.replay(one.size));
-    price[one.size] = least;
+    all += static_cast<double>(count);
+    highest = std::max(highest, costs.replay(one.size));
+    price[one.size] = highest;
   }
-  if (counts.empty()) return {};
-  return suggest_buckets(counts, max_sizes, [&](std::int64_t size) { return price.at(size); });
+  SizeSet best;
+  double least = std::numeric_limits<double>::infinity(), above = 0;
+  for (int left_out = 0; !counts.empty() && left_out < kMostLeftOut; ++left_out) {
+    if (above > kMostAbove * all) break;
+    SizeSet sizes =
+        suggest_buckets(counts, max_sizes, [&](std::int64_t size) { return price.at(size); });
+    const double cost = cost_of(demand, sizes, costs);
+    if (cost < least) {
+      least = cost;
+      best = std::move(sizes);
+    }
+    above += static_cast<double>(counts.back().count);
+    counts.pop_back();
+  }
+  return best;
 }
 
 std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
@@ -104,8 +122,10 @@ std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const S
     std::erase(sizes, less);
     return sizes;
   };
+  // Each change brings the sizes nearer to the best ones, so they are reached, even if one alone
+  // does not pay: the first size of two may be a large one, to which small calls are padded.
   std::optional<SizeChange> change;
-  double least = now;
+  double least = std::numeric_limits<double>::infinity();
   for (const std::int64_t size : best) {
     if (std::ranges::binary_search(recorded, size)) continue;
     const double cost = cost_of(demand, with(recorded, size), costs);
@@ -124,7 +144,6 @@ std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const S
       least = cost;
       change->evict = size;
     }
-    if (least >= now) return std::nullopt;
   }
   change->gain_us = (now - least) / weight;
   return change;

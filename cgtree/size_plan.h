@@ -49,8 +49,9 @@ using SizeSet = std::vector<std::int64_t>;
 // Returns what all calls take with these recordings.
 double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, const SizeCosts& costs);
 
-// Returns the set of at most `max_sizes` sizes with which the calls take least time, if the largest
-// of them is to be recorded: exact for up to 128 different sizes, of which larger demand is made.
+// Returns the set of at most `max_sizes` sizes with which the calls take least time. Exact for up
+// to 128 different sizes, of which larger demand is made, and for sets that leave none of them out,
+// or a few of the largest ones that come seldom.
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes);
 
@@ -58,13 +59,14 @@ SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
 struct SizeChange {
   std::int64_t record = 0;
   std::optional<std::int64_t> evict;  // has to go first
-  double gain_us = 0;                 // of a call, on average
+  double gain_us = 0;                 // of a call, on average; below 0 if the next change pays
   friend bool operator==(const SizeChange&, const SizeChange&) = default;
 };
 
-// Returns the change that gains most on the way to best_sizes(), or nothing if those gain less than
-// 2 %: so sizes whose demand is nearly the same do not take turns. `max_sizes`: at least 1. A size
-// is evicted only where as many are recorded. `demand`: ascending sizes, each once, positive.
+// Returns the change that gains most of those on the way to best_sizes(), or nothing if those gain
+// less than 2 %: so sizes whose demand is nearly the same do not take turns. `max_sizes`: at
+// least 1. A size is evicted only where as many are recorded. `demand`: ascending sizes, each once,
+// positive.
 std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
                                      const SizeCosts& costs, std::size_t max_sizes);
 

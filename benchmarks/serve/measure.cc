@@ -56,7 +56,9 @@ void add(Work& work, std::int64_t rows, std::int64_t with_padding) {
 }
 
 // Adds what the step computes.
-void add_work(const Scheduler& scheduler, const SizePlan& plan, Served& served) {
+// `learned`: the batches that decode() may be padded to beside the plan's.
+void add_work(const Scheduler& scheduler, const SizePlan& plan, const SizeSet& learned,
+              Served& served) {
   if (const std::int64_t count = std::ssize(scheduler.prompts()); count > 0) {
     std::int64_t tokens = 0;
     for (const Prompt& prompt : scheduler.prompts())
@@ -65,7 +67,7 @@ void add_work(const Scheduler& scheduler, const SizePlan& plan, Served& served) 
     add(served.prefill_work, tokens, plan.prefill_rows(count, length));
   }
   if (const std::int64_t count = std::ssize(scheduler.rows()); count > 0) {
-    add(served.decode_work, count, plan.decode_rows(count));
+    add(served.decode_work, count, StepBuckets::pad(learned, plan.decode_rows(count)));
   }
 }
 
@@ -137,6 +139,7 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
   Server server(model, options, plan.decode(CacheUse::kStatic, compiled),
                 plan.prefill(CacheUse::kStatic, compiled), 0, rank, {.verify_every = verify_every});
   if (!compiled) server.pad_to(plan.buckets());
+  if (compiled && plan.learns()) server.learn(*plan.learns());
   Scheduler scheduler(requests, options);
   Progress progress(stderr, compiled ? "cgtree" : "eager", steps);
   Times times(steps);
@@ -145,11 +148,12 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
   Served served;
   const auto begin = Clock::now();
   for (auto start = begin; scheduler.begin_step(); start = Clock::now()) {
+    (void)server.learn_between_steps();
     server.launch(scheduler);
     const auto launched = Clock::now();
     server.wait();
     const auto done = Clock::now();
-    add_work(scheduler, plan, served);
+    add_work(scheduler, plan, server.learned(), served);
     scheduler.end_step(server.first(), server.next());
     times.add(launched - start, done - start);
     progress.update(++served.steps, scheduler.generated(), done);

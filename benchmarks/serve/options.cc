@@ -51,12 +51,14 @@ void add_policy(CLI::App& app, Options& options) {
   const std::map<std::string, std::optional<Policy>> policies = {{"exact", Policy::kExact},
                                                                  {"buckets", Policy::kBuckets},
                                                                  {"suggested", Policy::kSuggested},
+                                                                 {"learned", Policy::kLearned},
                                                                  {"all", std::nullopt}};
   app.add_option_function<std::string>(
          "--policy",
          [&options, policies](const std::string& name) { options.policy = policies.at(name); },
          "how sizes that vary are treated: exact records each; buckets pads to powers of two, "
-         "suggested to sizes chosen for the trace; all compares them, for several budgets")
+         "suggested to sizes chosen for the trace, learned to sizes found while it is served; all "
+         "compares them, for several budgets")
       ->check(CLI::IsMember(policies))
       ->default_str("suggested");
   app.add_option("--budget", options.budget,

@@ -29,14 +29,17 @@ std::string_view name(Policy policy) {
       return "buckets";
     case Policy::kSuggested:
       return "suggested";
+    case Policy::kLearned:
+      return "learned";
   }
   return "";
 }
 
 SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes)
-    : budget_(budget), limits_(limits) {
-  if (policy == Policy::kBuckets) {
-    decode_batch_ = prefill_batch_ = powers_of_two(limits.batch);
+    : policy_(policy), budget_(budget), limits_(limits) {
+  if (policy == Policy::kBuckets) decode_batch_ = powers_of_two(limits.batch);
+  if (policy == Policy::kBuckets || policy == Policy::kLearned) {
+    prefill_batch_ = powers_of_two(limits.batch);
     prefill_length_ = powers_of_two(limits.length);
   }
   if (policy == Policy::kSuggested) suggest(sizes);
@@ -77,7 +80,18 @@ void SizePlan::suggest_prefill(const StepSizes& sizes) {
 }
 
 CompileOptions SizePlan::decode(CacheUse use, bool enabled) const {
-  return limited(decode_options(axis(decode_batch_)), use, enabled);
+  const AxisOptions batch = policy_ == Policy::kLearned
+                                ? AxisOptions{.policy = AxisPolicy::kLearned}
+                                : axis(decode_batch_);
+  return limited(decode_options(batch), use, enabled);
+}
+
+// The outputs of a step are gone when the next one begins, so a size needs one recording.
+std::optional<LearnOptions> SizePlan::learns() const {
+  if (policy_ != Policy::kLearned) return std::nullopt;
+  LearnOptions options{.held_outputs = 0};
+  if (budget_ != 0) options.max_sizes = static_cast<std::size_t>(budget_);
+  return options;
 }
 
 CompileOptions SizePlan::prefill(CacheUse use, bool enabled) const {

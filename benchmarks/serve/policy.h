@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cgtree/options.h"
+#include "cgtree/size_learner.h"
 #include "examples/serve/scheduler.h"
 #include "examples/serve/server.h"
 
@@ -30,6 +32,7 @@ enum class Policy {
   kExact,      // each size has its own recordings; the one used longest ago is evicted
   kBuckets,    // powers of two
   kSuggested,  // buckets chosen for the sizes of the trace
+  kLearned,    // batches of decode() are learned; the sizes of prefill() are powers of two
 };
 
 std::string_view name(Policy policy);
@@ -57,6 +60,8 @@ class SizePlan {
   CompileOptions decode(CacheUse use, bool enabled) const;
   CompileOptions prefill(CacheUse use, bool enabled) const;
 
+  // What the batches of decode() are learned with, if they are.
+  std::optional<LearnOptions> learns() const;
   // Returns the sizes that the axes are padded to.
   StepBuckets buckets() const { return {decode_batch_, prefill_batch_, prefill_length_}; }
 
@@ -73,6 +78,7 @@ class SizePlan {
   AxisOptions axis(const Sizes& sizes) const;
   CompileOptions limited(CompileOptions options, CacheUse use, bool enabled) const;
 
+  Policy policy_;
   std::int64_t budget_;
   SizeLimits limits_;
   Sizes decode_batch_;

@@ -300,26 +300,28 @@ std::string to_table(const Report& report) {
 nlohmann::ordered_json to_json(const Report& report) {
   const Options& options = report.options;
   const bool both = report.eager && !report.runs.empty();
-  Json json = {{"device", to_string(report.device.device)},
-               {"device_name", report.device.name},
-               {"driver_version", report.device.driver_version},
-               {"driver", report.device.driver},
-               {"commit", options.commit},
-               {"command", options.command},
-               {"model", model_json(options)},
-               {"trace", options.trace ? fs::path(*options.trace).filename().string()
-                                       : std::string("seeded")},
-               {"prompt", options.prompt},
-               {"step_ms", options.step_ms},
-               {"requests", report.requests},
-               {"tokens", report.main().generated},
-               {"steps", report.main().steps},
-               {"tokens_equal", both ? Json(report.differing() == nullptr) : Json()}};
+  Json json = {
+      {"device", to_string(report.device.device)},
+      {"device_name", report.device.name},
+      {"driver_version", report.device.driver_version},
+      {"driver", report.device.driver},
+      {"commit", options.commit},
+      {"command", options.command},
+      {"model", model_json(options)},
+      {"trace",
+       options.trace ? fs::path(*options.trace).filename().string() : std::string("seeded")},
+      {"prompt", options.prompt},
+      {"step_ms", options.step_ms},
+      {"requests", report.requests},
+      {"tokens", report.main().generated},
+      {"steps", report.main().steps},
+      {"tokens_equal", both && report.eager ? Json(report.differing() == nullptr) : Json()}};
   add_counters(json, report);
   if (report.eager) json["eager"] = timing_json(*report.eager);
   if (report.cgtree() != nullptr) json["cgtree"] = timing_json(*report.cgtree());
   for (const PolicyRun& run : report.runs)
-    json["policies"].push_back(policy_json(run, report.eager.has_value()));
+    json["policies"].push_back(
+        policy_json(run, report.eager.has_value() && run.policy != Policy::kLearned));
   return json;
 }
 

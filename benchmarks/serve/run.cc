@@ -30,7 +30,8 @@ std::vector<PolicyRun> runs_to_do(const Options& options) {
   if (options.mode == Mode::kEager) return {};
   if (options.policy) return {{.policy = *options.policy, .budget = options.budget}};
   std::vector<PolicyRun> runs;
-  for (const Policy policy : {Policy::kExact, Policy::kBuckets, Policy::kSuggested}) {
+  for (const Policy policy :
+       {Policy::kExact, Policy::kBuckets, Policy::kSuggested, Policy::kLearned}) {
     for (const std::int64_t budget : kBudgets)
       runs.push_back({.policy = policy, .budget = budget});
   }
@@ -103,7 +104,8 @@ Report run(const Options& options) {
   for (PolicyRun& run : report.runs) {
     run.served = serve_with(run.policy, run.budget, true);
     // Products of other sizes may be rounded otherwise, so each policy has its own eager run.
-    if (options.mode == Mode::kBoth) {
+    // Sizes that are learned change meanwhile.
+    if (options.mode == Mode::kBoth && run.policy != Policy::kLearned) {
       report.eager = serve_with(run.policy, run.budget, false);
       run.difference = find_difference(report.eager->tokens, run.served.tokens);
     }
@@ -118,6 +120,12 @@ SoakReport run_soak(const Options& options) {
   if (options.ranks != 1) {
     throw InvalidArgument(
         "a soak has several contexts at once, and is for one rank: leave --ranks");
+  }
+  if (options.policy == Policy::kLearned) {
+    throw InvalidArgument(
+        "a soak compares tokens with those of eager steps that are padded alike, and sizes that "
+        "are "
+        "learned change: take another --policy");
   }
   const Job job(options);
   SoakReport report = soak(*job.models[0], job.requests, options, job.sizes);

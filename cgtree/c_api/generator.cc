@@ -21,10 +21,6 @@ static_assert(std::is_trivially_copyable_v<PhiloxRange>);
 static_assert(sizeof(cgt_philox_range) == sizeof(PhiloxRange));
 static_assert(offsetof(PhiloxPosition, seed) == 0 && offsetof(PhiloxPosition, offset) == 8);
 
-GeneratorTable::Pin generator_of(cgt_generator handle) {
-  return GeneratorTable::pin(number_of(handle), "the generator");
-}
-
 // Keeps a state for the step function that the thread is in, and returns its number.
 std::uint64_t keep_recorded(std::shared_ptr<const void> recording) {
   static std::atomic<std::uint64_t> last = 0;

@@ -106,7 +106,7 @@ Handle handle_of(std::uint64_t number) noexcept {
   return reinterpret_cast<Handle>(number);
 }
 
-// The next three throw HandleError; `what` says which argument the handle is.
+// The next four throw HandleError; `what` says which argument the handle is.
 inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
   return TensorTable::get(number_of(handle), what).tensor;
 }
@@ -115,6 +115,9 @@ inline ContextTable::Pin context_of(cgt_context handle) {
 }
 inline FunctionTable::Pin function_of(cgt_function handle) {
   return FunctionTable::pin(number_of(handle), "the function");
+}
+inline GeneratorTable::Pin generator_of(cgt_generator handle) {
+  return GeneratorTable::pin(number_of(handle), "the generator");
 }
 
 // Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.

@@ -88,6 +88,26 @@ Server::Server(const Model& model, const SchedulerOptions& options, CompileOptio
   if (collectives_) communicator_.emplace(context_, collectives_);
 }
 
+// Rows without a token take what padding takes, and touch no block of the cache.
+void Server::learn(const LearnOptions& options) {
+  learner_.emplace(
+      decode_,
+      [this](const CallSizes& sizes) {
+        const std::int64_t count = sizes["batch"];
+        std::fill_n(sent_, count * (2 + table_), -1);
+        const Tensor batch = batch_.slice(0, 0, count);
+        send(batch, sent_);
+        return std::vector<Tensor>{batch, kv_cache_};
+      },
+      options);
+}
+
+LearnerStep Server::learn_between_steps() {
+  if (!learner_) return {};
+  context_.mark_step();
+  return learner_->between_calls();
+}
+
 void Server::wait() {
   if (collectives_) {
     collectives_->synchronize(context_.stream());

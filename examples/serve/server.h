@@ -56,6 +56,11 @@ class Server {
 
   // From now on steps are padded by the server.
   void pad_to(StepBuckets buckets) { buckets_ = std::move(buckets); }
+  // From now on learn_between_steps() records batches of decode() that pay. Requires: its axis has
+  // AxisPolicy::kLearned.
+  void learn(const LearnOptions& options);
+  // Does nothing unless learn() was called. Requires: wait() since the last launch.
+  LearnerStep learn_between_steps();
   // Enqueues one step: the scheduler's prompts, then its rows. The outputs of the last step are
   // invalidated. Requires: wait() since the last launch. Throws what calls of compiled functions
   // throw.
@@ -66,6 +71,8 @@ class Server {
   std::span<const std::int32_t> first() const { return {received_, prompt_count_}; }
   std::span<const std::int32_t> next() const { return {received_ + max_batch_, row_count_}; }
 
+  // The batches that are learned and recorded now.
+  SizeSet learned() const { return learner_ ? learner_->sizes() : SizeSet(); }
   FunctionStats decode_stats() const { return decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }
@@ -89,6 +96,7 @@ class Server {
   Generator generator_;
   CompiledFunction<Tensor(Tensor, Tensor)> decode_;
   CompiledFunction<Tensor(Tensor, Tensor, Tensor)> prefill_;
+  std::optional<SizeLearner> learner_;  // of decode_
   Tensor kv_cache_;
   // Inputs on the device, allocated once for all steps; a step uses the front of each.
   Tensor batch_;            // int32 {max_batch, 2 + table}

@@ -36,6 +36,11 @@ class Group {
 // Returns whether all ranks say `mine`. Throws as minimum().
 bool agree(Group& group, bool mine);
 
+// Returns the largest of the sizes that the ranks give, in one exchange: what data-parallel ranks
+// pad their batches to, of which some may be empty (docs/multi_gpu.md). Throws as minimum(), and
+// InvalidArgument on all ranks for a negative size on one.
+std::int64_t agree_size(Group& group, std::int64_t size);
+
 // Returns the words that all ranks give, rank by rank. Throws as minimum().
 std::vector<std::uint64_t> gather(Group& group, std::span<const std::uint64_t> mine);
 

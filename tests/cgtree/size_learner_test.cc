@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "interop/collectives/group.h"
+#include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/tree_fixture.h"
@@ -290,6 +291,40 @@ TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
       manager()->validate();
     }
   }
+}
+
+// In a group sizes stand for times, so what pays is known.
+TEST_P(SizeLearnerTest, CallsOfLongAgoAreForgotten) {
+  ContextOptions options;
+  options.group = std::move(make_thread_groups(1)[0]);
+  make_context(options);
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs(), {.max_sizes = 1});
+  for (int i = 0; i < 300; ++i)
+    call(f, 64);
+  settle(learner);
+  EXPECT_THAT(learner.sizes(), ElementsAre(64));
+  for (int i = 0; i < 1500; ++i)
+    call(f, 4);
+  settle(learner);
+  EXPECT_THAT(learner.sizes(), ElementsAre(4));
+}
+
+TEST_P(SizeLearnerTest, WhatALearnerDrawsIsGivenBack) {
+  Generator generator(7);
+  const auto f =
+      compile(context(), "noise", [=](Tensor x) { return uniform(Shape{x.dim(0)}, generator); },
+              {.inputs = {{.dynamic = {{0, "n"}}}},
+               .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+               .outputs = {{.dynamic = {{0, "n"}}}}});
+  SizeLearner learner(f, make_inputs(), {.generators = {generator}});
+  for (int i = 0; i < 8; ++i) {
+    (void)f(random_tensor({4}));
+    const GeneratorState before = generator.state();
+    (void)learner.idle(kPlenty);
+    EXPECT_EQ(generator.state(), before) << i;
+  }
+  EXPECT_THAT(learner.sizes(), ElementsAre(4));
 }
 
 // Times differ between ranks; what they do must not.

@@ -56,11 +56,37 @@ TEST(SizePlanTest, ASizeThatIsNoneOfTheBestGoesWhenThereIsNoRoom) {
   EXPECT_FALSE(next_sizes(demand, {30, 100}, linear_costs(), 2));
 }
 
+// One size alone would make calls no faster: the large ones gain what the small ones lose.
+TEST(SizePlanTest, TheBestSizesAreReachedThroughWorseOnes) {
+  std::map<std::int64_t, double> weights;
+  for (std::int64_t size = 1; size <= 100; ++size)
+    weights[size] = 1;
+  const std::vector<SizeDemand> demand = demand_of(weights);
+  const SizeCosts unmeasured;
+  SizeSet recorded;
+  while (const auto change = next_sizes(demand, recorded, unmeasured, 2)) {
+    EXPECT_FALSE(change->evict);
+    recorded.insert(std::ranges::lower_bound(recorded, change->record), change->record);
+    ASSERT_LE(recorded.size(), 2u);
+  }
+  EXPECT_EQ(recorded, best_sizes(demand, unmeasured, 2));
+}
+
 TEST(SizePlanTest, NothingChangesForLessThanTwoPercent) {
   const std::vector<SizeDemand> demand = demand_of({{98, 100}, {100, 100}});
   EXPECT_FALSE(next_sizes(demand, {100}, linear_costs(), 8));
   EXPECT_FALSE(next_sizes({}, {100}, linear_costs(), 8));
   EXPECT_FALSE(next_sizes({}, {}, linear_costs(), 8));
+}
+
+TEST(SizePlanTest, ALargeSizeThatComesSeldomIsNotRecorded) {
+  const std::vector<SizeDemand> demand = demand_of({{4, 10}, {8, 10}, {9, 10}, {64, 0.1}});
+  EXPECT_THAT(best_sizes(demand, linear_costs(), 1), ElementsAre(9));
+  EXPECT_THAT(best_sizes(demand, linear_costs(), 4), ElementsAre(4, 8, 9, 64));
+  const auto change = next_sizes(demand, {64}, linear_costs(), 1);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->record, 9);
+  EXPECT_EQ(change->evict, 64);
 }
 
 TEST(SizePlanTest, AReplayThatTakesAsLongForEachSizeNeedsOneRecording) {

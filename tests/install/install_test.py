@@ -46,12 +46,16 @@ WITHOUT_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in 
 # They are compiled where PyTorch's headers are.
 OF_TORCH = {"cgtree/torch.h"}
 
+if "TEST_TMPDIR" in os.environ:
+    tempfile.tempdir = os.environ["TEST_TMPDIR"]
+
 
 def run(*command, cwd=None, **environment):
+    # TMPDIR: nvcc names its temporary files by its process id, of which each sandbox has its own.
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir(), **environment}
     # stderr is the log of cgtree for programs, and part of what CMake says.
     return subprocess.run([str(word) for word in command], cwd=cwd, text=True, check=False,
-                          env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE)
+                          env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def must_run(*command, **arguments):

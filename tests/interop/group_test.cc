@@ -96,6 +96,29 @@ TEST_P(GroupTest, EachRankGetsTheSmallestOfEachWord) {
   }
 }
 
+TEST_P(GroupTest, TheLargestSizeIsAgreedOn) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    Groups groups = make(3);
+    std::vector<std::int64_t> sizes(3);
+    for (std::int64_t& size : sizes)
+      size = static_cast<std::int64_t>(random() % 5 * (random() >> (1 + random() % 60)) / 5);
+    on_ranks(groups, [&](Group& group) {
+      EXPECT_EQ(agree_size(group, sizes[static_cast<std::size_t>(group.rank())]),
+                std::ranges::max(sizes));
+    });
+  }
+}
+TEST_P(GroupTest, ANegativeSizeIsRefusedOnAllRanks) {
+  Groups groups = make(3);
+  on_ranks(groups, [&](Group& group) {
+    EXPECT_THAT([&] { agree_size(group, group.rank() == 1 ? -7 : 1'000'000); },
+                ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("a rank gives -7")));
+    EXPECT_EQ(agree_size(group, group.rank()), 2);
+  });
+}
 TEST_P(GroupTest, RanksAgreeOnlyIfAllSayYes) {
   for (int dissenter = -1; dissenter < 4; ++dissenter) {
     Groups groups = make(4);

@@ -53,6 +53,16 @@ TEST(SizePlanTest, SuggestedBucketsAreThoseThatPadTheTraceLeast) {
   EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[1].sizes, (Sizes{6}));
 }
 
+TEST(SizePlanTest, BatchesOfDecodeAreLearnedAlone) {
+  const SizePlan plan(Policy::kLearned, 4, kLimits, some_sizes());
+
+  EXPECT_EQ(plan.decode(CacheUse::kStatic, true).axes[0].policy, AxisPolicy::kLearned);
+  EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[0].sizes, (Sizes{1, 2, 4, 8, 12}));
+  ASSERT_TRUE(plan.learns());
+  EXPECT_EQ(plan.learns()->max_sizes, 4u);
+  EXPECT_FALSE(SizePlan(Policy::kBuckets, 4, kLimits, some_sizes()).learns());
+}
+
 TEST(SizePlanTest, AllCombinationsOfSuggestedBucketsFitTheBudget) {
   for (std::int64_t budget = 1; budget <= 10; ++budget) {
     const CompileOptions prefill = SizePlan(Policy::kSuggested, budget, kLimits, some_sizes())

@@ -72,7 +72,7 @@ TEST(RunTest, EveryPolicyAndBudgetGivesTheSameTokensWithinItsBudget) {
   options.max_batch = 20;
   const Report report = run(options);
 
-  ASSERT_EQ(report.runs.size(), 9u);
+  ASSERT_EQ(report.runs.size(), 12u);
   EXPECT_EQ(report.differing(), nullptr);
   for (const PolicyRun& run : report.runs) {
     SCOPED_TRACE(std::string(name(run.policy)) + ", " + std::to_string(run.budget));
