@@ -186,7 +186,7 @@ def stats(compiled=None):
     total = dict(ended() if compiled is None else _backend_of(compiled).ended)
     for graph in found:
         add_counts(total, graph.stats())
-    reasons = [kind["reason"] for graph in found for kind in graph.kinds() if kind["reason"]]
+    reasons = [why for graph in found for kind in graph.kinds() for why in (kind["reason"], kind["exception"]) if why]
     if compiled is not None:
         reasons += _backend_of(compiled).eager
     return {**total, "graphs": len(found), "eager": list(dict.fromkeys(reasons))}
@@ -204,6 +204,9 @@ def explain(compiled):
             state = (f"runs eagerly, because {kind['reason']}" if kind["reason"]
                      else "is recorded" if kind["recordings"]
                      else "has no recording yet: its first call is observed, the second warms up, the third records")
+            if kind["exception"] and not kind["reason"]:
+                # The first call was eager, too.
+                state += f", and {kind['eager_calls'] - 1} calls of it run eagerly, because {kind['exception']}"
             lines.append(f"    a kind of {kind['calls']} call{'s' * (kind['calls'] != 1)} {state}")
     lines += [f"a graph runs eagerly, because {reason}" for reason in _backend_of(compiled).eager]
     return "\n".join(lines) or "no graph was compiled yet: call the function first"

@@ -14,6 +14,8 @@ A Recipe says of each result where it comes from:
 """
 
 import collections
+import functools
+import math
 
 import torch
 
@@ -88,49 +90,52 @@ def end_of(tensor):
     return (last + 1) * tensor.element_size()
 
 
-def _places(tensor, begin, end):
-    """Returns the addresses of the elements from `begin` on to `end`, sorted."""
-    found = torch.zeros((), dtype=torch.int64)
-    for size, stride in zip(tensor.shape, tensor.stride()):
-        found = (found[..., None] + torch.arange(size) * stride * tensor.element_size()).unique()
-    found = found + tensor.data_ptr()
-    return found[(found + tensor.element_size() > begin) & (found < end)]
+def _layout(tensor):
+    """Returns bytes of an element, and size and stride in bytes of each axis, from the innermost on."""
+    item = tensor.element_size()
+    return item, tuple(sorted((stride * item, size) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1))
 
 
-def _runs(tensor):
-    """Returns the addresses where runs of bytes without a gap begin, sorted, and how long each is. Columns of a
-    matrix have one run for each row, which makes them cheap to compare at each call."""
-    if not tensor.numel():
-        return torch.empty(0, dtype=torch.int64), 0
-    bytes_each, found = tensor.element_size(), torch.zeros(1, dtype=torch.int64)
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        step = stride * tensor.element_size()
-        if step <= bytes_each:
-            bytes_each += (size - 1) * step
-        elif size > 1:
-            found = (found[:, None] + torch.arange(size) * step).unique()
-    return found + tensor.data_ptr(), bytes_each
+def _run(layout):
+    """Returns how many bytes lie side by side without a gap, and the steps in bytes from such a run to others."""
+    run, axes = layout
+    steps = []
+    for step, size in axes:
+        if step <= run:
+            run += (size - 1) * step
+        else:
+            steps.append(step)
+    return run, steps
 
 
-def _overlap(starts, size, others, other_size):
-    """Returns which of the intervals of `size` bytes share one with any of the others; both are sorted."""
-    if not len(others):
-        return torch.zeros(len(starts), dtype=torch.bool)
-    # The last of the others that begins before the interval ends; it reaches farthest.
-    last = torch.searchsorted(others, starts + size) - 1
-    return (last >= 0) & (others[last.clamp(0)] + other_size > starts)
+@functools.lru_cache(1024)
+def _shared(a, b, distance):
+    """Returns how many elements of a layout share memory with another one, which begins so many bytes later."""
+    (run, steps), (other, others) = _run(a), _run(b)
+    period = math.gcd(*steps, *others)
+    if period and run <= distance % period <= period - other:
+        return 0  # columns of one matrix, for example
+    unit, begin = math.gcd(a[0], b[0], distance), min(0, distance)
+    ends = [place + layout[0] + sum((size - 1) * step for step, size in layout[1])
+            for place, layout in ((0, a), (distance, b))]
+    marks = torch.zeros((max(ends) - begin) // unit, dtype=torch.bool, device="cpu")
+
+    def at(place, layout):
+        axes = [(step, size) for step, size in layout[1] if step]
+        return marks.as_strided([*[size for _, size in axes], layout[0] // unit],
+                                [*[step // unit for step, _ in axes], 1], (place - begin) // unit)
+
+    at(distance, b).fill_(True)
+    return int(at(0, a).any(-1).sum()) * math.prod(size for step, size in a[1] if not step)
 
 
 def shared_elements(a, b):
     """Returns how many elements of one tensor share memory with the other, or None if neither lies between the
     first and the last byte of the other."""
-    begin = max(a.data_ptr(), b.data_ptr())
-    end = min(a.data_ptr() + end_of(a), b.data_ptr() + end_of(b))
-    if begin >= end:
+    distance = b.data_ptr() - a.data_ptr()
+    if not (a.numel() and b.numel() and -end_of(b) < distance < end_of(a)):
         return None
-    if not _overlap(*_runs(a), *_runs(b)).any():
-        return 0
-    return int(_overlap(_places(a, begin, end), a.element_size(), *_runs(b)).sum())
+    return _shared(_layout(a), _layout(b), distance)
 
 
 def _view(tensor, base):

@@ -228,8 +228,9 @@ class Graph:
             kind.eager_calls += 1
             return self.model(inputs)
         results = kind.flat.call(inputs)
-        if results is NotImplemented:  # such as a tensor with the conjugate bit
+        if results is NotImplemented:
             kind.eager_calls += 1
+            kind.exception = kind.exception or "an input is of another class, or has the conjugate or the negative bit"
             return self.model(inputs)
         self._expect(kind)
         return results
@@ -320,8 +321,10 @@ class Graph:
         self._begin_round()
 
     def kinds(self):
-        """Returns one dict for each kind of calls: its counts, and why it runs eagerly, or None."""
-        return [{**kind.stats(), "reason": kind.reason} for kind in list(self._kinds.values())]
+        """Returns one dict for each kind of calls: its counts, why it runs eagerly, or None, and why some of its
+        calls alone do, and how many have."""
+        return [{**kind.stats(), "reason": kind.reason, "exception": kind.exception, "eager_calls": kind.eager_calls}
+                for kind in list(self._kinds.values())]
 
     def stats(self):
         """Returns the counts of all calls."""
@@ -337,6 +340,7 @@ class Kind:
         self.graph = graph
         self.mutated = graph.mutated
         self.reason = None
+        self.exception = None  # why some of the calls run eagerly, and others replay
         self.eager_calls = 1
         self.calls_before = 0  # when the last rest began
         self.round = None  # of kinds of the graph
@@ -554,6 +558,7 @@ class Kind:
             self._give_back_draws()
         if are_apart or isinstance(error, OtherPool):
             self.eager_calls += 1
+            self.exception = self.exception or are_apart or str(error)
             with versions.as_in_wrapper():
                 return self.graph.model(inputs)
         if self._was_captured and not self._may_keep and "of the tensors it allocated" in str(error):
@@ -576,8 +581,8 @@ class Kind:
             return self.graph.model(inputs)
 
     def _are_apart(self, error, inputs):
-        """Returns whether inputs that lie within one another share no element, such as columns of one tensor.
-        Raises WrongValue if they do: the graph is not for such inputs."""
+        """Returns which inputs lie within one another, and share no element, such as columns of one tensor, as a
+        text, or None. Raises WrongValue if they share some: the graph is not for such inputs."""
         found = [(i, j, shared_elements(inputs[i], inputs[j])) for i, j in self._pairs]
         for i, j, count in found:
             if count:
@@ -587,7 +592,8 @@ class Kind:
                     "whose guards assume that parameters and buffers are no arguments: set torch._dynamo."
                     "config.skip_no_tensor_aliasing_guards_on_parameters = False before the first call, or "
                     "pass a copy") from error
-        return any(count is not None for _, _, count in found)
+        return next((f"input {i} is written and lies between the elements of input {j}, as it did not in the first call"
+                     for i, j, count in found if count is not None), None)
 
     def _make_room(self):
         """Gives back memory that neither a recording nor a tensor uses. Returns whether there was any."""

@@ -264,6 +264,31 @@ class FunctionPythonTest(unittest.TestCase):
             compiled(torch.ones(3))
         self.assertRegex(cgtree.torch.explain(compiled), "sparse|call the function first")
 
+    def test_explain_counts_calls_of_a_recorded_kind_that_run_eagerly_and_says_why(self):
+        module, whole = torch.nn.Module(), torch.zeros(4, 6)
+        module.register_buffer("cache", whole[:, ::2])
+
+        def step(x):
+            module.cache.add_(x)
+            return x + 1
+
+        compiled = eager(step)
+        for number in range(9):
+            compiled(whole[:, 1::2] if number in (5, 7, 8) else torch.ones(4, 6)[:, 1::2])
+        self.assertIn("a kind of 9 calls is recorded, and 3 calls of it run eagerly, because input",
+                      cgtree.torch.explain(compiled))
+        reason, = cgtree.torch.stats(compiled)["eager"]
+        self.assertRegex(reason, "input . is written and lies between the elements of input .")
+
+    def test_explain_knows_calls_with_inputs_that_are_no_plain_memory(self):
+        compiled = eager(lambda x: x + 1)
+        for number in range(7):
+            x = torch.ones(3, dtype=torch.complex64)
+            compiled(x.conj() if number == 5 else x)
+        found = [kind for graph in _graphs_of(compiled) for kind in graph.kinds()]
+        for kind in found:
+            self.assertEqual(kind["eager_calls"] > 1, kind["exception"] is not None, found)
+
     def test_reset_drops_recordings_and_keeps_counts(self):
         compiled = eager(lambda x: x * 5)
         for _ in range(6):
