@@ -8,12 +8,13 @@ kernels="inductor"  the kernels that Inductor generates, and its partition of gr
 import functools
 import warnings
 import weakref
+from copy import deepcopy
 
 import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
-from cgtree._torch_partition import as_list, devices_of, partition, prepare, refuse
+from cgtree._torch_partition import as_list, attempt, devices_of, partition, prepare, refuse
 from cgtree._torch_seam import COUNTS, Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
@@ -95,9 +96,9 @@ class Backend:
         kinds = [device for device in devices if device.type == "cuda"] or devices
         made = None
         if len(kinds) == 1 and kinds[0].type in ("cpu", "cuda"):
-            made = partition(graph, kinds[0],
-                             functools.partial(self._record, role, kinds[0], static))
-            reason = "nothing of it can be recorded"
+            record = functools.partial(self._record, role, kinds[0], static)
+            made, failed = attempt(graph, lambda graph: partition(graph, kinds[0], record))
+            reason = f"it could not be cut: {failed}" if failed else "nothing of it can be recorded"
         else:
             reason = f"it works on {' and '.join(map(str, kinds)) or 'no device'}"
         if made is None:
@@ -125,10 +126,11 @@ class Backend:
         """Returns the pieces of a graph whose capture failed in this operator, or None."""
         if not refuse(graph.graph, operator):
             return None
-        names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        graph = torch.fx.GraphModule(graph, deepcopy(graph.graph))  # the calls that stay whole run the other
         graph.graph.set_codegen(torch.fx.graph.CodeGen())
-        return partition(graph, device, functools.partial(
-            self._record, role, device, {names[i] for i in static}))
+        names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        record = functools.partial(self._record, role, device, {names[i] for i in static})
+        return attempt(graph, lambda graph: partition(graph, device, record))[0]
 
 
 def _direct(compiled, graph):

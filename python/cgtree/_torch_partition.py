@@ -11,11 +11,13 @@
 
 import functools
 import operator
+from copy import deepcopy
 
 import torch
 from torch.fx.passes.split_module import split_module
 
 from cgtree import _torch_versions as versions
+from cgtree._errors import Error
 
 INSIDE, ONCE, READ, OUTSIDE = "inside", "once", "read", "outside"
 
@@ -280,13 +282,30 @@ def keep_on_cpu(graph, device):
             user.replace_input_with(given, copy)
 
 
+def attempt(graph, change):
+    """Returns what change(graph) returns and None, or None and what failed in it. Then the graph is as it was: it can
+    be compiled without the change. Errors of cgtree's own, which tell the user what to do, are raised."""
+    before, buffers = deepcopy(graph.graph), set(graph._buffers)
+    try:
+        return change(graph), None
+    except Error:
+        raise
+    except Exception as error:  # pylint: disable=broad-except
+        graph.graph = before
+        for name in set(graph._buffers) - buffers:
+            delattr(graph, name)
+        return None, f"{type(error).__name__}: {(str(error).strip() or 'without a text').splitlines()[0]}"
+
+
 def prepare(graph):
     """Readies a graph for Inductor, whose own partitions end at copies of tensors of the CPU and at what works
-    there, but not at operators of the device with operands of the CPU: these are copied before, and constants once."""
+    there, but not at operators of the device with operands of the CPU: these are copied before, and constants once.
+    Returns why it could not, or None."""
     devices = [device for device in devices_of(graph) if device.type == "cuda"]
-    if len(devices) != 1:
-        return
-    device, = devices
+    return attempt(graph, functools.partial(_prepare, devices[0]))[1] if len(devices) == 1 else None
+
+
+def _prepare(device, graph):
     keep_on_cpu(graph.graph, device)
     # Inductor has no such value for a truth value.
     take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on)

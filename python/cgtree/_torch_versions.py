@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 import threading
+import warnings
 
 import torch
 
@@ -368,8 +369,10 @@ def _patch_cudagraphify():
         makes_graphs = known.get("cudagraphs")  # None: as configured
         if makes_graphs is None:
             makes_graphs = compile_fx.config.triton.cudagraphs
-        if replacement is not None and makes_graphs:
-            prepare(graph)
+        why = prepare(graph) if replacement is not None and makes_graphs else None
+        if why is not None:
+            warnings.warn("cgtree.torch: what works with tensors of the CPU in a graph of Inductor's runs eagerly, because "
+                          f"it could not be readied for recordings: {why}", RuntimeWarning, stacklevel=2)
         return compiling(graph, *args, **known)
 
     def cudagraphify(model, static_input_idxs=(), **known):

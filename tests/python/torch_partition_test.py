@@ -456,6 +456,36 @@ class PartitionPythonTest(unittest.TestCase):
                 again(torch.randn(3))
             self.assertEqual(self.replays(), [3, 3])
 
+    def test_a_graph_of_nothing_but_the_operator_whose_capture_fails_runs_eagerly(self):
+        compiled = self.compiled(lambda x: torch.ops.cgtree_test.hidden(x))
+        with (torch.no_grad(), warnings.catch_warnings(), unittest.mock.patch.object(
+                _torch_seam, "run_on_host", captured_on_host)):
+            warnings.simplefilter("ignore")
+            for _ in range(8):
+                x = torch.randn(3)
+                self.assertTrue(torch.equal(compiled(x), x * 3))
+        self.assertEqual(self.replays(), [0])
+
+    def test_a_graph_that_cannot_be_cut_runs_eagerly_with_the_reason(self):
+        def fail(graph, *_):  # as a version of PyTorch might whose graphs have another form
+            graph.erase_node(graph.output_node())
+            raise KeyError("val")
+
+        def step(x):
+            return torch.ops.cgtree_test.sizes(x, torch.tensor([1, 2])) * 2, x.nonzero()
+
+        for failing in ("take_numbers_as_tensors", "move_operands", "choose_by_masks"):
+            torch._dynamo.reset()
+            compiled = self.compiled(step)
+            with (torch.no_grad(), unittest.mock.patch.object(_torch_partition, failing, fail),
+                  self.assertWarnsRegex(RuntimeWarning, "it could not be cut: KeyError: 'val'")):
+                compiled(torch.ones(3))
+            for _ in range(3):
+                x = torch.randn(3)
+                for a, b in zip(compiled(x), step(x), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+            self.assertIn("it could not be cut: KeyError: 'val'", self.backend.eager)
+
     def test_an_operator_of_pytorchs_that_fails_is_cut_out_of_its_graph_alone(self):
         sinh = torch.ops.aten.sinh.default
         with torch.library._scoped_library("aten", "IMPL") as library:
@@ -593,6 +623,33 @@ class InductorPartitionsPythonTest(unittest.TestCase):
                         versions.replaced_cudagraphify(lambda *_, **__: None, seen.append)):
                     compile_fx.compile_fx_inner(empty, [torch.zeros(1)], **given)
                 self.assertEqual(seen, [empty] * is_recorded, given)
+
+    def test_a_graph_that_cannot_be_prepared_is_compiled_as_it_was(self):
+        given = ((4, 3), torch.float32, GPU), ((2,), torch.int64, CPU)
+
+        def function(x, rows):
+            return x[rows] * x[0, 0].item() + 1
+
+        for failing in ("take_numbers_as_tensors", "move_operands", "fold", "places_of"):
+            graph, changing = graph_on_gpu(function, *given), getattr(_torch_partition, failing)
+            before, names = graph.code, set(graph._buffers)
+
+            def fail(*args, changing=changing, graph=graph, **known):
+                changing(*args, **known)
+                graph.register_buffer("_folded_0", torch.ones(2))
+                raise RuntimeError("a graph of another form\nand more")
+
+            with unittest.mock.patch.object(_torch_partition, failing, fail):
+                self.assertEqual(_torch_partition.prepare(graph), "RuntimeError: a graph of another form")
+            self.assertEqual((graph.code, set(graph._buffers)), (before, names))
+            with unittest.mock.patch.object(_torch_partition, failing, side_effect=NotSupported("refused")):
+                with self.assertRaisesRegex(NotSupported, "refused"):
+                    _torch_partition.prepare(graph)
+
+    def test_inductor_compiles_what_cannot_be_prepared_and_says_so(self):
+        with (unittest.mock.patch.object(_torch_partition, "_prepare", side_effect=KeyError("val")),
+              self.assertWarnsRegex(RuntimeWarning, "could not be readied for recordings: KeyError: 'val'")):
+            self.assertTrue(partitions(lambda x: x.sin() + 1, ((4, 3), torch.float32, GPU)))
 
     def test_a_version_of_pytorch_without_what_is_replaced_is_refused_each_time(self):
         def get(module, name):
