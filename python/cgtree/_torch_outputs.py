@@ -180,7 +180,7 @@ class Recipe:
             if isinstance(tensor, torch.Tensor):
                 given.setdefault(id(tensor), i)
                 if tensor.layout is torch.strided and tensor.numel():
-                    storages.setdefault(tensor.untyped_storage().data_ptr(), i)
+                    storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(i)
         fresh, seen = {}, {}
         for j, result in enumerate(results):
             self.items.append(self._item(j, result, inputs, given, storages, fresh, seen))
@@ -199,7 +199,9 @@ class Recipe:
             return ("empty", Empty(result.dtype, tuple(result.shape), result.stride(), result.device))
         place = result.untyped_storage().data_ptr() if result.numel() else None
         if place in storages:
-            i = storages[place]
+            # Of several inputs in one storage, which need not share one next time: the one in which it begins.
+            begin = result.data_ptr()
+            i = min(storages[place], key=lambda i: (begin - inputs[i].data_ptr()) % (1 << 64))
             return ("view", i, _view(result, inputs[i].data_ptr()))
         fresh.setdefault(place or ("empty", j), []).append(j)
         return None

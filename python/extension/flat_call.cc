@@ -52,6 +52,13 @@ struct Result {
   std::int64_t elements = 0;  // from the first element of the input to that of the view
 };
 
+// Two tensors that must not share memory. `distance`: bytes from the first to the second at which
+// they are known to share none, though each lies between the first and the last byte of the other.
+struct Apart {
+  std::size_t a = 0, b = 0;
+  std::ptrdiff_t distance = 0;
+};
+
 struct FlatCall {
   Reference compiled;
   Reference type;        // torch.Tensor
@@ -61,7 +68,7 @@ struct FlatCall {
   Reference finish;      // finish(outputs, inputs) returns the results that `results` cannot tell
   Reference recover;     // recover(error, inputs) returns the results of a call that failed
   std::vector<Expected> expected;
-  std::vector<std::pair<std::size_t, std::size_t>> apart;  // tensors that must not share memory
+  std::vector<Apart> apart;
   std::optional<std::vector<Result>> results;
   const dlpack::Exchange* exchange = nullptr;
   PlaceReader reader;
@@ -218,10 +225,15 @@ bool overlap(const Tensor& a, const Tensor& b) {
 }
 
 void check_apart(const FlatCall& flat) {
-  for (const auto& [a, b] : flat.apart) {
-    if (!overlap(flat.tensors[a], flat.tensors[b])) [[likely]] {
+  for (const auto& [a, b, distance] : flat.apart) {
+    const Tensor& first = flat.tensors[a];
+    const Tensor& second = flat.tensors[b];
+    if (!overlap(first, second)) [[likely]] {
       continue;
     }
+    if (distance != 0 &&
+        static_cast<std::ptrdiff_t>(second.address() - first.address()) == distance)
+      continue;
     throw BoundaryError(BoundaryFault::kWrongValue,
                         fmt::format("tensor {} may share memory with tensor {}", a, b));
   }
@@ -539,12 +551,14 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     for (Py_ssize_t i = 0; i < PyTuple_Size(apart); ++i) {
       Py_ssize_t a = 0;
       Py_ssize_t b = 0;
-      if (PyArg_ParseTuple(PyTuple_GetItem(apart, i), "nn", &a, &b) == 0) throw PythonError();
+      Py_ssize_t distance = 0;
+      if (PyArg_ParseTuple(PyTuple_GetItem(apart, i), "nnn", &a, &b, &distance) == 0)
+        throw PythonError();
       const auto limit = static_cast<Py_ssize_t>(count);
       if (a < 0 || b < 0 || a >= limit || b >= limit) {
         throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
       }
-      flat.apart.emplace_back(static_cast<std::size_t>(a), static_cast<std::size_t>(b));
+      flat.apart.push_back({static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance});
     }
     flat.of_list.reserve(flat.expected.size());
     flat.taken.reserve(flat.expected.size());
@@ -575,9 +589,9 @@ constexpr const char* kDoc =
     "input (layout, "
     "value,\n"
     "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
-    "it is. `apart`: pairs of tensors between whose first and last bytes the other must not lie, "
-    "else "
-    "WrongValue. "
+    "it is. `apart`: (a, b, distance): tensors between whose first and last bytes the other must "
+    "not lie, "
+    "else WrongValue, unless b lies so many bytes after a, and the distance is not 0. "
     "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
     "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
     "the "

@@ -397,7 +397,7 @@ class FlatCallPythonTest(unittest.TestCase):
 
     def test_tensors_that_must_be_apart_are_refused_where_they_overlap(self):
         line = ((1, 4, 1), None, False)
-        step, flat = self.flat(lambda x, y: affine(x, y), line, line, apart=((0, 1),))
+        step, flat = self.flat(lambda x, y: affine(x, y), line, line, apart=((0, 1, 0),))
         whole = tensor(floats(7))
         flat.call([whole[:4], tensor(floats(4))])
         given = [whole[:4], whole[3:]]
@@ -406,7 +406,7 @@ class FlatCallPythonTest(unittest.TestCase):
         self.assertEqual(len(given), 2)
         self.assertEqual(step.stats()["calls"], 1)
         with self.assertRaisesRegex(cgtree.InvalidArgument, "no tensors 0 and 2"):
-            self.flat(lambda x, y: x, line, line, apart=((0, 2),))
+            self.flat(lambda x, y: x, line, line, apart=((0, 2, 0),))
 
     def test_after_an_error_the_list_is_as_before(self):
         def fail(_):

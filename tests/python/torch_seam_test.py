@@ -313,6 +313,33 @@ class SeamPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(whole, twin))
         self.expect_replays(graph, 4)
 
+    def test_inputs_that_lie_between_others_in_the_first_call_may_share_no_element_later(self):
+        graph = graph_of(lambda cache, x: [cache.add_(1), x * cache][1:], static=(0,), mutated=(0,))
+        whole = torch.zeros(6, 6)
+        cache = whole[:4, ::2]
+        for number in range(9):
+            x = whole.as_strided((4, 3), (6, 2), 7 if number == 8 else 1)
+            result, = graph([cache, x])
+            self.assertTrue(torch.equal(result, x * (number + 1)))
+            self.assertEqual(cache.tolist(), torch.full((4, 3), number + 1).tolist())
+            del result
+        self.expect_replays(graph, 5)
+        for begin, count in ((0, 12), (2, 11), (6, 9)):
+            with self.assertRaisesRegex(cgtree.WrongValue, f"input 0 .* shares {count} of its 12 elements with input 1"):
+                graph([cache, whole.as_strided((4, 3), (6, 2), begin)])
+        self.assertEqual(cache.tolist(), torch.full((4, 3), 9).tolist())
+
+    def test_results_are_views_of_the_input_in_which_they_lie(self):
+        graph = graph_of(lambda x, y, z: [x * 2, y[1:], z[:, 1:]])
+        for number in range(12):
+            base = torch.randn(4, 12)
+            given = [base[0], base[1], base[2:]] if number % 4 else [torch.randn(12), torch.randn(12), torch.randn(2, 12)]
+            want = [given[0] * 2, given[1][1:], given[2][:, 1:]]
+            for a, b in zip(graph(given), want, strict=True):
+                self.assertTrue(torch.equal(a, b))
+                self.assertEqual(a.data_ptr() == b.data_ptr(), b is not want[0])
+        self.expect_replays(graph, 8)
+
     def test_elements_that_two_tensors_share_are_counted(self):
         flat, chosen = torch.zeros(64), random.Random(SEED)
         for _ in range(300):
