@@ -355,6 +355,12 @@ def fold(graph, device, with_sizes=True):
     """Replaces what is made once by constants. with_sizes: also what is made of sizes alone, as by arange()."""
     places = places_of(graph.graph, device)
     results = graph.graph.output_node()
+    callers = {results}  # what hands memory to the caller, who may write into it: results, and views that are results
+    for node in reversed(graph.graph.nodes):
+        if (places[node] == ONCE and getattr(node.target, "is_view", False) and with_sizes
+                and not callers.isdisjoint(node.users)):
+            callers.add(node)
+            places[node] = INSIDE
     once = [node for node, place in places.items() if place == ONCE]
     made, kept = {}, set()
 
@@ -384,11 +390,11 @@ def fold(graph, device, with_sizes=True):
         constant.meta = dict(node.meta)
         places[constant] = ONCE
         node.replace_all_uses_with(constant, delete_user_cb=lambda user: user in used)
-        if results in used:  # which the caller may write into
-            with graph.graph.inserting_before(results):
+        if not callers.isdisjoint(used):
+            with graph.graph.inserting_before(node):
                 copy = graph.graph.call_function(torch.ops.aten.clone.default, (constant,))
             copy.meta = dict(node.meta)
-            results.replace_input_with(constant, copy)
+            constant.replace_all_uses_with(copy, delete_user_cb=lambda user: user in callers)
     for node in reversed(once):
         if not node.users:
             graph.graph.erase_node(node)

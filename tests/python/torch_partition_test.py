@@ -356,6 +356,23 @@ class PartitionPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(result, want))
             result.fill_(7)
 
+    def test_views_of_what_is_made_once_share_memory_where_the_eager_ones_do(self):
+        def step(x):
+            c = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+            return x + c.sum(), c[1:], c, c.t()[0], c + 1
+
+        compiled = self.compiled(step)
+        for _ in range(6):
+            x = torch.randn(2)
+            got, want = compiled(x), step(x)
+            for results in (got, want):
+                results[1].fill_(7)
+                self.assertEqual(results[2].tolist(), [[1, 2], [7, 7]])
+            for a, b in zip(got, want, strict=True):
+                self.assertTrue(torch.equal(a, b))
+            del got, want, results, a, b  # what is held has a recording of its own
+        self.assertEqual(self.replays(), [3])
+
     def test_operators_whose_own_code_reads_values_back_end_a_recording(self):
         def step(x, w):
             order = (x @ w).argmax(-1).sort()
