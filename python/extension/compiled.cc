@@ -343,7 +343,11 @@ PyObject* explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
 
 PyObject* stats(PyObject* self, PyObject*) {
   return guarded([&] {
-    const Bound bound = python::bound(compiled_of(self));
+    Compiled& compiled = compiled_of(self);
+    // To make its binding is a call, which has to wait for others.
+    if (compiled.context != nullptr && compiled.context->open() && compiled.bindings.empty())
+      return dict_of(FunctionStats()).release();
+    const Bound bound = python::bound(compiled);
     return dict_of(without_gil([&] { return bound.core->stats(); })).release();
   });
 }

@@ -108,11 +108,11 @@ class SeamPythonTest(unittest.TestCase):
                                   ({"verify_first": 0}, "no replay is verified")):
             with cgtree.Context("host") as made:
                 step = made.compile(lambda x: x, framework="torch", **options)
-                self.assertEqual(step.stats()["calls"], 0)
+                self.assertIsNone(step.last_outcome())
                 self.assertIn(expected, made.verification())
         with cgtree.Context("host") as made:
             step = made.compile(lambda x: x)
-            self.assertEqual(step.stats()["calls"], 0)
+            self.assertIsNone(step.last_outcome())
             self.assertEqual(made.verification(), "no replay is verified")
 
     def test_pools_of_pytorch_end_with_their_step_and_no_two_are_in_use_at_once(self):
@@ -328,6 +328,42 @@ class SeamPythonTest(unittest.TestCase):
             with self.assertRaisesRegex(cgtree.WrongValue, f"input 0 .* shares {count} of its 12 elements with input 1"):
                 graph([cache, whole.as_strided((4, 3), (6, 2), begin)])
         self.assertEqual(cache.tolist(), torch.full((4, 3), 9).tolist())
+
+    def test_counts_are_read_while_a_call_is_inside_the_context(self):
+        seen, graph = [], graph_of(lambda x: [x + 1])
+
+        def step(x):
+            if number:
+                seen.append(graph.stats()["calls"])
+            return [x * 2]
+
+        other = graph_of(step)
+        for number in range(4):
+            if number == 1:
+                graph([torch.ones(3)])  # is known, and has not come to the context
+            other([torch.ones(3)])
+        self.assertGreater(len(seen), 1)
+        self.assertEqual(set(seen), {1})
+
+    def test_a_reset_during_a_call_drops_its_recordings_and_counts_later_calls(self):
+        def step(x, n):
+            if is_reset:
+                graph.reset()
+            return [x * n]
+
+        graph, is_reset = graph_of(step), []
+        for number in range(40):
+            is_reset[:] = [True] if number == 12 else []
+            x, n = torch.randn(3), 5 if number > 12 else number % 6
+            self.assertTrue(torch.equal(graph([x, n])[0], x * n))
+            if number == 12:
+                self.assertEqual(graph.kinds(), [])
+                before = graph.stats()["calls"]
+        self.assertEqual(graph.stats()["calls"], before + 27)
+        is_reset[:] = [True]
+        for n in range(6):
+            graph([torch.randn(3), n])
+        self.assertEqual(graph.stats()["calls"], before + 33)
 
     def test_results_are_views_of_the_input_in_which_they_lie(self):
         graph = graph_of(lambda x, y, z: [x * 2, y[1:], z[:, 1:]])
