@@ -1,14 +1,14 @@
 // The Python type cgtree.CompiledFunction, and PythonStep: a Python function as a step function.
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 
 #include <fmt/format.h>
 
-#include <array>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -219,15 +219,10 @@ Bound bound(Compiled& compiled) {
   return {std::move(state), &context, &core};
 }
 
-struct CompiledObject {
-  PyObject ob_base;
-  Compiled compiled;
-};
-
 PyTypeObject* g_type = nullptr;
 
 Compiled& compiled_of(PyObject* self) {
-  return reinterpret_cast<CompiledObject*>(self)->compiled;
+  return value_of<Compiled>(self);
 }
 
 // Arguments are the inputs of one call: tensors of cgtree by address, and imported arrays.
@@ -272,16 +267,19 @@ class Arguments {
 };
 
 // Returns the buffers for outputs: none, a tensor, or a sequence in which None means no buffer.
-Reference buffers_of(PyObject* keywords) {
-  PyObject* const out = find_keyword(keywords, "out");
+Reference buffers_of(PyObject* out) {
   if (out == nullptr) return checked(PyTuple_New(0));
   const bool is_list = PyTuple_Check(out) || PyList_Check(out);
   return is_list ? items_of(out) : checked(PyTuple_Pack(1, out));
 }
 
+PyObject* no_arguments() {
+  static PyObject* const none = checked(PyTuple_New(0)).release();
+  return none;
+}
+
 // Returns the key of a call; none is an empty one.
-Key key_of(PyObject* keywords) {
-  PyObject* const key = find_keyword(keywords, "key");
+Key key_of(PyObject* key) {
   return key == nullptr ? Key() : to_key(key);
 }
 
@@ -308,123 +306,95 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
       arguments.add_all(inputs);
       return call_with(*compiled.step, *bound.core, arguments, 0);
     }
-    static constexpr std::array kNames = {"out", "key"};
-    expect_keywords(keywords, kNames, "a compiled function");
-    const Reference buffers = buffers_of(keywords);
+    const auto [out, key] =
+        read_arguments<2>(no_arguments(), keywords, {"a compiled function", {"out", "key"}});
+    const Reference buffers = buffers_of(out);
     Arguments arguments(stream, count + PyTuple_Size(buffers.get()));
     arguments.add_all(inputs);
     arguments.add_all(buffers.get());
     return call_with(*compiled.step, *bound.core, arguments,
-                     static_cast<std::size_t>(PyTuple_Size(buffers.get())), key_of(keywords));
+                     static_cast<std::size_t>(PyTuple_Size(buffers.get())), key_of(key));
   });
 }
 
-PyObject* explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
-  return guarded([&] {
-    static constexpr std::array kNames = {"key"};
-    expect_keywords(keywords, kNames, "explain");
-    const Key key = keywords == nullptr ? Key() : key_of(keywords);
-    const Bound bound = python::bound(compiled_of(self));
-    Arguments arguments(bound.context->stream(), PyTuple_Size(inputs));
-    arguments.add_all(inputs);
-    const Explanation explanation =
-        without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
-    const std::string outcome(name(explanation.outcome));
-    const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
-    const std::string different = difference(explanation);
-    const std::string to_do = advice(explanation);
-    const std::string text = to_string(explanation);
-    return checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
-                                 reason.c_str(), "difference", different.c_str(), "advice",
-                                 to_do.c_str(), "text", text.c_str()))
-        .release();
-  });
+Reference explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
+  const auto [given] = read_arguments<1>(no_arguments(), keywords, {"explain", {"key"}});
+  const Key key = key_of(given);
+  const Bound bound = python::bound(compiled_of(self));
+  Arguments arguments(bound.context->stream(), PyTuple_Size(inputs));
+  arguments.add_all(inputs);
+  const Explanation explanation =
+      without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
+  const std::string outcome(name(explanation.outcome));
+  const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
+  const std::string different = difference(explanation);
+  const std::string to_do = advice(explanation);
+  const std::string text = to_string(explanation);
+  return checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
+                               reason.c_str(), "difference", different.c_str(), "advice",
+                               to_do.c_str(), "text", text.c_str()));
 }
 
-PyObject* stats(PyObject* self, PyObject*) {
-  return guarded([&] {
-    Compiled& compiled = compiled_of(self);
-    // To make its binding is a call, which has to wait for others.
-    if (compiled.context != nullptr && compiled.context->open() && compiled.bindings.empty())
-      return dict_of(FunctionStats()).release();
-    const Bound bound = python::bound(compiled);
-    return dict_of(without_gil([&] { return bound.core->stats(); })).release();
-  });
+Reference stats(PyObject* self) {
+  Compiled& compiled = compiled_of(self);
+  // To make its binding is a call, which has to wait for others.
+  if (compiled.context != nullptr && compiled.context->open() && compiled.bindings.empty())
+    return dict_of(FunctionStats());
+  const Bound bound = python::bound(compiled);
+  return dict_of(without_gil([&] { return bound.core->stats(); }));
 }
 
-PyObject* freeze(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    expect_keywords(keywords, std::array{"when"}, "freeze");
-    PyObject* const given = argument(arguments, 0, keywords, "when");
-    const std::string when = given == nullptr ? "run_eagerly" : to_text(given, "when");
-    if (when != "run_eagerly" && when != "throw") {
-      throw InvalidArgument(
-          fmt::format("freeze(): when is '{}': expected 'run_eagerly' or 'throw'", when));
-    }
-    bound(compiled_of(self))
-        .core->freeze(when == "throw" ? WhenFrozen::kThrow : WhenFrozen::kRunEagerly);
-    Py_RETURN_NONE;
-  });
+void freeze(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [given] = read_arguments<1>(arguments, keywords, {"freeze", {"when"}});
+  const std::string when = given == nullptr ? "run_eagerly" : to_text(given, "when");
+  if (when != "run_eagerly" && when != "throw") {
+    throw InvalidArgument(
+        fmt::format("freeze(): when is '{}': expected 'run_eagerly' or 'throw'", when));
+  }
+  bound(compiled_of(self))
+      .core->freeze(when == "throw" ? WhenFrozen::kThrow : WhenFrozen::kRunEagerly);
 }
 
-PyObject* unfreeze(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    bound(compiled_of(self)).core->unfreeze();
-    Py_RETURN_NONE;
-  });
+void unfreeze(PyObject* self) {
+  bound(compiled_of(self)).core->unfreeze();
 }
 
-PyObject* last_outcome(PyObject* self, PyObject*) {
-  return guarded(
-      [&] { return outcome_of(bound(compiled_of(self)).core->last_outcome()).release(); });
+Reference last_outcome(PyObject* self) {
+  return outcome_of(bound(compiled_of(self)).core->last_outcome());
 }
 
-PyObject* histogram(PyObject* self, PyObject* axis) {
-  return guarded([&] { return size_counts(*bound(compiled_of(self)).core, axis).release(); });
+Reference histogram(PyObject* self, PyObject* axis) {
+  return size_counts(*bound(compiled_of(self)).core, axis);
 }
 
-PyObject* suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded(
-      [&] { return suggest_for(*bound(compiled_of(self)).core, arguments, keywords).release(); });
+Reference suggest(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return suggest_for(*bound(compiled_of(self)).core, arguments, keywords);
 }
 
-PyObject* suggest_all(PyObject* self, PyObject* max_combinations) {
-  return guarded(
-      [&] { return suggest_all_for(*bound(compiled_of(self)).core, max_combinations).release(); });
+Reference suggest_all(PyObject* self, PyObject* max_combinations) {
+  return suggest_all_for(*bound(compiled_of(self)).core, max_combinations);
 }
 
-PyObject* precapture_or_predict(PyObject* self, PyObject* arguments, PyObject* keywords,
-                                bool only_predicts) {
-  return guarded([&] {
-    Compiled& compiled = compiled_of(self);
-    const Bound bound = python::bound(compiled);
-    const std::shared_ptr<Context> context =  // another thread may close it meanwhile
-        (bound.kept != nullptr ? bound.kept : compiled.context)->open();
-    Reference report = precapture(*bound.core, *context, arguments, keywords, only_predicts);
-    throw_raised_in_launch();
-    return report.release();
-  });
+template <bool only_predicts>
+Reference precapture_or_predict(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  Compiled& compiled = compiled_of(self);
+  const Bound bound = python::bound(compiled);
+  const std::shared_ptr<Context> context =  // another thread may close it meanwhile
+      (bound.kept != nullptr ? bound.kept : compiled.context)->open();
+  Reference report = precapture(*bound.core, *context, arguments, keywords, only_predicts);
+  throw_raised_in_launch();
+  return report;
 }
 
-PyObject* precapture_sizes(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/false);
-}
-
-PyObject* predict_memory(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return precapture_or_predict(self, arguments, keywords, /*only_predicts=*/true);
-}
-
-PyObject* name_of(PyObject* self, void*) {
-  return guarded([&] { return from_text(compiled_of(self).name).release(); });
+std::string_view title_of(PyObject* self) {
+  return compiled_of(self).name;
 }
 // Returns the function that the user wrote, which compile() may have wrapped for a framework.
-PyObject* wrapped(PyObject* self, void*) {
-  return guarded([&] {
-    PyObject* const function = compiled_of(self).step->function;
-    Reference inner =
-        function == nullptr ? Reference::borrow(Py_None) : find_attribute(function, "__wrapped__");
-    return (inner ? std::move(inner) : Reference::borrow(function)).release();
-  });
+Reference wrapped(PyObject* self) {
+  PyObject* const function = compiled_of(self).step->function;
+  Reference inner =
+      function == nullptr ? Reference::borrow(Py_None) : find_attribute(function, "__wrapped__");
+  return inner ? std::move(inner) : Reference::borrow(function);
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -440,82 +410,91 @@ int clear(PyObject* self) {
   return 0;
 }
 
+// Its recordings wait for the device when they go.
 void dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
-  {
-    Compiled last = std::move(compiled_of(self));
-    std::destroy_at(&compiled_of(self));
-    if (interpreter_is_alive()) {
-      const GilRelease released;  // recordings go, and wait for the device
-      last.bindings.clear();
-    } else {
-      for (auto& binding : last.bindings)
-        (void)binding.release();
-    }
+  auto bindings = std::move(compiled_of(self).bindings);
+  if (interpreter_is_alive()) {
+    without_gil([&] { bindings.clear(); });
+  } else {
+    for (auto& binding : bindings)
+      (void)binding.release();
   }
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_GC_Del(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  dealloc_object<Compiled>(self);
 }
 
 PyMethodDef methods[] = {
-    {"explain", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(explain)),
-     METH_VARARGS | METH_KEYWORDS,
-     "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why: "
-     "'difference' has both sides of what differs from the nearest recording, 'advice' says what "
-     "to "
-     "change, and 'text' has all."},
-    {"stats", stats, METH_NOARGS,
-     "stats() -> dict: calls, warm_ups, recordings, replays, failures, kept_recordings, skips by "
-     "reason."},
-    {"freeze", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(freeze)),
-     METH_VARARGS | METH_KEYWORDS,
-     "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or evicted for calls "
-     "of this thread. A call for which no recording fits runs eagerly, or raises CaptureError for "
-     "'throw'."},
-    {"unfreeze", unfreeze, METH_NOARGS, "unfreeze(): ends what freeze() began."},
-    {"last_outcome", last_outcome, METH_NOARGS,
-     "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
-     "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. None "
-     "before the first call."},
-    {"histogram", histogram, METH_O,
-     "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to 4,096 "
-     "different ones. Raises InvalidArgument for an axis that the function does not have."},
-    {"suggest_buckets", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(suggest)),
-     METH_VARARGS | METH_KEYWORDS,
-     "suggest_buckets(axis, max_buckets, cost=None) -> list of int: cgtree.suggest_buckets() for "
-     "histogram(axis)."},
-    {"suggest_all_buckets", suggest_all, METH_O,
-     "suggest_all_buckets(max_combinations) -> {axis: list of int}: the buckets that would have "
-     "cost least together for all axes and all integers of the key that have options, with at most "
-     "that many combinations of one of each. The cost of a call is the product of its sizes."},
-    {"precapture", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(precapture_sizes)),
-     METH_VARARGS | METH_KEYWORDS,
-     "precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, "
-     "progress=None, "
-     "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the dynamic axes before "
-     "calls come, the "
-     "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis: "
-     "sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key, "
-     "None for the values of the options; the dict that `make_inputs` gets has them too. What is "
-     "not begun within `max_time` seconds, or "
-     "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
-     "`held_outputs`: how many results of earlier calls are still held at a call. The "
-     "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
-     "'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. Raises "
-     "what the functions and calls "
-     "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."},
-    {"predict_memory", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(predict_memory)),
-     METH_VARARGS | METH_KEYWORDS,
-     "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
-     "would take, as its report with the outcome 'predicted': each combination is run once and "
-     "captured, but no graph is made, and the pools give back what they needed. 'bytes' are exact, "
-     "'graph_bytes' an estimate from the graphs."},
+    method<explain>(
+        "explain",
+        "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why: "
+        "'difference' has both sides of what differs from the nearest recording, 'advice' says "
+        "what "
+        "to "
+        "change, and 'text' has all."),
+    method<stats>("stats",
+                  "stats() -> dict: calls, warm_ups, recordings, replays, failures, "
+                  "kept_recordings, skips by "
+                  "reason."),
+    method<freeze>("freeze",
+                   "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or "
+                   "evicted for calls "
+                   "of this thread. A call for which no recording fits runs eagerly, or raises "
+                   "CaptureError for "
+                   "'throw'."),
+    method<unfreeze>("unfreeze", "unfreeze(): ends what freeze() began."),
+    method<last_outcome>(
+        "last_outcome",
+        "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
+        "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. "
+        "None "
+        "before the first call."),
+    method<histogram>(
+        "histogram",
+        "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to "
+        "4,096 "
+        "different ones. Raises InvalidArgument for an axis that the function does not have."),
+    method<suggest>("suggest_buckets",
+                    "suggest_buckets(axis, max_buckets, cost=None) -> list of int: "
+                    "cgtree.suggest_buckets() for "
+                    "histogram(axis)."),
+    method<suggest_all>(
+        "suggest_all_buckets",
+        "suggest_all_buckets(max_combinations) -> {axis: list of int}: the buckets that would have "
+        "cost least together for all axes and all integers of the key that have options, with at "
+        "most "
+        "that many combinations of one of each. The cost of a call is the product of its sizes."),
+    method<precapture_or_predict<false>>(
+        "precapture",
+        "precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, "
+        "progress=None, "
+        "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the dynamic axes "
+        "before "
+        "calls come, the "
+        "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: "
+        "{axis: "
+        "sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key, "
+        "None for the values of the options; the dict that `make_inputs` gets has them too. What "
+        "is "
+        "not begun within `max_time` seconds, or "
+        "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
+        "`held_outputs`: how many results of earlier calls are still held at a call. The "
+        "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
+        "'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. "
+        "Raises "
+        "what the functions and calls "
+        "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."),
+    method<precapture_or_predict<true>>(
+        "predict_memory",
+        "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
+        "would take, as its report with the outcome 'predicted': each combination is run once and "
+        "captured, but no graph is made, and the pools give back what they needed. 'bytes' are "
+        "exact, "
+        "'graph_bytes' an estimate from the graphs."),
     {nullptr, nullptr, 0, nullptr}};
 
-PyGetSetDef properties[] = {{"name", name_of, nullptr, "As given to compile().", nullptr},
-                            {"__name__", name_of, nullptr, nullptr, nullptr},
-                            {"__wrapped__", wrapped, nullptr, "The step function.", nullptr},
+PyGetSetDef properties[] = {property<title_of>("name", "As given to compile()."),
+                            property<title_of>("__name__", nullptr),
+                            property<wrapped>("__wrapped__", "The step function."),
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =
@@ -565,42 +544,40 @@ void expect_compiled(PyObject* object) {
   throw PythonError();
 }
 
-PyObject* compile_function(PyObject*, PyObject* arguments) {
-  return guarded([&]() -> PyObject* {
-    if (PyTuple_Size(arguments) != 4) throw InvalidArgument("compile() takes four arguments");
-    PyObject* const function = PyTuple_GetItem(arguments, 2);
-    if (PyCallable_Check(function) == 0) {
-      PyErr_SetString(PyExc_TypeError, "compile(): expected a function");
-      throw PythonError();
-    }
-    Compiled compiled;
-    if (PyObject* context = PyTuple_GetItem(arguments, 0); context != Py_None) {
-      compiled.context = expect_context(context);
-      (void)compiled.context->open();
-    }
-    compiled.step = std::make_shared<PythonStep>(function);
-    compiled.name = to_text(PyTuple_GetItem(arguments, 1), "name");
-    compiled.options = to_compile_options(PyTuple_GetItem(arguments, 3));
-    check_compile_options(compiled.name, compiled.options);
-    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(g_type, Py_tp_alloc));
-    Reference self = checked(allocate(g_type, 0));
-    new (&compiled_of(self.get())) Compiled(std::move(compiled));
-    return self.release();
-  });
+Reference compile_function(PyObject*, PyObject* arguments) {
+  PyObject* context = nullptr;
+  PyObject* name = nullptr;
+  PyObject* function = nullptr;
+  PyObject* options = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOO", &context, &name, &function, &options) == 0)
+    throw PythonError();
+  if (PyCallable_Check(function) == 0) {
+    PyErr_SetString(PyExc_TypeError, "compile(): expected a function");
+    throw PythonError();
+  }
+  Compiled compiled;
+  if (context != Py_None) {
+    compiled.context = expect_context(context);
+    (void)compiled.context->open();
+  }
+  compiled.step = std::make_shared<PythonStep>(function);
+  compiled.name = to_text(name, "name");
+  compiled.options = to_compile_options(options);
+  check_compile_options(compiled.name, compiled.options);
+  return make_object<Compiled>(g_type, std::move(compiled));
 }
 
 void add_compiled_type(PyObject* module) {
-  PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                         {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                         {Py_tp_doc, const_cast<char*>(kDoc)},
-                         {Py_tp_methods, methods},
-                         {Py_tp_getset, properties},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree.CompiledFunction", sizeof(CompiledObject), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                      slots};
-  g_type = add_type(module, "CompiledFunction", spec);
+  g_type = add_object_type<Compiled>(
+      module, {.name = "cgtree.CompiledFunction",
+               .doc = kDoc,
+               .methods = methods,
+               .properties = properties,
+               .others = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                          {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                          {Py_tp_clear, reinterpret_cast<void*>(clear)}},
+               .flags = Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+               .dealloc = dealloc});
 }
+
 }  // namespace cgtree::python

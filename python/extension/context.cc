@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <new>
 #include <optional>
 #include <span>
 #include <thread>
@@ -17,6 +15,7 @@
 #include "cgtree/verification.h"
 #include "cgtree/watch/report.h"
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
@@ -30,16 +29,16 @@ struct EagerState {
   std::unique_ptr<EagerScope> scope;
 };
 
-struct ContextObject {
-  PyObject ob_base;
+// An OpenContext is what an object holds.
+struct OpenContext {
   std::shared_ptr<ContextState> state;
-  std::unique_ptr<EagerState> eager;
+  std::unique_ptr<EagerState> eager;  // ends first
 };
 
 PyTypeObject* g_type = nullptr;
 
-ContextObject& object_of(PyObject* self) {
-  return *reinterpret_cast<ContextObject*>(self);
+OpenContext& object_of(PyObject* self) {
+  return value_of<OpenContext>(self);
 }
 std::shared_ptr<Context> context_of(PyObject* self) {
   return object_of(self).state->open();
@@ -62,18 +61,7 @@ void end(std::shared_ptr<Context> context) {
   context.reset();
 }
 
-void dealloc(PyObject* self) {
-  ContextObject& object = object_of(self);
-  object.eager.reset();
-  std::destroy_at(&object.state);
-  std::destroy_at(&object.eager);
-  PyTypeObject* const type = Py_TYPE(self);
-  const auto free_object = reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free));
-  free_object(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-}
-
-PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   return guarded([&]() -> PyObject* {
     PyObject* place = find_keyword(keywords, "device");
     if (PyTuple_Size(arguments) > 0) place = PyTuple_GetItem(arguments, 0);
@@ -89,114 +77,72 @@ PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords)
     }
     state->context =
         without_gil([&] { return std::make_shared<Context>(device, std::move(options)); });
-    const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
-    Reference self = checked(allocate(type, 0));
-    ContextObject& object = object_of(self.get());
-    new (&object.state) std::shared_ptr<ContextState>(std::move(state));
-    new (&object.eager) std::unique_ptr<EagerState>();
-    return self.release();
+    return make_object<OpenContext>(type, OpenContext{std::move(state), nullptr}).release();
   });
 }
 
-PyObject* mark_step(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    inside(self, [](Context& context) { context.mark_step(); });
-    Py_RETURN_NONE;
-  });
+void mark_step(PyObject* self) {
+  inside(self, [](Context& context) { context.mark_step(); });
 }
 
-// Throws InvalidArgument if it is missing.
-PyObject* needed(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name) {
-  PyObject* const object = argument(arguments, i, keywords, name);
-  if (object == nullptr) throw InvalidArgument(fmt::format("'{}' is missing", name));
-  return object;
+std::size_t release_captured(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [id] = read_arguments<1>(arguments, keywords, {"release_captured", {"capture"}});
+  std::optional<std::uint64_t> capture;
+  if (id != nullptr) capture = to_size(id, "capture");
+  return inside(self, [&](Context& context) { return context.release_captured(capture); });
 }
 
-PyObject* release_captured(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    expect_keywords(keywords, std::array{"capture"}, "release_captured");
-    PyObject* const id = argument(arguments, 0, keywords, "capture");
-    std::optional<std::uint64_t> capture;
-    if (id != nullptr && id != Py_None) capture = to_size(id, "capture");
-    const std::size_t released =
-        inside(self, [&](Context& context) { return context.release_captured(capture); });
-    return PyLong_FromSize_t(released);
-  });
+std::size_t trim(PyObject* self) {
+  return inside(self, [](Context& context) { return context.trim(); });
 }
 
-PyObject* trim(PyObject* self, PyObject*) {
-  return guarded([&] {
-    return PyLong_FromSize_t(inside(self, [](Context& context) { return context.trim(); }));
-  });
-}
-
-PyObject* release_memory(PyObject* self, PyObject*) {
-  return guarded([&] {
-    return PyLong_FromSize_t(
-        inside(self, [](Context& context) { return context.release_memory(); }));
-  });
+std::size_t release_memory(PyObject* self) {
+  return inside(self, [](Context& context) { return context.release_memory(); });
 }
 
 const void* to_address(PyObject* object) {
   return reinterpret_cast<const void*>(to_size(object, "address"));
 }
 
-PyObject* declare(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    expect_keywords(keywords, std::array{"name", "address", "nbytes"}, "declare");
-    const std::string name = to_text(needed(arguments, 0, keywords, "name"), "name");
-    const void* const address = to_address(needed(arguments, 1, keywords, "address"));
-    const std::size_t bytes = to_size(needed(arguments, 2, keywords, "nbytes"), "nbytes");
-    inside(self, [&](Context& context) { context.declare(name, address, bytes); });
-    Py_RETURN_NONE;
-  });
+void declare(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [given, place, nbytes] =
+      read_arguments<3>(arguments, keywords, {"declare", {"name", "address", "nbytes"}, 3});
+  const std::string name = to_text(given, "name");
+  const void* const address = to_address(place);
+  const std::size_t bytes = to_size(nbytes, "nbytes");
+  inside(self, [&](Context& context) { context.declare(name, address, bytes); });
 }
 
-PyObject* undeclare(PyObject* self, PyObject* object) {
-  return guarded([&]() -> PyObject* {
-    const std::string name = to_text(object, "name");
-    inside(self, [&](Context& context) { context.undeclare(name); });
-    Py_RETURN_NONE;
-  });
+void undeclare(PyObject* self, PyObject* object) {
+  const std::string name = to_text(object, "name");
+  inside(self, [&](Context& context) { context.undeclare(name); });
 }
 
-PyObject* invalidate(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    expect_keywords(keywords, std::array{"address", "nbytes"}, "invalidate");
-    const void* const address = to_address(needed(arguments, 0, keywords, "address"));
-    const std::size_t bytes = to_size(needed(arguments, 1, keywords, "nbytes"), "nbytes");
-    return PyLong_FromSize_t(
-        inside(self, [&](Context& context) { return context.invalidate(address, bytes); }));
-  });
+std::size_t invalidate(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [place, nbytes] =
+      read_arguments<2>(arguments, keywords, {"invalidate", {"address", "nbytes"}, 2});
+  const void* const address = to_address(place);
+  const std::size_t bytes = to_size(nbytes, "nbytes");
+  return inside(self, [&](Context& context) { return context.invalidate(address, bytes); });
 }
 
-PyObject* keep(PyObject* self, PyObject* output) {
-  return guarded([&]() -> PyObject* {
-    const Tensor tensor = expect_tensor(output, "what keep() takes");
-    inside(self, [&](Context& context) { context.keep(tensor); });
-    Py_RETURN_NONE;
-  });
+void keep(PyObject* self, PyObject* output) {
+  const Tensor tensor = expect_tensor(output, "what keep() takes");
+  inside(self, [&](Context& context) { context.keep(tensor); });
 }
 
-PyObject* synchronize(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    inside(self, [](const Context& context) { context.synchronize(); });
-    Py_RETURN_NONE;
-  });
+void synchronize(PyObject* self) {
+  inside(self, [](const Context& context) { context.synchronize(); });
 }
 
-PyObject* close(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    if (object_of(self).eager != nullptr) {
-      throw InvalidArgument("this context is inside `with eager()`: leave that first");
-    }
-    ContextState& state = *object_of(self).state;
-    if (state.context != nullptr) {
-      inside(self, [](const Context& context) { context.share_manager()->check_idle(); });
-      end(std::move(state.context));
-    }
-    Py_RETURN_NONE;
-  });
+void close(PyObject* self) {
+  if (object_of(self).eager != nullptr) {
+    throw InvalidArgument("this context is inside `with eager()`: leave that first");
+  }
+  ContextState& state = *object_of(self).state;
+  if (state.context == nullptr) return;
+  inside(self, [](const Context& context) { context.share_manager()->check_idle(); });
+  end(std::move(state.context));
 }
 
 void put(const Reference& dict, const char* key, std::uint64_t value) {
@@ -204,170 +150,160 @@ void put(const Reference& dict, const char* key, std::uint64_t value) {
   check_status(PyDict_SetItemString(dict.get(), key, number.get()));
 }
 
-PyObject* stats(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const ContextStats stats = inside(self, [](const Context& context) { return context.stats(); });
-    Reference dict = dict_of(stats);
-    for (const auto& field : kContextStats)
-      put(dict, field.name.data(), stats.*field.value);
-    put(dict, "recording_microseconds", static_cast<std::uint64_t>(stats.recording_time.count()));
-    const Reference text = from_text(to_string(stats));
-    check_status(PyDict_SetItemString(dict.get(), "text", text.get()));
-    return dict.release();
-  });
+Reference stats(PyObject* self) {
+  const ContextStats stats = inside(self, [](const Context& context) { return context.stats(); });
+  Reference dict = dict_of(stats);
+  for (const auto& field : kContextStats)
+    put(dict, field.name.data(), stats.*field.value);
+  put(dict, "recording_microseconds", static_cast<std::uint64_t>(stats.recording_time.count()));
+  const Reference text = from_text(to_string(stats));
+  check_status(PyDict_SetItemString(dict.get(), "text", text.get()));
+  return dict;
 }
 
-PyObject* verification(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Verification all =
-        inside(self, [](const Context& context) { return context.verification(); });
-    return from_text(to_string(all)).release();
-  });
+std::string verification(PyObject* self) {
+  return to_string(inside(self, [](const Context& context) { return context.verification(); }));
 }
 
-PyObject* snapshot_json(PyObject* self, PyObject*) {
-  return guarded([&] {
-    return from_text(inside(self, [](const Context& context) { return context.snapshot_json(); }))
-        .release();
-  });
+std::string snapshot_json(PyObject* self) {
+  return inside(self, [](const Context& context) { return context.snapshot_json(); });
 }
 
-PyObject* metrics_text(PyObject* self, PyObject*) {
-  return guarded([&] {
-    return from_text(inside(self, [](const Context& context) { return context.metrics_text(); }))
-        .release();
-  });
+std::string metrics_text(PyObject* self) {
+  return inside(self, [](const Context& context) { return context.metrics_text(); });
 }
 
-PyObject* metrics_text_of(PyObject*, PyObject* list) {
-  return guarded([&] {
-    const Py_ssize_t count = PySequence_Size(list);
-    if (count < 0) throw PythonError();
-    std::vector<std::shared_ptr<Context>> held;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      const Reference context = checked(PySequence_GetItem(list, i));
-      if (PyObject_TypeCheck(context.get(), g_type) == 0) {
-        throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", i));
-      }
-      held.push_back(context_of(context.get()));
+std::string metrics_text_of(PyObject*, PyObject* list) {
+  const Reference items = items_of(list);
+  std::vector<std::shared_ptr<Context>> held;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
+    PyObject* const context = PyTuple_GetItem(items.get(), i);
+    if (PyObject_TypeCheck(context, g_type) == 0) {
+      throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", i));
     }
-    const std::string text = without_gil([&] {
-      std::vector<const Context*> all;
-      for (const std::shared_ptr<Context>& context : held)
-        all.push_back(context.get());
-      return cgtree::metrics_text(std::span<const Context* const>(all));
-    });
-    return from_text(text).release();
+    held.push_back(context_of(context));
+  }
+  return without_gil([&] {
+    std::vector<const Context*> all;
+    for (const std::shared_ptr<Context>& context : held)
+      all.push_back(context.get());
+    return cgtree::metrics_text(std::span<const Context* const>(all));
   });
 }
 
-PyObject* report_of(PyObject*, PyObject* text) {
-  return guarded([&] {
-    const std::string source = to_text(text, "a snapshot, or the lines of an event file");
-    return from_text(without_gil([&] { return cgtree::report_of(source); })).release();
-  });
+std::string report_of(PyObject*, PyObject* text) {
+  const std::string source = to_text(text, "a snapshot, or the lines of an event file");
+  return without_gil([&] { return cgtree::report_of(source); });
 }
 
-PyObject* enter_eager(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    ContextObject& object = object_of(self);
-    if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
-    auto eager = std::make_unique<EagerState>();
-    eager->thread = std::this_thread::get_id();
-    inside(self, [&](const Context& context) {
-      eager->scope = std::make_unique<EagerScope>(*context.share_manager());
-    });
-    object.eager = std::move(eager);
-    Py_RETURN_NONE;
+void enter_eager(PyObject* self) {
+  OpenContext& object = object_of(self);
+  if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
+  auto eager = std::make_unique<EagerState>();
+  eager->thread = std::this_thread::get_id();
+  inside(self, [&](const Context& context) {
+    eager->scope = std::make_unique<EagerScope>(*context.share_manager());
   });
+  object.eager = std::move(eager);
 }
 
-PyObject* leave_eager(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    ContextObject& object = object_of(self);
-    if (object.eager == nullptr || object.eager->thread != std::this_thread::get_id()) {
-      throw InvalidArgument("`with eager()` ends on the thread on which it began");
-    }
-    object.eager.reset();
-    Py_RETURN_NONE;
-  });
+void leave_eager(PyObject* self) {
+  OpenContext& object = object_of(self);
+  if (object.eager == nullptr || object.eager->thread != std::this_thread::get_id()) {
+    throw InvalidArgument("`with eager()` ends on the thread on which it began");
+  }
+  object.eager.reset();
 }
 
-PyObject* stream(PyObject* self, void*) {
-  return guarded([&] {
-    const std::shared_ptr<Context> context = context_of(self);
-    return make_stream(context->stream(), context->share_manager()).release();
-  });
+Reference stream(PyObject* self) {
+  const std::shared_ptr<Context> context = context_of(self);
+  return make_stream(context->stream(), context->share_manager());
 }
-PyObject* device(PyObject* self, void*) {
-  return guarded([&] { return from_text(to_string(context_of(self)->device())).release(); });
+std::string device(PyObject* self) {
+  return to_string(context_of(self)->device());
 }
-PyObject* closed(PyObject* self, void*) {
-  return PyBool_FromLong(object_of(self).state->context ? 0 : 1);
+bool closed(PyObject* self) {
+  return object_of(self).state->context == nullptr;
 }
 
 PyMethodDef methods[] = {
-    {"mark_step", mark_step, METH_NOARGS,
-     "mark_step(): outputs of earlier calls may be overwritten from now on; touching one that is "
-     "still held raises StaleTensor. Raises ConcurrentUse."},
-    {"release_captured", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(release_captured)),
-     METH_VARARGS | METH_KEYWORDS,
-     "release_captured(capture=None) -> int: says that the caller's graph that holds work of this "
-     "context is gone: that of the capture with this id (Stream.capture_id), or every one. Returns "
-     "how many tensors were kept for it. Raises ConcurrentUse."},
-    {"trim", trim, METH_NOARGS,
-     "trim() -> int: gives memory that neither a recording nor an output uses back to the device's "
-     "cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."},
-    {"release_memory", release_memory, METH_NOARGS,
-     "release_memory() -> int: for a server that sleeps: drops all recordings, and gives all that "
-     "no output uses back to the device; what was warmed up stays so. Waits until all work is "
-     "done. "
-     "Returns the bytes of the pools. Raises ConcurrentUse, and CaptureError while the stream is "
-     "captured."},
-    {"keep", keep, METH_O,
-     "keep(output): mark_step() does not end this output, which is held until it is released. "
-     "Raises StaleTensor, ConcurrentUse, and InvalidArgument for another context's."},
-    {"declare", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(declare)),
-     METH_VARARGS | METH_KEYWORDS,
-     "declare(name, address, nbytes): says that memory which recordings refer to, and which is no "
-     "tensor, lives until undeclare(): a workspace or table of a library. Declared again with "
-     "another range, it has moved, and the recordings that refer to where it was are dropped."},
-    {"undeclare", undeclare, METH_O,
-     "undeclare(name): the memory goes; the recordings that refer to it are dropped, now or before "
-     "the next call. Any thread."},
-    {"invalidate", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(invalidate)),
-     METH_VARARGS | METH_KEYWORDS,
-     "invalidate(address, nbytes) -> int: drops the recordings that refer to memory in the range; "
-     "returns how many. Raises ConcurrentUse."},
-    {"synchronize", synchronize, METH_NOARGS,
-     "synchronize(): waits until all work launched by calls is done. Raises DeviceError."},
-    {"close", close, METH_NOARGS,
-     "close(): ends the context. Later use, of its functions too, raises InvalidArgument; tensors "
-     "it made stay."},
-    {"stats", stats, METH_NOARGS,
-     "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by reason; bytes of "
-     "pools and graphs; 'text' is all of it as a table."},
-    {"verification", verification, METH_NOARGS,
-     "verification() -> str: what verify_every has verified so far, and what it has left out."},
-    {"metrics_text", metrics_text, METH_NOARGS,
-     "metrics_text() -> str: what Prometheus scrapes of this context (docs/metrics.md). Any "
-     "thread."},
-    {"snapshot_json", snapshot_json, METH_NOARGS, "snapshot_json() -> str: the tree as JSON."},
-    {"_metrics_text_of", metrics_text_of, METH_O | METH_STATIC, "What metrics_text() returns."},
-    {"_report_of", report_of, METH_O | METH_STATIC,
-     "What report() returns, of a snapshot or of the lines of an event file."},
-    {"_enter_eager", enter_eager, METH_NOARGS, "What `with eager()` begins with."},
-    {"_leave_eager", leave_eager, METH_NOARGS, "What `with eager()` ends with."},
+    method<mark_step>("mark_step",
+                      "mark_step(): outputs of earlier calls may be overwritten from now on; "
+                      "touching one that is "
+                      "still held raises StaleTensor. Raises ConcurrentUse."),
+    method<release_captured>("release_captured",
+                             "release_captured(capture=None) -> int: says that the caller's graph "
+                             "that holds work of this "
+                             "context is gone: that of the capture with this id "
+                             "(Stream.capture_id), or every one. Returns "
+                             "how many tensors were kept for it. Raises ConcurrentUse."),
+    method<trim>("trim",
+                 "trim() -> int: gives memory that neither a recording nor an output uses back to "
+                 "the device's "
+                 "cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."),
+    method<release_memory>(
+        "release_memory",
+        "release_memory() -> int: for a server that sleeps: drops all recordings, and gives all "
+        "that "
+        "no output uses back to the device; what was warmed up stays so. Waits until all work is "
+        "done. "
+        "Returns the bytes of the pools. Raises ConcurrentUse, and CaptureError while the stream "
+        "is "
+        "captured."),
+    method<keep>(
+        "keep",
+        "keep(output): mark_step() does not end this output, which is held until it is released. "
+        "Raises StaleTensor, ConcurrentUse, and InvalidArgument for another context's."),
+    method<declare>(
+        "declare",
+        "declare(name, address, nbytes): says that memory which recordings refer to, and which is "
+        "no "
+        "tensor, lives until undeclare(): a workspace or table of a library. Declared again with "
+        "another range, it has moved, and the recordings that refer to where it was are dropped."),
+    method<undeclare>("undeclare",
+                      "undeclare(name): the memory goes; the recordings that refer to it are "
+                      "dropped, now or before "
+                      "the next call. Any thread."),
+    method<invalidate>("invalidate",
+                       "invalidate(address, nbytes) -> int: drops the recordings that refer to "
+                       "memory in the range; "
+                       "returns how many. Raises ConcurrentUse."),
+    method<synchronize>(
+        "synchronize",
+        "synchronize(): waits until all work launched by calls is done. Raises DeviceError."),
+    method<close>("close",
+                  "close(): ends the context. Later use, of its functions too, raises "
+                  "InvalidArgument; tensors "
+                  "it made stay."),
+    method<stats>("stats",
+                  "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by "
+                  "reason; bytes of "
+                  "pools and graphs; 'text' is all of it as a table."),
+    method<verification>(
+        "verification",
+        "verification() -> str: what verify_every has verified so far, and what it has left out."),
+    method<metrics_text>(
+        "metrics_text",
+        "metrics_text() -> str: what Prometheus scrapes of this context (docs/metrics.md). Any "
+        "thread."),
+    method<snapshot_json>("snapshot_json", "snapshot_json() -> str: the tree as JSON."),
+    method<metrics_text_of>("_metrics_text_of", "What metrics_text() returns.",
+                            METH_O | METH_STATIC),
+    method<report_of>("_report_of",
+                      "What report() returns, of a snapshot or of the lines of an event file.",
+                      METH_O | METH_STATIC),
+    method<enter_eager>("_enter_eager", "What `with eager()` begins with."),
+    method<leave_eager>("_leave_eager", "What `with eager()` ends with."),
     {nullptr, nullptr, 0, nullptr}};
 
-PyGetSetDef properties[] = {{"stream", stream, nullptr,
-                             "Where calls launch their work: a Stream. Work of your own that reads "
-                             "outputs or writes inputs "
-                             "belongs there too, or must be ordered with it.",
-                             nullptr},
-                            {"device", device, nullptr, "Such as 'cuda:0'.", nullptr},
-                            {"closed", closed, nullptr, "Whether close() was called.", nullptr},
-                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef properties[] = {
+    property<stream>("stream",
+                     "Where calls launch their work: a Stream. Work of your own that reads "
+                     "outputs or writes inputs "
+                     "belongs there too, or must be ordered with it."),
+    property<device>("device", "Such as 'cuda:0'."),
+    property<closed>("closed", "Whether close() was called."),
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 }  // namespace
 
@@ -412,14 +348,11 @@ std::shared_ptr<ContextState> default_context() {
 }
 
 void add_context_type(PyObject* module) {
-  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(construct)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_methods, methods},
-                         {Py_tp_getset, properties},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree._cgtree.Context", sizeof(ContextObject), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  g_type = add_type(module, "Context", spec);
+  g_type = add_object_type<OpenContext>(module, {.name = "cgtree._cgtree.Context",
+                                                 .methods = methods,
+                                                 .properties = properties,
+                                                 .make = make,
+                                                 .flags = Py_TPFLAGS_BASETYPE});
 }
 
 }  // namespace cgtree::python

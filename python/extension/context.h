@@ -68,7 +68,7 @@ Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* k
 // suggest_all_buckets(max_combinations) of a compiled function.
 Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations);
 // The module's suggest_buckets(histogram, max_buckets, cost=None).
-PyObject* suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+Reference suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 
 // precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, progress=None),
 // or predict_memory() with the same arguments.

@@ -492,20 +492,14 @@ std::vector<Result> results_from(PyObject* items) {
   return results;
 }
 
-PyObject* set_results(PyObject* self, PyObject* items) {
-  return guarded([&]() -> PyObject* {
-    FlatCall& flat = flat_of(self);
-    flat.results.reset();
-    if (items != Py_None) flat.results = results_from(items);
-    Py_RETURN_NONE;
-  });
+void set_results(PyObject* self, PyObject* items) {
+  FlatCall& flat = flat_of(self);
+  flat.results.reset();
+  if (items != Py_None) flat.results = results_from(items);
 }
 
-PyObject* set_before(PyObject* self, PyObject* before) {
-  return guarded([&]() -> PyObject* {
-    flat_of(self).before = Reference::borrow(before);
-    Py_RETURN_NONE;
-  });
+void set_before(PyObject* self, PyObject* before) {
+  flat_of(self).before = Reference::borrow(before);
 }
 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
@@ -575,11 +569,13 @@ PyMethodDef methods[] = {
     {"call", call, METH_O,
      "call(inputs): makes the call, clears the list and returns the list of results. Returns "
      "NotImplemented if the inputs are others than expected; then the list is as before."},
-    {"set_results", set_results, METH_O,
-     "set_results(results): for each result of a replay where it comes from: (0, output), (1, "
-     "input), (2, value), (3, (input, shape, strides, elements)), a view of an input that begins "
-     "so many elements after it, or (4, result), one before it. None: finish() makes them."},
-    {"set_before", set_before, METH_O, "set_before(function): called before each call, or None."},
+    method<set_results>(
+        "set_results",
+        "set_results(results): for each result of a replay where it comes from: (0, output), (1, "
+        "input), (2, value), (3, (input, shape, strides, elements)), a view of an input that "
+        "begins "
+        "so many elements after it, or (4, result), one before it. None: finish() makes them."),
+    method<set_before>("set_before", "set_before(function): called before each call, or None."),
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
@@ -625,8 +621,8 @@ void expect_flat(PyObject* object) {
 }
 
 void add_flat_call_type(PyObject* module) {
-  g_type = add_collected_type<FlatCall>(module, "FlatCall", "cgtree._cgtree.FlatCall", make,
-                                        methods, kDoc);
+  g_type = add_collected_type<FlatCall>(
+      module, {.name = "cgtree._cgtree.FlatCall", .doc = kDoc, .methods = methods, .make = make});
 }
 
 }  // namespace cgtree::python

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -87,11 +86,11 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   });
 }
 
-PyObject* rank_of(PyObject* self, PyObject*) {
-  return PyLong_FromLong(value_of<SharedGroup>(self)->rank());
+int rank_of(PyObject* self) {
+  return value_of<SharedGroup>(self)->rank();
 }
-PyObject* size_of_group(PyObject* self, PyObject*) {
-  return PyLong_FromLong(value_of<SharedGroup>(self)->size());
+int size_of_group(PyObject* self) {
+  return value_of<SharedGroup>(self)->size();
 }
 
 constexpr const char* kDoc =
@@ -109,25 +108,22 @@ constexpr const char* kDoc =
 
 }  // namespace
 
-PyObject* thread_groups(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    expect_keywords(keywords, std::array{"size", "time_limit"}, "thread_groups");
-    PyObject* const size = argument(arguments, 0, keywords, "size");
-    if (size == nullptr) throw InvalidArgument("thread_groups(): 'size' is missing");
-    const std::size_t count = to_size(size, "size");
-    if (count < 1 || count > 4096) throw InvalidArgument("thread_groups(): size is not 1 to 4096");
-    auto limit = kGroupTimeLimit;
-    if (PyObject* const given = argument(arguments, 1, keywords, "time_limit")) {
-      limit = std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(given, "time_limit"));
-    }
-    std::vector<std::unique_ptr<Group>> groups = make_thread_groups(static_cast<int>(count), limit);
-    Reference list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
-    for (std::size_t i = 0; i < count; ++i) {
-      Reference group = make_object<SharedGroup>(g_type, SharedGroup(std::move(groups[i])));
-      check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), group.release()));
-    }
-    return list.release();
-  });
+Reference thread_groups(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const auto [size, time_limit] =
+      read_arguments<2>(arguments, keywords, {"thread_groups", {"size", "time_limit"}, 1});
+  const std::size_t count = to_size(size, "size");
+  if (count < 1 || count > 4096) throw InvalidArgument("thread_groups(): size is not 1 to 4096");
+  auto limit = kGroupTimeLimit;
+  if (time_limit != nullptr) {
+    limit = std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(time_limit, "time_limit"));
+  }
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(static_cast<int>(count), limit);
+  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i) {
+    Reference group = make_object<SharedGroup>(g_type, SharedGroup(std::move(groups[i])));
+    check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), group.release()));
+  }
+  return list;
 }
 
 std::shared_ptr<Group> expect_group(PyObject* object) {
@@ -137,10 +133,11 @@ std::shared_ptr<Group> expect_group(PyObject* object) {
 }
 
 void add_group_type(PyObject* module) {
-  static PyMethodDef methods[] = {{"rank", rank_of, METH_NOARGS, "rank() -> int"},
-                                  {"size", size_of_group, METH_NOARGS, "size() -> int"},
+  static PyMethodDef methods[] = {method<rank_of>("rank", "rank() -> int"),
+                                  method<size_of_group>("size", "size() -> int"),
                                   {nullptr, nullptr, 0, nullptr}};
-  g_type = add_object_type<SharedGroup>(module, "Group", "cgtree.Group", 0, make, methods, kDoc);
+  g_type = add_object_type<SharedGroup>(
+      module, {.name = "cgtree.Group", .doc = kDoc, .methods = methods, .make = make});
 }
 
 }  // namespace cgtree::python

@@ -95,28 +95,24 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
 
 }  // namespace
 
-PyObject* launch(PyObject*, PyObject* arguments) {
-  return guarded([&]() -> PyObject* {
-    const Py_ssize_t count = PyTuple_Size(arguments);
-    PyObject* const function = count == 0 ? nullptr : PyTuple_GetItem(arguments, 0);
-    if (function == nullptr || PyCallable_Check(function) == 0) {
-      throw InvalidArgument("launch(function, *tensors): expected a function first");
-    }
-    auto call = std::make_shared<HostCall>();
-    call->function = keep_object(function);
-    std::vector<Tensor> tensors;
-    for (Py_ssize_t i = 1; i < count; ++i) {
-      tensors.push_back(expect_tensor(PyTuple_GetItem(arguments, i), "launch"));
-      call->operands.push_back(operand_of(tensors.back()));
-    }
-    {
-      const GilRelease released;
-      enqueue(std::move(call), tensors);
-      tensors.clear();
-    }
-    throw_raised_in_launch();
-    Py_RETURN_NONE;
+void launch(PyObject*, PyObject* arguments) {
+  const Py_ssize_t count = PyTuple_Size(arguments);
+  PyObject* const function = count == 0 ? nullptr : PyTuple_GetItem(arguments, 0);
+  if (function == nullptr || PyCallable_Check(function) == 0) {
+    throw InvalidArgument("launch(function, *tensors): expected a function first");
+  }
+  auto call = std::make_shared<HostCall>();
+  call->function = keep_object(function);
+  std::vector<Tensor> tensors;
+  for (Py_ssize_t i = 1; i < count; ++i) {
+    tensors.push_back(expect_tensor(PyTuple_GetItem(arguments, i), "launch"));
+    call->operands.push_back(operand_of(tensors.back()));
+  }
+  without_gil([&] {
+    enqueue(std::move(call), tensors);
+    tensors.clear();
   });
+  throw_raised_in_launch();
 }
 
 void throw_raised_in_launch() {

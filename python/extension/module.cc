@@ -1,9 +1,9 @@
 // The extension module cgtree._cgtree: its functions, and how it is made.
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,30 +28,13 @@
 namespace cgtree::python {
 namespace {
 
-// empty(shape, dtype="float32", device=None)
-PyObject* make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    static constexpr std::array kNames = {"shape", "dtype", "device"};
-    expect_keywords(keywords, kNames, "empty");
-    PyObject* const sizes = argument(arguments, 0, keywords, "shape");
-    if (sizes == nullptr) throw InvalidArgument("empty(): no shape given");
-    PyObject* const type = argument(arguments, 1, keywords, "dtype");
-    const Shape shape(to_integers(sizes, "a size"));
-    const DType dtype = type == nullptr ? DType::kFloat32 : to_dtype(type);
-    const std::optional<Device> device =
-        device_for_empty(to_optional_device(argument(arguments, 2, keywords, "device")));
-    Tensor tensor;
-    {
-      const GilRelease released;
-      tensor = empty(shape, dtype, device);
-    }
-    return make_tensor(std::move(tensor)).release();
-  });
-}
-
-template <typename T>
-Tensor number(T value) {
-  return scalar(value);
+Reference make_empty(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const auto [sizes, type, place] =
+      read_arguments<3>(arguments, keywords, {"empty", {"shape", "dtype", "device"}, 1});
+  const Shape shape(to_integers(sizes, "a size"));
+  const DType dtype = type == nullptr ? DType::kFloat32 : to_dtype(type);
+  const std::optional<Device> device = device_for_empty(to_optional_device(place));
+  return make_tensor(without_gil([&] { return empty(shape, dtype, device); }));
 }
 
 template <typename T>
@@ -94,19 +77,13 @@ Tensor scalar_from(PyObject* object, DType dtype) {
   }
 }
 
-// scalar(value, dtype=None)
-PyObject* make_scalar(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    static constexpr std::array kNames = {"value", "dtype"};
-    expect_keywords(keywords, kNames, "scalar");
-    PyObject* const value = argument(arguments, 0, keywords, "value");
-    if (value == nullptr) throw InvalidArgument("scalar(): no value given");
-    PyObject* const type = argument(arguments, 1, keywords, "dtype");
-    const DType natural = PyBool_Check(value)         ? DType::kBool
-                          : PyIndex_Check(value) != 0 ? DType::kInt64
-                                                      : DType::kFloat64;
-    return make_tensor(scalar_from(value, type == nullptr ? natural : to_dtype(type))).release();
-  });
+Reference make_scalar(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const auto [value, type] =
+      read_arguments<2>(arguments, keywords, {"scalar", {"value", "dtype"}, 1});
+  const DType natural = PyBool_Check(value)         ? DType::kBool
+                        : PyIndex_Check(value) != 0 ? DType::kInt64
+                                                    : DType::kFloat64;
+  return make_tensor(scalar_from(value, type == nullptr ? natural : to_dtype(type)));
 }
 
 SyncPolicy to_sync(PyObject* object) {
@@ -123,84 +100,71 @@ SyncPolicy to_sync(PyObject* object) {
       fmt::format("sync is '{}': expected 'wait', 'synchronize', 'enqueue' or 'ignore'", given));
 }
 
-ObjectImport to_import(PyObject* keywords, const char* function) {
-  static constexpr std::array kNames = {"stream", "sync", "dtype", "device", "owner"};
-  expect_keywords(keywords, kNames, function);
+// The arguments of what imports an array.
+struct ImportArguments {
+  PyObject* array;
+  PyObject* owner;
   ObjectImport options;
-  options.device = to_optional_device(find_keyword(keywords, "device"));
-  if (PyObject* stream = find_keyword(keywords, "stream")) {
-    const std::optional<Device> device = options.device ? options.device : device_of_stream(stream);
-    options.consumer = to_stream(stream, device.value_or(Device::best()));
+};
+
+ImportArguments read_import(PyObject* arguments, PyObject* keywords, const char* function) {
+  const auto [array, owner, stream, sync, dtype, device] =
+      read_arguments<6>(arguments, keywords,
+                        {function, {"array", "owner", "stream", "sync", "dtype", "device"}, 1, 1});
+  ObjectImport options;
+  options.device = to_optional_device(device);
+  if (stream != nullptr) {
+    const std::optional<Device> place = options.device ? options.device : device_of_stream(stream);
+    options.consumer = to_stream(stream, place.value_or(Device::best()));
   }
-  if (PyObject* sync = find_keyword(keywords, "sync")) options.sync = to_sync(sync);
-  if (PyObject* dtype = find_keyword(keywords, "dtype")) options.dtype = to_dtype(dtype);
-  return options;
+  if (sync != nullptr) options.sync = to_sync(sync);
+  if (dtype != nullptr) options.dtype = to_dtype(dtype);
+  return {array, owner, options};
 }
 
-PyObject* only_argument(PyObject* arguments, const char* function) {
-  if (PyTuple_Size(arguments) == 1) return PyTuple_GetItem(arguments, 0);
-  PyErr_Format(PyExc_TypeError, "%s() takes one positional argument", function);
-  throw PythonError();
+Reference as_tensor(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const ImportArguments given = read_import(arguments, keywords, "as_tensor");
+  return make_tensor(import_object(given.array, given.options));
 }
 
-PyObject* as_tensor(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    PyObject* const object = only_argument(arguments, "as_tensor");
-    return make_tensor(import_object(object, to_import(keywords, "as_tensor"))).release();
-  });
+Reference from_cuda_array(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const ImportArguments given = read_import(arguments, keywords, "from_cuda_array_interface");
+  return make_tensor(import_cuda_array(given.array, given.owner, given.options));
 }
 
-PyObject* from_cuda_array(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    PyObject* const object = only_argument(arguments, "from_cuda_array_interface");
-    const ObjectImport options = to_import(keywords, "from_cuda_array_interface");
-    return make_tensor(import_cuda_array(object, find_keyword(keywords, "owner"), options))
-        .release();
-  });
+Reference from_array(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const ImportArguments given = read_import(arguments, keywords, "from_array_interface");
+  return make_tensor(import_host_array(given.array, given.owner, given.options));
 }
 
-PyObject* from_array(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    PyObject* const object = only_argument(arguments, "from_array_interface");
-    const ObjectImport options = to_import(keywords, "from_array_interface");
-    return make_tensor(import_host_array(object, find_keyword(keywords, "owner"), options))
-        .release();
-  });
+Reference from_dlpack_object(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const ImportArguments given = read_import(arguments, keywords, "from_dlpack");
+  return make_tensor(import_dlpack(given.array, given.options));
 }
 
-PyObject* from_dlpack_object(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    PyObject* const object = only_argument(arguments, "from_dlpack");
-    return make_tensor(import_dlpack(object, to_import(keywords, "from_dlpack"))).release();
-  });
-}
-
-// view(owner, address, shape, strides, dtype)
-PyObject* make_view(PyObject*, PyObject* arguments) {
-  return guarded([&] {
-    if (PyTuple_Size(arguments) != 5) throw InvalidArgument("view() takes five arguments");
-    const Tensor& owner = expect_tensor(PyTuple_GetItem(arguments, 0), "view");
-    const std::uintptr_t address = to_address(PyTuple_GetItem(arguments, 1), "address");
-    const std::vector<std::int64_t> dims = to_integers(PyTuple_GetItem(arguments, 2), "a size");
-    std::vector<std::int64_t> strides = to_integers(PyTuple_GetItem(arguments, 3), "a stride");
-    const DType dtype = to_dtype(PyTuple_GetItem(arguments, 4));
-    if (strides.size() != dims.size()) throw InvalidArgument("view(): one stride per dimension");
-    for (std::int64_t& stride : strides)
-      stride /= static_cast<std::int64_t>(size_of(dtype));
-    const Shape shape(dims, strides);
-    const std::uintptr_t begin = owner.storage()->address();
-    const std::size_t held = owner.storage()->bytes();
-    std::size_t bytes = 0;
-    const bool is_huge =
-        __builtin_mul_overflow(static_cast<std::size_t>(shape.extent()), size_of(dtype), &bytes);
-    if (bytes == 0 && !is_huge)
-      return make_tensor(Tensor(owner.storage(), 0, Shape(dims), dtype)).release();
-    if (is_huge || bytes > held || address < begin || address - begin > held - bytes) {
-      throw InvalidArgument(
-          fmt::format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
-    }
-    return make_tensor(Tensor(owner.storage(), address - begin, shape, dtype)).release();
-  });
+Reference make_view(PyObject*, PyObject* arguments) {
+  const auto [of, place, sizes, steps, type] = read_arguments<5>(
+      arguments, nullptr, {"view", {"owner", "address", "shape", "strides", "dtype"}, 5});
+  const Tensor& owner = expect_tensor(of, "view");
+  const std::uintptr_t address = to_address(place, "address");
+  const std::vector<std::int64_t> dims = to_integers(sizes, "a size");
+  std::vector<std::int64_t> strides = to_integers(steps, "a stride");
+  const DType dtype = to_dtype(type);
+  if (strides.size() != dims.size()) throw InvalidArgument("view(): one stride per dimension");
+  for (std::int64_t& stride : strides)
+    stride /= static_cast<std::int64_t>(size_of(dtype));
+  const Shape shape(dims, strides);
+  const std::uintptr_t begin = owner.storage()->address();
+  const std::size_t held = owner.storage()->bytes();
+  std::size_t bytes = 0;
+  const bool is_huge =
+      __builtin_mul_overflow(static_cast<std::size_t>(shape.extent()), size_of(dtype), &bytes);
+  if (bytes == 0 && !is_huge) return make_tensor(Tensor(owner.storage(), 0, Shape(dims), dtype));
+  if (is_huge || bytes > held || address < begin || address - begin > held - bytes) {
+    throw InvalidArgument(
+        fmt::format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
+  }
+  return make_tensor(Tensor(owner.storage(), address - begin, shape, dtype));
 }
 
 // ---- Memory that other libraries know by its address alone ----
@@ -214,248 +178,269 @@ void drop_lease(PyObject* capsule) {
   delete lease;
 }
 
-PyObject* lend(PyObject*, PyObject* object) {
-  return guarded([&] {
-    auto lease = std::make_unique<Lease>(expect_tensor(object, "lend").storage());
-    Reference capsule = checked(PyCapsule_New(lease.get(), kLease, drop_lease));
-    (void)lease.release();
-    return capsule.release();
-  });
+Reference lend(PyObject*, PyObject* object) {
+  auto lease = std::make_unique<Lease>(expect_tensor(object, "lend").storage());
+  Reference capsule = checked(PyCapsule_New(lease.get(), kLease, drop_lease));
+  (void)lease.release();
+  return capsule;
 }
 
-PyObject* lent(PyObject*, PyObject* object) {
-  return guarded([&]() -> PyObject* {
-    StorageRef storage = find_lent(std::nullopt, to_address(object, "address"), 1);
-    if (!storage) Py_RETURN_NONE;
-    const auto bytes = static_cast<std::int64_t>(storage->bytes());
-    return make_tensor(Tensor(std::move(storage), 0, {bytes}, DType::kUInt8)).release();
-  });
+Reference lent(PyObject*, PyObject* object) {
+  StorageRef storage = find_lent(std::nullopt, to_address(object, "address"), 1);
+  if (!storage) return Reference::borrow(Py_None);
+  const auto bytes = static_cast<std::int64_t>(storage->bytes());
+  return make_tensor(Tensor(std::move(storage), 0, {bytes}, DType::kUInt8));
 }
 
-// axis_length(axis)
-PyObject* length_of_axis(PyObject*, PyObject* axis) {
-  return guarded([&] { return make_tensor(axis_length(to_text(axis, "axis"))).release(); });
+Reference length_of_axis(PyObject*, PyObject* axis) {
+  return make_tensor(axis_length(to_text(axis, "axis")));
 }
 
-// current_key()
-PyObject* get_current_key(PyObject*, PyObject*) {
-  return guarded([] {
-    Reference dict = checked(PyDict_New());
-    add_key(dict.get(), current_key());
-    return dict.release();
-  });
+Reference get_current_key(PyObject*) {
+  Reference dict = checked(PyDict_New());
+  add_key(dict.get(), current_key());
+  return dict;
 }
 
-PyObject* get_current_stream(PyObject*, PyObject*) {
-  return guarded([] { return make_stream(current_stream(), nullptr).release(); });
+Reference get_current_stream(PyObject*) {
+  return make_stream(current_stream(), nullptr);
 }
 
-PyObject* is_in_step(PyObject*, PyObject*) {
-  return PyBool_FromLong(current_allocator() == nullptr ? 0 : 1);
+bool is_in_step(PyObject*) {
+  return current_allocator() != nullptr;
 }
 
-PyObject* context_of_step(PyObject*, PyObject*) {
-  return PyLong_FromVoidPtr(const_cast<ContextMemory*>(StepScope::innermost()));
+const void* context_of_step(PyObject*) {
+  return StepScope::innermost();
 }
 
 // While the thread captures, what allocates or frees device memory is refused otherwise.
-PyObject* call_relaxed(PyObject*, PyObject* function) {
-  return guarded([&] {
-    const StreamRef current = current_stream_or_none();
-    const RelaxedCapture relaxed(current ? current.api().graphs() : nullptr);
-    return checked(PyObject_CallNoArgs(function)).release();
-  });
+Reference call_relaxed(PyObject*, PyObject* function) {
+  const StreamRef current = current_stream_or_none();
+  const RelaxedCapture relaxed(current ? current.api().graphs() : nullptr);
+  return checked(PyObject_CallNoArgs(function));
 }
 
-PyObject* best_device(PyObject*, PyObject*) {
-  return guarded([] { return from_text(to_string(Device::best())).release(); });
+std::string best_device(PyObject*) {
+  return to_string(Device::best());
 }
 
-PyObject* set_level(PyObject*, PyObject* object) {
-  return guarded([&]() -> PyObject* {
-    static const std::map<std::string, LogLevel> kLevels = {
-        {"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
-        {"warn", LogLevel::kWarn},   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
-    const auto level = kLevels.find(to_text(object, "level"));
-    if (level == kLevels.end())
-      throw InvalidArgument("expected trace, debug, info, warn, error, off");
-    set_log_level(level->second);
-    Py_RETURN_NONE;
-  });
+void set_level(PyObject*, PyObject* object) {
+  static const std::map<std::string, LogLevel> kLevels = {
+      {"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
+      {"warn", LogLevel::kWarn},   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+  const auto level = kLevels.find(to_text(object, "level"));
+  if (level == kLevels.end())
+    throw InvalidArgument("expected trace, debug, info, warn, error, off");
+  set_log_level(level->second);
 }
 
-PyObject* end_interpreter(PyObject*, PyObject*) {
+void end_interpreter(PyObject*) {
   interpreter_ends();
-  Py_RETURN_NONE;
 }
 
 PyMethodDef module_functions[] = {
-    {"empty", as_function(make_empty), kKeywords,
-     "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not set. Inside a step "
-     "function: memory of the context's pool. Outside: of `device`, by default that of the current "
-     "stream, else the best one. Raises InvalidArgument, OutOfMemory."
-     "\n\n"
-     ">>> cgtree.empty((2, 3), device=\"host\")\n"
-     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
-    {"scalar", as_function(make_scalar), kKeywords,
-     "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a call. Default: bool, "
-     "int64 or float64. Raises InvalidArgument where the type cannot hold it."
-     "\n\n"
-     ">>> cgtree.scalar(2.5)\n"
-     "cgtree.Tensor(float64 {} on host:0)\n"},
-    {"as_tensor", as_function(as_tensor), kKeywords,
-     "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> Tensor\n\nWhatever "
-     "array of another library, without a copy; keeps it. `stream`: where it will be used first. "
-     "`sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError "
-     "(KeyError, "
-     "TypeError, ValueError or BufferError), CaptureError, DeviceError."
-     "\n\n"
-     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-     ">>> cgtree.as_tensor(x).data_ptr == x.data_ptr\n"
-     "True\n"},
-    {"from_cuda_array_interface", as_function(from_cuda_array), kKeywords,
-     "from_cuda_array_interface(array, *, owner=None, stream=None, sync=None, dtype=None, "
-     "device=None) -> Tensor\n\nOf an object or the protocol's dict; keeps `owner` alone. "
-     "`device`: "
-     "'host' reads it as memory of the host device. Raises as as_tensor()."
-     "\n\n"
-     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-     ">>> interface = x.cuda_array_interface()\n"
-     ">>> cgtree.from_cuda_array_interface(interface, owner=x, device=\"host\")\n"
-     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
-    {"from_array_interface", as_function(from_array), kKeywords,
-     "from_array_interface(array, *, owner=None, dtype=None) -> Tensor\n\nNumPy's interface: "
-     "memory "
-     "of the host; keeps `owner` alone. Raises as as_tensor()."
-     "\n\n"
-     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-     ">>> cgtree.from_array_interface(x)\n"
-     "cgtree.Tensor(float32 {2, 3} on host:0)\n"},
-    {"from_dlpack", as_function(from_dlpack_object), kKeywords,
-     "from_dlpack(array, *, stream=None, device=None) -> Tensor\n\nOf an object with __dlpack__, "
-     "or "
-     "a capsule. Raises as as_tensor()."
-     "\n\n"
-     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-     ">>> cgtree.from_dlpack(x.__dlpack__()).shape\n"
-     "(2, 3)\n"},
-    {"view", make_view, METH_VARARGS,
-     "view(owner, address, shape, strides, dtype) -> Tensor: a part of the memory of `owner`; "
-     "strides in bytes. Raises InvalidArgument."
-     "\n\n"
-     ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-     ">>> cgtree.view(x, x.data_ptr + 4, (2,), (12,), \"float32\")  # its second column\n"
-     "cgtree.Tensor(float32 {2} strides {3} on host:0)\n"},
-    {"launch", launch, METH_VARARGS,
-     "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) on the current "
-     "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
-     "another device."
-     "\n\n"
-     ">>> stream, seen = cgtree.Stream(\"host\"), []\n"
-     ">>> with stream:\n"
-     "...     cgtree.launch(seen.append, cgtree.scalar(3))\n"
-     ">>> stream.synchronize()\n"
-     ">>> seen\n"
-     "[cgtree.Tensor(int64 {} on host:0)]\n"},
-    {"compile", compile_function, METH_VARARGS, "compile(context, name, function, options)"},
-    {"thread_groups", as_function(thread_groups), kKeywords,
-     "thread_groups(size, time_limit=60) -> list of Group\n\nThe groups of `size` ranks that are "
-     "threads of this process, one for each. A rank waits `time_limit` seconds for the others, and "
-     "one whose Group and context have ended has left: then they raise GroupError."
-     "\n\n"
-     ">>> (alone,) = cgtree.thread_groups(1)\n"
-     ">>> context = cgtree.Context(\"host\", group=alone)\n"},
-    {"eager_break", break_eagerly, METH_O,
-     "eager_break(function)\n\nInside a step: calls function(value) at this point of it, in each "
-     "replay too, and never in a capture: the graph ends in front of it, and another one begins "
-     "behind it. value(i) is input or binding i, which is passed by value, as bytes. The function "
-     "enqueues its work on current_stream(), may wait for the device, and holds no tensor of the "
-     "step. Raises InvalidArgument outside of a step, CaptureError."
-     "\n\n"
-     ">>> lengths = []\n"
-     ">>> def step(x, block):\n"
-     "...     cgtree.eager_break(lambda value: lengths.append(value(1)[0]))\n"
-     "...     return x\n"
-     ">>> f = cgtree.Context(\"host\").compile(step)\n"
-     ">>> for length in (3, 4, 5, 6):\n"
-     "...     y = f(cgtree.empty((2,), device=\"host\"), cgtree.step_block(bytes([length])))\n"
-     ">>> lengths\n"
-     "[3, 4, 5, 6]\n"},
-    {"step_block", step_block_of, METH_O,
-     "step_block(data) -> Tensor\n\nBytes of the host, such as struct.pack() makes, as an input "
-     "that is passed by value: a tensor of uint8 that a step function finds on the device, in each "
-     "replay with the bytes of its call."
-     "\n\n"
-     ">>> cgtree.step_block(b\"abc\").shape\n"
-     "(3,)\n"},
-    {"axis_length", length_of_axis, METH_O,
-     "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that the "
-     "call gives the axis, where the step function sees it padded: an int64 without dimensions on "
-     "the device, right for each replay. For kernels to read; not to be returned. Raises "
-     "InvalidArgument."
-     "\n\n"
-     ">>> context = cgtree.Context(\"host\")\n"
-     ">>> def step(x):\n"
-     "...     return x, cgtree.axis_length(\"batch\").dtype == \"int64\" and x\n"
-     ">>> f = context.compile(step, dynamic={\"x\": {0: \"batch\"}}, buckets={\"batch\": [4]},\n"
-     "...                     outputs_dynamic=[{0: \"batch\"}, {0: \"batch\"}])\n"
-     ">>> f(cgtree.empty((3, 2), device=\"host\"))[0].shape\n"
-     "(3, 2)\n"},
-    {"current_key", get_current_key, METH_NOARGS,
-     "current_key() -> {name: int or str}\n\nInside a step function: the key of the call, with the "
-     "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."
-     "\n\n"
-     ">>> context = cgtree.Context(\"host\")\n"
-     ">>> f = context.compile(lambda x: (print(cgtree.current_key()), x)[1])\n"
-     ">>> y = f(cgtree.empty((3,), device=\"host\"), key={\"beams\": 4})\n"
-     "{'beams': 4}\n"},
-    {"suggest_buckets", as_function(suggest_buckets_of), kKeywords,
-     "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most `max_buckets` "
-     "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
-     "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
-     "Exact. Raises InvalidArgument, and what `cost` raises."
-     "\n\n"
-     ">>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)\n"
-     "[1, 30]\n"},
-    {"current_stream", get_current_stream, METH_NOARGS,
-     "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
-     "InvalidArgument "
-     "outside of step functions and of `with stream:`."
-     "\n\n"
-     ">>> stream = cgtree.Stream(\"host\")\n"
-     ">>> with stream:\n"
-     "...     cgtree.current_stream().ptr == stream.ptr\n"
-     "True\n"},
-    {"is_in_step", is_in_step, METH_NOARGS,
-     "is_in_step() -> bool: inside a step function.\n\n"
-     ">>> cgtree.is_in_step()\nFalse\n"},
-    {"context_of_step", context_of_step, METH_NOARGS,
-     "context_of_step() -> int: a number of the context whose step function runs on this thread; 0 "
-     "outside. Numbers are used again after a context has ended."},
-    {"call_relaxed", call_relaxed, METH_O,
-     "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
-     "device, in which a thread that captures may allocate and free device memory."},
-    {"best_device", best_device, METH_NOARGS,
-     "best_device() -> str: the first GPU, else the host device."
-     "\n\n"
-     ">>> context = cgtree.Context(cgtree.best_device())\n"},
-    {"set_log_level", set_level, METH_O,
-     "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."
-     "\n\n"
-     ">>> cgtree.set_log_level(\"warn\")\n"},
-    {"lend", lend, METH_O,
-     "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() finds it. For "
-     "libraries that take an address."},
-    {"lent", lent, METH_O,
-     "lent(address) -> Tensor or None: the memory that was lent to another library and holds the "
-     "address, as bytes."},
-    {"torch_options", as_function(torch_options), kKeywords,
-     "torch_options(*, use_steps=None, device=None)"},
-    {"torch_statistics", torch_statistics, METH_NOARGS, "torch_statistics() -> dict"},
-    {"torch_ran_out", torch_ran_out, METH_NOARGS,
-     "torch_ran_out() -> str or None: why the last allocation of PyTorch's on this thread failed; "
-     "it is told once."},
-    {"_interpreter_ends", end_interpreter, METH_NOARGS, "Called at exit."},
+    method<make_empty>("empty",
+                       "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not "
+                       "set. Inside a step "
+                       "function: memory of the context's pool. Outside: of `device`, by default "
+                       "that of the current "
+                       "stream, else the best one. Raises InvalidArgument, OutOfMemory."
+                       "\n\n"
+                       ">>> cgtree.empty((2, 3), device=\"host\")\n"
+                       "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
+    method<make_scalar>("scalar",
+                        "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a "
+                        "call. Default: bool, "
+                        "int64 or float64. Raises InvalidArgument where the type cannot hold it."
+                        "\n\n"
+                        ">>> cgtree.scalar(2.5)\n"
+                        "cgtree.Tensor(float64 {} on host:0)\n"),
+    method<as_tensor>(
+        "as_tensor",
+        "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> "
+        "Tensor\n\nWhatever "
+        "array of another library, without a copy; keeps it. `stream`: where it will be used "
+        "first. "
+        "`sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError "
+        "(KeyError, "
+        "TypeError, ValueError or BufferError), CaptureError, DeviceError."
+        "\n\n"
+        ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+        ">>> cgtree.as_tensor(x).data_ptr == x.data_ptr\n"
+        "True\n"),
+    method<from_cuda_array>(
+        "from_cuda_array_interface",
+        "from_cuda_array_interface(array, *, owner=None, stream=None, sync=None, dtype=None, "
+        "device=None) -> Tensor\n\nOf an object or the protocol's dict; keeps `owner` alone. "
+        "`device`: "
+        "'host' reads it as memory of the host device. Raises as as_tensor()."
+        "\n\n"
+        ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+        ">>> interface = x.cuda_array_interface()\n"
+        ">>> cgtree.from_cuda_array_interface(interface, owner=x, device=\"host\")\n"
+        "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
+    method<from_array>(
+        "from_array_interface",
+        "from_array_interface(array, *, owner=None, dtype=None) -> Tensor\n\nNumPy's interface: "
+        "memory "
+        "of the host; keeps `owner` alone. Raises as as_tensor()."
+        "\n\n"
+        ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+        ">>> cgtree.from_array_interface(x)\n"
+        "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
+    method<from_dlpack_object>("from_dlpack",
+                               "from_dlpack(array, *, stream=None, device=None) -> Tensor\n\nOf an "
+                               "object with __dlpack__, "
+                               "or "
+                               "a capsule. Raises as as_tensor()."
+                               "\n\n"
+                               ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+                               ">>> cgtree.from_dlpack(x.__dlpack__()).shape\n"
+                               "(2, 3)\n"),
+    method<make_view>(
+        "view",
+        "view(owner, address, shape, strides, dtype) -> Tensor: a part of the memory of `owner`; "
+        "strides in bytes. Raises InvalidArgument."
+        "\n\n"
+        ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+        ">>> cgtree.view(x, x.data_ptr + 4, (2,), (12,), \"float32\")  # its second column\n"
+        "cgtree.Tensor(float32 {2} strides {3} on host:0)\n",
+        METH_VARARGS),
+    method<launch>(
+        "launch",
+        "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) on the "
+        "current "
+        "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
+        "another device."
+        "\n\n"
+        ">>> stream, seen = cgtree.Stream(\"host\"), []\n"
+        ">>> with stream:\n"
+        "...     cgtree.launch(seen.append, cgtree.scalar(3))\n"
+        ">>> stream.synchronize()\n"
+        ">>> seen\n"
+        "[cgtree.Tensor(int64 {} on host:0)]\n",
+        METH_VARARGS),
+    method<compile_function>("compile", "compile(context, name, function, options)", METH_VARARGS),
+    method<thread_groups>(
+        "thread_groups",
+        "thread_groups(size, time_limit=60) -> list of Group\n\nThe groups of `size` ranks that "
+        "are "
+        "threads of this process, one for each. A rank waits `time_limit` seconds for the others, "
+        "and "
+        "one whose Group and context have ended has left: then they raise GroupError."
+        "\n\n"
+        ">>> (alone,) = cgtree.thread_groups(1)\n"
+        ">>> context = cgtree.Context(\"host\", group=alone)\n"),
+    method<break_eagerly>(
+        "eager_break",
+        "eager_break(function)\n\nInside a step: calls function(value) at this point of it, in "
+        "each "
+        "replay too, and never in a capture: the graph ends in front of it, and another one begins "
+        "behind it. value(i) is input or binding i, which is passed by value, as bytes. The "
+        "function "
+        "enqueues its work on current_stream(), may wait for the device, and holds no tensor of "
+        "the "
+        "step. Raises InvalidArgument outside of a step, CaptureError."
+        "\n\n"
+        ">>> lengths = []\n"
+        ">>> def step(x, block):\n"
+        "...     cgtree.eager_break(lambda value: lengths.append(value(1)[0]))\n"
+        "...     return x\n"
+        ">>> f = cgtree.Context(\"host\").compile(step)\n"
+        ">>> for length in (3, 4, 5, 6):\n"
+        "...     y = f(cgtree.empty((2,), device=\"host\"), cgtree.step_block(bytes([length])))\n"
+        ">>> lengths\n"
+        "[3, 4, 5, 6]\n"),
+    method<step_block_of>(
+        "step_block",
+        "step_block(data) -> Tensor\n\nBytes of the host, such as struct.pack() makes, as an input "
+        "that is passed by value: a tensor of uint8 that a step function finds on the device, in "
+        "each "
+        "replay with the bytes of its call."
+        "\n\n"
+        ">>> cgtree.step_block(b\"abc\").shape\n"
+        "(3,)\n"),
+    method<length_of_axis>(
+        "axis_length",
+        "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that "
+        "the "
+        "call gives the axis, where the step function sees it padded: an int64 without dimensions "
+        "on "
+        "the device, right for each replay. For kernels to read; not to be returned. Raises "
+        "InvalidArgument."
+        "\n\n"
+        ">>> context = cgtree.Context(\"host\")\n"
+        ">>> def step(x):\n"
+        "...     return x, cgtree.axis_length(\"batch\").dtype == \"int64\" and x\n"
+        ">>> f = context.compile(step, dynamic={\"x\": {0: \"batch\"}}, buckets={\"batch\": [4]},\n"
+        "...                     outputs_dynamic=[{0: \"batch\"}, {0: \"batch\"}])\n"
+        ">>> f(cgtree.empty((3, 2), device=\"host\"))[0].shape\n"
+        "(3, 2)\n"),
+    method<get_current_key>(
+        "current_key",
+        "current_key() -> {name: int or str}\n\nInside a step function: the key of the call, with "
+        "the "
+        "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."
+        "\n\n"
+        ">>> context = cgtree.Context(\"host\")\n"
+        ">>> f = context.compile(lambda x: (print(cgtree.current_key()), x)[1])\n"
+        ">>> y = f(cgtree.empty((3,), device=\"host\"), key={\"beams\": 4})\n"
+        "{'beams': 4}\n"),
+    method<suggest_buckets_of>(
+        "suggest_buckets",
+        "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most "
+        "`max_buckets` "
+        "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
+        "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
+        "Exact. Raises InvalidArgument, and what `cost` raises."
+        "\n\n"
+        ">>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)\n"
+        "[1, 30]\n"),
+    method<get_current_stream>(
+        "current_stream",
+        "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
+        "InvalidArgument "
+        "outside of step functions and of `with stream:`."
+        "\n\n"
+        ">>> stream = cgtree.Stream(\"host\")\n"
+        ">>> with stream:\n"
+        "...     cgtree.current_stream().ptr == stream.ptr\n"
+        "True\n"),
+    method<is_in_step>("is_in_step",
+                       "is_in_step() -> bool: inside a step function.\n\n"
+                       ">>> cgtree.is_in_step()\nFalse\n"),
+    method<context_of_step>("context_of_step",
+                            "context_of_step() -> int: a number of the context whose step function "
+                            "runs on this thread; 0 "
+                            "outside. Numbers are used again after a context has ended."),
+    method<call_relaxed>(
+        "call_relaxed",
+        "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
+        "device, in which a thread that captures may allocate and free device memory."),
+    method<best_device>("best_device",
+                        "best_device() -> str: the first GPU, else the host device."
+                        "\n\n"
+                        ">>> context = cgtree.Context(cgtree.best_device())\n"),
+    method<set_level>("set_log_level",
+                      "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."
+                      "\n\n"
+                      ">>> cgtree.set_log_level(\"warn\")\n"),
+    method<lend>("lend",
+                 "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() "
+                 "finds it. For "
+                 "libraries that take an address."),
+    method<lent>("lent",
+                 "lent(address) -> Tensor or None: the memory that was lent to another library and "
+                 "holds the "
+                 "address, as bytes."),
+    method<torch_options>("torch_options", "torch_options(*, use_steps=None, device=None)"),
+    method<torch_statistics>("torch_statistics", "torch_statistics() -> dict"),
+    method<torch_ran_out>("torch_ran_out",
+                          "torch_ran_out() -> str or None: why the last allocation of PyTorch's on "
+                          "this thread failed; "
+                          "it is told once."),
+    method<end_interpreter>("_interpreter_ends", "Called at exit."),
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
@@ -475,7 +460,7 @@ void register_at_exit(PyObject* module) {
   (void)checked(PyObject_CallMethod(atexit.get(), "register", "O", end.get()));
 }
 
-PyObject* make_module() {
+Reference make_module() {
   load_errors();
   Reference module = checked(PyModule_Create(&definition));
   add_tensor_type(module.get());
@@ -488,12 +473,30 @@ PyObject* make_module() {
   add_steps_type(module.get());
   add_group_type(module.get());
   register_at_exit(module.get());
-  return module.release();
+  return module;
 }
 
 }  // namespace
+
+PyTypeObject* add_type(PyObject* module, const Type& type, int bytes) {
+  std::vector<PyType_Slot> slots = type.others;
+  const auto add = [&](int slot, void* value) {
+    if (value != nullptr) slots.push_back({slot, value});
+  };
+  add(Py_tp_new, reinterpret_cast<void*>(type.make));
+  add(Py_tp_dealloc, reinterpret_cast<void*>(type.dealloc));
+  add(Py_tp_doc, const_cast<char*>(type.doc));
+  add(Py_tp_methods, type.methods);
+  add(Py_tp_getset, type.properties);
+  slots.push_back({0, nullptr});
+  PyType_Spec spec = {type.name, bytes, 0, Py_TPFLAGS_DEFAULT | type.flags, slots.data()};
+  Reference made = checked(PyType_FromSpec(&spec));
+  check_status(PyModule_AddObjectRef(module, std::strrchr(type.name, '.') + 1, made.get()));
+  return reinterpret_cast<PyTypeObject*>(made.release());
+}
+
 }  // namespace cgtree::python
 
 extern "C" PyMODINIT_FUNC PyInit__cgtree() {
-  return cgtree::python::guarded([] { return cgtree::python::make_module(); });
+  return cgtree::python::guarded([] { return cgtree::python::make_module().release(); });
 }

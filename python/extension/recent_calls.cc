@@ -107,17 +107,14 @@ PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssi
   });
 }
 
-PyObject* set_calls(PyObject* self, PyObject* calls) {
-  return guarded([&]() -> PyObject* {
-    std::vector<Reference> made;
-    const Reference list = items_of(calls);
-    for (Py_ssize_t i = 0; i < PyTuple_Size(list.get()); ++i) {
-      expect_flat(PyTuple_GetItem(list.get(), i));
-      made.push_back(Reference::borrow(PyTuple_GetItem(list.get(), i)));
-    }
-    std::swap(recent_of(self).calls, made);
-    Py_RETURN_NONE;
-  });
+void set_calls(PyObject* self, PyObject* calls) {
+  std::vector<Reference> made;
+  const Reference list = items_of(calls);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(list.get()); ++i) {
+    expect_flat(PyTuple_GetItem(list.get(), i));
+    made.push_back(Reference::borrow(PyTuple_GetItem(list.get(), i)));
+  }
+  std::swap(recent_of(self).calls, made);
 }
 
 std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize_t end) {
@@ -129,28 +126,25 @@ std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize
   return indices;
 }
 
-PyObject* set_path(PyObject* self, PyObject* arguments) {
-  return guarded([&]() -> PyObject* {
-    PyObject* function = nullptr;
-    PyObject* path = nullptr;
-    if (PyArg_ParseTuple(arguments, "OO", &function, &path) == 0) throw PythonError();
-    RecentCalls& recent = recent_of(self);
-    Path made;
-    if (path != Py_None) {
-      Py_ssize_t count = 0;
-      PyObject* inputs = nullptr;
-      PyObject* results = nullptr;
-      if (PyArg_ParseTuple(path, "nOO", &count, &inputs, &results) == 0) throw PythonError();
-      if (count < 0) throw InvalidArgument("set_path(): no such number of arguments");
-      made = {static_cast<std::size_t>(count), indices_of(inputs, 0, count),
-              indices_of(results, -1, PY_SSIZE_T_MAX)};
-    }
-    recent.has_path = path != Py_None;
-    recent.path = std::move(made);
-    Reference other = Reference::borrow(function);
-    std::swap(recent.function, other);
-    Py_RETURN_NONE;
-  });
+void set_path(PyObject* self, PyObject* arguments) {
+  PyObject* function = nullptr;
+  PyObject* path = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO", &function, &path) == 0) throw PythonError();
+  RecentCalls& recent = recent_of(self);
+  Path made;
+  if (path != Py_None) {
+    Py_ssize_t count = 0;
+    PyObject* inputs = nullptr;
+    PyObject* results = nullptr;
+    if (PyArg_ParseTuple(path, "nOO", &count, &inputs, &results) == 0) throw PythonError();
+    if (count < 0) throw InvalidArgument("set_path(): no such number of arguments");
+    made = {static_cast<std::size_t>(count), indices_of(inputs, 0, count),
+            indices_of(results, -1, PY_SSIZE_T_MAX)};
+  }
+  recent.has_path = path != Py_None;
+  recent.path = std::move(made);
+  Reference other = Reference::borrow(function);
+  std::swap(recent.function, other);
 }
 
 PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
@@ -165,20 +159,24 @@ PyMethodDef methods[] = {
      reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_with_arguments)), METH_FASTCALL,
      "call_with_arguments(*arguments): the same by the path, or else calls the function of "
      "set_path()."},
-    {"set_calls", set_calls, METH_O, "set_calls(calls): FlatCalls, the last one first."},
-    {"set_path", set_path, METH_VARARGS,
-     "set_path(function, (count, inputs, results) or None): of calls with `count` arguments the "
-     "argument of each input, and the result of the graph, or -1 for None, of each result; empty: "
-     "in the same order. None: the function is always called."},
+    method<set_calls>("set_calls", "set_calls(calls): FlatCalls, the last one first."),
+    method<set_path>(
+        "set_path",
+        "set_path(function, (count, inputs, results) or None): of calls with `count` arguments the "
+        "argument of each input, and the result of the graph, or -1 for None, of each result; "
+        "empty: "
+        "in the same order. None: the function is always called.",
+        METH_VARARGS),
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
 void add_recent_calls_type(PyObject* module) {
-  (void)add_collected_type<RecentCalls>(module, "RecentCalls", "cgtree._cgtree.RecentCalls", make,
-                                        methods,
-                                        "RecentCalls(): the FlatCalls of a graph that were used "
-                                        "last.");
+  (void)add_collected_type<RecentCalls>(
+      module, {.name = "cgtree._cgtree.RecentCalls",
+               .doc = "RecentCalls(): the FlatCalls of a graph that were used last.",
+               .methods = methods,
+               .make = make});
 }
 
 }  // namespace cgtree::python

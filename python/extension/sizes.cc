@@ -52,17 +52,9 @@ struct Suggestion {
 };
 
 Suggestion read_suggestion(PyObject* arguments, PyObject* keywords, const char* first) {
-  const std::array names = {first, "max_buckets", "cost"};
-  expect_keywords(keywords, names, "suggest_buckets");
-  std::array<PyObject*, 3> given = {};
-  for (std::size_t i = 0; i < given.size(); ++i)
-    given[i] = argument(arguments, static_cast<Py_ssize_t>(i), keywords, names[i]);
-  if (given[0] == nullptr || given[1] == nullptr) {
-    throw InvalidArgument(std::string("suggest_buckets(") + first +
-                          ", max_buckets, cost=None): the first two must be given");
-  }
-  return {given[0], to_size(given[1], "max_buckets"),
-          to_cost(given[2] == Py_None ? nullptr : given[2])};
+  const auto [of, max_buckets, cost] = read_arguments<3>(
+      arguments, keywords, {"suggest_buckets", {first, "max_buckets", "cost"}, 2});
+  return {of, to_size(max_buckets, "max_buckets"), to_cost(cost)};
 }
 
 Reference dict_of(const CallSizes& sizes) {
@@ -204,52 +196,43 @@ Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations) 
   return dict;
 }
 
-PyObject* suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  return guarded([&] {
-    const Suggestion given = read_suggestion(arguments, keywords, "histogram");
-    return list_of(suggest_buckets(to_histogram(given.of), given.max_buckets, given.cost))
-        .release();
-  });
+Reference suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const Suggestion given = read_suggestion(arguments, keywords, "histogram");
+  return list_of(suggest_buckets(to_histogram(given.of), given.max_buckets, given.cost));
 }
 
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords, bool only_predicts) {
-  static constexpr std::array kNames = {"make_inputs", "sizes",    "key",         "max_time",
-                                        "max_bytes",   "progress", "held_outputs"};
   const char* const what = only_predicts ? "predict_memory" : "precapture";
-  expect_keywords(keywords, kNames, what);
-  PyObject* const make_inputs = argument(arguments, 0, keywords, "make_inputs");
-  if (make_inputs == nullptr || PyCallable_Check(make_inputs) == 0 || PyTuple_Size(arguments) > 1) {
+  const auto [make_inputs, sizes, key, time, bytes, progress, held] = read_arguments<7>(
+      arguments, keywords,
+      {what,
+       {"make_inputs", "sizes", "key", "max_time", "max_bytes", "progress", "held_outputs"},
+       1,
+       1});
+  if (PyCallable_Check(make_inputs) == 0) {
     throw InvalidArgument(std::string(what) +
                           "(make_inputs, ...): expected a function of {axis: size} that makes the "
                           "inputs of a call");
   }
   PrecaptureOptions options;
-  if (PyObject* sizes = find_keyword(keywords, "sizes")) options.sizes = to_sizes(sizes);
-  if (PyObject* key = find_keyword(keywords, "key")) options.key = to_key_values(key);
-  if (PyObject* time = find_keyword(keywords, "max_time")) {
-    options.max_time = to_microseconds(time, "max_time");
-  }
-  if (PyObject* bytes = find_keyword(keywords, "max_bytes")) {
-    options.max_bytes = to_size(bytes, "max_bytes");
-  }
-  if (PyObject* held = find_keyword(keywords, "held_outputs")) {
-    options.held_outputs = to_size(held, "held_outputs");
-  }
-  PyObject* const progress = find_keyword(keywords, "progress");
+  if (sizes != nullptr) options.sizes = to_sizes(sizes);
+  if (key != nullptr) options.key = to_key_values(key);
+  if (time != nullptr) options.max_time = to_microseconds(time, "max_time");
+  if (bytes != nullptr) options.max_bytes = to_size(bytes, "max_bytes");
+  if (held != nullptr) options.held_outputs = to_size(held, "held_outputs");
   Callbacks callbacks(context, make_inputs, progress);
   if (progress != nullptr) {
     options.progress = [&](const Precaptured& entry) { callbacks.done(entry); };
   }
   PrecaptureReport report;
-  {
-    const GilRelease released;
+  without_gil([&] {
     and_settle(callbacks, [&] {
       const MakeInputs make = [&](const CallSizes& sizes) { return callbacks.inputs(sizes); };
       report = only_predicts ? cgtree::predict_memory(core, options, make)
                              : cgtree::precapture(core, options, make);
     });
-  }
+  });
   return dict_of(report);
 }
 

@@ -66,10 +66,10 @@ void leave(PythonSteps& steps) {
   steps.blocks.clear();
 }
 
-PyObject* go_on(PythonSteps& steps) {
+bool go_on(PythonSteps& steps) {
   const bool must_run = steps.open && steps.open->must_run();
   if (!must_run) leave(steps);
-  return PyBool_FromLong(must_run);
+  return must_run;
 }
 
 std::string bytes_of(PyObject* object) {
@@ -115,81 +115,66 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
   return bindings;
 }
 
-PyObject* begin(PyObject* self, PyObject* arguments) {
-  return guarded([&] {
-    PyObject* given = nullptr;
-    PyObject* key = nullptr;
-    PyObject* stream = nullptr;
-    if (PyArg_ParseTuple(arguments, "OOO", &given, &key, &stream) == 0) throw PythonError();
-    PythonSteps& steps = steps_of(self);
-    if (steps.open) {
-      throw InvalidArgument(
-          fmt::format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
-    }
-    const Context& context = *steps.context->open();
-    const StreamRef place = stream == Py_None ? StreamRef() : to_stream(stream, context.device());
-    const Key read = key == Py_None ? Key() : to_key(key);
-    const std::vector<Binding> bindings =
-        bindings_of(steps, given, place ? place : context.stream());
-    without_gil([&] { steps.open.emplace(steps.steps->begin(read, bindings, place)); });
-    steps.thread = std::this_thread::get_id();
-    return go_on(steps);
-  });
+bool begin(PyObject* self, PyObject* arguments) {
+  PyObject* given = nullptr;
+  PyObject* key = nullptr;
+  PyObject* stream = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOO", &given, &key, &stream) == 0) throw PythonError();
+  PythonSteps& steps = steps_of(self);
+  if (steps.open) {
+    throw InvalidArgument(
+        fmt::format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
+  }
+  const Context& context = *steps.context->open();
+  const StreamRef place = to_optional_stream(stream, context.device());
+  const Key read = key == Py_None ? Key() : to_key(key);
+  const std::vector<Binding> bindings = bindings_of(steps, given, place ? place : context.stream());
+  without_gil([&] { steps.open.emplace(steps.steps->begin(read, bindings, place)); });
+  steps.thread = std::this_thread::get_id();
+  return go_on(steps);
 }
 
-PyObject* end(PyObject* self, PyObject*) {
-  return guarded([&] {
-    PythonSteps& steps = steps_of(self);
-    Step& step = open_step(steps);
-    try {
-      without_gil([&] { step.end(); });
-    } catch (...) {
-      if (!steps.open->must_run()) leave(steps);
-      throw;
-    }
-    return go_on(steps);
-  });
+bool end(PyObject* self) {
+  PythonSteps& steps = steps_of(self);
+  Step& step = open_step(steps);
+  try {
+    without_gil([&] { step.end(); });
+  } catch (...) {
+    if (!steps.open->must_run()) leave(steps);
+    throw;
+  }
+  return go_on(steps);
 }
 
-PyObject* leave_step(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    leave(steps_of(self));
-    Py_RETURN_NONE;
-  });
+void leave_step(PyObject* self) {
+  leave(steps_of(self));
 }
 
-PyObject* address(PyObject* self, PyObject* index) {
-  return guarded([&] {
-    void* const found = open_step(steps_of(self)).address(to_size(index, "binding"));
-    return PyLong_FromVoidPtr(found);
-  });
+const void* address(PyObject* self, PyObject* index) {
+  return open_step(steps_of(self)).address(to_size(index, "binding"));
 }
 
-PyObject* is_captured(PyObject* self, PyObject*) {
-  return guarded([&] { return PyBool_FromLong(open_step(steps_of(self)).is_captured()); });
+bool is_captured(PyObject* self) {
+  return open_step(steps_of(self)).is_captured();
 }
 
-PyObject* stats(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Steps& steps = *steps_of(self).steps;
-    return dict_of(without_gil([&] { return steps.stats(); })).release();
-  });
+Reference stats(PyObject* self) {
+  const Steps& steps = *steps_of(self).steps;
+  return dict_of(without_gil([&] { return steps.stats(); }));
 }
 
-PyObject* last_outcome(PyObject* self, PyObject*) {
-  return guarded([&] { return outcome_of(steps_of(self).steps->last_outcome()).release(); });
+Reference last_outcome(PyObject* self) {
+  return outcome_of(steps_of(self).steps->last_outcome());
 }
 
-PyObject* invalidate(PyObject* self, PyObject* arguments) {
-  return guarded([&] {
-    PyObject* address = nullptr;
-    PyObject* bytes = nullptr;
-    if (PyArg_ParseTuple(arguments, "OO", &address, &bytes) == 0) throw PythonError();
-    const auto* const begin = reinterpret_cast<const void*>(to_address(address, "address"));
-    Steps& steps = *steps_of(self).steps;
-    const std::size_t count = to_size(bytes, "bytes");
-    return PyLong_FromSize_t(without_gil([&] { return steps.invalidate(begin, count); }));
-  });
+std::size_t invalidate(PyObject* self, PyObject* arguments) {
+  PyObject* address = nullptr;
+  PyObject* bytes = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO", &address, &bytes) == 0) throw PythonError();
+  const auto* const begin = reinterpret_cast<const void*>(to_address(address, "address"));
+  Steps& steps = *steps_of(self).steps;
+  const std::size_t count = to_size(bytes, "bytes");
+  return without_gil([&] { return steps.invalidate(begin, count); });
 }
 
 // Steps(context, name, {binding options: lists by binding}, compile options, capture mode)
@@ -260,23 +245,20 @@ void dealloc(PyObject* self) {
 constexpr const char* kValuesName = "cgtree.StepValues";
 
 // value(i) -> bytes, for as long as the function of the break runs.
-PyObject* value_at(PyObject* capsule, PyObject* index) {
-  return guarded([&] {
-    const auto* const values =
-        static_cast<const StepValues*>(PyCapsule_GetPointer(capsule, kValuesName));
-    if (values == nullptr) throw PythonError();
-    if (PyCapsule_GetContext(capsule) == nullptr) {
-      throw InvalidArgument("values are valid while the function of the break runs");
-    }
-    const std::span<const std::byte> bytes = values->bytes(to_size(index, "input"));
-    return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
-                                             static_cast<Py_ssize_t>(bytes.size())))
-        .release();
-  });
+Reference value_at(PyObject* capsule, PyObject* index) {
+  const auto* const values =
+      static_cast<const StepValues*>(PyCapsule_GetPointer(capsule, kValuesName));
+  if (values == nullptr) throw PythonError();
+  if (PyCapsule_GetContext(capsule) == nullptr) {
+    throw InvalidArgument("values are valid while the function of the break runs");
+  }
+  const std::span<const std::byte> bytes = values->bytes(to_size(index, "input"));
+  return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                           static_cast<Py_ssize_t>(bytes.size())));
 }
 
-PyMethodDef value_method = {"value", value_at, METH_O,
-                            "value(i) -> bytes: input or binding i, which is passed by value."};
+PyMethodDef value_method =
+    method<value_at>("value", "value(i) -> bytes: input or binding i, which is passed by value.");
 
 void call_break(const std::shared_ptr<void>& function, const StepValues& values) {
   const GilAcquire gil;
@@ -295,51 +277,49 @@ void call_break(const std::shared_ptr<void>& function, const StepValues& values)
 
 }  // namespace
 
-PyObject* break_eagerly(PyObject*, PyObject* function) {
-  return guarded([&]() -> PyObject* {
-    if (PyCallable_Check(function) == 0)
-      throw InvalidArgument("eager_break(): expected a function");
-    EagerBreak work = [kept = keep_object(function)](const StepValues& values) {
-      call_break(kept, values);
-    };
-    without_gil([&] { eager_break(std::move(work)); });
-    Py_RETURN_NONE;
-  });
+void break_eagerly(PyObject*, PyObject* function) {
+  if (PyCallable_Check(function) == 0) throw InvalidArgument("eager_break(): expected a function");
+  EagerBreak work = [kept = keep_object(function)](const StepValues& values) {
+    call_break(kept, values);
+  };
+  without_gil([&] { eager_break(std::move(work)); });
 }
 
-PyObject* step_block_of(PyObject*, PyObject* data) {
-  return guarded([&] {
-    const std::string bytes = bytes_of(data);
-    const Shape shape{static_cast<std::int64_t>(bytes.size())};
-    return make_tensor(by_value(bytes.data(), bytes.size(), shape, DType::kUInt8)).release();
-  });
+Reference step_block_of(PyObject*, PyObject* data) {
+  const std::string bytes = bytes_of(data);
+  const Shape shape{static_cast<std::int64_t>(bytes.size())};
+  return make_tensor(by_value(bytes.data(), bytes.size(), shape, DType::kUInt8));
 }
 
 void add_steps_type(PyObject* module) {
   static PyMethodDef methods[] = {
-      {"begin", begin, METH_VARARGS,
-       "begin(bindings, key, stream) -> bool: whether the work must be enqueued."},
-      {"end", end, METH_NOARGS,
-       "end() -> bool: the work is enqueued; whether it must be enqueued once more."},
-      {"leave", leave_step, METH_NOARGS, "leave(): leaves the open step, if there is one."},
-      {"address", address, METH_O,
-       "address(i) -> int: the address of binding i for the work: its own, or that of a copy."},
-      {"is_captured", is_captured, METH_NOARGS,
-       "is_captured() -> bool: whether the work is being captured, so that it must not wait."},
-      {"stats", stats, METH_NOARGS, "stats() -> dict: as that of a CompiledFunction."},
-      {"last_outcome", last_outcome, METH_NOARGS,
-       "last_outcome() -> (outcome, skip_reason) or None: as that of a CompiledFunction."},
-      {"invalidate", invalidate, METH_VARARGS,
-       "invalidate(address, nbytes) -> int: drops the recordings that use memory in the range, "
-       "which is given away."},
+      method<begin>("begin",
+                    "begin(bindings, key, stream) -> bool: whether the work must be enqueued.",
+                    METH_VARARGS),
+      method<end>("end",
+                  "end() -> bool: the work is enqueued; whether it must be enqueued once more."),
+      method<leave_step>("leave", "leave(): leaves the open step, if there is one."),
+      method<address>(
+          "address",
+          "address(i) -> int: the address of binding i for the work: its own, or that of a copy."),
+      method<is_captured>(
+          "is_captured",
+          "is_captured() -> bool: whether the work is being captured, so that it must not wait."),
+      method<stats>("stats", "stats() -> dict: as that of a CompiledFunction."),
+      method<last_outcome>(
+          "last_outcome",
+          "last_outcome() -> (outcome, skip_reason) or None: as that of a CompiledFunction."),
+      method<invalidate>(
+          "invalidate",
+          "invalidate(address, nbytes) -> int: drops the recordings that use memory in the range, "
+          "which is given away.",
+          METH_VARARGS),
       {nullptr, nullptr, 0, nullptr}};
-  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_methods, methods},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree._cgtree.Steps", sizeof(Object<PythonSteps>), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  (void)add_type(module, "Steps", spec);
+  (void)add_object_type<PythonSteps>(module, {.name = "cgtree._cgtree.Steps",
+                                              .methods = methods,
+                                              .make = make,
+                                              .flags = Py_TPFLAGS_BASETYPE,
+                                              .dealloc = dealloc});
 }
 
 }  // namespace cgtree::python

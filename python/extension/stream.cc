@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "interop/device/stream.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 
@@ -31,28 +30,16 @@ struct StreamState {
   std::vector<OpenScope> open;
 };
 
-struct StreamObject {
-  PyObject ob_base;
-  StreamState state;
-};
-
 PyTypeObject* g_type = nullptr;
 
 StreamState& state_of(PyObject* self) {
-  return reinterpret_cast<StreamObject*>(self)->state;
+  return value_of<StreamState>(self);
 }
 
 StreamRef stream_of(PyObject* self) {
   const StreamRef stream = state_of(self).stream;
   if (!stream) throw InvalidArgument("this stream was closed: make another");
   return stream;
-}
-
-PyObject* allocate(PyTypeObject* type, StreamState state) {
-  auto* const object = PyObject_New(StreamObject, type);
-  if (object == nullptr) return nullptr;
-  new (&object->state) StreamState(std::move(state));
-  return reinterpret_cast<PyObject*>(object);
 }
 
 // Lets go of the stream. One of another library may be destroyed by that, so contexts leave it.
@@ -69,103 +56,72 @@ void let_go(StreamState& state) {
 
 void dealloc(PyObject* self) {
   let_go(state_of(self));
-  std::destroy_at(&state_of(self));
-  PyTypeObject* const type = Py_TYPE(self);
-  PyObject_Free(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  dealloc_object<StreamState>(self);
 }
 
-// Stream(device="auto", *, blocking=False, external=None)
-PyObject* construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    static constexpr std::array kNames = {"device", "blocking", "external"};
-    expect_keywords(keywords, kNames, "Stream");
-    PyObject* place = find_keyword(keywords, "device");
-    if (PyTuple_Size(arguments) > 0) place = PyTuple_GetItem(arguments, 0);
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  return guarded([&] {
+    const auto [place, blocking, external] = read_arguments<3>(
+        arguments, keywords, {"Stream", {"device", "blocking", "external"}, 0, 1});
     const Device device = to_optional_device(place).value_or(Device::best());
-    if (PyObject* external = find_keyword(keywords, "external")) {
-      return allocate(type, {to_stream(external, device), keep_object(external), nullptr, {}});
+    StreamState state;
+    if (external != nullptr) {
+      state = {to_stream(external, device), keep_object(external), nullptr, {}};
+    } else {
+      const bool is_blocking = blocking != nullptr && to_bool(blocking);
+      state.own = std::make_shared<Stream>(
+          device, is_blocking ? StreamKind::kBlocking : StreamKind::kNonBlocking);
+      state.stream = state.own->ref();
+      state.keeper = state.own;
     }
-    PyObject* const blocking = find_keyword(keywords, "blocking");
-    const bool is_blocking = blocking != nullptr && to_bool(blocking);
-    auto own = std::make_shared<Stream>(
-        device, is_blocking ? StreamKind::kBlocking : StreamKind::kNonBlocking);
-    return allocate(type, {own->ref(), own, own, {}});
+    return make_object<StreamState>(type, std::move(state)).release();
   });
 }
 
-PyObject* enter(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const StreamRef stream = stream_of(self);
-    state_of(self).open.push_back(
-        {std::this_thread::get_id(), std::make_unique<StreamScope>(stream)});
-    return Reference::borrow(self).release();
-  });
+Reference enter(PyObject* self) {
+  state_of(self).open.push_back(
+      {std::this_thread::get_id(), std::make_unique<StreamScope>(stream_of(self))});
+  return Reference::borrow(self);
 }
 
-PyObject* leave(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    std::vector<OpenScope>& open = state_of(self).open;
-    if (open.empty() || open.back().thread != std::this_thread::get_id()) {
-      throw InvalidArgument("a stream's `with` ends on the thread on which it began");
-    }
-    open.pop_back();
-    Py_RETURN_NONE;
-  });
+void leave(PyObject* self, PyObject*) {
+  std::vector<OpenScope>& open = state_of(self).open;
+  if (open.empty() || open.back().thread != std::this_thread::get_id()) {
+    throw InvalidArgument("a stream's `with` ends on the thread on which it began");
+  }
+  open.pop_back();
 }
 
-PyObject* synchronize(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    const StreamRef stream = stream_of(self);
-    {
-      const GilRelease released;
-      stream.synchronize();
-    }
-    Py_RETURN_NONE;
-  });
+void synchronize(PyObject* self) {
+  without_gil([stream = stream_of(self)] { stream.synchronize(); });
 }
 
-PyObject* wait_for(PyObject* self, PyObject* other) {
-  return guarded([&]() -> PyObject* {
-    const StreamRef stream = stream_of(self);
-    const StreamRef first = to_stream(other, stream.device());
-    {
-      const GilRelease released;
-      stream.wait_for(first);
-    }
-    Py_RETURN_NONE;
-  });
+void wait_for(PyObject* self, PyObject* other) {
+  const StreamRef stream = stream_of(self);
+  const StreamRef first = to_stream(other, stream.device());
+  without_gil([&] { stream.wait_for(first); });
 }
 
-PyObject* close(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
-    StreamState& state = state_of(self);
-    if (!state.open.empty())
-      throw InvalidArgument("this stream is current: leave its `with` first");
-    let_go(state);
-    Py_RETURN_NONE;
-  });
+void close(PyObject* self) {
+  if (!state_of(self).open.empty())
+    throw InvalidArgument("this stream is current: leave its `with` first");
+  let_go(state_of(self));
 }
 
-PyObject* cuda_stream(PyObject* self, PyObject*) {
-  return guarded([&] {
-    return Py_BuildValue("(iK)", 0, static_cast<unsigned long long>(stream_of(self).handle()));
-  });
+std::uint64_t pointer(PyObject* self) {
+  return static_cast<std::uint64_t>(stream_of(self).handle());
 }
-PyObject* pointer(PyObject* self, void*) {
-  return guarded([&] {
-    return PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(stream_of(self).handle()));
-  });
+Reference cuda_stream(PyObject* self) {
+  return checked(Py_BuildValue("(iK)", 0, static_cast<unsigned long long>(pointer(self))));
 }
-PyObject* device(PyObject* self, void*) {
-  return guarded([&] { return from_text(to_string(stream_of(self).device())).release(); });
+std::string device(PyObject* self) {
+  return to_string(stream_of(self).device());
 }
-PyObject* is_capturing(PyObject* self, void*) {
-  return guarded([&] { return PyBool_FromLong(stream_of(self).is_capturing() ? 1 : 0); });
+bool is_capturing(PyObject* self) {
+  return stream_of(self).is_capturing();
 }
-
-PyObject* capture_id(PyObject* self, void*) {
-  return guarded([&] { return PyLong_FromUnsignedLongLong(capture_of(stream_of(self))); });
+std::uint64_t capture_id(PyObject* self) {
+  return capture_of(stream_of(self));
 }
 
 PyObject* repr(PyObject* self) {
@@ -180,23 +136,23 @@ PyObject* repr(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    {"synchronize", synchronize, METH_NOARGS,
-     "synchronize(): waits until all work so far is done."},
-    {"wait_for", wait_for, METH_O,
-     "wait_for(other): work from now on waits for what is on `other` so far; the host does not."},
-    {"close", close, METH_NOARGS,
-     "close(): gives the stream back; what still needs it keeps it. Later use is InvalidArgument."},
-    {"__cuda_stream__", cuda_stream, METH_NOARGS, "__cuda_stream__() -> (0, handle)"},
-    {"__enter__", enter, METH_NOARGS, "Makes it current on this thread."},
-    {"__exit__", leave, METH_VARARGS, "Makes the one before current again."},
+    method<synchronize>("synchronize", "synchronize(): waits until all work so far is done."),
+    method<wait_for>("wait_for",
+                     "wait_for(other): work from now on waits for what is on `other` so far; the "
+                     "host does not."),
+    method<close>("close",
+                  "close(): gives the stream back; what still needs it keeps it. Later use is "
+                  "InvalidArgument."),
+    method<cuda_stream>("__cuda_stream__", "__cuda_stream__() -> (0, handle)"),
+    method<enter>("__enter__", "Makes it current on this thread."),
+    method<leave>("__exit__", "Makes the one before current again.", METH_VARARGS),
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {
-    {"ptr", pointer, nullptr, "The handle: a cudaStream_t as an int; 1 legacy, 2 per thread.",
-     nullptr},
-    {"device", device, nullptr, "Its device, such as 'cuda:0'.", nullptr},
-    {"is_capturing", is_capturing, nullptr, "Whether work on it is recorded, not run.", nullptr},
-    {"capture_id", capture_id, nullptr, "The id of the capture it is in; 0 for none.", nullptr},
+    property<pointer>("ptr", "The handle: a cudaStream_t as an int; 1 legacy, 2 per thread."),
+    property<device>("device", "Its device, such as 'cuda:0'."),
+    property<is_capturing>("is_capturing", "Whether work on it is recorded, not run."),
+    property<capture_id>("capture_id", "The id of the capture it is in; 0 for none."),
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =
@@ -271,19 +227,18 @@ std::shared_ptr<const Stream> expect_own_stream(PyObject* object) {
 }
 
 Reference make_stream(StreamRef stream, std::shared_ptr<const void> keeper) {
-  return checked(allocate(g_type, {stream, std::move(keeper), nullptr, {}}));
+  return make_object<StreamState>(g_type, StreamState{stream, std::move(keeper), nullptr, {}});
 }
 
 void add_stream_type(PyObject* module) {
-  PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(construct)},
-                         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_repr, reinterpret_cast<void*>(repr)},
-                         {Py_tp_doc, const_cast<char*>(kDoc)},
-                         {Py_tp_methods, methods},
-                         {Py_tp_getset, properties},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree.Stream", sizeof(StreamObject), 0, Py_TPFLAGS_DEFAULT, slots};
-  g_type = add_type(module, "Stream", spec);
+  g_type =
+      add_object_type<StreamState>(module, {.name = "cgtree.Stream",
+                                            .doc = kDoc,
+                                            .methods = methods,
+                                            .properties = properties,
+                                            .make = make,
+                                            .others = {{Py_tp_repr, reinterpret_cast<void*>(repr)}},
+                                            .dealloc = dealloc});
 }
 
 }  // namespace cgtree::python

@@ -11,6 +11,7 @@
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 
@@ -43,43 +44,40 @@ void dealloc(PyObject* self) {
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
-PyObject* shape(PyObject* self, void*) {
-  return guarded([&] { return from_integers(tensor_of(self).shape().dims()).release(); });
+Reference shape(PyObject* self) {
+  return from_integers(tensor_of(self).shape().dims());
 }
-PyObject* strides(PyObject* self, void*) {
-  return guarded([&] {
-    const Tensor& tensor = tensor_of(self);
-    return from_integers(tensor.shape().strides(),
-                         static_cast<std::int64_t>(size_of(tensor.dtype())))
-        .release();
-  });
+Reference strides(PyObject* self) {
+  const Tensor& tensor = tensor_of(self);
+  return from_integers(tensor.shape().strides(),
+                       static_cast<std::int64_t>(size_of(tensor.dtype())));
 }
-PyObject* dtype(PyObject* self, void*) {
-  return guarded([&] { return from_text(name(tensor_of(self).dtype())).release(); });
+std::string_view dtype(PyObject* self) {
+  return name(tensor_of(self).dtype());
 }
-PyObject* device(PyObject* self, void*) {
-  return guarded([&] { return from_text(to_string(tensor_of(self).device())).release(); });
+std::string device(PyObject* self) {
+  return to_string(tensor_of(self).device());
 }
-PyObject* rank(PyObject* self, void*) {
-  return PyLong_FromLong(tensor_of(self).rank());
+int rank(PyObject* self) {
+  return tensor_of(self).rank();
 }
-PyObject* elements(PyObject* self, void*) {
-  return PyLong_FromLongLong(tensor_of(self).elements());
+std::int64_t elements(PyObject* self) {
+  return tensor_of(self).elements();
 }
-PyObject* item_bytes(PyObject* self, void*) {
-  return PyLong_FromSize_t(size_of(tensor_of(self).dtype()));
+std::size_t item_bytes(PyObject* self) {
+  return size_of(tensor_of(self).dtype());
 }
-PyObject* bytes(PyObject* self, void*) {
-  return PyLong_FromSize_t(tensor_of(self).bytes());
+std::size_t bytes(PyObject* self) {
+  return tensor_of(self).bytes();
 }
-PyObject* data_ptr(PyObject* self, void*) {
-  return guarded([&] { return PyLong_FromVoidPtr(tensor_of(self).data()); });
+const void* data_ptr(PyObject* self) {
+  return tensor_of(self).data();
 }
-PyObject* contiguous(PyObject* self, void*) {
-  return PyBool_FromLong(tensor_of(self).is_contiguous() ? 1 : 0);
+bool contiguous(PyObject* self) {
+  return tensor_of(self).is_contiguous();
 }
-PyObject* read_only(PyObject* self, void*) {
-  return PyBool_FromLong(is_read_only(tensor_of(self)) ? 1 : 0);
+bool read_only(PyObject* self) {
+  return is_read_only(tensor_of(self));
 }
 
 PyObject* repr(PyObject* self) {
@@ -106,23 +104,24 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef properties[] = {
-    {"shape", shape, nullptr, "Sizes of the axes, in elements: a tuple of int.", nullptr},
-    {"strides", strides, nullptr, "Steps of the axes, in bytes: a tuple of int.", nullptr},
-    {"dtype", dtype, nullptr, "Name of the element type, such as 'float32'.", nullptr},
-    {"device", device, nullptr, "Where the memory lies, such as 'cuda:0' or 'host:0'.", nullptr},
-    {"ndim", rank, nullptr, "Number of axes.", nullptr},
-    {"size", elements, nullptr, "Number of elements.", nullptr},
-    {"itemsize", item_bytes, nullptr, "Bytes of one element.", nullptr},
-    {"nbytes", bytes, nullptr, "size * itemsize.", nullptr},
-    {"data_ptr", data_ptr, nullptr,
-     "Address of the first element, on its device. Raises StaleTensor.", nullptr},
-    {"is_contiguous", contiguous, nullptr, "Whether the elements are row-major, without gaps.",
-     nullptr},
-    {"read_only", read_only, nullptr, "Whether the memory may not be written.", nullptr},
-    {"__cuda_array_interface__", cuda_array_interface_property, nullptr,
-     "Version 3 of the protocol. AttributeError on the host device. Raises StaleTensor.", nullptr},
-    {"__array_interface__", array_interface_property, nullptr,
-     "NumPy's protocol. AttributeError but on the host device. Raises StaleTensor.", nullptr},
+    property<shape>("shape", "Sizes of the axes, in elements: a tuple of int."),
+    property<strides>("strides", "Steps of the axes, in bytes: a tuple of int."),
+    property<dtype>("dtype", "Name of the element type, such as 'float32'."),
+    property<device>("device", "Where the memory lies, such as 'cuda:0' or 'host:0'."),
+    property<rank>("ndim", "Number of axes."),
+    property<elements>("size", "Number of elements."),
+    property<item_bytes>("itemsize", "Bytes of one element."),
+    property<bytes>("nbytes", "size * itemsize."),
+    property<data_ptr>("data_ptr",
+                       "Address of the first element, on its device. Raises StaleTensor."),
+    property<contiguous>("is_contiguous", "Whether the elements are row-major, without gaps."),
+    property<read_only>("read_only", "Whether the memory may not be written."),
+    property<cuda_array_interface_property>(
+        "__cuda_array_interface__",
+        "Version 3 of the protocol. AttributeError on the host device. Raises StaleTensor."),
+    property<array_interface_property>(
+        "__array_interface__",
+        "NumPy's protocol. AttributeError but on the host device. Raises StaleTensor."),
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =

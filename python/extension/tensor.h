@@ -42,7 +42,7 @@ void copy_to_host_memory(const Tensor& tensor, void* destination);
 extern PyMethodDef tensor_view_methods[];  // tensor_views.cc, ends with null
 PyObject* tensor_getitem(PyObject* self, PyObject* key);
 extern PyMethodDef tensor_protocol_methods[];  // tensor_protocols.cc, ends with null
-PyObject* cuda_array_interface_property(PyObject* self, void*);
-PyObject* array_interface_property(PyObject* self, void*);
+Reference cuda_array_interface_property(PyObject* self);
+Reference array_interface_property(PyObject* self);
 
 }  // namespace cgtree::python

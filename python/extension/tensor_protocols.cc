@@ -12,7 +12,7 @@
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/dlpack.h"
-#include "python/extension/python.h"
+#include "python/extension/object.h"
 #include "python/extension/stream.h"
 #include "python/extension/values.h"
 
@@ -73,36 +73,28 @@ Reference cuda_dict(const Tensor& tensor, const ExportOptions& options) {
   return dict_of(tensor, array, array.version >= 3);
 }
 
-PyObject* no_attribute(const Tensor& tensor, const char* name) {
+void expect_device(const Tensor& tensor, bool is_host, const char* name) {
+  if ((tensor.device().type == DeviceType::kHost) == is_host) return;
   PyErr_Format(PyExc_AttributeError, "%s: a tensor on %s has none", name,
                to_string(tensor.device()).c_str());
-  return nullptr;
+  throw PythonError();
 }
 
-// cuda_array_interface(*, version=None, pending=(), idle=False)
-PyObject* cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    static constexpr std::array kNames = {"version", "pending", "idle"};
-    expect_keywords(keywords, kNames, "cuda_array_interface");
-    if (PyTuple_Size(arguments) != 0) {
-      PyErr_SetString(PyExc_TypeError, "cuda_array_interface() takes keywords alone");
-      throw PythonError();
-    }
-    const Tensor& tensor = tensor_of(self);
-    ExportOptions options;
-    if (PyObject* version = find_keyword(keywords, "version")) {
-      options.version = static_cast<int>(to_int64(version, "version"));
-    }
-    if (PyObject* idle = find_keyword(keywords, "idle")) options.is_idle = to_bool(idle);
-    std::vector<StreamRef> streams;
-    if (PyObject* pending = find_keyword(keywords, "pending")) {
-      const Reference items = items_of(pending);
-      for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-        streams.push_back(to_stream(PyTuple_GetItem(items.get(), i), tensor.device()));
-    }
-    options.pending = streams;
-    return cuda_dict(tensor, options).release();
-  });
+Reference cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [version, pending, idle] = read_arguments<3>(
+      arguments, keywords, {"cuda_array_interface", {"version", "pending", "idle"}, 0, 0});
+  const Tensor& tensor = tensor_of(self);
+  ExportOptions options;
+  if (version != nullptr) options.version = static_cast<int>(to_int64(version, "version"));
+  if (idle != nullptr) options.is_idle = to_bool(idle);
+  std::vector<StreamRef> streams;
+  if (pending != nullptr) {
+    const Reference items = items_of(pending);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
+      streams.push_back(to_stream(PyTuple_GetItem(items.get(), i), tensor.device()));
+  }
+  options.pending = streams;
+  return cuda_dict(tensor, options);
 }
 
 // The arguments of __dlpack__.
@@ -199,66 +191,60 @@ PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t cou
   });
 }
 
-PyObject* move_to_stream(PyObject* self, PyObject* stream) {
-  return guarded(
-      [&] { return make_tensor(on_stream(tensor_of(self), expect_own_stream(stream))).release(); });
+Reference move_to_stream(PyObject* self, PyObject* stream) {
+  return make_tensor(on_stream(tensor_of(self), expect_own_stream(stream)));
 }
 
-PyObject* dlpack_device(PyObject* self, PyObject*) {
+Reference dlpack_device(PyObject* self) {
   const dlpack::DeviceRef device = to_dlpack_device(tensor_of(self).device());
   const bool is_host = device.type == dlpack::kCpu;
-  return Py_BuildValue("(ii)", device.type, is_host ? 0 : device.id);
+  return checked(Py_BuildValue("(ii)", device.type, is_host ? 0 : device.id));
 }
 
 }  // namespace
 
-PyObject* cuda_array_interface_property(PyObject* self, void*) {
-  return guarded([&] {
-    const Tensor& tensor = tensor_of(self);
-    if (tensor.device().type == DeviceType::kHost) {
-      return no_attribute(tensor, "__cuda_array_interface__");
-    }
-    return cuda_dict(tensor, {}).release();
-  });
+Reference cuda_array_interface_property(PyObject* self) {
+  const Tensor& tensor = tensor_of(self);
+  expect_device(tensor, false, "__cuda_array_interface__");
+  return cuda_dict(tensor, {});
 }
 
-PyObject* array_interface_property(PyObject* self, void*) {
-  return guarded([&] {
-    const Tensor& tensor = tensor_of(self);
-    if (tensor.device().type != DeviceType::kHost) {
-      return no_attribute(tensor, "__array_interface__");
-    }
-    const StreamRef stream = tensor.storage()->stream();
-    if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
-    CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
-    // NumPy reads a null pointer as a scalar.
-    alignas(64) static const char kNowhere = 0;
-    if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
-    return dict_of(tensor, array, false).release();
-  });
+Reference array_interface_property(PyObject* self) {
+  const Tensor& tensor = tensor_of(self);
+  expect_device(tensor, true, "__array_interface__");
+  const StreamRef stream = tensor.storage()->stream();
+  if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
+  CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true, .version = 3});
+  // NumPy reads a null pointer as a scalar.
+  alignas(64) static const char kNowhere = 0;
+  if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
+  return dict_of(tensor, array, false);
 }
 
 PyMethodDef tensor_protocol_methods[] = {
-    {"cuda_array_interface", reinterpret_cast<PyCFunction>(cuda_array_interface),
-     METH_VARARGS | METH_KEYWORDS,
-     "cuda_array_interface(*, version=None, pending=(), idle=False) -> dict\n\nThe protocol's "
-     "dict, "
-     "on every device. `pending`: streams on which work on the tensor may be pending; the exported "
-     "one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises InvalidArgument "
-     "for another version than 0 to 3, StaleTensor."},
+    method<cuda_array_interface>(
+        "cuda_array_interface",
+        "cuda_array_interface(*, version=None, pending=(), idle=False) -> dict\n\nThe protocol's "
+        "dict, "
+        "on every device. `pending`: streams on which work on the tensor may be pending; the "
+        "exported "
+        "one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises "
+        "InvalidArgument "
+        "for another version than 0 to 3, StaleTensor."),
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(dlpack_capsule)),
      METH_FASTCALL | METH_KEYWORDS,
      "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
      "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
      "CaptureError, StaleTensor."},
-    {"on_stream", move_to_stream, METH_O,
-     "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders the contents, and "
-     "lives "
-     "as long as the tensor. Raises InvalidArgument for a tensor of a context, and for a stream "
-     "that "
-     "is not cgtree's own."},
-    {"__dlpack_device__", dlpack_device, METH_NOARGS,
-     "__dlpack_device__() -> (type, id), DLPack's numbers."},
+    method<move_to_stream>(
+        "on_stream",
+        "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders the contents, and "
+        "lives "
+        "as long as the tensor. Raises InvalidArgument for a tensor of a context, and for a stream "
+        "that "
+        "is not cgtree's own."),
+    method<dlpack_device>("__dlpack_device__",
+                          "__dlpack_device__() -> (type, id), DLPack's numbers."),
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace cgtree::python

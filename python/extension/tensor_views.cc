@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "interop/tensor/empty.h"
-#include "python/extension/python.h"
+#include "python/extension/object.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
@@ -153,49 +153,34 @@ std::vector<std::int64_t> with_inferred(const Tensor& tensor, std::vector<std::i
   return dims;
 }
 
-PyObject* reshape(PyObject* self, PyObject* arguments) {
-  return guarded([&] {
-    const Tensor& tensor = tensor_of(self);
-    return make_tensor(tensor.reshape(Shape(with_inferred(tensor, sizes_of(arguments))))).release();
-  });
+Reference reshape(PyObject* self, PyObject* arguments) {
+  const Tensor& tensor = tensor_of(self);
+  return make_tensor(tensor.reshape(Shape(with_inferred(tensor, sizes_of(arguments)))));
 }
-PyObject* transpose(PyObject* self, PyObject* arguments) {
-  return guarded(
-      [&] { return make_tensor(permuted(tensor_of(self), sizes_of(arguments))).release(); });
+Reference transpose(PyObject* self, PyObject* arguments) {
+  return make_tensor(permuted(tensor_of(self), sizes_of(arguments)));
 }
-PyObject* broadcast_to(PyObject* self, PyObject* arguments) {
-  return guarded(
-      [&] { return make_tensor(broadcast(tensor_of(self), sizes_of(arguments))).release(); });
+Reference broadcast_to(PyObject* self, PyObject* arguments) {
+  return make_tensor(broadcast(tensor_of(self), sizes_of(arguments)));
 }
 
-PyObject* note_use_on(PyObject* self, PyObject* object) {
-  return guarded([&]() -> PyObject* {
-    const Tensor& tensor = tensor_of(self);
-    const StreamRef stream = to_stream(object, tensor.device());
-    without_gil([&] { note_use(tensor.storage(), stream); });
-    Py_RETURN_NONE;
-  });
+void note_use_on(PyObject* self, PyObject* object) {
+  const Tensor& tensor = tensor_of(self);
+  const StreamRef stream = to_stream(object, tensor.device());
+  without_gil([&] { note_use(tensor.storage(), stream); });
 }
 
-PyObject* copy_from(PyObject* self, PyObject* source) {
-  return guarded([&]() -> PyObject* {
-    copy_from_object(tensor_of(self), source);
-    Py_RETURN_NONE;
-  });
+void copy_from(PyObject* self, PyObject* source) {
+  copy_from_object(tensor_of(self), source);
 }
 
-PyObject* to_bytes(PyObject* self, PyObject*) {
-  return guarded([&] {
-    const Tensor& tensor = tensor_of(self);
-    Reference bytes =
-        checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
-    char* const data = PyBytes_AsString(bytes.get());
-    {
-      const GilRelease released;
-      copy_to_host_memory(tensor, data);
-    }
-    return bytes.release();
-  });
+Reference to_bytes(PyObject* self) {
+  const Tensor& tensor = tensor_of(self);
+  Reference bytes =
+      checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
+  char* const data = PyBytes_AsString(bytes.get());
+  without_gil([&] { copy_to_host_memory(tensor, data); });
+  return bytes;
 }
 
 }  // namespace
@@ -205,21 +190,31 @@ PyObject* tensor_getitem(PyObject* self, PyObject* key) {
 }
 
 PyMethodDef tensor_view_methods[] = {
-    {"reshape", reshape, METH_VARARGS,
-     "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. Raises "
-     "InvalidArgument unless the tensor is contiguous."},
-    {"transpose", transpose, METH_VARARGS,
-     "transpose(*axes) -> Tensor: a view with the axes in this order, by default reversed."},
-    {"broadcast_to", broadcast_to, METH_VARARGS,
-     "broadcast_to(*shape) -> Tensor: a view that repeats elements with steps of 0."},
-    {"copy_from", copy_from, METH_O,
-     "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, in "
-     "order with the current stream. Waits where the source is memory of the host."},
-    {"note_use", note_use_on, METH_O,
-     "note_use(stream): must be called after work that uses the tensor was enqueued on a stream "
-     "other than that of the calls: the memory is not used again before that work is done."},
-    {"tobytes", to_bytes, METH_NOARGS,
-     "tobytes() -> bytes: the elements in row-major order; waits until they are there."},
+    method<reshape>(
+        "reshape",
+        "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. Raises "
+        "InvalidArgument unless the tensor is contiguous.",
+        METH_VARARGS),
+    method<transpose>(
+        "transpose",
+        "transpose(*axes) -> Tensor: a view with the axes in this order, by default reversed.",
+        METH_VARARGS),
+    method<broadcast_to>(
+        "broadcast_to",
+        "broadcast_to(*shape) -> Tensor: a view that repeats elements with steps of 0.",
+        METH_VARARGS),
+    method<copy_from>(
+        "copy_from",
+        "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, "
+        "in "
+        "order with the current stream. Waits where the source is memory of the host."),
+    method<note_use_on>(
+        "note_use",
+        "note_use(stream): must be called after work that uses the tensor was enqueued on a stream "
+        "other than that of the calls: the memory is not used again before that work is done."),
+    method<to_bytes>(
+        "tobytes",
+        "tobytes() -> bytes: the elements in row-major order; waits until they are there."),
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace cgtree::python

@@ -174,44 +174,35 @@ void use(void* data, void* stream) {
 
 }  // namespace
 
-PyObject* torch_options(PyObject*, PyObject*, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    static constexpr std::array kNames = {"use_steps", "device"};
-    expect_keywords(keywords, kNames, "torch_options");
-    TorchMemory& memory = torch_memory();
-    if (PyObject* use = find_keyword(keywords, "use_steps")) t_uses_steps = to_bool(use);
-    if (PyObject* device = find_keyword(keywords, "device")) memory.type = to_device(device).type;
-    Py_RETURN_NONE;
-  });
+void torch_options(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const auto [use, device] =
+      read_arguments<2>(arguments, keywords, {"torch_options", {"use_steps", "device"}, 0, 0});
+  if (use != nullptr) t_uses_steps = to_bool(use);
+  if (device != nullptr) torch_memory().type = to_device(device).type;
 }
 
-PyObject* torch_ran_out(PyObject*, PyObject*) {
-  return guarded([&] {
-    const std::optional<std::string> why = std::exchange(t_ran_out, std::nullopt);
-    return (why ? from_text(*why) : Reference::borrow(Py_None)).release();
-  });
+Reference torch_ran_out(PyObject*) {
+  const std::optional<std::string> why = std::exchange(t_ran_out, std::nullopt);
+  return why ? from_text(*why) : Reference::borrow(Py_None);
 }
 
-PyObject* torch_statistics(PyObject*, PyObject*) {
-  return guarded([&] {
-    std::size_t blocks = 0, bytes = 0, of_steps = 0;
-    unsigned long long allocations = 0, from_steps = 0;
-    for (TorchMemory::Shard& shard : torch_memory().shards) {
-      const std::lock_guard lock(shard.mutex);
-      blocks += shard.blocks.size();
-      for (const auto& [address, block] : shard.blocks) {
-        bytes += block.bytes;
-        of_steps += block.lease.storage() ? 1 : 0;
-      }
-      allocations += shard.allocations;
-      from_steps += shard.from_steps;
+Reference torch_statistics(PyObject*) {
+  std::size_t blocks = 0, bytes = 0, of_steps = 0;
+  unsigned long long allocations = 0, from_steps = 0;
+  for (TorchMemory::Shard& shard : torch_memory().shards) {
+    const std::lock_guard lock(shard.mutex);
+    blocks += shard.blocks.size();
+    for (const auto& [address, block] : shard.blocks) {
+      bytes += block.bytes;
+      of_steps += block.lease.storage() ? 1 : 0;
     }
-    return checked(Py_BuildValue("{s:n,s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
-                                 "bytes", static_cast<Py_ssize_t>(bytes), "blocks_of_steps",
-                                 static_cast<Py_ssize_t>(of_steps), "allocations", allocations,
-                                 "from_steps", from_steps))
-        .release();
-  });
+    allocations += shard.allocations;
+    from_steps += shard.from_steps;
+  }
+  return checked(Py_BuildValue("{s:n,s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
+                               "bytes", static_cast<Py_ssize_t>(bytes), "blocks_of_steps",
+                               static_cast<Py_ssize_t>(of_steps), "allocations", allocations,
+                               "from_steps", from_steps));
 }
 
 }  // namespace cgtree::python

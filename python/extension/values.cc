@@ -295,26 +295,43 @@ Reference find_attribute(PyObject* object, const char* name) {
   return {};
 }
 
-PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name) {
-  if (PyTuple_Size(arguments) > i) return PyTuple_GetItem(arguments, i);
-  return find_keyword(keywords, name);
-}
-
 PyObject* find_keyword(PyObject* keywords, const char* name) {
   if (keywords == nullptr) return nullptr;
   PyObject* const value = PyDict_GetItemString(keywords, name);
   return value == Py_None ? nullptr : value;
 }
 
-void expect_keywords(PyObject* keywords, std::span<const char* const> names, const char* function) {
-  if (keywords == nullptr) return;
+void read_arguments(PyObject* arguments, PyObject* keywords, const char* function,
+                    std::span<const char* const> names, std::size_t needed, std::size_t by_position,
+                    PyObject** read) {
+  const auto given = static_cast<std::size_t>(PyTuple_Size(arguments));
+  if (given > by_position) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %zu positional arguments, and %zu were given",
+                 function, by_position, given);
+    throw PythonError();
+  }
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    PyObject* const named =
+        keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, names[i]);
+    if (named != nullptr && i < given) {
+      PyErr_Format(PyExc_TypeError, "%s() got '%s' twice", function, names[i]);
+      throw PythonError();
+    }
+    found += named == nullptr ? 0 : 1;
+    read[i] = i < given ? PyTuple_GetItem(arguments, static_cast<Py_ssize_t>(i)) : named;
+    if (read[i] == Py_None && i >= needed) read[i] = nullptr;
+    if (i < needed && read[i] == nullptr)
+      throw InvalidArgument(fmt::format("{}(): '{}' is missing", function, names[i]));
+  }
+  if (keywords == nullptr || found == static_cast<std::size_t>(PyDict_Size(keywords))) return;
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(keywords, &position, &key, &value) != 0;) {
-    const std::string given = to_text(key, "a keyword");
-    if (std::find(names.begin(), names.end(), given) != names.end()) continue;
+    const std::string name = to_text(key, "a keyword");
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%s'", function,
-                 given.c_str());
+                 name.c_str());
     throw PythonError();
   }
 }

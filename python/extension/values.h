@@ -1,6 +1,7 @@
 // Conversions between Python values and those of C++: element types, devices, integers, tuples.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -57,11 +58,28 @@ Reference from_integers(std::span<const std::int64_t> values, std::int64_t facto
 // Returns the attribute, or null if the object does not have it. Throws other errors.
 Reference find_attribute(PyObject* object, const char* name);
 
-// Returns argument `i`, given by position or by name, or null.
-PyObject* argument(PyObject* arguments, Py_ssize_t i, PyObject* keywords, const char* name);
+// A Signature says which arguments a function takes.
+template <std::size_t count>
+struct Signature {
+  const char* function;
+  std::array<const char*, count> names;
+  std::size_t needed = 0;           // so many of the first ones must be given
+  std::size_t by_position = count;  // so many of the first ones may be given without their names
+};
+// Reads arguments; those that are not given are null, and so is None for those that need not be.
+// Throws TypeError for others than the signature has, and InvalidArgument if one is missing.
+void read_arguments(PyObject* arguments, PyObject* keywords, const char* function,
+                    std::span<const char* const> names, std::size_t needed, std::size_t by_position,
+                    PyObject** read);
+template <std::size_t count>
+std::array<PyObject*, count> read_arguments(PyObject* arguments, PyObject* keywords,
+                                            const Signature<count>& signature) {
+  std::array<PyObject*, count> read = {};
+  read_arguments(arguments, keywords, signature.function, signature.names, signature.needed,
+                 signature.by_position, read.data());
+  return read;
+}
 // Returns the value of a keyword, or null if it was not given or is None.
 PyObject* find_keyword(PyObject* keywords, const char* name);
-// Throws TypeError for a keyword that is not among `names`.
-void expect_keywords(PyObject* keywords, std::span<const char* const> names, const char* function);
 
 }  // namespace cgtree::python

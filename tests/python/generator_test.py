@@ -159,7 +159,7 @@ class GeneratorPythonTest(unittest.TestCase):
                     lambda: self.generator.integers(3, shape=(4,)), self.generator.uniform,
                     lambda: self.generator.uniform((-1,), device="host"),
                     lambda: self.generator.set_seed(-1), lambda: self.generator.set_seed(1 << 64),
-                    lambda: cgtree.Generator(-1),
+                    lambda: cgtree.Generator(-1), self.generator.fill_normal,
                     lambda: self.generator.set_state((1, 2)),
                     lambda: self.generator.set_state((1, 2, 3))):
             with self.assertRaises(cgtree.InvalidArgument):
@@ -168,7 +168,8 @@ class GeneratorPythonTest(unittest.TestCase):
                     lambda: self.generator.uniform((4,), seed=3),
                     lambda: self.generator.normal((4,), mean="x"),
                     lambda: cgtree.Generator("seed"), lambda: self.generator.set_state((None,) * 3),
-                    lambda: self.generator.fill_normal()):
+                    lambda: self.generator.uniform((4,), "host"),
+                    lambda: self.generator.uniform((4,), shape=(4,))):
             with self.assertRaises(TypeError):
                 use()
         self.assertEqual(self.generator.state(), (self.seed, 0, None))
