@@ -79,22 +79,16 @@ ResultKind kind_of(PyObject* result) {
 }
 
 Reference arguments_of(std::span<const Tensor> inputs) {
-  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(inputs.size())));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    PyObject* const tensor = make_tensor(inputs[i]).release();
-    check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), tensor));
-  }
-  return tuple;
+  return new_tuple(inputs.size(), [&](std::size_t i) { return make_tensor(inputs[i]); });
 }
 
 std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind) {
   if (kind == ResultKind::kNone) return {};
   if (kind == ResultKind::kTensor) return {tensor_of(result)};
   std::vector<Tensor> tensors;
-  const Reference items = items_of(result);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-    tensors.push_back(
-        expect_tensor(PyTuple_GetItem(items.get(), i), "what a step function returns"));
+  for_each_item(result, [&](PyObject* item) {
+    tensors.push_back(expect_tensor(item, "what a step function returns"));
+  });
   return tensors;
 }
 
@@ -130,12 +124,9 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
 Reference PythonStep::results(std::span<Tensor> outputs) const {
   if (kind == ResultKind::kNone) return Reference::borrow(Py_None);
   if (kind == ResultKind::kTensor && outputs.size() == 1) return make_tensor(std::move(outputs[0]));
-  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    PyObject* const tensor = make_tensor(std::move(outputs[i])).release();
-    check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), tensor));
-  }
-  return kind == ResultKind::kList ? checked(PySequence_List(tuple.get())) : std::move(tuple);
+  const auto tensor = [&](std::size_t i) { return make_tensor(std::move(outputs[i])); };
+  return kind == ResultKind::kList ? new_list(outputs.size(), tensor)
+                                   : new_tuple(outputs.size(), tensor);
 }
 
 // A Binding is a compiled function in one context.
@@ -346,13 +337,12 @@ Reference stats(PyObject* self) {
 
 void freeze(PyObject* self, PyObject* arguments, PyObject* keywords) {
   const auto [given] = read_arguments<1>(arguments, keywords, {"freeze", {"when"}});
-  const std::string when = given == nullptr ? "run_eagerly" : to_text(given, "when");
-  if (when != "run_eagerly" && when != "throw") {
-    throw InvalidArgument(
-        fmt::format("freeze(): when is '{}': expected 'run_eagerly' or 'throw'", when));
-  }
-  bound(compiled_of(self))
-      .core->freeze(when == "throw" ? WhenFrozen::kThrow : WhenFrozen::kRunEagerly);
+  const WhenFrozen when = given == nullptr
+                              ? WhenFrozen::kRunEagerly
+                              : to_choice<WhenFrozen>(given, "freeze(): when",
+                                                      {{"run_eagerly", WhenFrozen::kRunEagerly},
+                                                       {"throw", WhenFrozen::kThrow}});
+  bound(compiled_of(self)).core->freeze(when);
 }
 
 void unfreeze(PyObject* self) {

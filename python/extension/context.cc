@@ -174,15 +174,13 @@ std::string metrics_text(PyObject* self) {
 }
 
 std::string metrics_text_of(PyObject*, PyObject* list) {
-  const Reference items = items_of(list);
   std::vector<std::shared_ptr<Context>> held;
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
-    PyObject* const context = PyTuple_GetItem(items.get(), i);
+  for_each_item(list, [&](PyObject* context) {
     if (PyObject_TypeCheck(context, g_type) == 0) {
-      throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", i));
+      throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", held.size()));
     }
     held.push_back(context_of(context));
-  }
+  });
   return without_gil([&] {
     std::vector<const Context*> all;
     for (const std::shared_ptr<Context>& context : held)

@@ -169,10 +169,7 @@ Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
     Tensor tensor = from_exchange(
         exchange, object,
         {options.consumer, options.sync.value_or(SyncPolicy::kEventWait), options.on_any_device});
-    if (options.dtype && *options.dtype != tensor.dtype()) {
-      throw BoundaryError(BoundaryFault::kWrongValue,
-                          describe(tensor) + " was to come in as another dtype");
-    }
+    expect_dtype(options, tensor);
     return tensor;
   } catch (const BoundaryError&) {
     if (PyErr_Occurred() != nullptr) throw PythonError();  // the other library's own words

@@ -2,89 +2,61 @@
 #include "python/extension/errors.h"
 
 #include "base/error.h"
-#include "python/extension/python.h"
+#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
 
-// The classes of cgtree._errors, which live as long as the process.
-struct Classes {
-  PyObject* error;
-  PyObject* invalid_argument;
-  PyObject* out_of_memory;
-  PyObject* stale_tensor;
-  PyObject* concurrent_use;
-  PyObject* device_error;
-  PyObject* capture_error;
-  PyObject* missing_field;
-  PyObject* wrong_type;
-  PyObject* wrong_value;
-  PyObject* not_supported;
-  PyObject* group_error;
-  PyObject* verify_error;
-};
-Classes g_classes = {};
+PyObject* g_classes = nullptr;  // cgtree._errors
 
-PyObject* class_of(BoundaryFault fault) noexcept {
+const char* class_of(BoundaryFault fault) noexcept {
   switch (fault) {
     case BoundaryFault::kMissing:
-      return g_classes.missing_field;
+      return "MissingField";
     case BoundaryFault::kWrongType:
-      return g_classes.wrong_type;
+      return "WrongType";
     case BoundaryFault::kWrongValue:
-      return g_classes.wrong_value;
+      return "WrongValue";
     case BoundaryFault::kNotSupported:
       break;
   }
-  return g_classes.not_supported;
+  return "NotSupported";
 }
 
-void set(PyObject* type, std::string_view message) noexcept {
+// Raises the class with this name, and with an attribute if there is a name for one.
+void set(const char* name, std::string_view message, const char* attribute = nullptr,
+         Reference value = {}) noexcept {
+  const Reference type = Reference::steal(PyObject_GetAttrString(g_classes, name));
   const Reference text = Reference::steal(PyUnicode_DecodeUTF8(
       message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
-  if (text) PyErr_SetObject(type, text.get());
+  if (!type || !text) return;
+  if (attribute == nullptr) return PyErr_SetObject(type.get(), text.get());
+  const Reference error =
+      Reference::steal(PyObject_CallFunctionObjArgs(type.get(), text.get(), nullptr));
+  if (error && value && PyObject_SetAttrString(error.get(), attribute, value.get()) == 0)
+    PyErr_SetObject(type.get(), error.get());
 }
 
-void set_with(PyObject* type, const Error& error, const char* name, PyObject* value) noexcept {
-  const std::string_view message = error.message();
-  const Reference held = Reference::steal(value);
-  const Reference instance = Reference::steal(
-      PyObject_CallFunction(type, "s#", message.data(), static_cast<Py_ssize_t>(message.size())));
-  if (!instance || !held) return;
-  if (PyObject_SetAttrString(instance.get(), name, held.get()) == 0) {
-    PyErr_SetObject(type, instance.get());
-  }
+Reference dict_of(const MemoryReport& report) {
+  const Reference pools = new_list(report.pools.size(), [&](std::size_t i) {
+    const PoolUse& pool = report.pools[i];
+    return checked(Py_BuildValue("{s:s,s:n,s:n,s:n}", "name", pool.name.c_str(), "reserved",
+                                 static_cast<Py_ssize_t>(pool.reserved), "live",
+                                 static_cast<Py_ssize_t>(pool.live), "largest_free_block",
+                                 static_cast<Py_ssize_t>(pool.largest_free_block)));
+  });
+  return checked(Py_BuildValue(
+      "{s:n,s:n,s:O,s:N}", "requested", static_cast<Py_ssize_t>(report.requested),
+      "largest_free_block", static_cast<Py_ssize_t>(report.largest_free_block), "pools",
+      pools.get(), "capture_open", PyBool_FromLong(report.capture_open ? 1 : 0)));
 }
 
-PyObject* dict_of(const MemoryReport& report) {
-  const Reference pools = Reference::steal(PyList_New(0));
-  for (const PoolUse& pool : report.pools) {
-    const Reference entry = Reference::steal(Py_BuildValue(
-        "{s:s,s:n,s:n,s:n}", "name", pool.name.c_str(), "reserved",
-        static_cast<Py_ssize_t>(pool.reserved), "live", static_cast<Py_ssize_t>(pool.live),
-        "largest_free_block", static_cast<Py_ssize_t>(pool.largest_free_block)));
-    if (!pools || !entry || PyList_Append(pools.get(), entry.get()) != 0) return nullptr;
-  }
-  return Py_BuildValue("{s:n,s:n,s:O,s:N}", "requested", static_cast<Py_ssize_t>(report.requested),
-                       "largest_free_block", static_cast<Py_ssize_t>(report.largest_free_block),
-                       "pools", pools.get(), "capture_open",
-                       PyBool_FromLong(report.capture_open ? 1 : 0));
-}
-
-PyObject* dict_of(const Divergence& divergence) {
+Reference dict_of(const Divergence& divergence) {
   constexpr const char* kOf[] = {"output", "input", "draws", "step"};
-  const Reference position = Reference::steal(PyList_New(0));
-  const Reference suspects = Reference::steal(PyList_New(0));
-  if (!position || !suspects) return nullptr;
-  for (const std::int64_t index : divergence.position) {
-    const Reference entry = Reference::steal(PyLong_FromLongLong(index));
-    if (!entry || PyList_Append(position.get(), entry.get()) != 0) return nullptr;
-  }
-  for (const std::string& suspect : divergence.suspects) {
-    const Reference entry = Reference::steal(PyUnicode_FromString(suspect.c_str()));
-    if (!entry || PyList_Append(suspects.get(), entry.get()) != 0) return nullptr;
-  }
-  return Py_BuildValue(
+  const Reference position = checked(PySequence_List(from_integers(divergence.position).get()));
+  const Reference suspects = new_list(
+      divergence.suspects.size(), [&](std::size_t i) { return from_text(divergence.suspects[i]); });
+  return checked(Py_BuildValue(
       "{s:s,s:s,s:s,s:I,s:I,s:s,s:O,s:s,s:s,s:K,s:K,s:d,s:d,s:O}", "of",
       kOf[static_cast<int>(divergence.of)], "function", divergence.function.c_str(), "key",
       divergence.key.c_str(), "node", static_cast<unsigned>(divergence.node), "index",
@@ -92,7 +64,7 @@ PyObject* dict_of(const Divergence& divergence) {
       position.get(), "replayed", divergence.replayed.c_str(), "eager", divergence.eager.c_str(),
       "differing", static_cast<unsigned long long>(divergence.differing), "elements",
       static_cast<unsigned long long>(divergence.elements), "largest", divergence.largest,
-      "tolerance", divergence.tolerance, "suspects", suspects.get());
+      "tolerance", divergence.tolerance, "suspects", suspects.get()));
 }
 
 std::string text_of(PyObject* type, PyObject* value) {
@@ -141,49 +113,51 @@ void PythonError::restore() const {
 }
 
 void load_errors() {
-  const Reference module = checked(PyImport_ImportModule("cgtree._errors"));
-  const auto find = [&](const char* name) {
-    return checked(PyObject_GetAttrString(module.get(), name)).release();
-  };
-  g_classes = {find("Error"),        find("InvalidArgument"), find("OutOfMemory"),
-               find("StaleTensor"),  find("ConcurrentUse"),   find("DeviceError"),
-               find("CaptureError"), find("MissingField"),    find("WrongType"),
-               find("WrongValue"),   find("NotSupported"),    find("GroupError"),
-               find("VerifyError")};
+  g_classes = checked(PyImport_ImportModule("cgtree._errors")).release();
 }
 
-void set_error_in_flight() noexcept {
+namespace {
+
+void set_class_in_flight() {
   try {
     throw;
-  } catch (const PythonError& error) {
-    error.restore();
   } catch (const BoundaryError& error) {
     set(class_of(error.fault()), error.message());
   } catch (const InvalidArgument& error) {
-    set(g_classes.invalid_argument, error.message());
+    set("InvalidArgument", error.message());
   } catch (const OutOfMemory& error) {
-    if (error.report() == nullptr) return set(g_classes.out_of_memory, error.message());
-    set_with(g_classes.out_of_memory, error, "report", dict_of(*error.report()));
+    if (error.report() == nullptr) return set("OutOfMemory", error.message());
+    set("OutOfMemory", error.message(), "report", dict_of(*error.report()));
   } catch (const StaleTensor& error) {
-    set(g_classes.stale_tensor, error.message());
+    set("StaleTensor", error.message());
   } catch (const ConcurrentUse& error) {
-    set(g_classes.concurrent_use, error.message());
+    set("ConcurrentUse", error.message());
   } catch (const CaptureError& error) {
-    set_with(g_classes.capture_error, error, "code", PyLong_FromLong(error.code()));
+    set("CaptureError", error.message(), "code", Reference::steal(PyLong_FromLong(error.code())));
   } catch (const DeviceError& error) {
-    set_with(g_classes.device_error, error, "code", PyLong_FromLong(error.code()));
+    set("DeviceError", error.message(), "code", Reference::steal(PyLong_FromLong(error.code())));
   } catch (const GroupError& error) {
-    set(g_classes.group_error, error.message());
+    set("GroupError", error.message());
   } catch (const VerifyError& error) {
-    set_with(g_classes.verify_error, error, "divergence", dict_of(error.divergence()));
+    set("VerifyError", error.message(), "divergence", dict_of(error.divergence()));
   } catch (const Error& error) {
-    set(g_classes.error, error.message());
+    set("Error", error.message());
+  }
+}
+
+}  // namespace
+
+void set_error_in_flight() noexcept {
+  try {
+    set_class_in_flight();
+  } catch (const PythonError& error) {
+    error.restore();
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {
-    set(g_classes.error, error.what());
+    set("Error", error.what());
   } catch (...) {
-    set(g_classes.error, "an exception of unknown type");
+    set("Error", "an exception of unknown type");
   }
 }
 

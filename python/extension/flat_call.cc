@@ -294,12 +294,7 @@ class InUse {
 };
 
 Reference list_of(std::span<PyObject* const> objects) {
-  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(objects.size())));
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    PyObject* const object = Reference::borrow(objects[i]).release();
-    check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), object));
-  }
-  return list;
+  return new_list(objects.size(), [&](std::size_t i) { return Reference::borrow(objects[i]); });
 }
 
 Reference view_of(const FlatCall& flat, const Result& result) {
@@ -348,11 +343,8 @@ Reference results_of(const FlatCall& flat, TensorList& outputs, bool is_replay) 
     return all;
   }
   const std::span<Tensor> made = outputs.tensors();
-  const Reference list = checked(PyList_New(static_cast<Py_ssize_t>(made.size())));
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i),
-                                export_exchange(*flat.exchange, made[i]).release()));
-  }
+  const Reference list = new_list(
+      made.size(), [&](std::size_t i) { return export_exchange(*flat.exchange, made[i]); });
   const Reference given = list_of(flat.given);
   const Reference arguments = checked(PyTuple_Pack(2, list.get(), given.get()));
   return call_python(flat.finish.get(), arguments.get());
@@ -458,13 +450,11 @@ Expected expected_of(PyObject* item) {
 
 std::vector<Result> results_from(PyObject* items) {
   std::vector<Result> results;
-  const Reference list = items_of(items);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(list.get()); ++i) {
+  for_each_item(items, [&](PyObject* item) {
     Result result;
     long from = 0;
     PyObject* what = nullptr;
-    if (PyArg_ParseTuple(PyTuple_GetItem(list.get(), i), "lO", &from, &what) == 0)
-      throw PythonError();
+    if (PyArg_ParseTuple(item, "lO", &from, &what) == 0) throw PythonError();
     result.from = static_cast<From>(from);
     PyObject* shape = nullptr;
     PyObject* strides = nullptr;
@@ -488,7 +478,7 @@ std::vector<Result> results_from(PyObject* items) {
         break;
     }
     results.push_back(std::move(result));
-  }
+  });
   return results;
 }
 
@@ -537,23 +527,22 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     flat.recover = Reference::borrow(recover);
     flat.before = Reference::borrow(Py_None);
     std::size_t count = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(expected); ++i) {
-      flat.expected.push_back(expected_of(PyTuple_GetItem(expected, i)));
+    for_each_item(expected, [&](PyObject* item) {
+      flat.expected.push_back(expected_of(item));
       flat.tensor_of.push_back(count);
       count += flat.expected.back().value ? 0 : 1;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_Size(apart); ++i) {
+    });
+    for_each_item(apart, [&](PyObject* item) {
       Py_ssize_t a = 0;
       Py_ssize_t b = 0;
       Py_ssize_t distance = 0;
-      if (PyArg_ParseTuple(PyTuple_GetItem(apart, i), "nnn", &a, &b, &distance) == 0)
-        throw PythonError();
+      if (PyArg_ParseTuple(item, "nnn", &a, &b, &distance) == 0) throw PythonError();
       const auto limit = static_cast<Py_ssize_t>(count);
       if (a < 0 || b < 0 || a >= limit || b >= limit) {
         throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
       }
       flat.apart.push_back({static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance});
-    }
+    });
     flat.of_list.reserve(flat.expected.size());
     flat.taken.reserve(flat.expected.size());
     flat.places.resize(flat.expected.size());

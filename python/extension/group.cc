@@ -44,11 +44,9 @@ class PythonGroup final : public Group {
 
  private:
   void exchange(std::span<std::uint64_t> words) const {
-    const Reference list = checked(PyList_New(static_cast<Py_ssize_t>(words.size())));
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i),
-                                  checked(PyLong_FromUnsignedLongLong(words[i])).release()));
-    }
+    const Reference list = new_list(words.size(), [&](std::size_t i) {
+      return checked(PyLong_FromUnsignedLongLong(words[i]));
+    });
     const Reference arguments = checked(PyTuple_Pack(1, list.get()));
     const Reference result = call_python(static_cast<PyObject*>(function_.get()), arguments.get());
     const Reference items = items_of(result.get());
@@ -118,12 +116,9 @@ Reference thread_groups(PyObject*, PyObject* arguments, PyObject* keywords) {
     limit = std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(time_limit, "time_limit"));
   }
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(static_cast<int>(count), limit);
-  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
-  for (std::size_t i = 0; i < count; ++i) {
-    Reference group = make_object<SharedGroup>(g_type, SharedGroup(std::move(groups[i])));
-    check_status(PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), group.release()));
-  }
-  return list;
+  return new_list(count, [&](std::size_t i) {
+    return make_object<SharedGroup>(g_type, SharedGroup(std::move(groups[i])));
+  });
 }
 
 std::shared_ptr<Group> expect_group(PyObject* object) {

@@ -16,6 +16,7 @@
 #include "python/extension/errors.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"
+#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
@@ -45,13 +46,8 @@ struct HostCall {
   std::vector<Operand> operands;
 
   void run() const {
-    const auto count = static_cast<Py_ssize_t>(operands.size());
-    const Reference arguments = checked(PyTuple_New(count));
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* const tensor =
-          make_tensor(operands[static_cast<std::size_t>(i)].tensor()).release();
-      check_status(PyTuple_SetItem(arguments.get(), i, tensor));
-    }
+    const Reference arguments = new_tuple(
+        operands.size(), [&](std::size_t i) { return make_tensor(operands[i].tensor()); });
     (void)call_python(static_cast<PyObject*>(function.get()), arguments.get());
   }
 };

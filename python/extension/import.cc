@@ -127,14 +127,14 @@ void expect_plain_values(PyObject* object) {
   expect_resolved_values(object);
 }
 
-void expect_no_dtype(const ObjectImport& options, const Tensor& tensor) {
+}  // namespace
+
+void expect_dtype(const ObjectImport& options, const Tensor& tensor) {
   if (!options.dtype || *options.dtype == tensor.dtype()) return;
   throw BoundaryError(
       BoundaryFault::kWrongValue,
       fmt::format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
 }
-
-}  // namespace
 
 void expect_resolved_values(PyObject* object) {
   if (says(object, "is_neg")) {
@@ -162,7 +162,7 @@ Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& 
 
 Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait) {
   if (is_tensor(object)) {
-    expect_no_dtype(options, tensor_of(object));
+    expect_dtype(options, tensor_of(object));
     return tensor_of(object);
   }
   if (const dlpack::Exchange* exchange = exchange_of(Py_TYPE(object))) {

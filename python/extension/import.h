@@ -32,6 +32,8 @@ Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_
 // Throws BoundaryError if the object has the negative or the conjugate bit, so that its memory does
 // not hold its values. Only PyTorch's tensors have them.
 void expect_resolved_values(PyObject* object);
+// Throws BoundaryError for another dtype than that which is wanted.
+void expect_dtype(const ObjectImport& options, const Tensor& tensor);
 
 // Imports a dict or an object with the attribute. The tensor keeps `owner`, which may be null.
 Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options);

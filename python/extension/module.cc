@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,17 +86,13 @@ Reference make_scalar(PyObject*, PyObject* arguments, PyObject* keywords) {
 }
 
 SyncPolicy to_sync(PyObject* object) {
-  static const std::map<std::string, SyncPolicy> kPolicies = {
-      {"wait", SyncPolicy::kEventWait},
-      {"synchronize", SyncPolicy::kSynchronize},
-      {"enqueue", SyncPolicy::kEnqueue},
-      {"ignore", SyncPolicy::kIgnore}};
   if (object == Py_True) return SyncPolicy::kEventWait;
   if (object == Py_False) return SyncPolicy::kIgnore;
-  const std::string given = to_text(object, "sync");
-  if (const auto found = kPolicies.find(given); found != kPolicies.end()) return found->second;
-  throw InvalidArgument(
-      fmt::format("sync is '{}': expected 'wait', 'synchronize', 'enqueue' or 'ignore'", given));
+  return to_choice<SyncPolicy>(object, "sync",
+                               {{"wait", SyncPolicy::kEventWait},
+                                {"synchronize", SyncPolicy::kSynchronize},
+                                {"enqueue", SyncPolicy::kEnqueue},
+                                {"ignore", SyncPolicy::kIgnore}});
 }
 
 // The arguments of what imports an array.
@@ -226,13 +221,13 @@ std::string best_device(PyObject*) {
 }
 
 void set_level(PyObject*, PyObject* object) {
-  static const std::map<std::string, LogLevel> kLevels = {
-      {"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},
-      {"warn", LogLevel::kWarn},   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
-  const auto level = kLevels.find(to_text(object, "level"));
-  if (level == kLevels.end())
-    throw InvalidArgument("expected trace, debug, info, warn, error, off");
-  set_log_level(level->second);
+  set_log_level(to_choice<LogLevel>(object, "level",
+                                    {{"trace", LogLevel::kTrace},
+                                     {"debug", LogLevel::kDebug},
+                                     {"info", LogLevel::kInfo},
+                                     {"warn", LogLevel::kWarn},
+                                     {"error", LogLevel::kError},
+                                     {"off", LogLevel::kOff}}));
 }
 
 void end_interpreter(PyObject*) {

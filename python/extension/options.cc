@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -62,13 +63,6 @@ void read(PyObject* value, const char* what, Padding& option) {
     throw InvalidArgument("padding is 'value': expected the number itself");
   }
   option = Padding::of(to_double(value));
-}
-
-template <typename Read>
-void for_each_item(PyObject* sequence, Read read_item) {
-  const Reference items = items_of(sequence);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-    read_item(PyTuple_GetItem(items.get(), i));
 }
 
 // Reads pairs (axis, name).
@@ -135,49 +129,38 @@ CGTREE_DEFINE_READER(AxisOptions, CGTREE_AXIS_OPTIONS)
 
 template <typename Options>
 void read_all(PyObject* dict, Options& options, const char* what) {
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(dict, &position, &key, &value) != 0;) {
+  for_each_entry(dict, "options: expected a dict", [&](PyObject* key, PyObject* value) {
     const std::string name = to_text(key, "an option's name");
-    if (read_option(name, value, options)) continue;
-    throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
-  }
+    if (!read_option(name, value, options))
+      throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
+  });
 }
 
 }  // namespace
 
 std::vector<Buckets> to_buckets(PyObject* dict) {
-  if (!PyDict_Check(dict)) {
-    throw InvalidArgument("sizes of axes: expected a dict {axis: sizes in ascending order}");
-  }
   std::vector<Buckets> buckets;
-  // The copy is for values whose code changes the dict while they are read.
-  const Reference copy = checked(PyDict_Copy(dict));
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;)
-    buckets.push_back({to_text(key, "an axis' name"), to_integers(value, "a bucket")});
+  for_each_entry(
+      dict, "sizes of axes: expected a dict {axis: sizes in ascending order}",
+      [&](PyObject* key, PyObject* value) {
+        buckets.push_back({to_text(key, "an axis' name"), to_integers(value, "a bucket")});
+      });
   return buckets;
 }
 
 Key to_key(PyObject* dict) {
-  if (!PyDict_Check(dict)) {
-    throw InvalidArgument("key: expected a dict {name: an int or a str}");
-  }
-  std::vector<std::string> texts;
+  std::deque<std::string> texts;  // whose addresses stay
   std::vector<Key::Part> parts;
-  const Reference copy = checked(PyDict_Copy(dict));
-  texts.reserve(2 * static_cast<std::size_t>(PyDict_Size(copy.get())));
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;) {
-    const std::string& name = texts.emplace_back(to_text(key, "a name in the key"));
-    if (PyUnicode_Check(value)) {
-      parts.emplace_back(name, std::string_view(texts.emplace_back(to_text(value, name.c_str()))));
-    } else {
-      parts.emplace_back(name, to_int64(value, name.c_str()));
-    }
-  }
+  for_each_entry(dict, "key: expected a dict {name: an int or a str}",
+                 [&](PyObject* key, PyObject* value) {
+                   const std::string& name = texts.emplace_back(to_text(key, "a name in the key"));
+                   if (PyUnicode_Check(value)) {
+                     parts.emplace_back(
+                         name, std::string_view(texts.emplace_back(to_text(value, name.c_str()))));
+                   } else {
+                     parts.emplace_back(name, to_int64(value, name.c_str()));
+                   }
+                 });
   return Key(std::span<const Key::Part>(parts));
 }
 

@@ -100,20 +100,18 @@ PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssi
     }
     const Reference function = Reference::borrow(recent.function.get());
     if (!function) throw InvalidArgument("RecentCalls: set_path() was not called");
-    const Reference tuple = checked(PyTuple_New(count));
-    for (Py_ssize_t i = 0; i < count; ++i)
-      check_status(PyTuple_SetItem(tuple.get(), i, Reference::borrow(arguments[i]).release()));
+    const Reference tuple =
+        new_tuple(given.size(), [&](std::size_t i) { return Reference::borrow(given[i]); });
     return call_python(function.get(), tuple.get()).release();
   });
 }
 
 void set_calls(PyObject* self, PyObject* calls) {
   std::vector<Reference> made;
-  const Reference list = items_of(calls);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(list.get()); ++i) {
-    expect_flat(PyTuple_GetItem(list.get(), i));
-    made.push_back(Reference::borrow(PyTuple_GetItem(list.get(), i)));
-  }
+  for_each_item(calls, [&](PyObject* call) {
+    expect_flat(call);
+    made.push_back(Reference::borrow(call));
+  });
   std::swap(recent_of(self).calls, made);
 }
 

@@ -31,16 +31,11 @@ Reference list_of(const std::vector<std::int64_t>& values) {
 }
 
 std::vector<SizeCount> to_histogram(PyObject* object) {
-  if (!PyDict_Check(object)) {
-    throw InvalidArgument("suggest_buckets(): expected a dict {size: how often it came}");
-  }
   std::vector<SizeCount> counts;
-  const Reference copy = checked(PyDict_Copy(object));
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;) {
-    counts.push_back({to_int64(key, "a size"), to_size(value, "a count")});
-  }
+  for_each_entry(object, "suggest_buckets(): expected a dict {size: how often it came}",
+                 [&](PyObject* key, PyObject* value) {
+                   counts.push_back({to_int64(key, "a size"), to_size(value, "a count")});
+                 });
   return counts;
 }
 
@@ -83,9 +78,8 @@ Reference dict_of(const Precaptured& entry) {
 }
 
 Reference dict_of(const PrecaptureReport& report) {
-  const Reference entries = checked(PyList_New(0));
-  for (const Precaptured& entry : report.entries)
-    check_status(PyList_Append(entries.get(), dict_of(entry).get()));
+  const Reference entries =
+      new_list(report.entries.size(), [&](std::size_t i) { return dict_of(report.entries[i]); });
   const std::string text = to_string(report);
   return checked(Py_BuildValue("{s:O,s:n,s:n,s:d,s:s}", "entries", entries.get(), "bytes",
                                static_cast<Py_ssize_t>(report.bytes), "graph_bytes",
@@ -102,27 +96,20 @@ std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
 
 // Reads {name: values}, where None means the values of the options.
 std::vector<PrecaptureOptions::KeyValues> to_key_values(PyObject* dict) {
-  if (!PyDict_Check(dict)) {
-    throw InvalidArgument("precapture(): expected a dict {name: values} as `key`");
-  }
   std::vector<PrecaptureOptions::KeyValues> parts;
-  const Reference copy = checked(PyDict_Copy(dict));
-  PyObject* key = nullptr;
-  PyObject* values = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &values) != 0;) {
+  constexpr const char* kExpected = "precapture(): expected a dict {name: values} as `key`";
+  for_each_entry(dict, kExpected, [&](PyObject* key, PyObject* values) {
     auto& part = parts.emplace_back();
     part.name = to_text(key, "a name in the key");
-    if (values == Py_None) continue;
-    const Reference items = items_of(values);
-    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
-      PyObject* const item = PyTuple_GetItem(items.get(), i);
+    if (values == Py_None) return;
+    for_each_item(values, [&](PyObject* item) {
       if (PyUnicode_Check(item)) {
         part.values.emplace_back(to_text(item, part.name.c_str()));
       } else {
         part.values.emplace_back(to_int64(item, part.name.c_str()));
       }
-    }
-  }
+    });
+  });
   return parts;
 }
 
@@ -140,11 +127,10 @@ class Callbacks {
     const bool is_list = PyTuple_Check(given.get()) || PyList_Check(given.get());
     const Reference items = is_list ? items_of(given.get()) : checked(PyTuple_Pack(1, given.get()));
     std::vector<Tensor> tensors;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
-      tensors.push_back(import_object(PyTuple_GetItem(items.get(), i),
-                                      {.consumer = context_.stream(), .on_any_device = true},
+    for_each_item(items.get(), [&](PyObject* item) {
+      tensors.push_back(import_object(item, {.consumer = context_.stream(), .on_any_device = true},
                                       &needs_wait_));
-    }
+    });
     if (needs_wait_) kept_.insert(kept_.end(), tensors.begin(), tensors.end());
     return tensors;
   }

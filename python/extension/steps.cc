@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -194,30 +192,20 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     const std::shared_ptr<Context> open = made.context->open();
     StepsOptions read;
     cgtree::detail::copy_shared_options(to_compile_options(options), read);
-    const std::string text = to_text(mode, "capture_mode");
-    constexpr std::array kModes = {std::pair("global", CaptureMode::kGlobal),
-                                   std::pair("thread_local", CaptureMode::kThreadLocal),
-                                   std::pair("relaxed", CaptureMode::kRelaxed)};
-    const auto found =
-        std::ranges::find_if(kModes, [&](const auto& one) { return text == one.first; });
-    if (found == kModes.end()) {
-      throw InvalidArgument(fmt::format(
-          "capture_mode is '{}': expected one of 'global', 'thread_local', 'relaxed'", text));
-    }
-    read.capture_mode = found->second;
-    const Reference items = items_of(bindings);
-    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i) {
+    read.capture_mode = to_choice<CaptureMode>(mode, "capture_mode",
+                                               {{"global", CaptureMode::kGlobal},
+                                                {"thread_local", CaptureMode::kThreadLocal},
+                                                {"relaxed", CaptureMode::kRelaxed}});
+    for_each_item(bindings, [&](PyObject* item) {
       BindingOptions& binding = read.bindings.emplace_back();
       const char* title = nullptr;
       int copied = 0, mutated = 0, compared = 0;
       Py_ssize_t bytes = 0;
-      if (PyArg_ParseTuple(PyTuple_GetItem(items.get(), i), "sppnp", &title, &copied, &mutated,
-                           &bytes, &compared) == 0) {
+      if (PyArg_ParseTuple(item, "sppnp", &title, &copied, &mutated, &bytes, &compared) == 0)
         throw PythonError();
-      }
       binding = {title, copied != 0, mutated != 0, static_cast<std::size_t>(bytes), compared != 0};
       made.host_bytes.push_back(binding.host_bytes);
-    }
+    });
     const std::string title = to_text(name, "name");
     made.steps =
         without_gil([&] { return std::make_unique<Steps>(*open, title, std::move(read)); });

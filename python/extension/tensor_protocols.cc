@@ -88,11 +88,9 @@ Reference cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* ke
   if (version != nullptr) options.version = static_cast<int>(to_int64(version, "version"));
   if (idle != nullptr) options.is_idle = to_bool(idle);
   std::vector<StreamRef> streams;
-  if (pending != nullptr) {
-    const Reference items = items_of(pending);
-    for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-      streams.push_back(to_stream(PyTuple_GetItem(items.get(), i), tensor.device()));
-  }
+  if (pending != nullptr)
+    for_each_item(pending,
+                  [&](PyObject* stream) { streams.push_back(to_stream(stream, tensor.device())); });
   options.pending = streams;
   return cuda_dict(tensor, options);
 }

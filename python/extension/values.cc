@@ -81,16 +81,15 @@ InterfaceValue value_of(PyObject* object, int depth, std::size_t& items);
 
 InterfaceValue list_value(PyObject* object, int depth, std::size_t& items) {
   InterfaceList list;
-  const Reference tuple = items_of(object);
-  for (Py_ssize_t i = 0; i < PyTuple_Size(tuple.get()); ++i) {
+  for_each_item(object, [&](PyObject* item) {
     if (++items > kMaxItems) {
       throw BoundaryError(BoundaryFault::kNotSupported,
                           fmt::format("a field of the interface has more than {} items in lists of "
                                       "lists, which is not supported",
                                       kMaxItems));
     }
-    list.push_back(value_of(PyTuple_GetItem(tuple.get(), i), depth, items));
-  }
+    list.push_back(value_of(item, depth, items));
+  });
   return {std::move(list)};
 }
 
@@ -197,10 +196,8 @@ Reference items_of(PyObject* sequence) {
 
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what) {
   if (PyIndex_Check(object) != 0) return {to_int64(object, what)};
-  const Reference items = items_of(object);
   std::vector<std::int64_t> values;
-  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
-    values.push_back(to_int64(PyTuple_GetItem(items.get(), i), what));
+  for_each_item(object, [&](PyObject* item) { values.push_back(to_int64(item, what)); });
   return values;
 }
 
@@ -277,14 +274,11 @@ Reference from_text(std::string_view text) {
 }
 
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
-  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  return new_tuple(values.size(), [&](std::size_t i) {
     std::int64_t product = 0;  // no consumer accepts strides as large
     if (__builtin_mul_overflow(values[i], factor, &product)) product = INT64_MAX;
-    PyObject* const value = checked(PyLong_FromLongLong(product)).release();
-    check_status(PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), value));
-  }
-  return tuple;
+    return checked(PyLong_FromLongLong(product));
+  });
 }
 
 Reference find_attribute(PyObject* object, const char* name) {

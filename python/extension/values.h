@@ -8,8 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/dtype.h"
@@ -33,6 +35,53 @@ std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what);
 // Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
 // of its class.
 Reference items_of(PyObject* sequence);
+// Calls visit(item) for each item of a sequence or iterable.
+template <typename Visit>
+void for_each_item(PyObject* sequence, const Visit& visit) {
+  const Reference items = items_of(sequence);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
+    visit(PyTuple_GetItem(items.get(), i));
+}
+// Calls visit(key, value) for each entry of a dict as it is now: to read a value may run code that
+// changes it. Throws InvalidArgument, which says what was expected, for anything but a dict.
+template <typename Visit>
+void for_each_entry(PyObject* dict, const char* expected, const Visit& visit) {
+  if (!PyDict_Check(dict)) throw InvalidArgument(expected);
+  const Reference copy = checked(PyDict_Copy(dict));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;)
+    visit(key, value);
+}
+// Return a tuple or list of `count` items, of which make(i) makes each.
+template <typename Make>
+Reference new_tuple(std::size_t count, const Make& make) {
+  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i)
+    check_status(
+        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
+  return tuple;
+}
+template <typename Make>
+Reference new_list(std::size_t count, const Make& make) {
+  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i)
+    check_status(
+        PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
+  return list;
+}
+// Reads the name of one of these values.
+template <typename Value, std::size_t count>
+Value to_choice(PyObject* object, const char* what,
+                const std::pair<std::string_view, Value> (&choices)[count]) {
+  const std::string given = to_text(object, what);
+  std::string names;
+  for (const auto& [name, value] : choices) {
+    if (name == given) return value;
+    names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
+  }
+  throw InvalidArgument(std::string(what) + " is '" + given + "': expected one of " + names);
+}
 // Reads a sequence of integers, or one integer.
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
 
