@@ -336,12 +336,9 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     cgtree.Tensor(float32 {2, 3} on host:0)
     """
     if function is None:
-        return lambda given: compile(
-            given, context=context, name=name, framework=framework, static=static, mutated=mutated,
-            contiguous=contiguous, dynamic=dynamic, buckets=buckets, axes=axes, keys=keys,
-            outputs_dynamic=outputs_dynamic, padding=padding, alignment=alignment,
-            tolerance=tolerance, outputs_tolerance=outputs_tolerance, rebind=rebind,
-            outputs_rebind=outputs_rebind, **options)
+        given = {**locals(), **options}
+        del given["function"], given["options"]
+        return lambda function: compile(function, **given)
     options["inputs"] = _input_options(
         function, {"static": static, "mutated": mutated, "contiguous": contiguous},
         {"dynamic": dynamic, "padding": padding, "alignment": alignment, "tolerance": tolerance,

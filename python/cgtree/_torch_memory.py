@@ -93,8 +93,11 @@ def as_tensor(tensor):
     return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(**options))
 
 
-def _dtype_name(tensor):
-    return str(tensor.dtype).rpartition(".")[2]
+def _part_of(owner, tensor):
+    """Returns a tensor of cgtree of the memory of a torch.Tensor that lies in another one."""
+    item = tensor.element_size()
+    return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
+                        tuple(stride * item for stride in tensor.stride()), tensor.dtype)
 
 
 def from_tensor(tensor):
@@ -103,12 +106,8 @@ def from_tensor(tensor):
     It does if PyTorch allocated it in a step function, and if it is a view of an input.
     """
     tensor = tensor.detach()
-    owner = _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
-    if owner is None:
-        return _cgtree.as_tensor(tensor)
-    item = tensor.element_size()
-    return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
-                        tuple(stride * item for stride in tensor.stride()), _dtype_name(tensor))
+    owner = segment_of(tensor)
+    return _cgtree.as_tensor(tensor) if owner is None else _part_of(owner, tensor)
 
 
 def output_of(inputs):
@@ -124,11 +123,8 @@ def output_of(inputs):
         begin = tensor.data_ptr()
         for given in inputs:
             if given.nbytes and given.data_ptr <= begin < given.data_ptr + given.nbytes:
-                item = tensor.element_size()
-                return _cgtree.view(given, begin, tuple(tensor.shape),
-                                    tuple(stride * item for stride in tensor.stride()),
-                                    _dtype_name(tensor))
-        output = _cgtree.empty(tuple(tensor.shape), _dtype_name(tensor))
+                return _part_of(given, tensor)
+        output = _cgtree.empty(tuple(tensor.shape), tensor.dtype)
         if output.nbytes:
             as_tensor(output).copy_(tensor)
         return output

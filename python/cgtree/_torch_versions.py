@@ -31,11 +31,6 @@ def _get(module, name):
                            "cgtree.torch needs: expected PyTorch 2.11") from error
 
 
-def _find(module, name):
-    """Returns what only some versions have, or an empty tuple: what it tells is learned otherwise."""
-    return getattr(importlib.import_module(module), name, ())
-
-
 # ---- Pools of memory ----
 
 _pools_in_use = collections.Counter()  # by index of the device, on all threads
@@ -218,8 +213,8 @@ def drop_unused_draws(graph):
 def is_unsafe(target):
     """Returns whether PyTorch says of an operator that it must not be captured, or its own Python code reads
     values back."""
-    return (str(target) in _find("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
-            or getattr(torch.Tag, "cudagraph_unsafe", None) in getattr(target, "tags", ())
+    return (str(target) in _get("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
+            or torch.Tag.cudagraph_unsafe in getattr(target, "tags", ())
             or (isinstance(target, torch._ops.OpOverload) and _reads_back(target.name())))
 
 
@@ -236,7 +231,7 @@ _READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
 @functools.cache
 def _reads_back(name):
     """Returns whether the Python code of a custom operator has a method that waits for values."""
-    made = dict(_find("torch._library.custom_ops", "OPDEFS")).get(name)
+    made = _get("torch._library.custom_ops", "OPDEFS").get(name)
     functions = [getattr(made, "_init_fn", None), *getattr(made, "_backend_fns", {}).values()]
     return any(_READS & set(code.co_names) for function in functions
                for code in _codes(getattr(function and inspect.unwrap(function), "__code__", None)))
@@ -321,7 +316,7 @@ def keep_saved_tensors():
     """Has backward passes of the graph that is compiled now leave what they read as it is. AOTAutograd lets
     kernels write into it, which operators never do, and therefore refuses to retain the graph."""
     context = torch._guards.TracingContext.try_get()
-    if context and context.fw_metadata and hasattr(context.fw_metadata, "bw_donated_idxs"):
+    if context and context.fw_metadata:
         context.fw_metadata.bw_donated_idxs = []
 
 
@@ -451,7 +446,7 @@ def partition_at(operator):
 def partition_where_it_reads():
     """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back, and at
     cgtree::read: before it compiles, because PyTorch's caches tell graphs apart by this, too."""
-    for name, made in dict(_find("torch._library.custom_ops", "OPDEFS")).items():
+    for name, made in list(_get("torch._library.custom_ops", "OPDEFS").items()):
         if name.startswith("cgtree::"):
             call_from_kernels(made._opoverload)
         elif not _reads_back(name):
