@@ -535,12 +535,8 @@ void expect_compiled(PyObject* object) {
 }
 
 Reference compile_function(PyObject*, PyObject* arguments) {
-  PyObject* context = nullptr;
-  PyObject* name = nullptr;
-  PyObject* function = nullptr;
-  PyObject* options = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOOO", &context, &name, &function, &options) == 0)
-    throw PythonError();
+  const auto [context, name, function, options] = read_arguments<4>(
+      arguments, nullptr, {"compile", {"context", "name", "function", "options"}, 4});
   if (PyCallable_Check(function) == 0) {
     PyErr_SetString(PyExc_TypeError, "compile(): expected a function");
     throw PythonError();

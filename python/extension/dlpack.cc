@@ -29,8 +29,8 @@ constexpr const char* kUnversioned = "dltensor";
 constexpr const char* kUsedUnversioned = "used_dltensor";
 
 // Requires: the lock. An exception may be in flight, which stays.
-template <typename T>
-void drop(PyObject* capsule, const char* name) noexcept {
+template <typename T, const char* const& name>
+void drop(PyObject* capsule) noexcept {
   if (PyCapsule_IsValid(capsule, name) == 0) return;
   PyObject* type = nullptr;
   PyObject* value = nullptr;
@@ -41,44 +41,39 @@ void drop(PyObject* capsule, const char* name) noexcept {
   PyErr_Restore(type, value, traceback);
 }
 
-void drop_versioned(PyObject* capsule) {
-  drop<dlpack::ManagedVersioned>(capsule, kVersioned);
-}
-void drop_unversioned(PyObject* capsule) {
-  drop<dlpack::Managed>(capsule, kUnversioned);
+template <const char* const& name, typename Owner>
+Reference new_capsule(Owner tensor) {
+  using Struct = std::remove_pointer_t<decltype(tensor.get())>;
+  Reference capsule = checked(PyCapsule_New(tensor.get(), name, drop<Struct, name>));
+  (void)tensor.release();
+  return capsule;
 }
 
-void mark_used(PyObject* capsule, const char* name) {
-  check_status(PyCapsule_SetName(capsule, name));
+// Returns the struct of a capsule with this name, which has another one from then on, or null.
+template <typename T>
+T* take_struct(PyObject* capsule, const char* name, const char* used) {
+  if (PyCapsule_IsValid(capsule, name) == 0) return nullptr;
+  auto* const taken = static_cast<T*>(PyCapsule_GetPointer(capsule, name));
+  check_status(PyCapsule_SetName(capsule, used));
+  return taken;
 }
 
 }  // namespace
 
 Reference make_capsule(DlpackTensor tensor) {
-  Reference capsule = checked(PyCapsule_New(tensor.get(), kVersioned, drop_versioned));
-  (void)tensor.release();
-  return capsule;
+  return new_capsule<kVersioned>(std::move(tensor));
 }
 
 Reference make_capsule(UnversionedDlpackTensor tensor) {
-  Reference capsule = checked(PyCapsule_New(tensor.get(), kUnversioned, drop_unversioned));
-  (void)tensor.release();
-  return capsule;
+  return new_capsule<kUnversioned>(std::move(tensor));
 }
 
 TakenCapsule take_capsule(PyObject* capsule) {
-  TakenCapsule taken;
-  if (PyCapsule_IsValid(capsule, kVersioned) != 0) {
-    taken.versioned =
-        static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule, kVersioned));
-    mark_used(capsule, kUsedVersioned);
-    return taken;
-  }
-  if (PyCapsule_IsValid(capsule, kUnversioned) != 0) {
-    taken.unversioned = static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule, kUnversioned));
-    mark_used(capsule, kUsedUnversioned);
-    return taken;
-  }
+  TakenCapsule taken = {take_struct<dlpack::ManagedVersioned>(capsule, kVersioned, kUsedVersioned),
+                        nullptr};
+  if (taken.versioned == nullptr)
+    taken.unversioned = take_struct<dlpack::Managed>(capsule, kUnversioned, kUsedUnversioned);
+  if (taken.versioned != nullptr || taken.unversioned != nullptr) return taken;
   if (PyCapsule_IsValid(capsule, kUsedVersioned) != 0 ||
       PyCapsule_IsValid(capsule, kUsedUnversioned) != 0) {
     throw BoundaryError(BoundaryFault::kWrongValue,

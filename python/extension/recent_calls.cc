@@ -125,9 +125,8 @@ std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize
 }
 
 void set_path(PyObject* self, PyObject* arguments) {
-  PyObject* function = nullptr;
-  PyObject* path = nullptr;
-  if (PyArg_ParseTuple(arguments, "OO", &function, &path) == 0) throw PythonError();
+  const auto [function, path] =
+      read_arguments<2>(arguments, nullptr, {"set_path", {"function", "path"}, 2});
   RecentCalls& recent = recent_of(self);
   Path made;
   if (path != Py_None) {

@@ -114,10 +114,8 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
 }
 
 bool begin(PyObject* self, PyObject* arguments) {
-  PyObject* given = nullptr;
-  PyObject* key = nullptr;
-  PyObject* stream = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOO", &given, &key, &stream) == 0) throw PythonError();
+  const auto [given, key, stream] =
+      read_arguments<3>(arguments, nullptr, {"begin", {"bindings", "key", "stream"}, 1});
   PythonSteps& steps = steps_of(self);
   if (steps.open) {
     throw InvalidArgument(
@@ -125,7 +123,7 @@ bool begin(PyObject* self, PyObject* arguments) {
   }
   const Context& context = *steps.context->open();
   const StreamRef place = to_optional_stream(stream, context.device());
-  const Key read = key == Py_None ? Key() : to_key(key);
+  const Key read = key == nullptr ? Key() : to_key(key);
   const std::vector<Binding> bindings = bindings_of(steps, given, place ? place : context.stream());
   without_gil([&] { steps.open.emplace(steps.steps->begin(read, bindings, place)); });
   steps.thread = std::this_thread::get_id();
@@ -166,9 +164,8 @@ Reference last_outcome(PyObject* self) {
 }
 
 std::size_t invalidate(PyObject* self, PyObject* arguments) {
-  PyObject* address = nullptr;
-  PyObject* bytes = nullptr;
-  if (PyArg_ParseTuple(arguments, "OO", &address, &bytes) == 0) throw PythonError();
+  const auto [address, bytes] =
+      read_arguments<2>(arguments, nullptr, {"invalidate", {"address", "nbytes"}, 2});
   const auto* const begin = reinterpret_cast<const void*>(to_address(address, "address"));
   Steps& steps = *steps_of(self).steps;
   const std::size_t count = to_size(bytes, "bytes");
@@ -178,15 +175,9 @@ std::size_t invalidate(PyObject* self, PyObject* arguments) {
 // Steps(context, name, {binding options: lists by binding}, compile options, capture mode)
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return guarded([&] {
-    PyObject* context = nullptr;
-    PyObject* name = nullptr;
-    PyObject* bindings = nullptr;
-    PyObject* options = nullptr;
-    PyObject* mode = nullptr;
-    if (PyArg_ParseTuple(arguments, "OOOO!O", &context, &name, &bindings, &PyDict_Type, &options,
-                         &mode) == 0) {
-      throw PythonError();
-    }
+    const auto [context, name, bindings, options, mode] =
+        read_arguments<5>(arguments, nullptr,
+                          {"Steps", {"context", "name", "bindings", "options", "capture_mode"}, 5});
     PythonSteps made;
     made.context = expect_context(context);
     const std::shared_ptr<Context> open = made.context->open();
