@@ -14,7 +14,7 @@
 #include "integrations/ggml/engine.h"
 #include "integrations/ggml/sequences.h"
 #ifdef DECODE_CUDA
-#include "integrations/ggml/cuda_calls.h"
+#include "integrations/common/cuda_calls.h"
 #endif
 
 namespace decode {
@@ -85,7 +85,7 @@ Window look(const Engine& engine) {
   Window window;
   window.used_bytes = engine.used_bytes();
 #ifdef DECODE_CUDA
-  const CudaCalls calls = cuda_calls();
+  const cgtree_ggml::CudaCalls calls = cgtree_ggml::cuda_calls();
   window.captures = calls.captures;
   window.instantiations = calls.instantiations;
   window.updates = calls.updates;

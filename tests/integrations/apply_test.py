@@ -1,83 +1,107 @@
-"""What apply.py adds to a checkout of ggml, and which checkouts it refuses."""
+"""What apply.py adds to a checkout of ggml or of a program with it, and which checkouts it refuses."""
 
+import importlib.util
 import pathlib
 import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, "integrations/ggml")
+sys.path.insert(0, "integrations/common")
 
-import apply  # noqa: E402
+import insertions  # noqa: E402
 
-# Lines that have what apply.py looks for, and others.
-FILES = {
-    apply.COMMON: "struct other {\n};\nstruct ggml_backend_cuda_context {\n    int device;\n};\n",
-    apply.BACKEND: "void f() { pool.clear_pool(); }\n"
-                   "    void clear_pool() {\n    }\n"
-                   "    log(\"MAX_CUDA_BUFFERS\");\n"
-                   "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n}\n"
-                   "ggml_status ggml_backend_cuda_graph_compute(graph * g) {\n}\n"
-                   "  /* .graph_compute = */ ggml_backend_cuda_graph_compute,\n",
+CONTEXT = "struct other {\n};\nstruct ggml_backend_cuda_context {\n    int device;\n};\n"
+# Lines that have what the ports of both layouts look for, and others.
+BACKEND = ('#include "ggml-cuda.h"\n#include "ggml-cuda/common.cuh"\n'
+           "    log(\"MAX_CUDA_BUFFERS\");\n"
+           "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n}\n"
+           "ggml_status ggml_backend_cuda_graph_compute(graph * g) {\n}\n"
+           "  /* .graph_compute = */ ggml_backend_cuda_graph_compute,\n")
+# By port: lines of its own that BACKEND has behind these.
+PORTS = {
+    "ggml": "void f() { pool.clear_pool(); }\n    void clear_pool() {\n    }\n",
+    "ik_llama": "    //   info.all_ctx[i]->cuda_graphs.clear();\n    ctx->cuda_graphs.clear();\n"
+                "        graph->use_cpy_indirection = true;\n"
+                "        graph->use_cpy_indirection = false;\n",
 }
 
 
+def port(name):
+    """Returns the module apply.py of a port."""
+    spec = importlib.util.spec_from_file_location(f"apply_{name}", f"integrations/{name}/apply.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class ApplyTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        for path, text in FILES.items():
-            self.write(path, text)
+    def each(self):
+        """Yields for each port its module, a checkout, and {path: text} of the checkout."""
+        for name, lines in PORTS.items():
+            with self.subTest(port=name), tempfile.TemporaryDirectory() as folder:
+                module, root = port(name), pathlib.Path(folder)
+                files = {module.COMMON: CONTEXT, module.BACKEND: BACKEND + lines}
+                for path, text in files.items():
+                    self.write(root / path, text)
+                yield module, root, files
 
-    def write(self, path, text):
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text, encoding="utf-8")
+    def write(self, file, text):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
-    def add(self):
-        for file, text in apply.applied(self.root).items():
+    def add(self, module, root):
+        for file, text in insertions.applied(root, module.INSERTIONS).items():
             file.write_text(text, encoding="utf-8")
 
     def test_only_adds_lines_that_another_build_does_not_see(self):
-        self.add()
-        for path, before in FILES.items():
-            kept, inside = [], False
-            for line in (self.root / path).read_text(encoding="utf-8").splitlines(keepends=True):
-                inside = inside or line == apply.BEGIN
-                if not inside:
-                    kept.append(line)
-                inside = inside and line != apply.END
-            self.assertEqual("".join(kept), before)
+        for module, root, files in self.each():
+            self.add(module, root)
+            for path, before in files.items():
+                kept, inside = [], False
+                text = (root / path).read_text(encoding="utf-8")
+                for line in text.splitlines(keepends=True):
+                    inside = inside or line == insertions.BEGIN
+                    if not inside:
+                        kept.append(line)
+                    inside = inside and line != insertions.END
+                self.assertEqual("".join(kept), before)
 
     def test_adds_all_lines_behind_their_anchors(self):
-        self.add()
-        texts = {path: (self.root / path).read_text(encoding="utf-8") for path in FILES}
-        for insertion in apply.INSERTIONS:
-            self.assertIn(insertion.text, texts[insertion.path])
-        self.assertIn("    void clear_pool() {\n" + apply.BEGIN, texts[apply.BACKEND])
-        self.assertIn(apply.END + "struct ggml_backend_cuda_context {\n" + apply.BEGIN,
-                      texts[apply.COMMON])
+        for module, root, files in self.each():
+            self.add(module, root)
+            texts = {path: (root / path).read_text(encoding="utf-8") for path in files}
+            for insertion in module.INSERTIONS:
+                self.assertIn(insertion.text, texts[insertion.path])
+            self.assertIn("(graph * g) {\n" + insertions.BEGIN, texts[module.BACKEND])
+            self.assertIn(insertions.END + "struct ggml_backend_cuda_context {\n" + insertions.BEGIN,
+                          texts[module.COMMON])
 
     def test_a_checkout_that_has_the_lines_stays_as_it_is(self):
-        self.add()
-        self.assertEqual(apply.applied(self.root), {})
+        for module, root, _ in self.each():
+            self.add(module, root)
+            self.assertEqual(insertions.applied(root, module.INSERTIONS), {})
 
     def test_an_anchor_that_is_missing_or_not_the_only_one_is_refused(self):
-        anchor = "    void clear_pool() {\n"
-        for count, text in [(0, FILES[apply.BACKEND].replace(anchor, "")),
-                            (2, FILES[apply.BACKEND] + anchor)]:
-            with self.subTest(count=count):
-                self.write(apply.BACKEND, text)
-                with self.assertRaisesRegex(apply.Refused, f"{count} lines match .*clear_pool"):
-                    apply.applied(self.root)
+        for module, root, files in self.each():
+            anchor = "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n"
+            for count, text in [(0, files[module.BACKEND].replace(anchor, "")),
+                                (2, files[module.BACKEND] + anchor)]:
+                with self.subTest(count=count):
+                    self.write(root / module.BACKEND, text)
+                    with self.assertRaisesRegex(insertions.Refused, f"{count} lines match .*~ggml"):
+                        insertions.applied(root, module.INSERTIONS)
 
     def test_other_lines_of_ours_are_refused(self):
-        self.write(apply.COMMON, apply.BEGIN + apply.END + FILES[apply.COMMON])
-        with self.assertRaisesRegex(apply.Refused, "other lines for cgtree"):
-            apply.applied(self.root)
+        for module, root, files in self.each():
+            self.write(root / module.COMMON,
+                       insertions.BEGIN + insertions.END + files[module.COMMON])
+            with self.assertRaisesRegex(insertions.Refused, "other lines for cgtree"):
+                insertions.applied(root, module.INSERTIONS)
 
     def test_a_folder_that_is_no_checkout_is_refused(self):
-        with self.assertRaisesRegex(apply.Refused, "no checkout of ggml"):
-            apply.applied(self.root / "src")
+        for module, root, _ in self.each():
+            with self.assertRaisesRegex(insertions.Refused, "no checkout of the program"):
+                insertions.applied(root / "src", module.INSERTIONS)
 
 
 if __name__ == "__main__":

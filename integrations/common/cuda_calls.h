@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace decode {
+namespace cgtree_ggml {
 
 struct CudaCalls {
   std::int64_t captures = 0;        // cudaStreamBeginCapture
@@ -15,4 +15,4 @@ struct CudaCalls {
 // Returns the calls so far. Requires: the runtime is linked as a shared library.
 CudaCalls cuda_calls();
 
-}  // namespace decode
+}  // namespace cgtree_ggml

@@ -1,4 +1,4 @@
-// The recordings of a CUDA backend of ggml: what the lines call that apply.py adds to ggml. In
+// The recordings of a CUDA backend of ggml: what the lines call that apply.py adds to a program. In
 // C++17, as ggml is.
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 struct ggml_cgraph;
 
@@ -19,8 +20,14 @@ bool is_enabled();
 // Computes the graph on `stream`: replays a recording of an equal one, or calls `evaluate`, which
 // launches the nodes there, once or twice. The first call makes `recordings`, whose stream it must
 // be from then on. Returns false after an error, which it logs.
+//
+// `destinations` are the addresses at which the nodes of the graph that copy write, if there are
+// any and their kernels read them from a table. A recording is then used for others, too:
+// `evaluate` is called with the table on the device, which each replay has with the addresses of
+// its own call. Otherwise with null.
 bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
-             const std::function<void()>& evaluate);
+             const std::vector<char*>& destinations,
+             const std::function<void(char** table)>& evaluate);
 
 // Must be called when a pool of temporary buffers gives device memory away: all recordings made
 // before are dropped at the next calls.
