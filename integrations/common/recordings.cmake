@@ -22,13 +22,20 @@ function(cgtree_ggml_join target folder)
   target_link_libraries(${target} PRIVATE cgtree_ggml)
 endfunction()
 
-# Compiles kernels that are not launched without optimising them: those whose files match a pattern
-# of `ARGN`, and no pattern of the list CGTREE_FAST_KERNELS.
+# Compiles kernels of files that match one of `ARGN` without optimising them: those that are not
+# launched.
 function(cgtree_ggml_unused_kernels target folder)
   list(TRANSFORM ARGN PREPEND ${folder}/src/ggml-cuda/)
   file(GLOB unused ${ARGN})
-  foreach(pattern IN LISTS CGTREE_FAST_KERNELS)
-    list(FILTER unused EXCLUDE REGEX ${pattern})
-  endforeach()
   set_source_files_properties(${unused} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS --Ofast-compile=max)
+endfunction()
+
+# Leaves the files out that match one of the patterns in `ARGN`. A program that calls what is in one
+# ends there, with the name of the function.
+function(cgtree_ggml_leave_out target)
+  get_target_property(sources ${target} SOURCES)
+  foreach(pattern IN LISTS ARGN)
+    list(FILTER sources EXCLUDE REGEX ${pattern})
+  endforeach()
+  set_property(TARGET ${target} PROPERTY SOURCES ${sources})
 endfunction()
