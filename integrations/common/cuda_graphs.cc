@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ggml-impl.h>
 
@@ -45,15 +46,33 @@ bool is_work(const ggml_tensor& node) noexcept {
          node.op != GGML_OP_PERMUTE && node.op != GGML_OP_TRANSPOSE;
 }
 
-// Equal graphs launch equal work: the same operations, in the same order, at the same addresses.
-// With a table, the addresses at which copies write are not part of it.
-std::uint64_t hash_of(const ggml_cgraph& graph, bool has_table) noexcept {
+// Which copies write at addresses that the table has.
+using IsInTable = bool (*)(const ggml_tensor& from, const ggml_tensor& to);
+
+bool all_are(const ggml_tensor&, const ggml_tensor&) noexcept {
+  return true;
+}
+
+// Those that copy() makes. All copies of half precision go through ggml_cuda_cpy(); others may be
+// part of another operation's kernel.
+bool halves_are(const ggml_tensor& from, const ggml_tensor& to) noexcept {
+  return from.type == GGML_TYPE_F32 && to.type == GGML_TYPE_F16 && ggml_is_contiguous(&from) &&
+         ggml_is_contiguous(&to);
+}
+
+bool is_in(const ggml_tensor& node, IsInTable is_in_table) {
+  return node.op == GGML_OP_CPY && is_in_table(*node.src[0], *node.src[1]);
+}
+
+// Equal graphs launch equal work: the same operations, in the same order, at the same addresses,
+// but for those in the table.
+std::uint64_t hash_of(const ggml_cgraph& graph, IsInTable is_in_table) noexcept {
   std::uint64_t hash = 0;
   for (int n = 0; n < graph.n_nodes; ++n) {
     const ggml_tensor& node = *graph.nodes[n];
     if (!is_work(node)) continue;
-    const bool is_in_table = has_table && node.op == GGML_OP_CPY;
-    std::uint64_t of_node = is_in_table ? hash_of_shape(node) : hash_of_layout(node);
+    const bool is_moved = is_in(node, is_in_table);
+    std::uint64_t of_node = is_moved ? hash_of_shape(node) : hash_of_layout(node);
     of_node ^= static_cast<std::uint32_t>(node.flags);
     std::array<std::uint64_t, sizeof(node.op_params) / 8> params;
     std::memcpy(params.data(), node.op_params, sizeof(node.op_params));
@@ -61,14 +80,21 @@ std::uint64_t hash_of(const ggml_cgraph& graph, bool has_table) noexcept {
       of_node = mix(of_node ^ params[i], params[i + 1]);
     for (int i = 0; i < GGML_MAX_SRC; ++i) {
       if (node.src[i] == nullptr) continue;
-      const bool is_destination = is_in_table && i == 1;
-      hash = mix(hash,
-                 (is_destination ? hash_of_shape(*node.src[i]) : hash_of_layout(*node.src[i])) + i);
+      const ggml_tensor& source = *node.src[i];
+      hash = mix(hash, (is_moved && i == 1 ? hash_of_shape(source) : hash_of_layout(source)) + i);
     }
     hash = mix(hash, of_node);
   }
   return hash;
 }
+
+// The table of the graph that this thread evaluates.
+struct Table {
+  const std::vector<char*>* destinations = nullptr;
+  char** on_device = nullptr;
+  std::size_t next = 0;  // the entry that is looked at first
+};
+thread_local Table evaluated;
 
 // A graph that ggml has numbered does not change as long as it has the number. 0: it has none, as
 // in versions of ggml that number no graphs.
@@ -98,22 +124,41 @@ class Recordings {
       : context_(stream.device(),
                  {.stream = stream, .event_file = environment("GGML_CUDA_CGTREE_EVENTS")}) {}
 
+  void compute(const ggml_cgraph& graph, const std::function<void()>& evaluate) {
+    destinations_.clear();
+    for (int n = 0; n < graph.n_nodes; ++n) {
+      const ggml_tensor& node = *graph.nodes[n];
+      if (is_in(node, halves_are)) destinations_.push_back(static_cast<char*>(node.src[1]->data));
+    }
+    compute(graph, destinations_, halves_are, [&](char** table) {
+      struct Scope {
+        ~Scope() { evaluated = {}; }
+      } const scope;
+      evaluated = {&destinations_, table, 0};
+      evaluate();
+    });
+  }
+
   void compute(const ggml_cgraph& graph, const std::vector<char*>& destinations,
                const std::function<void(char** table)>& evaluate) {
+    compute(graph, destinations, all_are, evaluate);
+  }
+
+ private:
+  void compute(const ggml_cgraph& graph, const std::vector<char*>& destinations,
+               IsInTable is_in_table, const std::function<void(char** table)>& evaluate) {
     if (const std::uint64_t freed = pools_freed; freed != pools_freed_) {
       pools_freed_ = freed;
       steps_.clear();
     }
     const cgtree::Binding table{destinations.data(), destinations.size() * sizeof(char*)};
     const std::span<const cgtree::Binding> bindings(&table, destinations.empty() ? 0 : 1);
-    for (cgtree::Step step =
-             steps_for(table.bytes).begin(key_of(graph, !bindings.empty()), bindings);
+    for (cgtree::Step step = steps_for(table.bytes).begin(key_of(graph, is_in_table), bindings);
          step.must_run(); step.end()) {
       evaluate(bindings.empty() ? nullptr : static_cast<char**>(step.address(0)));
     }
   }
 
- private:
   // A step block has one size, and a model few: that of the graph of all its layers.
   cgtree::Steps& steps_for(std::size_t table_bytes) {
     if (const auto found = steps_.find(table_bytes); found != steps_.end()) return found->second;
@@ -125,11 +170,11 @@ class Recordings {
     return steps_.try_emplace(table_bytes, context_, "graph", std::move(options)).first->second;
   }
 
-  const cgtree::Key& key_of(const ggml_cgraph& graph, bool has_table) {
+  const cgtree::Key& key_of(const ggml_cgraph& graph, IsInTable is_in_table) {
     const std::uint64_t number = number_of(graph);
     auto& [known, key] = numbered_[number % numbered_.size()];
     if (known == 0 || known != number) {
-      key = cgtree::Key{{"nodes", graph.n_nodes}, {"graph", hash_of(graph, has_table)}};
+      key = cgtree::Key{{"nodes", graph.n_nodes}, {"graph", hash_of(graph, is_in_table)}};
       known = number;
     }
     return key;
@@ -137,6 +182,7 @@ class Recordings {
 
   cgtree::Context context_;
   std::map<std::size_t, cgtree::Steps> steps_;  // by the bytes of the table
+  std::vector<char*> destinations_;
   std::uint64_t pools_freed_ = 0;
   std::array<std::pair<std::uint64_t, cgtree::Key>, 16> numbered_;
 };
@@ -146,17 +192,45 @@ bool is_enabled() {
   return !is_off;
 }
 
+namespace {
+
+template <typename... Arguments>
+bool compute_with(std::shared_ptr<Recordings>& recordings, cudaStream_t stream,
+                  const Arguments&... arguments) {
+  try {
+    if (recordings == nullptr) recordings = std::make_shared<Recordings>(ref_to(stream));
+    recordings->compute(arguments...);
+    return true;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cgtree: %s\n", error.what());
+    return false;
+  }
+}
+
+}  // namespace
+
+bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
+             const std::function<void()>& evaluate) {
+  return compute_with(recordings, stream, graph, evaluate);
+}
+
 bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
              const std::vector<char*>& destinations,
              const std::function<void(char** table)>& evaluate) {
-  try {
-    if (recordings == nullptr) recordings = std::make_shared<Recordings>(ref_to(stream));
-    recordings->compute(graph, destinations, evaluate);
-    return true;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", __func__, error.what());
-    return false;
+  return compute_with(recordings, stream, graph, destinations, evaluate);
+}
+
+// By the address, and not only in order: an operation may copy something by the way.
+char* const* entry_for(const ggml_tensor& from, const ggml_tensor& to) noexcept {
+  if (evaluated.on_device == nullptr || !halves_are(from, to)) return nullptr;
+  const std::vector<char*>& destinations = *evaluated.destinations;
+  for (std::size_t n = 0; n < destinations.size(); ++n) {
+    const std::size_t i = (evaluated.next + n) % destinations.size();
+    if (destinations[i] != to.data) continue;
+    evaluated.next = i + 1;
+    return evaluated.on_device + i;
   }
+  return nullptr;
 }
 
 void pool_was_freed() noexcept {

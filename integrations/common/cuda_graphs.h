@@ -9,6 +9,7 @@
 #include <vector>
 
 struct ggml_cgraph;
+struct ggml_tensor;
 
 namespace cgtree_ggml {
 
@@ -21,13 +22,25 @@ bool is_enabled();
 // launches the nodes there, once or twice. The first call makes `recordings`, whose stream it must
 // be from then on. Returns false after an error, which it logs.
 //
-// `destinations` are the addresses at which the nodes of the graph that copy write, if there are
-// any and their kernels read them from a table. A recording is then used for others, too:
-// `evaluate` is called with the table on the device, which each replay has with the addresses of
-// its own call. Otherwise with null.
+// A graph whose nodes copy into a cache of keys and values writes elsewhere at each token. So that
+// it is still an equal one, these nodes read where to write from a table on the device, which each
+// replay has with the addresses of its own call. evaluate() must call copy() for each node that
+// copies.
+bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
+             const std::function<void()>& evaluate);
+
+// For a program whose kernels have such a table already: `destinations` are the addresses that all
+// nodes write at which copy, in their order, and evaluate() is called with the table on the device,
+// or null if there are none.
 bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const ggml_cgraph& graph,
              const std::vector<char*>& destinations,
              const std::function<void(char** table)>& evaluate);
+
+// Copies `from` to `to` if that is one of the nodes whose addresses are in the table of the graph
+// that is evaluated; returns whether it did.
+bool copy(cudaStream_t stream, const ggml_tensor& from, const ggml_tensor& to);
+// The entry of the table for this copy, on the device; null if it has none. Used by copy().
+char* const* entry_for(const ggml_tensor& from, const ggml_tensor& to) noexcept;
 
 // Must be called when a pool of temporary buffers gives device memory away: all recordings made
 // before are dropped at the next calls.

@@ -20,6 +20,9 @@ function(cgtree_ggml_join target folder)
   target_include_directories(cgtree_ggml PRIVATE ${folder}/include ${folder}/src)
   target_compile_definitions(${target} PRIVATE GGML_CUDA_CGTREE)
   target_link_libraries(${target} PRIVATE cgtree_ggml)
+  if(target STREQUAL "ggml-cuda")  # the older layout has a table of its own
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/copies.cu)
+  endif()
 endfunction()
 
 # Compiles kernels of files that match one of `ARGN` without optimising them: those that are not

@@ -16,6 +16,7 @@ import insertions  # noqa: E402
 
 COMMON = "src/ggml-cuda/common.cuh"
 BACKEND = "src/ggml-cuda/ggml-cuda.cu"
+COPIES = "src/ggml-cuda/cpy.cu"
 
 INSERTIONS = [
     *insertions.of_context(COMMON),
@@ -30,11 +31,17 @@ INSERTIONS = [
     if (cgtree_ggml::is_enabled() && ggml_cuda_graph_set_enabled(&cgtree_ctx, nullptr) &&
         cgtree_ctx.stream_context().concurrent_events.empty() && ggml_cuda_graph_check_compability(cgraph)) {
 """ + insertions.CAPTURING + """\
-        const bool done = cgtree_ggml::compute(cgtree_ctx.cgtree, cgtree_ctx.stream(), *cgraph, {}, [&](char **) {
+        const bool done = cgtree_ggml::compute(cgtree_ctx.cgtree, cgtree_ctx.stream(), *cgraph, [&] {
             ggml_cuda_graph_evaluate_and_capture(&cgtree_ctx, cgraph, false, false, nullptr);
         });
         return done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
     }
+"""),
+    insertions.Insertion(COPIES, r'^#include "cpy\.cuh"', """
+#include "integrations/common/cuda_graphs.h"
+"""),
+    insertions.Insertion(COPIES, r"^void ggml_cuda_cpy\(.*\{$", """
+    if (cgtree_ggml::copy(ctx.stream(), *src0, *src1)) return;
 """),
 ]
 

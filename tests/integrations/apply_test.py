@@ -17,6 +17,7 @@ BACKEND = ('#include "ggml-cuda.h"\n#include "ggml-cuda/common.cuh"\n'
            "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n}\n"
            "ggml_status ggml_backend_cuda_graph_compute(graph * g) {\n}\n"
            "  /* .graph_compute = */ ggml_backend_cuda_graph_compute,\n")
+COPIES = '#include "cpy.cuh"\nvoid ggml_cuda_cpy(context & ctx) {\n}\nvoid f() {\n    ggml_cuda_cpy(ctx);\n}\n'
 # By port: lines of its own that BACKEND has behind these.
 PORTS = {
     "ggml": "void f() { pool.clear_pool(); }\n    void clear_pool() {\n    }\n",
@@ -41,6 +42,8 @@ class ApplyTest(unittest.TestCase):
             with self.subTest(port=name), tempfile.TemporaryDirectory() as folder:
                 module, root = port(name), pathlib.Path(folder)
                 files = {module.COMMON: CONTEXT, module.BACKEND: BACKEND + lines}
+                if name == "ggml":
+                    files[module.COPIES] = COPIES
                 for path, text in files.items():
                     self.write(root / path, text)
                 yield module, root, files
