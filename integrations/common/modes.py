@@ -17,11 +17,16 @@ MODES = {
 CALLS = ["captures", "instantiations", "updates", "launches"]  # as CudaCalls has them
 
 
+def absolute(path):
+    """For paths of programs, which are started elsewhere."""
+    return pathlib.Path(path).resolve()
+
+
 class Watched:
     """A program in a mode: its environment, and the files in which it leaves what it does."""
 
     def __init__(self, mode, name, folder, cuda_calls=None):
-        folder = pathlib.Path(folder)
+        folder = pathlib.Path(folder).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self.mode = mode
         self.log, self._calls, self._events = [folder / f"{name}.{mode}.{end}"
@@ -54,9 +59,10 @@ def run(command, mode, name, folder, cuda_calls=None, seconds=300):
     """Runs a program to its end. Returns (stdout, stderr, figures)."""
     watched = Watched(mode, name, folder, cuda_calls)
     started = time.perf_counter()
-    done = subprocess.run([str(word) for word in command], env=watched.environment, text=True, check=False,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          errors="replace", timeout=seconds)
+    # Programs leave logs of their own where they are started.
+    done = subprocess.run([str(word) for word in command], env=watched.environment, cwd=folder, text=True,
+                          check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, errors="replace", timeout=seconds)
     taken = time.perf_counter() - started
     watched.log.write_text(done.stderr + "\n" + done.stdout, encoding="utf-8")
     if done.returncode != 0:

@@ -60,15 +60,16 @@ class Server:
         name = f"server{'_draft' if options.draft else ''}_{slots}"
         self.watched = modes.Watched(mode, name, folder, options.cuda_calls)
         context = slots * (options.max_prompt + options.max_tokens + 32)
-        command = [options.server, "-m", options.model, "-c", str(context), "-np", str(slots),
+        command = [str(options.server), "-m", str(options.model), "-c", str(context), "-np", str(slots),
                    "--host", "127.0.0.1", "--port", str(self.port), "-ngl", str(options.layers_on_gpu),
                    "--cache-ram", "0", *options.arguments]
         if options.draft:
-            command += ["-md", options.draft, "-ngld", str(options.layers_on_gpu),
-                        "--draft", str(options.draft_tokens)]
+            command += ["-md", str(options.draft), "-ngld", str(options.layers_on_gpu),
+                        "--spec-type", f"draft:n_max={options.draft_tokens},p_min=0.0"]
         self.log = self.watched.log.open("w", encoding="utf-8")
-        self.process = subprocess.Popen(command, env=self.watched.environment, stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(command, env=self.watched.environment, cwd=folder,
+                                        stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=self.log)
 
     def __enter__(self):
         return self
@@ -197,19 +198,19 @@ def replay(server, requests, slots):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--server", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--draft")
+    parser.add_argument("--server", type=modes.absolute, required=True)
+    parser.add_argument("--model", type=modes.absolute, required=True)
+    parser.add_argument("--draft", type=modes.absolute)
     parser.add_argument("--draft_tokens", type=int, default=4)
     parser.add_argument("--trace", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=modes.absolute, required=True)
     parser.add_argument("--modes", default=",".join(modes.MODES))
     parser.add_argument("--slots", default="1,4,16")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--max_prompt", type=int, default=1024)
     parser.add_argument("--max_tokens", type=int, default=128)
     parser.add_argument("--layers_on_gpu", type=int, default=99)
-    parser.add_argument("--cuda_calls", type=pathlib.Path, help="libcuda_calls.so")
+    parser.add_argument("--cuda_calls", type=modes.absolute, help="libcuda_calls.so")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start_seconds", type=int, default=120)
     parser.add_argument("arguments", nargs="*", help="for the server, behind --")
@@ -217,7 +218,7 @@ def main():
     requests = requests_of(options)
     folder = options.out.parent
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"model": pathlib.Path(options.model).name, "draft": options.draft and pathlib.Path(options.draft).name,
+    made = {"model": options.model.name, "draft": options.draft and options.draft.name,
             "draft_tokens": options.draft_tokens if options.draft else 0,
             "max_prompt": options.max_prompt, "max_tokens": options.max_tokens, "seed": options.seed,
             "arguments": options.arguments, "runs": []}

@@ -27,9 +27,9 @@ def parse_bench(stdout, _):
                      for row in rows]}
 
 
-def parse_batched(stdout, _):
+def parse_batched(stdout, stderr):
     rows = []
-    for line in stdout.splitlines():
+    for line in (stdout + stderr).splitlines():
         cells = [cell.strip() for cell in line.strip("| \n").split("|")]
         if len(cells) == 10 and cells[0].isdigit():
             rows.append({"prompt": int(cells[0]), "generated": int(cells[1]), "batch": int(cells[2]),
@@ -51,16 +51,18 @@ def parse_speculative(stdout, stderr):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--draft", required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--cuda_calls", type=pathlib.Path, help="libcuda_calls.so")
+    parser.add_argument("--bin", type=modes.absolute, required=True)
+    parser.add_argument("--model", type=modes.absolute, required=True)
+    parser.add_argument("--draft", type=modes.absolute, required=True)
+    parser.add_argument("--out", type=modes.absolute, required=True)
+    parser.add_argument("--cuda_calls", type=modes.absolute, help="libcuda_calls.so")
     parser.add_argument("--modes", default=",".join(modes.MODES))
     parser.add_argument("--layers_on_gpu", type=int, default=99)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--batches", default="1,2,4,8,16")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--bench_arguments", default="", help="for llama-bench")
+    parser.add_argument("arguments", nargs="*", help="for the others, behind --")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model = ["-m", options.model, "-ngl", options.layers_on_gpu]
@@ -68,13 +70,13 @@ def main():
     programs = {
         "llama-bench": (
             [options.bin / "llama-bench", *model, "-p", 4 * tokens, "-n", tokens, "-r", options.repetitions,
-             "-o", "json"], parse_bench),
+             "-o", "json", *options.bench_arguments.split()], parse_bench),
         "llama-batched-bench": (
             [options.bin / "llama-batched-bench", *model, "-c", largest * 3 * tokens, "-npp", tokens,
-             "-ntg", tokens, "-npl", options.batches], parse_batched),
+             "-ntg", tokens, "-npl", options.batches, *options.arguments], parse_batched),
         "llama-speculative": (
             [options.bin / "llama-speculative", *model, "-md", options.draft, "-ngld", options.layers_on_gpu,
-             "-c", 4096, "-p", PROMPT, "-n", 2 * tokens, "--draft", 4, "--temp", 0, "-s", 1], parse_speculative),
+             "-c", 4096, "-p", PROMPT, "-n", tokens, "--temp", 0, "-s", 1, *options.arguments], parse_speculative),
     }
     return modes.compare_all(programs, options.out, options.cuda_calls, options.modes.split(","))
 

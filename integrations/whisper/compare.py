@@ -49,10 +49,10 @@ def parse_text(stdout, stderr):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--cuda_calls", type=pathlib.Path, help="libcuda_calls.so")
+    parser.add_argument("--bin", type=modes.absolute, required=True)
+    parser.add_argument("--model", type=modes.absolute, required=True)
+    parser.add_argument("--out", type=modes.absolute, required=True)
+    parser.add_argument("--cuda_calls", type=modes.absolute, help="libcuda_calls.so")
     parser.add_argument("--modes", default=",".join(modes.MODES))
     parser.add_argument("--seconds", type=int, default=120, help="of sound")
     parser.add_argument("--seed", type=int, default=1)
