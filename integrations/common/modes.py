@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -20,6 +21,11 @@ CALLS = ["captures", "instantiations", "updates", "launches"]  # as CudaCalls ha
 def absolute(path):
     """For paths of programs, which are started elsewhere."""
     return pathlib.Path(path).resolve()
+
+
+def end_by_exception():
+    """SIGTERM ends the program as an exception does, so that what it has started ends with it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 class Watched:

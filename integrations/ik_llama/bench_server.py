@@ -215,6 +215,7 @@ def main():
     parser.add_argument("--start_seconds", type=int, default=120)
     parser.add_argument("arguments", nargs="*", help="for the server, behind --")
     options = parser.parse_args()
+    modes.end_by_exception()
     requests = requests_of(options)
     folder = options.out.parent
     folder.mkdir(parents=True, exist_ok=True)

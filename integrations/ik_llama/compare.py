@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--bench_arguments", default="", help="for llama-bench")
     parser.add_argument("arguments", nargs="*", help="for the others, behind --")
     options = parser.parse_args()
+    modes.end_by_exception()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model = ["-m", options.model, "-ngl", options.layers_on_gpu]
     tokens, largest = options.tokens, max(int(batch) for batch in options.batches.split(","))

@@ -58,6 +58,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("arguments", nargs="*", help="for both programs, behind --")
     options = parser.parse_args()
+    modes.end_by_exception()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     sound = options.out.with_suffix(".wav")
     write_sound(sound, options.seconds, options.seed)

@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -116,6 +118,25 @@ class CompareTest(unittest.TestCase):
         self.assertEqual((status, made["same_text"]), (0, True))
         status, made = self.compare("GGML_CUDA_DISABLE_GRAPHS")
         self.assertEqual((status, made["same_text"]), (1, False))
+
+    def test_a_client_that_is_told_to_end_ends_its_server(self):
+        slow = SERVER.replace("        shift =", "        import time; time.sleep(60)\n        shift =")
+        trace, server = self.root / "trace.csv", self.program("server", slow)
+        trace.write_text(TRACE, encoding="utf-8")
+        client = subprocess.Popen(
+            [sys.executable, bench_server.__file__, "--server", server, "--model", "m.gguf", "--trace", trace,
+             "--out", self.root / "out.json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.kill)
+        # The log is there from the start of the server on.
+        while not list(self.root.glob("*.log")):
+            time.sleep(0.05)
+        time.sleep(0.5)
+        client.terminate()
+        client.wait(30)
+        running = [line for line in subprocess.run(["ps", "-eo", "args"], text=True, check=True,
+                                                   stdout=subprocess.PIPE).stdout.splitlines()
+                   if str(server) in line]
+        self.assertEqual(running, [])
 
     def test_a_program_that_fails_is_told_with_its_log(self):
         status, made = self.compare("NOTHING", FAILS="1")
