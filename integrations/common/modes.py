@@ -28,6 +28,10 @@ def end_by_exception():
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
+class Failed(Exception):
+    """A program has failed."""
+
+
 class Watched:
     """A program in a mode: its environment, and the files in which it leaves what it does."""
 
@@ -72,7 +76,7 @@ def run(command, mode, name, folder, cuda_calls=None, seconds=300):
     taken = time.perf_counter() - started
     watched.log.write_text(done.stderr + "\n" + done.stdout, encoding="utf-8")
     if done.returncode != 0:
-        raise SystemExit(f"{name}, {mode}: exit status {done.returncode}: see {watched.log}\n{done.stderr[-2000:]}")
+        raise Failed(f"{name}, {mode}: exit status {done.returncode}: see {watched.log}\n{done.stderr[-2000:]}")
     figures = {"mode": mode, "seconds": round(taken, 3), **watched.calls()}
     if watched.events():
         figures["events"] = watched.events()
@@ -102,7 +106,7 @@ def compare_all(programs, out, cuda_calls=None, modes=MODES):
         try:
             made[name] = compare(name, command, parse, out.parent, cuda_calls, modes)
             status |= not made[name]["same_text"]
-        except (SystemExit, subprocess.TimeoutExpired) as failure:
+        except (Failed, subprocess.TimeoutExpired) as failure:
             print(failure, file=sys.stderr)
             made[name] = {"failure": str(failure)[-2000:]}
             status = 1
