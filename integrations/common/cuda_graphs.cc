@@ -16,6 +16,7 @@
 
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
+#include "integrations/common/stream.h"
 
 namespace cgtree_ggml {
 namespace {
@@ -102,13 +103,6 @@ template <typename Graph>
 std::uint64_t number_of(const Graph& graph) noexcept {
   if constexpr (requires { graph.uid; }) return graph.uid;
   return 0;
-}
-
-// Requires: the device of the stream is current.
-cgtree::StreamRef ref_to(cudaStream_t stream) {
-  cgtree::Device device = cgtree::Device::cuda();
-  cudaGetDevice(&device.id);
-  return {device, static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream))};
 }
 
 std::string environment(const char* name) {

@@ -1,0 +1,180 @@
+// The recordings of ggml's graphs: which graphs are equal, and where their copies write.
+#include "integrations/common/cuda_graphs.h"
+
+#include <ggml-impl.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "integrations/common/stream.h"
+#include "interop/device/kernel.h"
+#include "interop/device/stream.h"
+
+namespace {
+
+cgtree::StreamRef stream_under_test;
+
+void store_on_host(const cgtree::LaunchDims&, const float* from, char* const* to) {
+  *reinterpret_cast<float*>(*to) = *from;
+}
+constexpr auto kStore = cgtree::make_kernel<store_on_host>("store");
+
+}  // namespace
+
+cgtree::StreamRef cgtree_ggml::ref_to(cudaStream_t) {
+  return stream_under_test;
+}
+
+namespace {
+
+// A graph of two nodes: one that copies `from` to a cell of a cache, and one that reads the cache.
+class CudaGraphsTest : public ::testing::Test {
+ protected:
+  CudaGraphsTest() : stream_(cgtree::Device::host(), cgtree::StreamKind::kNonBlocking) {
+    stream_under_test = stream_.ref();
+    source_.data = &from_;
+    copy_.op = GGML_OP_CPY;
+    copy_.src[0] = &source_;
+    copy_.src[1] = &cell_;
+    cache_.data = cells_.data();
+    add_.op = GGML_OP_ADD;
+    add_.src[0] = &cache_;
+    add_.data = &sum_;
+    write_to(0);
+  }
+
+  void write_to(std::size_t cell) { copy_.data = cell_.data = &cells_[cell]; }
+
+  // Copies `value` to the cell as ik_llama.cpp does; returns how often the nodes were launched.
+  int copy_by_given_table(float value) {
+    from_ = value;
+    std::vector<char*> destinations;
+    if (has_copy_) destinations.push_back(static_cast<char*>(cell_.data));
+    int runs = 0;
+    EXPECT_TRUE(
+        cgtree_ggml::compute(recordings_, nullptr, graph(), destinations, [&](char** table) {
+          ++runs;
+          EXPECT_EQ(table != nullptr, has_copy_);
+          if (table != nullptr) launch(cgtree::current_stream(), kStore, {}, &from_, table);
+        }));
+    stream_.ref().synchronize();
+    return runs;
+  }
+
+  // The same as ggml does.
+  int copy_by_own_table(float value) {
+    from_ = value;
+    int runs = 0;
+    EXPECT_TRUE(cgtree_ggml::compute(recordings_, nullptr, graph(), [&] {
+      ++runs;
+      if (char* const* const entry = cgtree_ggml::entry_for(source_, cell_))
+        launch(cgtree::current_stream(), kStore, {}, &from_, entry);
+    }));
+    stream_.ref().synchronize();
+    return runs;
+  }
+
+  const ggml_cgraph& graph() {
+    nodes_.clear();
+    if (has_copy_) nodes_.push_back(&copy_);
+    nodes_.push_back(&add_);
+    graph_.nodes = nodes_.data();
+    graph_.n_nodes = static_cast<int>(nodes_.size());
+    return graph_;
+  }
+
+  cgtree::Stream stream_;
+  std::vector<float> cells_ = std::vector<float>(8, -1);
+  float from_ = 0, sum_ = 0;
+  ggml_tensor source_, cell_, copy_, cache_, add_;
+  bool has_copy_ = true;
+  std::vector<ggml_tensor*> nodes_;
+  ggml_cgraph graph_;
+  std::shared_ptr<cgtree_ggml::Recordings> recordings_;
+};
+
+TEST_F(CudaGraphsTest, AReplayWritesWhereItsOwnCallSays) {
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+    write_to(cell);
+    EXPECT_EQ(copy_by_given_table(static_cast<float>(cell)), cell < 2 ? 1 : 0) << cell;
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      EXPECT_EQ(cells_[i], i <= cell ? static_cast<float>(i) : -1) << cell;
+  }
+}
+
+TEST_F(CudaGraphsTest, CopiesToHalfPrecisionAreFoundInTheGraph) {
+  cell_.type = copy_.type = GGML_TYPE_F16;
+  for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
+    write_to(cell);
+    EXPECT_EQ(copy_by_own_table(static_cast<float>(cell)), cell < 2 ? 1 : 0) << cell;
+    EXPECT_EQ(cells_[cell], static_cast<float>(cell));
+  }
+  EXPECT_EQ(cgtree_ggml::entry_for(source_, cell_), nullptr) << "no graph is evaluated";
+}
+
+TEST_F(CudaGraphsTest, OtherCopiesArePartOfTheGraph) {
+  for (const bool is_contiguous : {true, false}) {  // of floats, and of halves that lie apart
+    cell_.type = copy_.type = is_contiguous ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    cell_.is_contiguous = is_contiguous;
+    for (std::size_t cell = 0; cell < 4; ++cell) {
+      write_to(cell);
+      EXPECT_EQ(copy_by_own_table(1), 1) << cell;
+      EXPECT_EQ(cells_[cell], -1) << "the table has it";
+    }
+  }
+}
+
+TEST_F(CudaGraphsTest, AGraphThatReadsElsewhereIsAnother) {
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
+  cache_.data = &cells_[1];
+  EXPECT_EQ(copy_by_given_table(1), 1);
+  cache_.data = cells_.data();
+  EXPECT_EQ(copy_by_given_table(1), 0);
+}
+
+TEST_F(CudaGraphsTest, ShapesTypesParametersAndFlagsMakeAnotherGraph) {
+  const ggml_tensor add = add_, cache = cache_;
+  const auto restore = [&] {
+    add_ = add;
+    cache_ = cache;
+  };
+  for (int call = 0; call < 3; ++call)
+    copy_by_given_table(1);
+  const std::vector<std::function<void()>> changes = {
+      [&] { cache_.ne[3] = 2; },
+      [&] { cache_.nb[1] = 8; },
+      [&] { cache_.type = GGML_TYPE_F16; },
+      [&] { add_.op_params[15] = 1; },
+      [&] { add_.flags = 1; },
+      [&] { add_.data = &from_; },
+      [&] { add_.src[1] = &source_; },
+      [&] { has_copy_ = false; },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    restore();
+    changes[i]();
+    EXPECT_EQ(copy_by_given_table(1), 1) << "change " << i;
+  }
+  restore();
+  has_copy_ = true;
+  EXPECT_EQ(copy_by_given_table(1), 0);
+}
+
+TEST_F(CudaGraphsTest, AFreedPoolDropsAllRecordings) {
+  for (int call = 0; call < 3; ++call)
+    copy_by_given_table(1);
+  cgtree_ggml::pool_was_freed();
+  EXPECT_EQ(copy_by_given_table(1), 1);
+}
+
+TEST_F(CudaGraphsTest, ANumberedGraphHasItsKeyUntilTheNumberChanges) {
+  graph_.uid = 7;
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
+  cache_.ne[0] = 2;
+  graph_.uid = 8;
+  EXPECT_EQ(copy_by_given_table(1), 1);
+}
+
+}  // namespace
