@@ -16,7 +16,7 @@
 
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
-#include "integrations/common/stream.h"
+#include "integrations/common/cuda_stream.h"
 
 namespace cgtree_ggml {
 namespace {

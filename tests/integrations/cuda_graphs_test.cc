@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "integrations/common/stream.h"
+#include "integrations/common/cuda_stream.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 

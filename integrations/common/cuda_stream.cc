@@ -1,5 +1,5 @@
 // The current device of the CUDA runtime is that of the stream.
-#include "integrations/common/stream.h"
+#include "integrations/common/cuda_stream.h"
 
 #include <cstdint>
 
