@@ -97,7 +97,8 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.2)
-        raise SystemExit(f"the server does not answer: see {self.log.name}")
+        said = self.watched.log.read_text(encoding="utf-8", errors="replace")
+        raise SystemExit(f"the server does not answer: see {self.log.name}\n{said[-1500:]}")
 
     def complete(self, prompt, tokens):
         """Returns (text, tokens generated, seconds at which a piece of text came, from the start)."""
