@@ -6,6 +6,9 @@
 # PROJECT is the program's name for its project, TARGET the one with the CUDA backend, FOLDER where in
 # SOURCE ggml lies. CGTREE_LEFT_OUT in the environment is a list of patterns (join.cmake).
 set -euo pipefail
+usage() { sed -n 's/^# \{0,1\}//; 4,7p' "${BASH_SOURCE[0]}"; }
+if [[ ${1:-} == --help ]]; then usage; exit; fi
+if (($# < 7)); then usage >&2; exit 2; fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$1 out=$2 arch=$3 project=$4 target=$5 folder=$6 programs=$7
 shift 7

@@ -5,6 +5,7 @@ Lines are only added, each group between `#ifdef GGML_CUDA_CGTREE` and `#endif`,
 is as it was where that is not defined. Places are found by the names of its functions.
 """
 
+import argparse
 import pathlib
 import re
 import sys
@@ -96,10 +97,10 @@ def applied(checkout, insertions):
 
 def main(usage, insertions):
     """The program apply.py: changes nothing, and returns 1, if a place is not found exactly once."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(usage)
+    parser = argparse.ArgumentParser(usage=usage)
+    parser.add_argument("checkout", type=pathlib.Path)
     try:
-        texts = applied(pathlib.Path(sys.argv[1]), insertions)
+        texts = applied(parser.parse_args().checkout, insertions)
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1

@@ -14,8 +14,11 @@ decides against it now and then, more in other models than in `draft`. Special t
 import argparse
 import pathlib
 
-import gguf
-import numpy
+try:
+    import gguf
+    import numpy
+except ImportError:  # --help needs neither
+    gguf = None
 
 FIRST_TOKEN = 259  # of SentencePiece's vocabularies: those before are special, or single bytes
 
@@ -166,6 +169,8 @@ def main():
     parser.add_argument("--type", choices=["f16", "q8_0"])
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if gguf is None:
+        parser.error("NumPy or the package gguf is missing: pip install numpy gguf")
     shape = SHAPES[options.shape]
     write(shape, options.vocabulary, options.file, options.type or shape.type, options.seed)
 

@@ -11,10 +11,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-usage() {
-  sed -n 's/^# \{0,1\}//; 4,10p' "${BASH_SOURCE[0]}" >&2
-  exit 2
-}
+usage() { sed -n 's/^# \{0,1\}//; 4,10p' "${BASH_SOURCE[0]}"; }
 
 checkout= out=$here/../../build/ik_llama arch=90 shape=1b trace= requests=200 build_only=
 while (($#)); do
@@ -25,11 +22,12 @@ while (($#)); do
     --trace) trace=$2 && shift 2 ;;
     --requests) requests=$2 && shift 2 ;;
     --build_only) build_only=1 && shift ;;
-    -*) usage ;;
+    --help) usage && exit ;;
+    -*) usage >&2 && exit 2 ;;
     *) checkout=$1 && shift ;;
   esac
 done
-[[ -d $checkout ]] || usage
+[[ -d $checkout ]] || { usage >&2 && exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 # A copy that is there is kept, so that a second run does not compile it again.

@@ -14,7 +14,10 @@ import re
 import sys
 import wave
 
-import numpy
+try:
+    import numpy
+except ImportError:  # --help does not need it
+    numpy = None
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"))
 
@@ -58,6 +61,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("arguments", nargs="*", help="for both programs, behind --")
     options = parser.parse_args()
+    if numpy is None:
+        parser.error("NumPy is missing: pip install numpy")
     modes.end_by_exception()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     sound = options.out.with_suffix(".wav")

@@ -11,7 +11,10 @@ import argparse
 import pathlib
 import struct
 
-import numpy
+try:
+    import numpy
+except ImportError:  # --help does not need it
+    numpy = None
 
 MAGIC = 0x67676d6c
 SIZES = ["vocabulary", "audio_context", "audio_width", "audio_heads", "audio_layers", "text_context",
@@ -103,6 +106,8 @@ def main():
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if numpy is None:
+        parser.error("NumPy is missing: pip install numpy")
     write(options.vocabulary, options.file, options.seed)
 
 

@@ -9,10 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-usage() {
-  sed -n 's/^# \{0,1\}//; 4,8p' "${BASH_SOURCE[0]}" >&2
-  exit 2
-}
+usage() { sed -n 's/^# \{0,1\}//; 4,8p' "${BASH_SOURCE[0]}"; }
 
 checkout= out=$here/../../build/whisper arch=90 size=small build_only=
 while (($#)); do
@@ -21,11 +18,12 @@ while (($#)); do
     --arch) arch=$2 && shift 2 ;;
     --size) size=$2 && shift 2 ;;
     --build_only) build_only=1 && shift ;;
-    -*) usage ;;
+    --help) usage && exit ;;
+    -*) usage >&2 && exit 2 ;;
     *) checkout=$1 && shift ;;
   esac
 done
-[[ -d $checkout ]] || usage
+[[ -d $checkout ]] || { usage >&2 && exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 # A copy that is there is kept, so that a second run does not compile it again.

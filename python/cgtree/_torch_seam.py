@@ -34,7 +34,7 @@ from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMe
 from cgtree._torch_host import Unlike, run_on_host
 from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, clear_workspaces, step
 from cgtree._torch_outputs import (
-    Recipe, dtype_name, is_empty, is_on_host, may_be_seed, outputs_of, shared_elements, why_not)
+    Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, shared_elements, why_not)
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
@@ -440,14 +440,17 @@ class Kind:
         never may: the graph is right for these alone, and Dynamo assumes of parameters and buffers
         that they are no arguments. Beside each is how far apart they lie now, if it is between one another."""
         order = {i: number for number, i in enumerate(self._tensors)}
+        places = {i: (given[i].data_ptr(), given[i].data_ptr() + end_of(given[i])) for i in self._tensors}
         self._pairs, apart = [], []
         for i in self._tensors:
             for j in self._tensors if i in self.mutated else ():
-                count = shared_elements(given[i], given[j])
-                if i != j and not (i in static and j in static) and not count:
-                    distance = 0 if count is None else given[j].data_ptr() - given[i].data_ptr()
+                if i == j or i in static and j in static:
+                    continue
+                (begin, end), (other, other_end) = places[i], places[j]
+                count = None if end <= other or other_end <= begin else shared_elements(given[i], given[j])
+                if not count:
                     self._pairs.append((i, j))
-                    apart.append((order[i], order[j], distance))
+                    apart.append((order[i], order[j], 0 if count is None else other - begin))
         return tuple(apart)
 
     def _static(self, given):

@@ -414,72 +414,54 @@ void dealloc(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    method<explain>(
-        "explain",
-        "explain(*inputs, key=None) -> dict: what such a call would do now ('outcome'), and why: "
-        "'difference' has both sides of what differs from the nearest recording, 'advice' says "
-        "what "
-        "to "
-        "change, and 'text' has all."),
+    method<explain>("explain",
+                    "explain(*inputs, key=None) -> dict: what such a call would do now "
+                    "('outcome'), and why: 'difference' has both sides of what differs from the "
+                    "nearest recording, 'advice' says what to change, and 'text' has all."),
     method<stats>("stats",
                   "stats() -> dict: calls, warm_ups, recordings, replays, failures, "
-                  "kept_recordings, skips by "
-                  "reason."),
+                  "kept_recordings, skips by reason."),
     method<freeze>("freeze",
                    "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or "
-                   "evicted for calls "
-                   "of this thread. A call for which no recording fits runs eagerly, or raises "
-                   "CaptureError for "
-                   "'throw'."),
+                   "evicted for calls of this thread. A call for which no recording fits runs "
+                   "eagerly, or raises CaptureError for 'throw'."),
     method<unfreeze>("unfreeze", "unfreeze(): ends what freeze() began."),
-    method<last_outcome>(
-        "last_outcome",
-        "last_outcome() -> (outcome, skip_reason) or None: what the last call of this thread did, "
-        "'replay', 'record', 'warm_up', 'run_eagerly' or 'throw', and why it ran eagerly, or ''. "
-        "None "
-        "before the first call."),
-    method<histogram>(
-        "histogram",
-        "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, for up to "
-        "4,096 "
-        "different ones. Raises InvalidArgument for an axis that the function does not have."),
+    method<last_outcome>("last_outcome",
+                         "last_outcome() -> (outcome, skip_reason) or None: what the last call of "
+                         "this thread did, 'replay', 'record', 'warm_up', 'run_eagerly' or "
+                         "'throw', and why it ran eagerly, or ''. None before the first call."),
+    method<histogram>("histogram",
+                      "histogram(axis) -> {size: count}: the sizes that calls gave a dynamic axis, "
+                      "for up to 4,096 different ones. Raises InvalidArgument for an axis that the "
+                      "function does not have."),
     method<suggest>("suggest_buckets",
                     "suggest_buckets(axis, max_buckets, cost=None) -> list of int: "
-                    "cgtree.suggest_buckets() for "
-                    "histogram(axis)."),
-    method<suggest_all>(
-        "suggest_all_buckets",
-        "suggest_all_buckets(max_combinations) -> {axis: list of int}: the buckets that would have "
-        "cost least together for all axes and all integers of the key that have options, with at "
-        "most "
-        "that many combinations of one of each. The cost of a call is the product of its sizes."),
+                    "cgtree.suggest_buckets() for histogram(axis)."),
+    method<suggest_all>("suggest_all_buckets",
+                        "suggest_all_buckets(max_combinations) -> {axis: list of int}: the buckets "
+                        "that would have cost least together for all axes and all integers of the "
+                        "key that have options, with at most that many combinations of one of "
+                        "each. The cost of a call is the product of its sizes."),
     method<precapture_or_predict<false>>(
         "precapture",
         "precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, "
-        "progress=None, "
-        "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the dynamic axes "
-        "before "
-        "calls come, the "
-        "largest first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: "
-        "{axis: "
-        "sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key, "
-        "None for the values of the options; the dict that `make_inputs` gets has them too. What "
-        "is "
-        "not begun within `max_time` seconds, or "
-        "when the pools hold `max_bytes`, is left out. `progress(entry)` is told of each. "
-        "`held_outputs`: how many results of earlier calls are still held at a call. The "
-        "report: 'entries' (each 'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', "
-        "'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. "
-        "Raises "
-        "what the functions and calls "
-        "raise, InvalidArgument for an axis without sizes; what was recorded until then stays."),
+        "progress=None, held_outputs=1) -> dict\n\nRecords each combination of the sizes of the "
+        "dynamic axes before calls come, the largest first. `make_inputs({axis: size})` makes the "
+        "inputs of such a call. `sizes`: {axis: sizes}, by default all buckets and lists. `key`: "
+        "{name: values} of all parts of the key, None for the values of the options; the dict that "
+        "`make_inputs` gets has them too. What is not begun within `max_time` seconds, or when the "
+        "pools hold `max_bytes`, is left out. `progress(entry)` is told of each. `held_outputs`: "
+        "how many results of earlier calls are still held at a call. The report: 'entries' (each "
+        "'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', 'why', 'bytes', "
+        "'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. Raises what the "
+        "functions and calls raise, InvalidArgument for an axis without sizes; what was recorded "
+        "until then stays."),
     method<precapture_or_predict<true>>(
         "predict_memory",
         "predict_memory(make_inputs, *, ...) -> dict\n\nWhat precapture() with the same arguments "
         "would take, as its report with the outcome 'predicted': each combination is run once and "
         "captured, but no graph is made, and the pools give back what they needed. 'bytes' are "
-        "exact, "
-        "'graph_bytes' an estimate from the graphs."),
+        "exact, 'graph_bytes' an estimate from the graphs."),
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef properties[] = {property<title_of>("name", "As given to compile()."),

@@ -227,63 +227,52 @@ bool closed(PyObject* self) {
 PyMethodDef methods[] = {
     method<mark_step>("mark_step",
                       "mark_step(): outputs of earlier calls may be overwritten from now on; "
-                      "touching one that is "
-                      "still held raises StaleTensor. Raises ConcurrentUse."),
-    method<release_captured>("release_captured",
-                             "release_captured(capture=None) -> int: says that the caller's graph "
-                             "that holds work of this "
-                             "context is gone: that of the capture with this id "
-                             "(Stream.capture_id), or every one. Returns "
-                             "how many tensors were kept for it. Raises ConcurrentUse."),
-    method<trim>("trim",
-                 "trim() -> int: gives memory that neither a recording nor an output uses back to "
-                 "the device's "
-                 "cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."),
+                      "touching one that is still held raises StaleTensor. Raises ConcurrentUse."),
+    method<release_captured>(
+        "release_captured",
+        "release_captured(capture=None) -> int: says that the caller's graph that holds work of "
+        "this context is gone: that of the capture with this id (Stream.capture_id), or every one. "
+        "Returns how many tensors were kept for it. Raises ConcurrentUse."),
+    method<trim>(
+        "trim",
+        "trim() -> int: gives memory that neither a recording nor an output uses back to the "
+        "device's cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."),
     method<release_memory>(
         "release_memory",
         "release_memory() -> int: for a server that sleeps: drops all recordings, and gives all "
-        "that "
-        "no output uses back to the device; what was warmed up stays so. Waits until all work is "
-        "done. "
-        "Returns the bytes of the pools. Raises ConcurrentUse, and CaptureError while the stream "
-        "is "
-        "captured."),
+        "that no output uses back to the device; what was warmed up stays so. Waits until all work "
+        "is done. Returns the bytes of the pools. Raises ConcurrentUse, and CaptureError while the "
+        "stream is captured."),
     method<keep>(
         "keep",
         "keep(output): mark_step() does not end this output, which is held until it is released. "
         "Raises StaleTensor, ConcurrentUse, and InvalidArgument for another context's."),
-    method<declare>(
-        "declare",
-        "declare(name, address, nbytes): says that memory which recordings refer to, and which is "
-        "no "
-        "tensor, lives until undeclare(): a workspace or table of a library. Declared again with "
-        "another range, it has moved, and the recordings that refer to where it was are dropped."),
+    method<declare>("declare",
+                    "declare(name, address, nbytes): says that memory which recordings refer to, "
+                    "and which is no tensor, lives until undeclare(): a workspace or table of a "
+                    "library. Declared again with another range, it has moved, and the recordings "
+                    "that refer to where it was are dropped."),
     method<undeclare>("undeclare",
                       "undeclare(name): the memory goes; the recordings that refer to it are "
-                      "dropped, now or before "
-                      "the next call. Any thread."),
+                      "dropped, now or before the next call. Any thread."),
     method<invalidate>("invalidate",
                        "invalidate(address, nbytes) -> int: drops the recordings that refer to "
-                       "memory in the range; "
-                       "returns how many. Raises ConcurrentUse."),
+                       "memory in the range; returns how many. Raises ConcurrentUse."),
     method<synchronize>(
         "synchronize",
         "synchronize(): waits until all work launched by calls is done. Raises DeviceError."),
     method<close>("close",
                   "close(): ends the context. Later use, of its functions too, raises "
-                  "InvalidArgument; tensors "
-                  "it made stay."),
+                  "InvalidArgument; tensors it made stay."),
     method<stats>("stats",
                   "stats() -> dict: calls, warm_ups, recordings, replays, failures, skips by "
-                  "reason; bytes of "
-                  "pools and graphs; 'text' is all of it as a table."),
+                  "reason; bytes of pools and graphs; 'text' is all of it as a table."),
     method<verification>(
         "verification",
         "verification() -> str: what verify_every has verified so far, and what it has left out."),
-    method<metrics_text>(
-        "metrics_text",
-        "metrics_text() -> str: what Prometheus scrapes of this context (docs/metrics.md). Any "
-        "thread."),
+    method<metrics_text>("metrics_text",
+                         "metrics_text() -> str: what Prometheus scrapes of this context "
+                         "(docs/metrics.md). Any thread."),
     method<snapshot_json>("snapshot_json", "snapshot_json() -> str: the tree as JSON."),
     method<metrics_text_of>("_metrics_text_of", "What metrics_text() returns.",
                             METH_O | METH_STATIC),
@@ -296,9 +285,8 @@ PyMethodDef methods[] = {
 
 PyGetSetDef properties[] = {
     property<stream>("stream",
-                     "Where calls launch their work: a Stream. Work of your own that reads "
-                     "outputs or writes inputs "
-                     "belongs there too, or must be ordered with it."),
+                     "Where calls launch their work: a Stream. Work of your own that reads outputs "
+                     "or writes inputs belongs there too, or must be ordered with it."),
     property<device>("device", "Such as 'cuda:0'."),
     property<closed>("closed", "Whether close() was called."),
     {nullptr, nullptr, nullptr, nullptr, nullptr}};

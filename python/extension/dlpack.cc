@@ -79,9 +79,9 @@ TakenCapsule take_capsule(PyObject* capsule) {
     throw BoundaryError(BoundaryFault::kWrongValue,
                         "this DLPack capsule was consumed before: ask the producer for another");
   }
-  throw BoundaryError(BoundaryFault::kWrongType,
-                      "expected a capsule named 'dltensor_versioned' or 'dltensor', or an object "
-                      "with __dlpack__");
+  throw BoundaryError(
+      BoundaryFault::kWrongType,
+      "expected a capsule named 'dltensor_versioned' or 'dltensor', or an object with __dlpack__");
 }
 
 // ---- The exchange API ----
@@ -207,11 +207,10 @@ dlpack::DeviceRef device_of(PyObject* object) {
   if (fits(type) && fits(id)) {
     return {static_cast<std::int32_t>(*type), static_cast<std::int32_t>(*id)};
   }
-  throw BoundaryError(
-      BoundaryFault::kWrongType,
-      fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 bits, DLPack's "
-                  "type and number of the device",
-                  to_string(value)));
+  throw BoundaryError(BoundaryFault::kWrongType,
+                      fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 "
+                                  "bits, DLPack's type and number of the device",
+                                  to_string(value)));
 }
 
 // Returns the `stream` argument of __dlpack__ for our stream. Work outside of a capture cannot wait

@@ -558,29 +558,24 @@ PyMethodDef methods[] = {
     {"call", call, METH_O,
      "call(inputs): makes the call, clears the list and returns the list of results. Returns "
      "NotImplemented if the inputs are others than expected; then the list is as before."},
-    method<set_results>(
-        "set_results",
-        "set_results(results): for each result of a replay where it comes from: (0, output), (1, "
-        "input), (2, value), (3, (input, shape, strides, elements)), a view of an input that "
-        "begins "
-        "so many elements after it, or (4, result), one before it. None: finish() makes them."),
+    method<set_results>("set_results",
+                        "set_results(results): for each result of a replay where it comes from: "
+                        "(0, output), (1, input), (2, value), (3, (input, shape, strides, "
+                        "elements)), a view of an input that begins so many elements after it, or "
+                        "(4, result), one before it. None: finish() makes them."),
     method<set_before>("set_before", "set_before(function): called before each call, or None."),
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
     "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish, recover, "
     "reader=(-1, 0, 0, 0)):\ncalls of a CompiledFunction with a flat list of inputs. `expected`: "
-    "for each "
-    "input (layout, "
-    "value,\n"
+    "for each input (layout, value,\n"
     "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
     "it is. `apart`: (a, b, distance): tensors between whose first and last bytes the other must "
-    "not lie, "
-    "else WrongValue, unless b lies so many bytes after a, and the distance is not 0. "
+    "not lie, else WrongValue, unless b lies so many bytes after a, and the distance is not 0. "
     "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
     "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
-    "the "
-    "address of its tensor, the tensor its first element and its storage, and that its memory.";
+    "the address of its tensor, the tensor its first element and its storage, and that its memory.";
 
 }  // namespace
 

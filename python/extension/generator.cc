@@ -175,34 +175,29 @@ PyObject* repr(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-    method<set_seed>(
-        "set_seed",
-        "set_seed(seed): begins the sequence of `seed`, 0 to 2**64 - 1; the next draw or replay "
-        "obeys. Raises InvalidArgument while a step function is recorded."),
-    method<state>(
-        "state",
-        "state() -> (seed, offset, recording)\n\nWhere it is: `offset` blocks of four 32-bit words "
-        "were drawn. `recording` is None, but while a step function is recorded: then only "
-        "set_state() in the same call takes it."),
+    method<set_seed>("set_seed",
+                     "set_seed(seed): begins the sequence of `seed`, 0 to 2**64 - 1; the next draw "
+                     "or replay obeys. Raises InvalidArgument while a step function is recorded."),
+    method<state>("state",
+                  "state() -> (seed, offset, recording)\n\nWhere it is: `offset` blocks of four "
+                  "32-bit words were drawn. `recording` is None, but while a step function is "
+                  "recorded: then only set_state() in the same call takes it."),
     method<set_state>(
         "set_state",
         "set_state(state): goes on from where it was; the next draw or replay obeys. Raises "
         "InvalidArgument for a state of a recording outside of it, and for another inside."),
-    method<uniform>(
-        "uniform",
-        "uniform(shape, *, device=None) -> Tensor\n\nfloat32 in [0, 1), made as empty() makes it. "
-        "Raises InvalidArgument, OutOfMemory."),
+    method<uniform>("uniform",
+                    "uniform(shape, *, device=None) -> Tensor\n\nfloat32 in [0, 1), made as "
+                    "empty() makes it. Raises InvalidArgument, OutOfMemory."),
     method<normal>(
         "normal",
         "normal(shape, *, mean=0, deviation=1, device=None) -> Tensor: float32, as uniform()."),
-    method<integers>(
-        "integers",
-        "integers(low, high, shape, *, device=None) -> Tensor: int64 in [low, high), as uniform(). "
-        "Raises InvalidArgument for low >= high too."),
-    method<into_uniform>(
-        "fill_uniform",
-        "fill_uniform(tensor): uniform() into a contiguous float32 tensor there is. Raises "
-        "InvalidArgument; then nothing was drawn."),
+    method<integers>("integers",
+                     "integers(low, high, shape, *, device=None) -> Tensor: int64 in [low, high), "
+                     "as uniform(). Raises InvalidArgument for low >= high too."),
+    method<into_uniform>("fill_uniform",
+                         "fill_uniform(tensor): uniform() into a contiguous float32 tensor there "
+                         "is. Raises InvalidArgument; then nothing was drawn."),
     method<into_normal>(
         "fill_normal",
         "fill_normal(tensor, *, mean=0, deviation=1): normal() into a float32 tensor."),

@@ -97,10 +97,9 @@ Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& opt
   const Reference type = checked(PyObject_Repr(reinterpret_cast<PyObject*>(Py_TYPE(object))));
   throw BoundaryError(
       BoundaryFault::kWrongType,
-      fmt::format(
-          "{} is no array that cgtree can take: expected a cgtree.Tensor, or an object with "
-          "__dlpack__, __cuda_array_interface__ or __array_interface__",
-          to_text(type.get(), "a type")));
+      fmt::format("{} is no array that cgtree can take: expected a cgtree.Tensor, or an object "
+                  "with __dlpack__, __cuda_array_interface__ or __array_interface__",
+                  to_text(type.get(), "a type")));
 }
 
 // Calls a method without arguments, and returns false for an object without it.

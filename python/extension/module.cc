@@ -235,42 +235,33 @@ void end_interpreter(PyObject*) {
 }
 
 PyMethodDef module_functions[] = {
-    method<make_empty>("empty",
-                       "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not "
-                       "set. Inside a step "
-                       "function: memory of the context's pool. Outside: of `device`, by default "
-                       "that of the current "
-                       "stream, else the best one. Raises InvalidArgument, OutOfMemory."
-                       "\n\n"
-                       ">>> cgtree.empty((2, 3), device=\"host\")\n"
-                       "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
-    method<make_scalar>("scalar",
-                        "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a "
-                        "call. Default: bool, "
-                        "int64 or float64. Raises InvalidArgument where the type cannot hold it."
-                        "\n\n"
-                        ">>> cgtree.scalar(2.5)\n"
-                        "cgtree.Tensor(float64 {} on host:0)\n"),
-    method<as_tensor>(
-        "as_tensor",
-        "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> "
-        "Tensor\n\nWhatever "
-        "array of another library, without a copy; keeps it. `stream`: where it will be used "
-        "first. "
-        "`sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError "
-        "(KeyError, "
-        "TypeError, ValueError or BufferError), CaptureError, DeviceError."
-        "\n\n"
-        ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
-        ">>> cgtree.as_tensor(x).data_ptr == x.data_ptr\n"
-        "True\n"),
+    method<make_empty>(
+        "empty",
+        "empty(shape, dtype='float32', device=None) -> Tensor\n\nContents are not set. Inside a "
+        "step function: memory of the context's pool. Outside: of `device`, by default that of the "
+        "current stream, else the best one. Raises InvalidArgument, OutOfMemory.\n\n"
+        ">>> cgtree.empty((2, 3), device=\"host\")\n"
+        "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
+    method<make_scalar>(
+        "scalar",
+        "scalar(value, dtype=None) -> Tensor\n\nA number that rides along with a call. Default: "
+        "bool, int64 or float64. Raises InvalidArgument where the type cannot hold it.\n\n"
+        ">>> cgtree.scalar(2.5)\n"
+        "cgtree.Tensor(float64 {} on host:0)\n"),
+    method<as_tensor>("as_tensor",
+                      "as_tensor(array, *, stream=None, sync=None, dtype=None, device=None) -> "
+                      "Tensor\n\nWhatever array of another library, without a copy; keeps it. "
+                      "`stream`: where it will be used first. `sync`: 'wait' (default), "
+                      "'synchronize', 'enqueue', 'ignore'. Raises BoundaryError (KeyError, "
+                      "TypeError, ValueError or BufferError), CaptureError, DeviceError.\n\n"
+                      ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
+                      ">>> cgtree.as_tensor(x).data_ptr == x.data_ptr\n"
+                      "True\n"),
     method<from_cuda_array>(
         "from_cuda_array_interface",
         "from_cuda_array_interface(array, *, owner=None, stream=None, sync=None, dtype=None, "
         "device=None) -> Tensor\n\nOf an object or the protocol's dict; keeps `owner` alone. "
-        "`device`: "
-        "'host' reads it as memory of the host device. Raises as as_tensor()."
-        "\n\n"
+        "`device`: 'host' reads it as memory of the host device. Raises as as_tensor().\n\n"
         ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
         ">>> interface = x.cuda_array_interface()\n"
         ">>> cgtree.from_cuda_array_interface(interface, owner=x, device=\"host\")\n"
@@ -278,66 +269,50 @@ PyMethodDef module_functions[] = {
     method<from_array>(
         "from_array_interface",
         "from_array_interface(array, *, owner=None, dtype=None) -> Tensor\n\nNumPy's interface: "
-        "memory "
-        "of the host; keeps `owner` alone. Raises as as_tensor()."
-        "\n\n"
+        "memory of the host; keeps `owner` alone. Raises as as_tensor().\n\n"
         ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
         ">>> cgtree.from_array_interface(x)\n"
         "cgtree.Tensor(float32 {2, 3} on host:0)\n"),
     method<from_dlpack_object>("from_dlpack",
                                "from_dlpack(array, *, stream=None, device=None) -> Tensor\n\nOf an "
-                               "object with __dlpack__, "
-                               "or "
-                               "a capsule. Raises as as_tensor()."
-                               "\n\n"
+                               "object with __dlpack__, or a capsule. Raises as as_tensor().\n\n"
                                ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
                                ">>> cgtree.from_dlpack(x.__dlpack__()).shape\n"
                                "(2, 3)\n"),
     method<make_view>(
         "view",
         "view(owner, address, shape, strides, dtype) -> Tensor: a part of the memory of `owner`; "
-        "strides in bytes. Raises InvalidArgument."
-        "\n\n"
+        "strides in bytes. Raises InvalidArgument.\n\n"
         ">>> x = cgtree.empty((2, 3), device=\"host\")\n"
         ">>> cgtree.view(x, x.data_ptr + 4, (2,), (12,), \"float32\")  # its second column\n"
         "cgtree.Tensor(float32 {2} strides {3} on host:0)\n",
         METH_VARARGS),
-    method<launch>(
-        "launch",
-        "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) on the "
-        "current "
-        "stream; recorded, and called at each replay. Raises what it raises; InvalidArgument on "
-        "another device."
-        "\n\n"
-        ">>> stream, seen = cgtree.Stream(\"host\"), []\n"
-        ">>> with stream:\n"
-        "...     cgtree.launch(seen.append, cgtree.scalar(3))\n"
-        ">>> stream.synchronize()\n"
-        ">>> seen\n"
-        "[cgtree.Tensor(int64 {} on host:0)]\n",
-        METH_VARARGS),
+    method<launch>("launch",
+                   "launch(function, *tensors)\n\nOn the host device: enqueues function(*tensors) "
+                   "on the current stream; recorded, and called at each replay. Raises what it "
+                   "raises; InvalidArgument on another device.\n\n"
+                   ">>> stream, seen = cgtree.Stream(\"host\"), []\n"
+                   ">>> with stream:\n"
+                   "...     cgtree.launch(seen.append, cgtree.scalar(3))\n"
+                   ">>> stream.synchronize()\n"
+                   ">>> seen\n"
+                   "[cgtree.Tensor(int64 {} on host:0)]\n",
+                   METH_VARARGS),
     method<compile_function>("compile", "compile(context, name, function, options)", METH_VARARGS),
-    method<thread_groups>(
-        "thread_groups",
-        "thread_groups(size, time_limit=60) -> list of Group\n\nThe groups of `size` ranks that "
-        "are "
-        "threads of this process, one for each. A rank waits `time_limit` seconds for the others, "
-        "and "
-        "one whose Group and context have ended has left: then they raise GroupError."
-        "\n\n"
-        ">>> (alone,) = cgtree.thread_groups(1)\n"
-        ">>> context = cgtree.Context(\"host\", group=alone)\n"),
+    method<thread_groups>("thread_groups",
+                          "thread_groups(size, time_limit=60) -> list of Group\n\nThe groups of "
+                          "`size` ranks that are threads of this process, one for each. A rank "
+                          "waits `time_limit` seconds for the others, and one whose Group and "
+                          "context have ended has left: then they raise GroupError.\n\n"
+                          ">>> (alone,) = cgtree.thread_groups(1)\n"
+                          ">>> context = cgtree.Context(\"host\", group=alone)\n"),
     method<break_eagerly>(
         "eager_break",
         "eager_break(function)\n\nInside a step: calls function(value) at this point of it, in "
-        "each "
-        "replay too, and never in a capture: the graph ends in front of it, and another one begins "
-        "behind it. value(i) is input or binding i, which is passed by value, as bytes. The "
-        "function "
-        "enqueues its work on current_stream(), may wait for the device, and holds no tensor of "
-        "the "
-        "step. Raises InvalidArgument outside of a step, CaptureError."
-        "\n\n"
+        "each replay too, and never in a capture: the graph ends in front of it, and another one "
+        "begins behind it. value(i) is input or binding i, which is passed by value, as bytes. The "
+        "function enqueues its work on current_stream(), may wait for the device, and holds no "
+        "tensor of the step. Raises InvalidArgument outside of a step, CaptureError.\n\n"
         ">>> lengths = []\n"
         ">>> def step(x, block):\n"
         "...     cgtree.eager_break(lambda value: lengths.append(value(1)[0]))\n"
@@ -351,20 +326,15 @@ PyMethodDef module_functions[] = {
         "step_block",
         "step_block(data) -> Tensor\n\nBytes of the host, such as struct.pack() makes, as an input "
         "that is passed by value: a tensor of uint8 that a step function finds on the device, in "
-        "each "
-        "replay with the bytes of its call."
-        "\n\n"
+        "each replay with the bytes of its call.\n\n"
         ">>> cgtree.step_block(b\"abc\").shape\n"
         "(3,)\n"),
     method<length_of_axis>(
         "axis_length",
         "axis_length(axis) -> Tensor\n\nInside a step function with dynamic axes: the size that "
-        "the "
-        "call gives the axis, where the step function sees it padded: an int64 without dimensions "
-        "on "
-        "the device, right for each replay. For kernels to read; not to be returned. Raises "
-        "InvalidArgument."
-        "\n\n"
+        "the call gives the axis, where the step function sees it padded: an int64 without "
+        "dimensions on the device, right for each replay. For kernels to read; not to be returned. "
+        "Raises InvalidArgument.\n\n"
         ">>> context = cgtree.Context(\"host\")\n"
         ">>> def step(x):\n"
         "...     return x, cgtree.axis_length(\"batch\").dtype == \"int64\" and x\n"
@@ -375,9 +345,8 @@ PyMethodDef module_functions[] = {
     method<get_current_key>(
         "current_key",
         "current_key() -> {name: int or str}\n\nInside a step function: the key of the call, with "
-        "the "
-        "values that the work is to use, which may be rounded up. Raises InvalidArgument outside."
-        "\n\n"
+        "the values that the work is to use, which may be rounded up. Raises InvalidArgument "
+        "outside.\n\n"
         ">>> context = cgtree.Context(\"host\")\n"
         ">>> f = context.compile(lambda x: (print(cgtree.current_key()), x)[1])\n"
         ">>> y = f(cgtree.empty((3,), device=\"host\"), key={\"beams\": 4})\n"
@@ -385,19 +354,15 @@ PyMethodDef module_functions[] = {
     method<suggest_buckets_of>(
         "suggest_buckets",
         "suggest_buckets(histogram, max_buckets, cost=None) -> list of int\n\nAt most "
-        "`max_buckets` "
-        "sizes, ascending, padding to which costs least for a dict {size: how often it came}. "
-        "`cost(size)`: of one call padded to it, must not fall as sizes grow; default: the size. "
-        "Exact. Raises InvalidArgument, and what `cost` raises."
-        "\n\n"
+        "`max_buckets` sizes, ascending, padding to which costs least for a dict {size: how often "
+        "it came}. `cost(size)`: of one call padded to it, must not fall as sizes grow; default: "
+        "the size. Exact. Raises InvalidArgument, and what `cost` raises.\n\n"
         ">>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)\n"
         "[1, 30]\n"),
     method<get_current_stream>(
         "current_stream",
         "current_stream() -> Stream\n\nWhere a step function launches its work. Raises "
-        "InvalidArgument "
-        "outside of step functions and of `with stream:`."
-        "\n\n"
+        "InvalidArgument outside of step functions and of `with stream:`.\n\n"
         ">>> stream = cgtree.Stream(\"host\")\n"
         ">>> with stream:\n"
         "...     cgtree.current_stream().ptr == stream.ptr\n"
@@ -405,36 +370,32 @@ PyMethodDef module_functions[] = {
     method<is_in_step>("is_in_step",
                        "is_in_step() -> bool: inside a step function.\n\n"
                        ">>> cgtree.is_in_step()\nFalse\n"),
-    method<context_of_step>("context_of_step",
-                            "context_of_step() -> int: a number of the context whose step function "
-                            "runs on this thread; 0 "
-                            "outside. Numbers are used again after a context has ended."),
+    method<context_of_step>(
+        "context_of_step",
+        "context_of_step() -> int: a number of the context whose step function runs on this "
+        "thread; 0 outside. Numbers are used again after a context has ended."),
     method<call_relaxed>(
         "call_relaxed",
         "call_relaxed(function): calls it in the relaxed mode of captures of the current stream's "
         "device, in which a thread that captures may allocate and free device memory."),
     method<best_device>("best_device",
-                        "best_device() -> str: the first GPU, else the host device."
-                        "\n\n"
+                        "best_device() -> str: the first GPU, else the host device.\n\n"
                         ">>> context = cgtree.Context(cgtree.best_device())\n"),
-    method<set_level>("set_log_level",
-                      "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'."
-                      "\n\n"
-                      ">>> cgtree.set_log_level(\"warn\")\n"),
+    method<set_level>(
+        "set_log_level",
+        "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'.\n\n"
+        ">>> cgtree.set_log_level(\"warn\")\n"),
     method<lend>("lend",
                  "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() "
-                 "finds it. For "
-                 "libraries that take an address."),
+                 "finds it. For libraries that take an address."),
     method<lent>("lent",
                  "lent(address) -> Tensor or None: the memory that was lent to another library and "
-                 "holds the "
-                 "address, as bytes."),
+                 "holds the address, as bytes."),
     method<torch_options>("torch_options", "torch_options(*, use_steps=None, device=None)"),
     method<torch_statistics>("torch_statistics", "torch_statistics() -> dict"),
     method<torch_ran_out>("torch_ran_out",
                           "torch_ran_out() -> str or None: why the last allocation of PyTorch's on "
-                          "this thread failed; "
-                          "it is told once."),
+                          "this thread failed; it is told once."),
     method<end_interpreter>("_interpreter_ends", "Called at exit."),
     {nullptr, nullptr, 0, nullptr}};
 

@@ -161,8 +161,7 @@ PyMethodDef methods[] = {
         "set_path",
         "set_path(function, (count, inputs, results) or None): of calls with `count` arguments the "
         "argument of each input, and the result of the graph, or -1 for None, of each result; "
-        "empty: "
-        "in the same order. None: the function is always called.",
+        "empty: in the same order. None: the function is always called.",
         METH_VARARGS),
     {nullptr, nullptr, 0, nullptr}};
 

@@ -197,9 +197,9 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
        1,
        1});
   if (PyCallable_Check(make_inputs) == 0) {
-    throw InvalidArgument(std::string(what) +
-                          "(make_inputs, ...): expected a function of {axis: size} that makes the "
-                          "inputs of a call");
+    throw InvalidArgument(
+        std::string(what) +
+        "(make_inputs, ...): expected a function of {axis: size} that makes the inputs of a call");
   }
   PrecaptureOptions options;
   if (sizes != nullptr) options.sizes = to_sizes(sizes);

@@ -288,11 +288,10 @@ void add_steps_type(PyObject* module) {
       method<last_outcome>(
           "last_outcome",
           "last_outcome() -> (outcome, skip_reason) or None: as that of a CompiledFunction."),
-      method<invalidate>(
-          "invalidate",
-          "invalidate(address, nbytes) -> int: drops the recordings that use memory in the range, "
-          "which is given away.",
-          METH_VARARGS),
+      method<invalidate>("invalidate",
+                         "invalidate(address, nbytes) -> int: drops the recordings that use memory "
+                         "in the range, which is given away.",
+                         METH_VARARGS),
       {nullptr, nullptr, 0, nullptr}};
   (void)add_object_type<PythonSteps>(module, {.name = "cgtree._cgtree.Steps",
                                               .methods = methods,

@@ -223,24 +223,18 @@ PyMethodDef tensor_protocol_methods[] = {
     method<cuda_array_interface>(
         "cuda_array_interface",
         "cuda_array_interface(*, version=None, pending=(), idle=False) -> dict\n\nThe protocol's "
-        "dict, "
-        "on every device. `pending`: streams on which work on the tensor may be pending; the "
-        "exported "
-        "one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises "
-        "InvalidArgument "
-        "for another version than 0 to 3, StaleTensor."),
+        "dict, on every device. `pending`: streams on which work on the tensor may be pending; the "
+        "exported one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises "
+        "InvalidArgument for another version than 0 to 3, StaleTensor."),
     {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(dlpack_capsule)),
      METH_FASTCALL | METH_KEYWORDS,
      "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
      "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
      "CaptureError, StaleTensor."},
-    method<move_to_stream>(
-        "on_stream",
-        "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders the contents, and "
-        "lives "
-        "as long as the tensor. Raises InvalidArgument for a tensor of a context, and for a stream "
-        "that "
-        "is not cgtree's own."),
+    method<move_to_stream>("on_stream",
+                           "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders "
+                           "the contents, and lives as long as the tensor. Raises InvalidArgument "
+                           "for a tensor of a context, and for a stream that is not cgtree's own."),
     method<dlpack_device>("__dlpack_device__",
                           "__dlpack_device__() -> (type, id), DLPack's numbers."),
     {nullptr, nullptr, 0, nullptr}};

@@ -48,10 +48,9 @@ void take_slice(const Tensor& tensor, int axis, PyObject* slice, View& view) {
   Py_ssize_t step = 0;
   check_status(PySlice_Unpack(slice, &begin, &end, &step));
   if (step < 0) {
-    throw InvalidArgument(
-        fmt::format("axis {} has step {}: negative steps are not supported; make a copy in that "
-                    "order first",
-                    axis, step));
+    throw InvalidArgument(fmt::format(
+        "axis {} has step {}: negative steps are not supported; make a copy in that order first",
+        axis, step));
   }
   const Py_ssize_t count =
       PySlice_AdjustIndices(static_cast<Py_ssize_t>(tensor.shape().dim(axis)), &begin, &end, step);
@@ -190,11 +189,10 @@ PyObject* tensor_getitem(PyObject* self, PyObject* key) {
 }
 
 PyMethodDef tensor_view_methods[] = {
-    method<reshape>(
-        "reshape",
-        "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. Raises "
-        "InvalidArgument unless the tensor is contiguous.",
-        METH_VARARGS),
+    method<reshape>("reshape",
+                    "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. "
+                    "Raises InvalidArgument unless the tensor is contiguous.",
+                    METH_VARARGS),
     method<transpose>(
         "transpose",
         "transpose(*axes) -> Tensor: a view with the axes in this order, by default reversed.",
@@ -206,8 +204,7 @@ PyMethodDef tensor_view_methods[] = {
     method<copy_from>(
         "copy_from",
         "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, "
-        "in "
-        "order with the current stream. Waits where the source is memory of the host."),
+        "in order with the current stream. Waits where the source is memory of the host."),
     method<note_use_on>(
         "note_use",
         "note_use(stream): must be called after work that uses the tensor was enqueued on a stream "
