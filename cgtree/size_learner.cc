@@ -59,6 +59,7 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
     axis_ = axis;
     name_ = plan->rule(axis).name();
     is_of_key_ = plan->rule(axis).is_of_key();
+    sizes_ = plan->rule(axis).options().sizes;  // of a learner before
   }
   if (learned != 1) {
     throw InvalidArgument(fmt::format(
@@ -104,12 +105,12 @@ void SizeLearner::read_calls() {
   calls_ += calls;
 }
 
-std::optional<SizeChange> SizeLearner::next() const {
+std::vector<SizeDemand> SizeLearner::demand() const {
   std::vector<SizeDemand> demand;
   for (const auto& [size, weight] : weights_) {
     if (!std::ranges::binary_search(failed_, size)) demand.push_back({size, weight});
   }
-  return next_sizes(demand, sizes_, costs_, options_.max_sizes);
+  return demand;
 }
 
 LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
@@ -120,7 +121,7 @@ LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
   const bool has_lost = still != sizes_;  // by release_memory(), an eviction
   if (has_lost) set_sizes(std::move(still), std::nullopt);
   if (!manager_->agree(has_lost || calls_ >= look_at_)) return {};
-  const std::optional<SizeChange> change = next();
+  const std::optional<SizeChange> change = next_sizes(demand(), sizes_, costs_, options_.max_sizes);
   if (!change) {
     calls_ = 0;
     look_at_ = kFewCalls;
@@ -222,7 +223,9 @@ void SizeLearner::measure(const CallSizes& sizes) {
   for (int replay = 1; replay < kMeasuredReplays; ++replay)
     replay_us = std::min(replay_us, timed());
   const NoGraph eagerly;
-  costs_.add(sizes[name_], replay_us, timed());
+  const std::int64_t size = sizes[name_];
+  costs_.add(size, replay_us, timed());
+  counted_[size] += kMeasuredReplays + 1;  // no calls of the server's
 }
 
 void SizeLearner::set_sizes(SizeSet sizes, std::optional<std::int64_t> dropped) {

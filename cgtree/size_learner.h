@@ -81,6 +81,8 @@ class SizeLearner {
 
   // The sizes that are recorded, ascending.
   const SizeSet& sizes() const noexcept { return sizes_; }
+  // What calls have asked for until the last step, without sizes that could not be recorded.
+  std::vector<SizeDemand> demand() const;
   // The times that were measured.
   const SizeCosts& costs() const noexcept { return costs_; }
 
@@ -90,7 +92,6 @@ class SizeLearner {
   bool is_captured();
   // Adds the calls since the last time to weights_.
   void read_calls();
-  std::optional<SizeChange> next() const;
   LearnerStep apply(const SizeChange& change);
   // Returns the largest call of the size, or nothing, and step.why says why.
   std::optional<CallSizes> record(std::int64_t size, LearnerStep& step);

@@ -91,6 +91,30 @@ TEST_P(SizeLearnerTest, AnIdleMomentRecordsTheSizeThatServesAllCalls) {
   EXPECT_EQ(f.stats().recordings, recordings);
 }
 
+TEST_P(SizeLearnerTest, RunsOfItsOwnAreNoDemand) {
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  call(f, 6);
+  settle(learner);
+  ASSERT_THAT(learner.sizes(), ElementsAre(6));
+  ASSERT_THAT(learner.demand(), SizeIs(1));
+  EXPECT_EQ(learner.demand()[0].size, 6);
+  EXPECT_EQ(learner.demand()[0].weight, 1);
+}
+
+TEST_P(SizeLearnerTest, ALearnerGoesOnWhereAnotherEnded) {
+  const Function f = doubled();
+  {
+    SizeLearner first(f, make_inputs());
+    call(f, 6);
+    settle(first);
+  }
+  SizeLearner second(f, make_inputs());
+  EXPECT_THAT(second.sizes(), ElementsAre(6));
+  (void)second.idle(kPlenty);
+  EXPECT_EQ(call(f, 5), Outcome::kReplay);
+}
+
 TEST_P(SizeLearnerTest, WithoutTimeOrMemoryNothingIsRecorded) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs());
