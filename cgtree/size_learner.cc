@@ -21,11 +21,6 @@ constexpr std::uint64_t kCallsAfterFailure = 64;
 constexpr double kLeastWeight = 1.0 / 64;
 constexpr int kMeasuredReplays = 3;
 
-std::chrono::microseconds since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
-                                                               begin);
-}
-
 // Puts generators back to where they were.
 class RestoredGenerators {
  public:
@@ -132,7 +127,7 @@ LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
   if (!has_time) expected_ = expected_ * 9 / 10;  // the last one may have been a slow one
   if (!manager_->agree(has_time && has_room)) return {};
   LearnerStep step = apply(*change);
-  step.time = since(begin);
+  step.time = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   expected_ = step.time;
   return step;
 }
