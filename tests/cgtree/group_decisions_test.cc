@@ -505,7 +505,9 @@ TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCall
           update(x, 1, 1);
           if (i != 1) continue;
           if (rank.rank == 1) kept = empty({8}, DType::kFloat32);
-          if (rank.rank == 0) EXPECT_THROW(current_stream().synchronize(), CaptureError);
+          if (rank.rank == 0) {
+            EXPECT_THROW(current_stream().synchronize(), CaptureError);
+          }
         }
       } catch (const InvalidArgument&) {
         EXPECT_EQ(rank.rank, 1);
