@@ -155,7 +155,7 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
     recorded = record(change.record, step);
     if (recorded) measure(*recorded);
   } catch (...) {
-    set_sizes(others, std::nullopt);
+    set_sizes(others, change.record);  // and the recordings that there are of it
     throw;
   }
   if (recorded) {
@@ -164,7 +164,7 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
     look_at_ = 0;
   } else {
     step.kind = LearnerStep::Kind::kFailed;
-    set_sizes(others, std::nullopt);
+    set_sizes(others, change.record);
     failed_.insert(std::ranges::lower_bound(failed_, change.record), change.record);
     calls_ = 0;
     look_at_ = kCallsAfterFailure << std::min<std::size_t>(failed_.size() - 1, 32);

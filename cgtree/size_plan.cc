@@ -11,7 +11,6 @@
 namespace cgtree {
 namespace {
 
-constexpr std::size_t kMostSearched = 128;  // sizes; the search takes their square
 constexpr double kLeastGain = 0.02;
 constexpr int kMostLeftOut = 6;     // of the largest sizes, for calls that run eagerly
 constexpr double kMostAbove = 0.1;  // the share of such calls
@@ -19,24 +18,6 @@ constexpr double kMostAbove = 0.1;  // the share of such calls
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
   const auto [found, is_new] = points.try_emplace(size, us);
   if (!is_new) found->second = std::min(found->second, us);
-}
-
-// Returns the demand with at most kMostSearched sizes: those between are rounded up, so that each
-// has about the same weight.
-std::vector<SizeDemand> thinned(std::span<const SizeDemand> demand) {
-  std::vector<SizeDemand> kept;
-  double all = 0;
-  for (const SizeDemand& one : demand)
-    all += one.weight;
-  const double share = demand.size() > kMostSearched ? all / (kMostSearched - 1) : 0;
-  double weight = 0;
-  for (std::size_t i = 0; i < demand.size(); ++i) {
-    weight += demand[i].weight;
-    if (weight < share && i + 1 < demand.size()) continue;
-    kept.push_back({demand[i].size, weight});
-    weight = 0;
-  }
-  return kept;
 }
 
 }  // namespace
@@ -79,20 +60,23 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes) {
   constexpr double kUnit = 1024;  // counts are integers
-  std::vector<SizeCount> counts;
-  std::map<std::int64_t, double> price;
-  double highest = 0, all = 0;
-  for (const SizeDemand& one : thinned(demand)) {
+  std::vector<SizeCount> all;
+  for (const SizeDemand& one : demand) {
     const auto count = static_cast<std::uint64_t>(std::llround(one.weight * kUnit));
-    if (count > 0) counts.push_back({one.size, count});
-    all += static_cast<double>(count);
+    if (count > 0) all.push_back({one.size, count});
+  }
+  std::vector<SizeCount> counts = cut_down(all);  // the search takes the square of their number
+  std::map<std::int64_t, double> price;
+  double highest = 0, calls = 0;
+  for (const SizeCount& one : counts) {
     highest = std::max(highest, costs.replay(one.size));
     price[one.size] = highest;
+    calls += static_cast<double>(one.count);
   }
   SizeSet best;
   double least = std::numeric_limits<double>::infinity(), above = 0;
   for (int left_out = 0; !counts.empty() && left_out < kMostLeftOut; ++left_out) {
-    if (above > kMostAbove * all) break;
+    if (above > kMostAbove * calls) break;
     SizeSet sizes =
         suggest_buckets(counts, max_sizes, [&](std::int64_t size) { return price.at(size); });
     const double cost = cost_of(demand, sizes, costs);

@@ -120,25 +120,6 @@ class Joint {
   std::vector<Entry> entries_;
 };
 
-constexpr std::size_t kMostSizesTogether = 128;
-
-// Keeps those sizes of one axis that divide the calls into parts of about the same count.
-std::vector<SizeCount> cut_down(const std::vector<SizeCount>& counts) {
-  std::uint64_t all = 0;
-  for (const SizeCount& entry : counts)
-    all += entry.count;
-  std::vector<SizeCount> kept;
-  std::uint64_t sum = 0;
-  for (const SizeCount& entry : counts) {
-    sum += entry.count;
-    const bool is_last = &entry == &counts.back();
-    if (!is_last && sum < all / (kMostSizesTogether - 1) + 1) continue;
-    kept.push_back({entry.size, sum});
-    sum = 0;
-  }
-  return kept;
-}
-
 Joint::Joint(std::span<const SizesCount> histogram, std::span<const BucketCost> costs) {
   const std::size_t axes = histogram.empty() ? 0 : histogram[0].sizes.size();
   for (std::size_t axis = 0; axis < axes; ++axis) {
@@ -154,7 +135,7 @@ Joint::Joint(std::span<const SizesCount> histogram, std::span<const BucketCost> 
     std::vector<SizeCount> list;
     for (const auto& [size, count] : counts)
       list.push_back({size, count});
-    if (axes > 1 && list.size() > kMostSizesTogether) list = cut_down(list);
+    if (axes > 1) list = cut_down(list);
     axes_.push_back(sizes_of(list, axis < costs.size() ? costs[axis] : BucketCost()));
   }
   std::map<std::vector<std::size_t>, double> counts;
@@ -272,6 +253,23 @@ double bytes_of(const std::vector<std::vector<std::int64_t>>& lists, const Bucke
 }
 
 }  // namespace
+
+std::vector<SizeCount> cut_down(std::span<const SizeCount> counts) {
+  if (counts.size() <= kMostSizesTogether) return {counts.begin(), counts.end()};
+  std::uint64_t all = 0;
+  for (const SizeCount& entry : counts)
+    all += entry.count;
+  std::vector<SizeCount> kept;
+  std::uint64_t sum = 0;
+  for (const SizeCount& entry : counts) {
+    sum += entry.count;
+    const bool is_last = &entry == &counts.back();
+    if (!is_last && sum < all / (kMostSizesTogether - 1) + 1) continue;
+    kept.push_back({entry.size, sum});
+    sum = 0;
+  }
+  return kept;
+}
 
 std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
                                           std::size_t max_buckets, const BucketCost& cost) {

@@ -26,6 +26,13 @@ using BucketCost = std::function<double(std::int64_t size)>;
 std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
                                           std::size_t max_buckets, const BucketCost& cost = {});
 
+// The most sizes of an axis that are searched together with those of others.
+inline constexpr std::size_t kMostSizesTogether = 128;
+
+// Returns at most kMostSizesTogether of the sizes, which are ascending: those that divide the calls
+// into parts of about the same count. Calls with others count for the next larger size.
+std::vector<SizeCount> cut_down(std::span<const SizeCount> counts);
+
 // A BucketLimits limits the combinations of buckets, one of each axis. All of them count, also
 // those that no call has had: precapture() records them all.
 struct BucketLimits {

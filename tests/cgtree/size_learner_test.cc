@@ -244,6 +244,48 @@ TEST_P(SizeLearnerTest, WhatFailsLeavesTheSizesAsTheyWere) {
   EXPECT_EQ(learner.idle(kPlenty).size, 400);
 }
 
+// One of two places is recorded when make_inputs throws, of which the learner asks again to
+// measure.
+TEST_P(SizeLearnerTest, RecordingsOfASizeThatFailsGo) {
+  const Function f = doubled();
+  int made = 0;
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    if (++made == 2) throw std::runtime_error("no memory to measure");
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+  call(f, 4);
+  EXPECT_THROW(learner.idle(kPlenty), std::runtime_error);
+  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(call(f, 4), Outcome::kRunEagerly);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+}
+
+TEST_P(SizeLearnerTest, InsideAStepItIsRefusedAndWhileTheStreamIsCapturedNothingIsDone) {
+  SizeLearner* inside = nullptr;
+  const auto f = compile(context(), "f",
+                         [&](Tensor x) {
+                           if (inside != nullptr)
+                             EXPECT_THROW(inside->idle(kPlenty), ConcurrentUse);
+                           return affine(x, 2, 0);
+                         },
+                         {.inputs = {{.dynamic = {{0, "n"}}}},
+                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}}});
+  SizeLearner learner(f, make_inputs());
+  inside = &learner;
+  (void)f(random_tensor({4}));
+  inside = nullptr;
+  const Stream mine(device());
+  {
+    const StreamScope scope(mine);
+    Capture capture(mine, CaptureMode::kThreadLocal);
+    EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
+    Graph graph;
+    (void)capture.end(&graph);
+  }
+  EXPECT_EQ(stats().recordings, 0u);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+}
+
 TEST_P(SizeLearnerTest, AFrozenFunctionLearnsNothing) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs());
@@ -279,8 +321,29 @@ TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
 // Whatever is learned, evicted, held or released in between, each result is that of an eager run.
 TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
   for (int program = 0; program < 10; ++program) {
-    const Function f = doubled();
-    SizeLearner learner(f, make_inputs(),
+    ContextOptions options;
+    options.verify_every = random_() % 3;
+    if (random_() % 2 == 0) {
+      options.max_recordings = 1 + random_() % 6;
+      options.at_limit = AtLimit::kEvict;
+    }
+    make_context(options);
+    bool throws = false;  // in the step function, and in make_inputs
+    const Function f = compile(context(), "doubled",
+                               [&](Tensor x) {
+                                 Tensor y = affine(x, 2, 0);
+                                 if (throws && random_() % 4 == 0)
+                                   throw std::runtime_error("planted");
+                                 return y;
+                               },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+    SizeLearner learner(f,
+                        [&](const CallSizes& sizes) {
+                          if (throws && random_() % 8 == 0) throw std::runtime_error("planted");
+                          return std::vector<Tensor>{random_tensor({sizes["n"]})};
+                        },
                         {.max_sizes = 1 + random_() % 4, .held_outputs = random_() % 3});
     std::vector<std::pair<Tensor, std::vector<float>>> held;
     std::int64_t largest = 1 + static_cast<std::int64_t>(random_() % 64);
@@ -301,7 +364,13 @@ TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
           break;
         case 4:
         case 5:
-          (void)learner.idle(kPlenty);
+          throws = random_() % 2 == 0;
+          try {
+            (void)learner.idle(kPlenty);
+          } catch (const std::runtime_error& error) {
+            ASSERT_STREQ(error.what(), "planted");
+          }
+          throws = false;
           break;
         default: {
           const std::int64_t size = 1 + static_cast<std::int64_t>(random_()) % largest;
