@@ -264,8 +264,9 @@ TEST_P(SizeLearnerTest, InsideAStepItIsRefusedAndWhileTheStreamIsCapturedNothing
   SizeLearner* inside = nullptr;
   const auto f = compile(context(), "f",
                          [&](Tensor x) {
-                           if (inside != nullptr)
+                           if (inside != nullptr) {
                              EXPECT_THROW(inside->idle(kPlenty), ConcurrentUse);
+                           }
                            return affine(x, 2, 0);
                          },
                          {.inputs = {{.dynamic = {{0, "n"}}}},
