@@ -159,7 +159,8 @@ class BarePools final : public ContextPools {
 
   // ContextPools.
   void move_to(StreamId stream) noexcept override { limit_.set_stream(stream); }
-  void end() noexcept override {
+  void end(bool is_idle) noexcept override {
+    if (is_idle) limit_.set_stream(kIdle);
     for (Pool* const pool : pools_)
       pool->close();
   }

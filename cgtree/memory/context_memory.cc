@@ -67,8 +67,7 @@ ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
   const bool has_ended = stream_.synchronize();
   free_slots();
-  if (has_ended) pools_->move_to(kIdle);
-  pools_->end();
+  pools_->end(has_ended);
 }
 
 void ContextMemory::free_slots() noexcept {

@@ -36,8 +36,9 @@ class ContextPools {
 
   // Makes them pools for another stream, which waits for all work that has used them.
   virtual void move_to(StreamId stream) noexcept = 0;
-  // Gives all memory back. Must be called before the stream is destroyed.
-  virtual void end() noexcept = 0;
+  // Gives all memory back. The stream is not used from then on and may be destroyed. `is_idle`: all
+  // work that has used the memory has ended.
+  virtual void end(bool is_idle) noexcept = 0;
 
   // Gives idle segments back to the source, unless other contexts share the cache that has them.
   virtual void give_back_idle() = 0;

@@ -62,13 +62,15 @@ class SharedPools final : public ContextPools {
       handle.move_pool(stream_, stream);
     stream_ = stream;
   }
-  // The pools are closed first, so that what is idle goes back to its source. Other users of the
-  // stream may have submitted more work since this context left it, so an event covers their points
-  // in any case.
-  void end() noexcept override {
+  // The pools are closed first, so that what is idle goes back to its source. What was freed before
+  // has points of the stream, and so may what others free: an event covers them now, as none can be
+  // recorded once the stream is destroyed.
+  void end(bool is_idle) noexcept override {
+    const StreamId stream = stream_;
+    if (is_idle) move_to(kIdle);
     for (Pool* const pool : pools_)
       pool->close();
-    device_->cache().progress().cover(stream_);
+    device_->cache().progress().cover(stream);
     for (PoolHandle& handle : handles_)
       handle = PoolHandle();
   }

@@ -96,6 +96,40 @@ TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
   EXPECT_TRUE(watched.expired());
 }
 
+// The driver crashes if it is handed a stream that is gone, and the contexts of a device share what
+// they allocate from.
+TEST_P(StreamsTest, NothingIsAskedOfAStreamWhoseContextsHaveEnded) {
+  const Context other(device());
+  DeviceAPI& api = device_api(device());
+  StreamHandle handle = StreamHandle::kNull;
+  check(api.create_stream(device().id, StreamKind::kNonBlocking, &handle), "create");
+  {
+    Context own(device(), {.stream = StreamRef(api, device(), handle)});
+    Steps steps(own, "step", {.bindings = {{.name = "block", .host_bytes = sizeof(float)}}});
+    auto f = compile(own, "f", [](Tensor given) { return affine(given, 2, 0); });
+    const Tensor x = tensor({3}, random_floats(3));
+    for (int i = 0; i < 4; ++i) {
+      const float word = 1;
+      const Binding block{&word, sizeof(word)};
+      for (Step step = steps.begin(Key{{"n", 1}}, {&block, 1}); step.must_run(); step.end()) {
+      }
+      (void)f(x);
+    }
+    own.release_memory();
+    (void)f(x);
+  }
+  check(api.destroy_stream(handle), "destroy");
+
+  const CapturedLog log;
+  {
+    Context later(device());
+    auto f = compile(later, "f", [](Tensor given) { return affine(given, 3, 0); });
+    (void)f(tensor({3}, random_floats(3)));
+  }
+  EXPECT_THAT(log.lines(),
+              ::testing::Not(::testing::Contains(::testing::HasSubstr("stream_event_failed"))));
+}
+
 // Row 43 warmup_stream_sync: results of every phase are visible on the caller's stream.
 // Acceptance: trees 43.
 TEST_P(StreamsTest, ACallerOnAStreamOfItsOwnNeedsNoSynchronisation) {
