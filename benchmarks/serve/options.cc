@@ -48,23 +48,29 @@ void add_work(CLI::App& app, Options& options) {
 }
 
 void add_policy(CLI::App& app, Options& options) {
-  const std::map<std::string, std::optional<Policy>> policies = {{"exact", Policy::kExact},
-                                                                 {"buckets", Policy::kBuckets},
-                                                                 {"suggested", Policy::kSuggested},
-                                                                 {"learned", Policy::kLearned},
-                                                                 {"all", std::nullopt}};
+  const std::map<std::string, std::optional<Policy>> policies = {
+      {"exact", Policy::kExact},   {"buckets", Policy::kBuckets}, {"suggested", Policy::kSuggested},
+      {"listed", Policy::kListed}, {"learned", Policy::kLearned}, {"all", std::nullopt}};
   app.add_option_function<std::string>(
          "--policy",
          [&options, policies](const std::string& name) { options.policy = policies.at(name); },
          "how sizes that vary are treated: exact records each; buckets pads to powers of two, "
-         "suggested to sizes chosen for the trace, learned to sizes found while it is served; all "
-         "compares them, for several budgets")
+         "suggested to sizes chosen for the trace, listed to those of --batches, learned to sizes "
+         "found while it is served; all compares them but listed, for several budgets")
       ->check(CLI::IsMember(policies))
       ->default_str("suggested");
   app.add_option("--budget", options.budget,
                  "recordings that each function keeps at most; 0: no limit")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_option("--batches", options.batches,
+                 "batches that --policy=listed pads to, beside the largest: 1,2,4,8")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--suggest-from", options.suggest_from,
+                 "--policy=suggested counts the sizes of so many requests, the first; default: all")
+      ->check(CLI::Range(1, 10'000'000));
   app.add_option("--soak", options.soak_seconds,
                  "serve random parts of the trace for so many seconds, eagerly and through cgtree "
                  "side by side, and watch tokens and memory; 0: serve the trace once")
@@ -124,6 +130,10 @@ std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv
     return EarlyExit{2, fmt::format("{}; see --help", error.what())};
   }
   if (options.layers != 0) options.model.layers = options.layers;
+  if ((options.policy == Policy::kListed) != !options.batches.empty()) {
+    return EarlyExit{2, "--policy=listed and --batches need each other; see --help"};
+  }
+  std::ranges::sort(options.batches);
   return options;
 }
 

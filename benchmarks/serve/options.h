@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "benchmarks/serve/policy.h"
 #include "examples/serve/config.h"
@@ -23,8 +24,10 @@ struct Options {
   std::string device = "auto";
   Mode mode = Mode::kBoth;
   std::optional<Policy> policy = Policy::kSuggested;  // null: all, with each of kBudgets
-  std::int64_t budget = 16;       // recordings that each function keeps; 0: no limit
-  std::int64_t soak_seconds = 0;  // 0: serve the trace once
+  std::int64_t budget = 16;                  // recordings that each function keeps; 0: no limit
+  std::vector<std::int64_t> batches;         // of Policy::kListed, ascending
+  std::optional<std::int64_t> suggest_from;  // requests whose sizes are counted; null: all
+  std::int64_t soak_seconds = 0;             // 0: serve the trace once
   ModelConfig model;
   std::int64_t layers = 0;     // instead of the model's; 0: the model's
   std::int64_t ranks = 1;      // devices that share the model

@@ -2,6 +2,7 @@
 #include "benchmarks/serve/policy.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "cgtree/suggest_buckets.h"
@@ -29,16 +30,24 @@ std::string_view name(Policy policy) {
       return "buckets";
     case Policy::kSuggested:
       return "suggested";
+    case Policy::kListed:
+      return "listed";
     case Policy::kLearned:
       return "learned";
   }
   return "";
 }
 
-SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes)
+SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes,
+                   std::span<const std::int64_t> batches)
     : policy_(policy), budget_(budget), limits_(limits) {
   if (policy == Policy::kBuckets) decode_batch_ = powers_of_two(limits.batch);
-  if (policy == Policy::kBuckets || policy == Policy::kLearned) {
+  if (policy == Policy::kListed) {
+    std::ranges::copy_if(batches, std::back_inserter(decode_batch_),
+                         [&](std::int64_t size) { return size < limits.batch; });
+    decode_batch_.push_back(limits.batch);
+  }
+  if (policy == Policy::kBuckets || policy == Policy::kLearned || policy == Policy::kListed) {
     prefill_batch_ = powers_of_two(limits.batch);
     prefill_length_ = powers_of_two(limits.length);
   }

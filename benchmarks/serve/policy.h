@@ -31,7 +31,8 @@ StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions&
 enum class Policy {
   kExact,      // each size has its own recordings; the one used longest ago is evicted
   kBuckets,    // powers of two
-  kSuggested,  // buckets chosen for the sizes of the trace
+  kSuggested,  // buckets chosen for the sizes of the trace, or of its first requests
+  kListed,     // batches of decode() are padded to sizes that are given; prefill(): powers of two
   kLearned,    // batches of decode() are learned; the sizes of prefill() are powers of two
 };
 
@@ -53,8 +54,9 @@ struct SizeLimits {
 class SizePlan {
  public:
   // Each function keeps at most `budget` recordings; 0 is no limit. kSuggested chooses buckets for
-  // `sizes`.
-  SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes);
+  // `sizes`. kListed takes `batches`, ascending, and the largest batch.
+  SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes,
+           std::span<const std::int64_t> batches = {});
 
   // With `enabled` false all calls run eagerly, with actual sizes.
   CompileOptions decode(CacheUse use, bool enabled) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "examples/serve/ranks.h"
@@ -95,8 +96,12 @@ Report run(const Options& options) {
   Job job(options);
   Report report{.device = device_facts(job.ranks[0].device), .options = options};
   report.requests = job.requests.size();
+  const std::size_t seen =
+      std::min(job.requests.size(),
+               static_cast<std::size_t>(options.suggest_from.value_or(std::ssize(job.requests))));
+  const StepSizes counted = count_sizes(std::span(job.requests).first(seen), job.scheduler);
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
-    const SizePlan plan(policy, budget, options.limits(), job.sizes);
+    const SizePlan plan(policy, budget, options.limits(), counted, options.batches);
     return job.serve(plan, compiled);
   };
   report.runs = runs_to_do(options);

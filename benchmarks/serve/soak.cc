@@ -65,7 +65,7 @@ class Soak {
     for (const Policy policy : policies_of(options)) {
       for (const CacheUse use : {CacheUse::kStatic, CacheUse::kCopied}) {
         report_.contexts.push_back({policy, options.budget, use == CacheUse::kCopied, {}, {}});
-        const SizePlan plan(policy, options.budget, options.limits(), sizes);
+        const SizePlan plan(policy, options.budget, options.limits(), sizes, options.batches);
         servers_.push_back(std::make_unique<Server>(model, options_, plan.decode(use, true),
                                                     plan.prefill(use, true)));
         buckets_.push_back(plan.buckets());

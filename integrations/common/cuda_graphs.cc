@@ -110,6 +110,13 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// ggml may let a kernel begin before the one in front of it has ended (programmatic dependent
+// launch). In a graph, also one that was captured without cgtree, results then differ from run to
+// run: seen with whisper.cpp at the commit that its page names. ggml reads the variable at its
+// first launch.
+[[maybe_unused]] const bool kernels_wait =
+    is_enabled() && setenv("GGML_CUDA_PDL", "0", /*overwrite=*/0) == 0;
+
 }  // namespace
 
 class Recordings {

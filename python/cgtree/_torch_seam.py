@@ -478,6 +478,8 @@ class Kind:
         self.is_unsettled = True
         self._give_back_draws()
         device = self.graph.device
+        if not is_capturing:  # as torch.cuda.graph() does: the recording needs the memory
+            torch.cuda.empty_cache()
         with torch.inference_mode(False):
             inputs = self._inputs(map(as_tensor, tensors))
         try:

@@ -50,13 +50,26 @@ TEST(OptionsTest, AllPoliciesCanBeAskedFor) {
   EXPECT_EQ(std::get<Options>(parse({"--policy=all"})).policy, std::nullopt);
 }
 
+TEST(OptionsTest, ListedBatchesAreSortedAndBelongToTheirPolicy) {
+  const auto options = std::get<Options>(parse({"--policy=listed", "--batches=8,1,2"}));
+
+  EXPECT_EQ(options.policy, Policy::kListed);
+  EXPECT_EQ(options.batches, (std::vector<std::int64_t>{1, 2, 8}));
+  for (const std::vector<const char*>& given :
+       {std::vector<const char*>{"--policy=listed"}, {"--batches=1,2"}}) {
+    const auto exit = std::get<EarlyExit>(parse(given));
+    EXPECT_EQ(exit.code, 2);
+    EXPECT_NE(exit.text.find("need each other"), std::string::npos) << exit.text;
+  }
+}
+
 TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
   const auto exit = std::get<EarlyExit>(parse({"--help"}));
 
   EXPECT_EQ(exit.code, 0);
-  for (const char* name :
-       {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers", "--model",
-        "--context", "--seed", "--json", "--policy", "--budget", "--soak"})
+  for (const char* name : {"--trace", "--requests", "--device", "--mode", "--max-batch", "--layers",
+                           "--model", "--context", "--seed", "--json", "--policy", "--batches",
+                           "--suggest-from", "--budget", "--soak"})
     EXPECT_NE(exit.text.find(name), std::string::npos) << name;
 }
 

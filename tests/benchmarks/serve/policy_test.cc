@@ -53,6 +53,14 @@ TEST(SizePlanTest, SuggestedBucketsAreThoseThatPadTheTraceLeast) {
   EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[1].sizes, (Sizes{6}));
 }
 
+TEST(SizePlanTest, ListedBatchesEndWithTheLargest) {
+  const std::vector<std::int64_t> listed = {1, 3, kLimits.batch, kLimits.batch + 1};
+  const SizePlan plan(Policy::kListed, 0, kLimits, some_sizes(), listed);
+
+  EXPECT_EQ(plan.buckets().decode_batch, (std::vector<std::int64_t>{1, 3, kLimits.batch}));
+  EXPECT_EQ(plan.decode_rows(2), 3);
+}
+
 TEST(SizePlanTest, BatchesOfDecodeAreLearnedAlone) {
   const SizePlan plan(Policy::kLearned, 4, kLimits, some_sizes());
 
