@@ -35,8 +35,8 @@ std::size_t Context::release_captured(std::optional<std::uint64_t> capture) {
   return manager_->release_captured(capture);
 }
 
-std::size_t Context::trim() {
-  return manager_->trim();
+std::size_t Context::trim(bool to_device) {
+  return manager_->trim(to_device);
 }
 
 void Context::keep(const Tensor& output) {

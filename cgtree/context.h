@@ -91,8 +91,9 @@ class Context {
   }
 
   // Gives memory that neither a recording nor an output uses back to the device's cache, from which
-  // other contexts take it; returns the bytes. Throws ConcurrentUse.
-  std::size_t trim();
+  // other contexts take it; returns the bytes. `to_device`: and what the cache holds to the device,
+  // for what allocates there without cgtree. Throws ConcurrentUse.
+  std::size_t trim(bool to_device = false);
 
   // Gives back all memory that the context can make again, for a server that sleeps: drops all
   // recordings, also those of pinned and of frozen functions, and returns all memory that no output

@@ -260,6 +260,8 @@ class ContextMemory final : public StorageOwner,
   // `kept` lies; returns their bytes. What has ended while a step is open is unused if no side
   // stream of the step may still use it. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
+  // Gives back to the device what its cache holds idle.
+  void give_back_cached() { pools_->give_back_cached(); }
   // Gives all that no storage lies in back, also what the cache of the device holds idle. Requires:
   // no step is open, and no recording exists. Throws OutOfMemory.
   void give_back_unused();

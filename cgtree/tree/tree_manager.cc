@@ -150,9 +150,11 @@ void TreeManager::undeclare(const std::string& name) {
   door().request_upkeep();
 }
 
-std::size_t TreeManager::trim() {
+std::size_t TreeManager::trim(bool to_device) {
   const Visit visit(door());
-  return workings_.evictor.trim();
+  const std::size_t given = workings_.evictor.trim();
+  if (to_device) workings_.memory->give_back_cached();
+  return given;
 }
 
 std::size_t TreeManager::release_memory() {

@@ -45,7 +45,7 @@ class TreeManager {
   void mark_step();
   void keep_across_steps(const Tensor& tensor);
   std::size_t release_captured(std::optional<std::uint64_t> capture);
-  std::size_t trim();
+  std::size_t trim(bool to_device = false);
   std::size_t release_memory();
 
   // Monitors. The first four read while calls go on.

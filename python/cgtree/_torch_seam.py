@@ -609,7 +609,7 @@ class Kind:
     def _make_room(self):
         """Gives back memory that neither a recording nor a tensor uses. Returns whether there was any."""
         try:
-            return context(self.graph.device).trim() > 0
+            return context(self.graph.device).trim(to_device=True) > 0
         except ConcurrentUse:
             return False
 

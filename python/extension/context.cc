@@ -92,8 +92,10 @@ std::size_t release_captured(PyObject* self, PyObject* arguments, PyObject* keyw
   return inside(self, [&](Context& context) { return context.release_captured(capture); });
 }
 
-std::size_t trim(PyObject* self) {
-  return inside(self, [](Context& context) { return context.trim(); });
+std::size_t trim(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  const auto [given] = read_arguments<1>(arguments, keywords, {"trim", {"to_device"}});
+  const bool to_device = given != nullptr && to_bool(given);
+  return inside(self, [&](Context& context) { return context.trim(to_device); });
 }
 
 std::size_t release_memory(PyObject* self) {
@@ -233,10 +235,12 @@ PyMethodDef methods[] = {
         "release_captured(capture=None) -> int: says that the caller's graph that holds work of "
         "this context is gone: that of the capture with this id (Stream.capture_id), or every one. "
         "Returns how many tensors were kept for it. Raises ConcurrentUse."),
-    method<trim>(
-        "trim",
-        "trim() -> int: gives memory that neither a recording nor an output uses back to the "
-        "device's cache, where other contexts find it; returns the bytes. Raises ConcurrentUse."),
+    method<trim>("trim",
+                 "trim(to_device=False) -> int: gives memory that neither a recording nor an "
+                 "output uses back "
+                 "to the device's cache, where other contexts find it; returns the bytes. "
+                 "to_device: and what "
+                 "the cache holds to the device, for other libraries. Raises ConcurrentUse."),
     method<release_memory>(
         "release_memory",
         "release_memory() -> int: for a server that sleeps: drops all recordings, and gives all "

@@ -196,6 +196,22 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   EXPECT_TRUE(is_recorded(f, 5 * kMiB));
 }
 
+// What allocates without cgtree finds it there alone.
+TEST_P(BudgetTest, TrimGivesTheCacheOfTheDeviceBackWhereThatIsAskedFor) {
+  F f = compile(context(), "f", quadrupled);
+  record(f, 3);
+  call_with_size(f, 5 * kMiB);  // a warm-up
+  (void)context().trim();
+  const int held = segments_->held();
+
+  (void)context().trim(/*to_device=*/true);
+
+  if (!pools_grow_in_place()) {
+    EXPECT_LT(segments_->held(), held);
+  }
+  EXPECT_TRUE(is_recorded(f, 3));
+}
+
 TEST_P(BudgetTest, TrimGivesBackWhatNothingUses) {
   F f = compile(context(), "f", quadrupled);
   {
