@@ -73,10 +73,11 @@ enum class AboveLargest : std::uint8_t {
 // The policy of a dynamic axis, or of an integer of the key (CompileOptions::keys), whose values
 // are its sizes.
 struct AxisOptions {
-  std::string name;
+  std::string name = "";
   AxisPolicy policy = AxisPolicy::kExact;
-  std::vector<std::int64_t> sizes;  // kAllowList, kBuckets: positive (in a key: or 0), ascending
-  std::size_t multiple_of = 1;      // kMultiples
+  std::vector<std::int64_t> sizes =
+      {};                       // kAllowList, kBuckets: positive (in a key: or 0), ascending
+  std::size_t multiple_of = 1;  // kMultiples
   // kMultiples, kPowersOfTwo: the largest size that inputs are padded to, which is one of those.
   std::size_t largest = SIZE_MAX;
   // For kExact.

@@ -55,7 +55,7 @@ struct ContextOptions {
   // The stream on which calls outside of any StreamScope launch their work. Requires: it outlives
   // the context and its tensors. By default the context makes a blocking stream, which is ordered
   // with the legacy stream and so with the host copies of Tensor.
-  std::optional<StreamRef> stream;
+  std::optional<StreamRef> stream = std::nullopt;
   // Released after the context and its tensors; it may own the stream and the segments.
   std::shared_ptr<const void> owner = nullptr;
   // The bytes of device memory that the pools of the context may hold. OutOfMemory beyond that.
@@ -87,7 +87,7 @@ struct ContextOptions {
   AtLimit at_limit = AtLimit::kRunEagerly;
   // A file to which events are appended as lines of JSON; empty for no file. Events are warm_up,
   // record, skip, evict and failure, and replay if event_file_has_replays is set.
-  std::string event_file;
+  std::string event_file = "";
   bool event_file_has_replays = false;
   // Makes two mistakes of step functions errors: launching on the legacy stream, and launching on
   // the context's stream in place of current_stream(). Otherwise that work is silently missing from
@@ -129,7 +129,7 @@ enum class Rebind : std::uint8_t {
 // The options of one input.
 struct InputOptions {
   // The name in messages.
-  std::string name;
+  std::string name = "";
   // The address stays the same from call to call (weights, a KV cache), so the input is checked and
   // not copied. Another address gets a recording of its own, unless on_static_change says
   // otherwise.
@@ -156,7 +156,7 @@ struct InputOptions {
 
 // The options of one output.
 struct OutputOptions {
-  std::string name;  // for messages
+  std::string name = "";  // for messages
   // The axes that the function gives the padded size; they are sliced to the actual one.
   std::vector<DynamicAxis> dynamic = {};
   // The largest difference between a verified replay and an eager run, for floating types:
@@ -193,7 +193,7 @@ enum class WhenFrozen {
 // other.
 struct CompileOptions {
   // By position; further inputs have the defaults.
-  std::vector<InputOptions> inputs;
+  std::vector<InputOptions> inputs = {};
   // The policies of dynamic axes. An axis that is in neither list has AxisPolicy::kExact.
   std::vector<Buckets> buckets = {};
   std::vector<AxisOptions> axes = {};

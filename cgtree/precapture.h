@@ -88,19 +88,19 @@ std::string to_string(const PrecaptureReport& report);
 struct PrecaptureOptions {
   // The sizes of one axis, of which each is combined with those of the others.
   struct Sizes {
-    std::string axis;
-    std::vector<std::int64_t> sizes;
+    std::string axis = "";
+    std::vector<std::int64_t> sizes = {};
   };
 
   // A part of the key, and its values.
   struct KeyValues {
-    std::string name;
-    std::vector<std::variant<std::int64_t, std::string>> values;
+    std::string name = "";
+    std::vector<std::variant<std::int64_t, std::string>> values = {};
   };
 
   // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
   // theirs.
-  std::vector<Sizes> sizes;
+  std::vector<Sizes> sizes = {};
   // All parts of the key, in its order. A part without values has those of its policy in
   // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
   std::vector<KeyValues> key = {};
@@ -113,7 +113,7 @@ struct PrecaptureOptions {
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
   std::size_t max_bytes = SIZE_MAX;
   // Called after each combination; may be empty. If it throws, precapture() does.
-  std::function<void(const Precaptured&)> progress;
+  std::function<void(const Precaptured&)> progress = nullptr;
 };
 
 // Returns the inputs of a call with these sizes. The call writes into inputs that it mutates.

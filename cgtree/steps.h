@@ -43,7 +43,7 @@ struct Binding {
 
 // The options of one binding.
 struct BindingOptions {
-  std::string name;  // in messages
+  std::string name = "";  // in messages
   // The work is to use Step::address(), and each call may pass another address: the graph copies
   // the bytes first. Otherwise the address is checked, and another one gets a recording of its own.
   bool is_copied = false;
@@ -61,7 +61,7 @@ struct BindingOptions {
 // The options of Steps. Those that CompileOptions has, too, mean the same.
 struct StepsOptions {
   // By position; further bindings are neither copied nor mutated.
-  std::vector<BindingOptions> bindings;
+  std::vector<BindingOptions> bindings = {};
   // The policies of integers of the key; see CompileOptions. The work asks current_key() for the
   // value to use, which may be rounded up.
   std::vector<AxisOptions> keys = {};
