@@ -167,6 +167,9 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
       return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
     }
   }
+  // A call that was refused before it could break the capture: its work is missing.
+  if (const std::string& refused = first_capture_failure(); !refused.empty())
+    return CaptureFailure{Code::kStreamCaptureUnsupported, refused, nullptr};
   if (unrecorded_ && unrecorded_->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
                           "it launched work on the context's stream: inside a step function, "

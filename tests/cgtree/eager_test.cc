@@ -130,6 +130,23 @@ TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo)
   EXPECT_THAT(warnings[0], HasSubstr("Context::eager() inside a step function"));
 }
 
+TEST_P(EagerTest, AnEagerGapKeepsAFunctionFromBeingGraphedAlsoIfItsErrorWasSwallowed) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 1, 1);
+    try {
+      context().eager([&] { update(y, 1, -1); });
+    } catch (const CaptureError&) {  // as code does that only wants to go on
+    }
+    return y;
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(tensor({4}, x))), x) << call;
+  }
+  EXPECT_EQ(f.stats().recordings, 0U);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3U);
+}
+
 // Rows 76 incompatible_ops_item, 78 and 80 incompatible_ops_nonzero: found at the first capture,
 // named, eager from then on, and the process is none the worse.
 // Acceptance: trees 76, 78, 80.

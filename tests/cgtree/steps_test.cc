@@ -514,6 +514,23 @@ TEST_P(StepsTest, AStepBlockIsReadByBeginAlone) {
   }
 }
 
+TEST_P(StepsTest, WorkThatWasRefusedDuringACaptureRunsOnceMoreAlsoIfTheErrorWasSwallowed) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<float> tokens = new_tokens();
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
+      try {
+        context().eager([&] { forward(current_stream(), 1, step.address(0)); });
+      } catch (const CaptureError&) {  // as code does that only wants to go on
+      }
+    }
+    expect_step(1, tokens);
+    expect_cache();
+  }
+  EXPECT_EQ(steps.stats().recordings, 0u);
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 3u);
+}
+
 TEST_P(StepsTest, AStepOutlivesItsSteps) {
   std::optional<Step> step;
   {
