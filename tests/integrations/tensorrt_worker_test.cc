@@ -10,8 +10,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "interop/device/device.h"
@@ -59,25 +61,34 @@ class FakeModel : public Model {
   int profile_of(Shape shape) const override { return cgtree_tensorrt::profile_of(shape); }
   std::unique_ptr<Execution> make_execution(int profile, const Buffers& buffers,
                                             StreamRef stream) override;
-  std::map<const void*, std::size_t> memory() const override { return memory_; }
+  std::map<const void*, std::size_t> memory() const override {
+    const std::lock_guard lock(mutex_);
+    return memory_;
+  }
 
   float* allocate() {
     constexpr std::size_t kBytes = kMostScores * sizeof(float);
     void* const data = cgtree::allocate_device_memory(device_, kBytes);
+    const std::lock_guard lock(mutex_);
     memory_[data] = kBytes;
     return static_cast<float*>(data);
   }
   void free(float* data) {
+    const std::lock_guard lock(mutex_);
     memory_.erase(data);
     cgtree::free_device_memory(device_, data);
   }
   // From now on all memory is said to have been freed.
-  void hide_memory() { memory_.clear(); }
+  void hide_memory() {
+    const std::lock_guard lock(mutex_);
+    memory_.clear();
+  }
 
   Fault fault = Fault::kNone;
 
  private:
   const Device device_;
+  mutable std::mutex mutex_;
   std::map<const void*, std::size_t> memory_;
 };
 
@@ -154,7 +165,10 @@ class TensorRtWorkerTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
 
   void serve_and_check(Worker& worker, Shape shape) {
-    const Request request = make_request(shape);
+    serve_request_and_check(worker, make_request(shape));
+  }
+  void serve_request_and_check(Worker& worker, const Request& request) {
+    const Shape shape = request.shape;
     std::vector<float> scores(static_cast<std::size_t>(shape.batch) * kClasses, NAN);
     worker.serve(request, scores, /*is_poisoned=*/true);
     for (std::size_t i = 0; i < scores.size(); ++i)
@@ -182,6 +196,25 @@ TEST_P(TensorRtWorkerTest, EachModeGivesTheScoresOfItsOwnRequests) {
       EXPECT_EQ(counts.kept, 5U) << "of 12 shapes; " << seed_;
       EXPECT_EQ(counts.recordings, counts.kept + counts.evictions);
     }
+  }
+}
+
+TEST_P(TensorRtWorkerTest, WorkersOnThreadsOfTheirOwnGiveTheScoresOfTheirOwnRequests) {
+  for (const Mode mode : {Mode::kBare, Mode::kGraphs, Mode::kCgtree}) {
+    std::vector<std::vector<Request>> requests(4);
+    for (std::vector<Request>& of_thread : requests)
+      for (int i = 0; i < 50; ++i)
+        of_thread.push_back(make_request({1 + static_cast<int>(random_() % 4), 8}));
+    std::vector<std::thread> threads;
+    for (const std::vector<Request>& of_thread : requests) {
+      threads.emplace_back([&, worker = std::shared_ptr<Worker>(make_worker(mode))] {
+        for (const Request& request : of_thread)
+          serve_request_and_check(*worker, request);
+        EXPECT_EQ(worker->counts().replays > 0, mode != Mode::kBare);
+      });
+    }
+    for (std::thread& thread : threads)
+      thread.join();
   }
 }
 
