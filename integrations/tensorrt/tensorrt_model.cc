@@ -29,10 +29,16 @@ class Logger : public nvinfer1::ILogger {
     if (severity == Severity::kWARNING) return;
     try {
       const std::lock_guard lock(mutex_);
+      ++errors_;
       last_error_ = message;
     } catch (const std::exception&) {
       // The message was printed.
     }
+  }
+
+  std::size_t errors() {
+    const std::lock_guard lock(mutex_);
+    return errors_;
   }
 
   [[noreturn]] void fail(const std::string& what) {
@@ -42,6 +48,7 @@ class Logger : public nvinfer1::ILogger {
 
  private:
   std::mutex mutex_;
+  std::size_t errors_ = 0;
   std::string last_error_;
 };
 
@@ -186,14 +193,22 @@ struct TensorRtModel::TensorRt {
     make_runtime = function<void*(void*, std::int32_t)>(library, "createInferRuntime_INTERNAL");
   }
 
+  // TensorRT 11 that cannot use the driver logs an error, and returns a pointer that is neither
+  // null nor an object.
+  template <typename Object>
+  std::unique_ptr<Object> create(void* (*make)(void*, std::int32_t), const char* what) {
+    const std::size_t errors = logger.errors();
+    void* const made = make(&logger, NV_TENSORRT_VERSION);
+    if (logger.errors() != errors) logger.fail(std::string("TensorRT could not make ") + what);
+    return expect(static_cast<Object*>(made), logger, what);
+  }
+
   // The largest batch of the first profile.
   int split() const { return std::max(1, network.max_batch / 4); }
 
   void build() {
     const auto begin = std::chrono::steady_clock::now();
-    const auto builder =
-        expect(static_cast<nvinfer1::IBuilder*>(make_builder(&logger, NV_TENSORRT_VERSION)), logger,
-               "a builder");
+    const auto builder = create<nvinfer1::IBuilder>(make_builder, "a builder");
 #if NV_TENSORRT_MAJOR >= 11
     constexpr nvinfer1::NetworkDefinitionCreationFlags kFlags = 0;  // types are always strong
 #else
@@ -221,8 +236,7 @@ struct TensorRtModel::TensorRt {
     plan_bytes = plan->size();
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
-    runtime = expect(static_cast<nvinfer1::IRuntime*>(make_runtime(&logger, NV_TENSORRT_VERSION)),
-                     logger, "a runtime");
+    runtime = create<nvinfer1::IRuntime>(make_runtime, "a runtime");
     runtime->setGpuAllocator(&memory);
     engine = expect(runtime->deserializeCudaEngine(plan->data(), plan->size()), logger,
                     "an engine on the device");
