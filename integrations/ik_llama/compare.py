@@ -68,10 +68,13 @@ def main():
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model = ["-m", options.model, "-ngl", options.layers_on_gpu]
     tokens, largest = options.tokens, max(int(batch) for batch in options.batches.split(","))
+    # A process for each: in a process that has launched many kernels one by one on a second stream,
+    # all graphs take longer, plain CUDA graphs too. Each test has a context and a stream of its own.
+    bench = [options.bin / "llama-bench", *model, "-r", options.repetitions, "-o", "json",
+             *options.bench_arguments.split()]
     programs = {
-        "llama-bench": (
-            [options.bin / "llama-bench", *model, "-p", 4 * tokens, "-n", tokens, "-r", options.repetitions,
-             "-o", "json", *options.bench_arguments.split()], parse_bench),
+        "llama-bench-prompt": ([*bench, "-p", 4 * tokens, "-n", 0], parse_bench),
+        "llama-bench-tokens": ([*bench, "-p", 0, "-n", tokens], parse_bench),
         "llama-batched-bench": (
             [options.bin / "llama-batched-bench", *model, "-c", largest * 3 * tokens, "-npp", tokens,
              "-ntg", tokens, "-npl", options.batches, *options.arguments], parse_batched),
