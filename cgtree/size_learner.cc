@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -17,9 +20,9 @@ namespace cgtree {
 namespace {
 
 constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
-constexpr std::uint64_t kCallsAfterFailure = 64;
 constexpr double kLeastWeight = 1.0 / 64;
 constexpr int kMeasuredReplays = 3;
+constexpr int kMostReplays = 32;  // to find so many that are not verified
 
 // Puts generators back to where they were.
 class RestoredGenerators {
@@ -39,13 +42,62 @@ class RestoredGenerators {
   std::vector<std::pair<Generator, GeneratorState>> states_;
 };
 
+// Adds the time it lives.
+class AddedTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit AddedTime(Clock::duration& sum) noexcept : sum_(sum) {}
+  ~AddedTime() { sum_ += Clock::now() - begin_; }
+  AddedTime(const AddedTime&) = delete;
+  AddedTime& operator=(const AddedTime&) = delete;
+
+ private:
+  Clock::duration& sum_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+// Returns what memory was short for, on any rank; or nothing if the exception is another one.
+std::optional<std::string> memory_that_was_short(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OutOfMemory& error) {
+    return std::string(error.message());
+  } catch (const OtherRankFailed& error) {
+    if (error.result().kind == AttemptResult::Kind::kOutOfMemory) return error.result().what;
+    return std::nullopt;
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
+
+// One thread at a time is inside, and does not call back.
+class SizeLearner::Turn {
+ public:
+  explicit Turn(SizeLearner& learner) : learner_(learner) {
+    if (!learner.is_busy_.exchange(true, std::memory_order_acquire)) return;
+    throw ConcurrentUse(fmt::format(
+        "the learner of '{}' is busy: another thread is in idle(), or make_inputs or the step "
+        "function calls it",
+        learner.function_.name()));
+  }
+  ~Turn() { learner_.is_busy_.store(false, std::memory_order_release); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  SizeLearner& learner_;
+};
 
 SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options)
     : function_(function),
       manager_(function.manager()),
       make_inputs_(std::move(make_inputs)),
-      options_(options) {
+      options_(options),
+      room_(options.max_sizes),
+      evictions_(function.state().counters.evictions) {
   const AxisPlan* const plan = function.state().axes.get();
   std::size_t learned = 0;
   for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
@@ -80,17 +132,21 @@ bool SizeLearner::is_captured() {
   return static_cast<bool>(visit.ask_foreign_capture());
 }
 
+// A call that no recording has served although one holds its size is a miss.
 void SizeLearner::read_calls() {
   const std::vector<SizeCount> counts = manager_->histogram(function_.state(), name_);
   std::vector<SizeDemand> more;
-  std::uint64_t calls = 0;
+  std::uint64_t calls = 0, above = 0;
   for (const SizeCount& count : counts) {
     const std::uint64_t before = std::exchange(counted_[count.size], count.count);
     if (count.count == before) continue;
     calls += count.count - before;
+    if (sizes_.empty() || count.size > sizes_.back()) above += count.count - before;
     more.push_back(
         {std::max<std::int64_t>(count.size, 1), static_cast<double>(count.count - before)});
   }
+  const std::uint64_t skips = function_.state().counters.skips_for(SkipReason::kNotRecorded);
+  is_missed_ = is_missed_ || skips - std::exchange(skips_, skips) > above;
   const double left = std::exp2(-static_cast<double>(calls) / options_.half_life);
   for (auto& [size, weight] : weights_)
     weight *= left;
@@ -103,71 +159,144 @@ void SizeLearner::read_calls() {
 std::vector<SizeDemand> SizeLearner::demand() const {
   std::vector<SizeDemand> demand;
   for (const auto& [size, weight] : weights_) {
-    if (!std::ranges::binary_search(failed_, size)) demand.push_back({size, weight});
+    if (!failed_.contains(size)) demand.push_back({size, weight});
   }
   return demand;
 }
 
-LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
-  const auto begin = Clock::now();
-  if (!manager_->agree(!is_captured() && !function_.is_frozen())) return {};
-  read_calls();
-  SizeSet still = recorded_sizes();
-  const bool has_lost = still != sizes_;  // by release_memory(), an eviction
-  if (has_lost) set_sizes(std::move(still), std::nullopt);
-  if (!manager_->agree(has_lost || calls_ >= look_at_)) return {};
-  const std::optional<SizeChange> change = next_sizes(demand(), sizes_, costs_, options_.max_sizes);
-  if (!change) {
-    calls_ = 0;
-    look_at_ = kFewCalls;
-    return {};
+// Sizes that were evicted for others had no room, and would have to go again.
+bool SizeLearner::has_lost() {
+  SizeSet still = whole_sizes();
+  const std::uint64_t evictions = function_.state().counters.evictions;
+  const bool were_evicted = std::exchange(evictions_, evictions) != evictions;
+  if (still == sizes_) return false;
+  if (were_evicted) {
+    room_ = std::max<std::size_t>(still.size(), 1);
+    until_room_.begin(calls_);
   }
-  const bool has_time = max_time.count() > 0 && max_time >= expected_;
-  const bool has_room = manager_->stats().pool_reserved_bytes < options_.max_bytes;
-  if (!has_time) expected_ = expected_ * 9 / 10;  // the last one may have been a slow one
-  if (!manager_->agree(has_time && has_room)) return {};
-  LearnerStep step = apply(*change);
-  step.time = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-  expected_ = step.time;
-  return step;
+  SizeSet lost;
+  std::ranges::set_difference(sizes_, still, std::back_inserter(lost));
+  set_sizes(std::move(still), lost);
+  return true;
+}
+
+std::optional<SizeChange> SizeLearner::next() {
+  const auto change = [this]() -> std::optional<SizeChange> {
+    std::vector<SizeDemand> demand = this->demand();
+    if (after_failure_.lasts(calls_)) {  // sizes that were recorded before may be again
+      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.size); });
+    }
+    return next_sizes(demand, sizes_, costs_, room_);
+  };
+  if (!until_room_.lasts(calls_)) room_ = options_.max_sizes;
+  std::optional<SizeChange> next = change();
+  if (!next && !failed_.empty() && !after_failure_.lasts(calls_)) {
+    failed_.clear();
+    next = change();
+  }
+  if (next) return next;
+  if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(calls_)) {
+    is_missed_ = false;
+    to_renew_ = sizes_;
+    after_miss_.begin(calls_);
+  }
+  if (to_renew_.empty()) return std::nullopt;
+  return SizeChange{to_renew_.back(), {}, 0};
+}
+
+LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
+  const Turn turn(*this);
+  return idle_within(max_time, /*saves_up=*/true);
 }
 
 LearnerStep SizeLearner::between_calls() {
+  const Turn turn(*this);
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
   if (!manager_->agree(left.count() > 0)) return {};
-  LearnerStep step = idle(left);
-  spent_ += Clock::now() - begin;
+  const AddedTime added(spent_);
+  return idle_within(left, /*saves_up=*/false);
+}
+
+LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool saves_up) {
+  const bool can_record =
+      !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
+  if (!manager_->agree(can_record)) return {};
+  read_calls();
+  if (!has_lost() && calls_ < look_at_) return {};
+  const std::optional<SizeChange> change = next();
+  if (!change) {
+    look_at_ = calls_ + kFewCalls;
+    return {};
+  }
+  const bool has_time = max_time.count() > 0 &&
+                        (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
+  if (!has_time && saves_up && max_time.count() > 0) unused_ += max_time;
+  const bool has_room = manager_->stats().pool_reserved_bytes < options_.max_bytes;
+  if (!manager_->agree(has_time && has_room)) return {};
+  unused_ = {};
+  Clock::duration taken{0};
+  LearnerStep step;
+  {
+    const AddedTime added(taken);
+    step = apply(*change);
+  }
+  step.time = std::chrono::duration_cast<std::chrono::microseconds>(taken);
   return step;
 }
 
 LearnerStep SizeLearner::apply(const SizeChange& change) {
   const RestoredGenerators restored(options_.generators);
+  const Clock::time_point begin = Clock::now();
   LearnerStep step{.size = change.record, .evicted = change.evict, .gain_us = change.gain_us};
   SizeSet sizes = sizes_;
   if (change.evict) std::erase(sizes, *change.evict);
-  const SizeSet others = sizes;
-  sizes.insert(std::ranges::lower_bound(sizes, change.record), change.record);
-  set_sizes(std::move(sizes), change.evict);
+  const SizeSet before = sizes;
+  const bool is_new = !std::ranges::binary_search(sizes, change.record);
+  if (is_new) {
+    sizes.insert(std::ranges::lower_bound(sizes, change.record), change.record);
+  } else {
+    to_renew_.pop_back();
+  }
+  const std::size_t recordings = is_new ? 0 : count_recordings()[change.record];
+  set_sizes(std::move(sizes), change.evict ? SizeSet{*change.evict} : SizeSet());
+  std::exception_ptr thrown;
   std::optional<CallSizes> recorded;
+  std::size_t made = 0;
   try {
     recorded = record(change.record, step);
-    if (recorded) measure(*recorded);
+    made = count_recordings()[change.record] - recordings;
+    if (recorded && made > 0) measure(*recorded);
   } catch (...) {
-    set_sizes(others, change.record);  // and the recordings that there are of it
-    throw;
+    thrown = std::current_exception();
+    recorded.reset();
   }
+  if (recorded && made == 0) {
+    if (!is_new) return {};
+    recorded.reset();
+    step.why = "what was recorded had to go at once: limits of the context leave no room";
+  }
+  expected_ = Clock::now() - begin;
   if (recorded) {
     step.kind = LearnerStep::Kind::kRecorded;
-    failed_.clear();
+    recordings_[change.record] = recordings + made;
+    if (!after_failure_.lasts(calls_)) after_failure_ = {};
+    if (is_new) failed_.clear();
+    after_miss_ = {};
     look_at_ = 0;
   } else {
     step.kind = LearnerStep::Kind::kFailed;
-    set_sizes(others, change.record);
-    failed_.insert(std::ranges::lower_bound(failed_, change.record), change.record);
-    calls_ = 0;
-    look_at_ = kCallsAfterFailure << std::min<std::size_t>(failed_.size() - 1, 32);
+    if (is_new) set_sizes(before, {change.record});  // and the recordings that there are of it
+    recordings_.erase(change.record);
+    failed_.insert(change.record);
+    after_failure_.begin(calls_);
+    look_at_ = calls_;
+    if (thrown) {
+      const auto what = memory_that_was_short(thrown);
+      if (!what) std::rethrow_exception(thrown);
+      step.why = *what;
+    }
   }
   log_event(LogLevel::kInfo,
             "learned function=\"{}\" axis=\"{}\" size={} evicted={} recorded={} gain_us={:.1f}",
@@ -202,54 +331,71 @@ std::optional<CallSizes> SizeLearner::record(std::int64_t size, LearnerStep& ste
   return largest;
 }
 
+// Replays that are verified do not count: they take longer than those of calls.
 void SizeLearner::measure(const CallSizes& sizes) {
   if (manager_->group() != nullptr) return;
   const std::vector<Tensor> inputs = make_inputs_(sizes);
   const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
+  const std::int64_t size = sizes[name_];
   const auto timed = [&] {
     manager_->memory().stream().synchronize();
     const auto begin = Clock::now();
     TensorList outputs;
     manager_->call(function_.state(), list, outputs);
     manager_->memory().stream().synchronize();
+    ++counted_[size];  // no call of the server's
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
-  double replay_us = timed();
-  for (int replay = 1; replay < kMeasuredReplays; ++replay)
-    replay_us = std::min(replay_us, timed());
+  const Counters& counters = function_.state().counters;
+  double replay_us = std::numeric_limits<double>::infinity();
+  int measured = 0;
+  for (int run = 0; run < kMostReplays && measured < kMeasuredReplays; ++run) {
+    const std::uint64_t plain = counters.replays - counters.verified;
+    const double us = timed();
+    if (counters.replays - counters.verified == plain) continue;
+    replay_us = std::min(replay_us, us);
+    ++measured;
+  }
   const NoGraph eagerly;
-  const std::int64_t size = sizes[name_];
-  costs_.add(size, replay_us, timed());
-  counted_[size] += kMeasuredReplays + 1;  // no calls of the server's
+  const double eager_us = timed();
+  if (measured > 0) costs_.add(size, replay_us, eager_us);
 }
 
-void SizeLearner::set_sizes(SizeSet sizes, std::optional<std::int64_t> dropped) {
+void SizeLearner::set_sizes(SizeSet sizes, const SizeSet& dropped) {
   const Visit visit(manager_->door());
   FunctionState& function = function_.state();
   function.axes->set_sizes(axis_, sizes);
   sizes_ = std::move(sizes);
-  if (!dropped) return;
-  AxisSizes drop;
-  drop.fill(-1);
-  drop[axis_] = *dropped;
-  manager_->workings().evictor.drop_sizes(function, drop);
+  const std::uint64_t before = function.counters.evictions;
+  for (const std::int64_t size : dropped) {
+    AxisSizes drop;
+    drop.fill(-1);
+    drop[axis_] = size;
+    manager_->workings().evictor.drop_sizes(function, drop);
+  }
+  evictions_ += function.counters.evictions - before;
 }
 
-// Returns those of the sizes that still have recordings.
-SizeSet SizeLearner::recorded_sizes() const {
+// Returns how many recordings there are of each size.
+std::map<std::int64_t, std::size_t> SizeLearner::count_recordings() const {
   const Visit visit(manager_->door());
-  SizeSet still;
+  std::map<std::int64_t, std::size_t> counts;
   for (const auto& [hash, keys] : function_.state().keys) {
-    for (const auto& key : keys) {
-      const std::int64_t size = key->padded[axis_];
-      const bool is_known = std::ranges::binary_search(sizes_, size);
-      if (is_known && !key->nodes.empty()) still.push_back(size);
-    }
+    for (const auto& key : keys)
+      counts[key->padded[axis_]] += key->nodes.size();
   }
-  std::ranges::sort(still);
-  const auto twice = std::ranges::unique(still);
-  still.erase(twice.begin(), twice.end());
-  return still;
+  return counts;
+}
+
+// Returns those of the sizes that still have all recordings that were made of them.
+SizeSet SizeLearner::whole_sizes() const {
+  auto counts = count_recordings();
+  SizeSet whole;
+  for (const std::int64_t size : sizes_) {
+    const auto made = recordings_.find(size);
+    if (counts[size] >= (made == recordings_.end() ? 1 : made->second)) whole.push_back(size);
+  }
+  return whole;
 }
 
 }  // namespace cgtree

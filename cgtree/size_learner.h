@@ -11,12 +11,15 @@
 //   }
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +37,7 @@ class TreeManager;
 struct LearnOptions {
   std::size_t max_sizes = 32;        // that are recorded at a time
   std::size_t max_bytes = SIZE_MAX;  // of the pools of the context, beyond which none is recorded
-  double busy_fraction = 0.02;       // of the time, for between_calls()
+  double busy_fraction = 0.02;       // of the time: see idle() and between_calls()
   double half_life = 128;            // a call so many calls ago weighs half
   std::size_t held_outputs = 1;      // as PrecaptureOptions has it
   // What the function draws from, if results are to be the same whenever the learner runs: these
@@ -44,8 +47,8 @@ struct LearnOptions {
 
 // A LearnerStep is what a SizeLearner has done.
 struct LearnerStep {
-  // kFailed: the size could not be recorded, and `why` says why. The next one is tried after 64
-  // calls, and after twice as many each time that fails again.
+  // kFailed: the size could not be recorded, and `why` says why. A size that was never recorded is
+  // tried after 64 calls, and after twice as many each time that fails again.
   enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed };
 
   Kind kind = Kind::kNothing;
@@ -72,8 +75,11 @@ class SizeLearner {
   SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options = {});
 
   // Does the one thing that pays most, if it is expected to take no longer than `max_time`; returns
-  // at once if there is none. Throws what make_inputs and CompiledCore::call() throw, and
-  // ConcurrentUse inside a step function.
+  // at once if there is none. What never fits is done when it takes no more than
+  // LearnOptions::busy_fraction of the time that was given since the last time. Does nothing where
+  // calls would not be graphed either: in a NoGraph, during a foreign capture, for a frozen
+  // function. Throws what make_inputs and CompiledCore::call() throw, but for OutOfMemory, which is
+  // kFailed; and ConcurrentUse inside a step function or make_inputs.
   LearnerStep idle(std::chrono::microseconds max_time);
   // For servers that are never idle: as idle(), within LearnOptions::busy_fraction of the time
   // since the learner was made.
@@ -88,16 +94,40 @@ class SizeLearner {
 
  private:
   using Clock = std::chrono::steady_clock;
+  class Turn;
+
+  // A Rest lasts 64 calls, and twice as many each time it begins again. Counted in calls, and not
+  // in time, so that the ranks of a group decide alike.
+  class Rest {
+   public:
+    void begin(std::uint64_t calls) noexcept {
+      until_ = calls + (kFirst << std::min(times_++, 32));
+    }
+    bool lasts(std::uint64_t calls) const noexcept { return calls < until_; }
+
+   private:
+    static constexpr std::uint64_t kFirst = 64;
+
+    std::uint64_t until_ = 0;
+    int times_ = 0;
+  };
 
   bool is_captured();
+  // `saves_up`: a time that is too short counts, until such times suffice together.
+  LearnerStep idle_within(std::chrono::microseconds max_time, bool saves_up);
   // Adds the calls since the last time to weights_.
   void read_calls();
+  // Returns whether sizes have lost recordings; those are no longer listed.
+  bool has_lost();
+  // Returns what to record, or nothing. A size that is recorded is to be renewed.
+  std::optional<SizeChange> next();
   LearnerStep apply(const SizeChange& change);
   // Returns the largest call of the size, or nothing, and step.why says why.
   std::optional<CallSizes> record(std::int64_t size, LearnerStep& step);
   void measure(const CallSizes& sizes);
-  void set_sizes(SizeSet sizes, std::optional<std::int64_t> dropped);
-  SizeSet recorded_sizes() const;
+  void set_sizes(SizeSet sizes, const SizeSet& dropped);
+  std::map<std::int64_t, std::size_t> count_recordings() const;
+  SizeSet whole_sizes() const;
 
   const CompiledCore& function_;
   const std::shared_ptr<TreeManager> manager_;
@@ -107,15 +137,30 @@ class SizeLearner {
   std::string name_;
   bool is_of_key_ = false;
 
+  std::atomic<bool> is_busy_{false};
   std::map<std::int64_t, std::uint64_t> counted_;  // as the histogram was when it was read last
   std::map<std::int64_t, double> weights_;
   SizeSet sizes_;
   SizeCosts costs_;
-  std::uint64_t calls_ = 0;    // since next() has found nothing to do, or a size has failed
-  std::uint64_t look_at_ = 1;  // the number of those at which to look again; 0: at once
-  SizeSet failed_;             // since a size was recorded last
-  std::chrono::microseconds expected_{0};  // that a size takes to be recorded
-  Clock::duration spent_{0};               // in between_calls()
+  std::uint64_t calls_ = 0;                         // that were read
+  std::uint64_t look_at_ = 1;                       // the number of those at which to look again
+  std::map<std::int64_t, std::size_t> recordings_;  // how many were made of a size
+
+  std::set<std::int64_t> failed_;  // since a size was recorded last
+  Rest after_failure_;
+
+  std::size_t room_;             // for sizes, within the limits of the context
+  Rest until_room_;              // may have grown
+  std::uint64_t evictions_ = 0;  // as the function counts them, when last looked at
+
+  std::uint64_t skips_ = 0;  // as the function counts them, when last looked at
+  bool is_missed_ = false;   // a size that is recorded; not yet renewed
+  SizeSet to_renew_;         // sizes whose recordings may fit no call
+  Rest after_miss_;
+
+  Clock::duration expected_{0};                          // that a size takes to be recorded
+  std::chrono::duration<double, std::micro> unused_{0};  // idle times that were too short
+  Clock::duration spent_{0};                             // in between_calls()
   const Clock::time_point made_ = Clock::now();
 };
 

@@ -1,4 +1,4 @@
-// Chooses sizes to record by the exact search of suggest_buckets(), and goes there step by step.
+// Finds the best sizes by dynamic programming, and goes there step by step.
 #include "cgtree/size_plan.h"
 
 #include <algorithm>
@@ -12,8 +12,6 @@ namespace cgtree {
 namespace {
 
 constexpr double kLeastGain = 0.02;
-constexpr int kMostLeftOut = 6;     // of the largest sizes, for calls that run eagerly
-constexpr double kMostAbove = 0.1;  // the share of such calls
 
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
   const auto [found, is_new] = points.try_emplace(size, us);
@@ -37,10 +35,21 @@ double SizeCosts::at(const Points& points, std::int64_t size, double otherwise) 
   if (right == points.begin()) ++right;
   if (right == points.end()) --right;
   const auto left = std::prev(right);
-  const double slope =
-      (right->second - left->second) / static_cast<double>(right->first - left->first);
+  double slope = (right->second - left->second) / static_cast<double>(right->first - left->first);
+  // Two sizes next to each other, measured with noise, may fall; far beyond them nothing is free.
+  if (size > points.rbegin()->first) slope = std::max(slope, 0.0);
   const double us = left->second + slope * static_cast<double>(size - left->first);
   return std::max(us, 0.0);
+}
+
+double SizeCosts::eager(std::int64_t size) const {
+  if (eager_.empty()) return at(eager_, size, 2);
+  const bool is_below = size < eager_.begin()->first;
+  if (!is_below && size <= eager_.rbegin()->first) return at(eager_, size, 2);
+  const auto& nearest = is_below ? *eager_.begin() : *eager_.rbegin();
+  const double replay_us = replay_.at(nearest.first);
+  if (replay_us <= 0) return at(eager_, size, 2);
+  return replay(size) * (nearest.second / replay_us);
 }
 
 double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
@@ -55,39 +64,54 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
   return sum;
 }
 
-// The search takes the largest of its sizes for one that must be recorded, so it is asked again
-// without the last few, as long as few calls have them.
+// Dynamic programming: least[e] is the least cost of calls with the first e sizes, the largest of
+// which is recorded; those above it run eagerly.
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes) {
   constexpr double kUnit = 1024;  // counts are integers
+  constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<SizeCount> all;
   for (const SizeDemand& one : demand) {
     const auto count = static_cast<std::uint64_t>(std::llround(one.weight * kUnit));
     if (count > 0) all.push_back({one.size, count});
   }
-  std::vector<SizeCount> counts = cut_down(all);  // the search takes the square of their number
-  std::map<std::int64_t, double> price;
-  double highest = 0, calls = 0;
-  for (const SizeCount& one : counts) {
-    highest = std::max(highest, costs.replay(one.size));
-    price[one.size] = highest;
-    calls += static_cast<double>(one.count);
+  const std::vector<SizeCount> counts = cut_down(all);  // the search takes the square of them
+  const std::size_t n = counts.size();
+  std::vector<double> price(n), calls(n + 1), above(n + 1);
+  for (std::size_t i = 0; i < n; ++i) {
+    price[i] = std::max(i == 0 ? 0 : price[i - 1], costs.replay(counts[i].size));
+    calls[i + 1] = calls[i] + static_cast<double>(counts[i].count);
   }
-  SizeSet best;
-  double least = std::numeric_limits<double>::infinity(), above = 0;
-  for (int left_out = 0; !counts.empty() && left_out < kMostLeftOut; ++left_out) {
-    if (above > kMostAbove * calls) break;
-    SizeSet sizes =
-        suggest_buckets(counts, max_sizes, [&](std::int64_t size) { return price.at(size); });
-    const double cost = cost_of(demand, sizes, costs);
-    if (cost < least) {
-      least = cost;
-      best = std::move(sizes);
+  for (std::size_t i = n; i-- > 0;)
+    above[i] = above[i + 1] + static_cast<double>(counts[i].count) * costs.eager(counts[i].size);
+
+  std::vector<double> least(n + 1, kNever);
+  least[0] = 0;
+  double best = above[0];
+  std::size_t rounds = 0, end = 0;
+  std::vector<std::vector<std::size_t>> before;  // by round and end: where the last size begins
+  while (before.size() < std::min(n, max_sizes)) {
+    std::vector<double> next(n + 1, kNever);
+    std::vector<std::size_t>& begins = before.emplace_back(n + 1);
+    for (std::size_t e = 1; e <= n; ++e) {
+      for (std::size_t b = 0; b < e; ++b) {
+        const double cost = least[b] + (calls[e] - calls[b]) * price[e - 1];
+        if (cost >= next[e]) continue;
+        next[e] = cost;
+        begins[e] = b;
+      }
+      if (next[e] + above[e] >= best) continue;
+      best = next[e] + above[e];
+      rounds = before.size();
+      end = e;
     }
-    above += static_cast<double>(counts.back().count);
-    counts.pop_back();
+    least = std::move(next);
   }
-  return best;
+  SizeSet sizes;
+  for (; rounds > 0; end = before[--rounds][end])
+    sizes.push_back(counts[end - 1].size);
+  std::ranges::reverse(sizes);
+  return sizes;
 }
 
 std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,

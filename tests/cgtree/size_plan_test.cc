@@ -113,6 +113,21 @@ TEST(SizeCostsTest, TimesAreLinearBetweenWhatWasMeasured) {
   EXPECT_EQ(costs.eager(30), 100);
 }
 
+// Of the two sizes the larger one was measured as the faster one, or as one that saves less.
+TEST(SizeCostsTest, NoiseOfSmallSizesDoesNotMakeLargeOnesWorthless) {
+  for (const auto& [replay_us, eager_us] : {std::pair(11.9, 29.0), std::pair(12.5, 30.1)}) {
+    SizeCosts costs;
+    costs.add(10, 12, 30);
+    costs.add(20, replay_us, eager_us);
+    EXPECT_GE(costs.replay(1'000'000), replay_us);
+    EXPECT_GT(costs.eager(1'000'000), 2 * costs.replay(1'000'000));
+    const std::vector<SizeDemand> demand = demand_of({{10, 1}, {20, 1}, {1'000'000, 1}});
+    const auto change = next_sizes(demand, {10, 20}, costs, 4);
+    ASSERT_TRUE(change);
+    EXPECT_EQ(change->record, 1'000'000);
+  }
+}
+
 TEST(SizeCostsTest, AMeasurementThatFallsMakesNoLargerSizeCheaper) {
   SizeCosts costs;
   costs.add(10, 30, 90);
@@ -120,6 +135,37 @@ TEST(SizeCostsTest, AMeasurementThatFallsMakesNoLargerSizeCheaper) {
   costs.add(40, 60, 90);
   const std::vector<SizeDemand> demand = demand_of({{10, 1}, {20, 1}, {40, 1}});
   EXPECT_THAT(best_sizes(demand, costs, 3), ElementsAre(20, 40));
+}
+
+// Against every set there is. Eager calls cost anything, less than replays too.
+TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto draw = [&](int most) { return 1 + static_cast<int>(random() % most); };
+  for (int round = 0; round < 300; ++round) {
+    SizeCosts costs;
+    std::map<std::int64_t, double> weights;
+    double replay_us = 0;
+    for (std::int64_t size = 0, left = draw(8); left > 0; --left) {
+      size += draw(30);
+      replay_us += draw(20);
+      costs.add(size, replay_us, draw(200));
+      weights[size] = draw(40);
+    }
+    const std::vector<SizeDemand> demand = demand_of(weights);
+    const auto max_sizes = static_cast<std::size_t>(draw(9));
+    double least = cost_of(demand, {}, costs);
+    for (unsigned set = 1; set < 1U << demand.size(); ++set) {
+      SizeSet sizes;
+      for (std::size_t i = 0; i < demand.size(); ++i)
+        if ((set >> i & 1) != 0) sizes.push_back(demand[i].size);
+      if (sizes.size() <= max_sizes) least = std::min(least, cost_of(demand, sizes, costs));
+    }
+    const SizeSet best = best_sizes(demand, costs, max_sizes);
+    ASSERT_LE(best.size(), max_sizes);
+    ASSERT_NEAR(cost_of(demand, best, costs), least, 1e-9 * least) << "round " << round;
+  }
 }
 
 // A load of random sizes around a median, as lengths of prompts and batches are.

@@ -1,0 +1,46 @@
+// LearnerTest: a function whose axis is learned, and a learner of it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+
+inline constexpr auto kPlenty = std::chrono::microseconds(100'000'000);
+
+class LearnerTest : public TreeTest {
+ protected:
+  using Function = CompiledFunction<Tensor(Tensor)>;
+
+  Function doubled(AxisOptions axis = {.name = "n", .policy = AxisPolicy::kLearned}) {
+    return compile(context(), "doubled", [](Tensor x) { return affine(x, 2, 0); },
+                   {.inputs = {{.dynamic = {{0, "n"}}}},
+                    .axes = {axis},
+                    .outputs = {{.dynamic = {{0, "n"}}}}});
+  }
+  MakeInputs make_inputs() {
+    return
+        [this](const CallSizes& sizes) { return std::vector<Tensor>{random_tensor({sizes["n"]})}; };
+  }
+  Outcome call(const Function& f, std::int64_t size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
+    return f.last_outcome()->outcome;
+  }
+  // Returns how many steps it has taken.
+  int settle(SizeLearner& learner) {
+    int steps = 0;
+    for (;;) {
+      const LearnerStep step = learner.idle(kPlenty);
+      EXPECT_EQ(step.why, "");
+      if (step.kind != LearnerStep::Kind::kRecorded) return steps;
+      ++steps;
+    }
+  }
+};
+}  // namespace cgtree::testing

@@ -1,0 +1,346 @@
+// A SizeLearner whose recordings fail, are evicted, are verified, or do not fit any more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "cgtree/eager_break.h"
+#include "interop/collectives/group.h"
+#include "tests/cgtree/size_learner_fixture.h"
+#include "tests/support/rank_threads.h"
+
+namespace cgtree::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Kind = LearnerStep::Kind;
+
+class SizeLearnerLimitsTest : public LearnerTest {
+ protected:
+  // Where sizes stand for times, so that what pays is known.
+  static ContextOptions in_group_of_one() {
+    ContextOptions options;
+    options.group = std::move(make_thread_groups(1)[0]);
+    return options;
+  }
+  // Returns how many of `moments` idle moments have recorded something.
+  int recorded_in(SizeLearner& learner, int moments) {
+    int recorded = 0;
+    for (int i = 0; i < moments; ++i)
+      recorded += learner.idle(kPlenty).kind == Kind::kRecorded;
+    return recorded;
+  }
+};
+CGTREE_ON_ALL_DEVICES(SizeLearnerLimitsTest);
+
+// Two of the five sizes have room, so what is recorded must not go for the next one for ever.
+TEST_P(SizeLearnerLimitsTest, WhereTheContextEvictsSizesTheRestIsKept) {
+  ContextOptions options;
+  options.max_recordings = 4;
+  options.at_limit = AtLimit::kEvict;
+  make_context(options);
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  for (int i = 0; i < 20; ++i)
+    for (const std::int64_t size : {10, 100, 1000, 2000, 4000})
+      call(f, size);
+  EXPECT_LE(recorded_in(learner, 100), 10);
+  EXPECT_THAT(learner.sizes(), SizeIs(2));
+  EXPECT_EQ(call(f, learner.sizes()[0]), Outcome::kReplay);
+}
+
+TEST_P(SizeLearnerLimitsTest, TwoLearnersDoNotTakeTurnsInOneLimit) {
+  ContextOptions options;
+  options.max_recordings = 6;
+  options.at_limit = AtLimit::kEvict;
+  make_context(options);
+  const Function f = doubled(), g = doubled();
+  SizeLearner of_f(f, make_inputs()), of_g(g, make_inputs());
+  int recorded = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const std::int64_t size : {10, 1000, 4000}) {
+      if (i < 20) call(f, size);
+      if (i < 20) call(g, size);
+    }
+    recorded += recorded_in(of_f, 1) + recorded_in(of_g, 1);
+  }
+  EXPECT_LE(recorded, 20);
+  EXPECT_LE(of_f.sizes().size() + of_g.sizes().size(), 3u);
+  EXPECT_THAT(of_f.sizes(), ::testing::Not(IsEmpty()));
+}
+
+// Memory that is short is an outcome, and no size has to go for one that fails for good.
+TEST_P(SizeLearnerLimitsTest, ASizeForWhichThereIsNoMemoryIsTriedEverMoreSeldom) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner learner(f,
+                      [this](const CallSizes& sizes) {
+                        if (sizes["n"] > 2000) throw OutOfMemory("no memory for inputs");
+                        return std::vector<Tensor>{random_tensor({sizes["n"]})};
+                      },
+                      {.max_sizes = 2});
+  call(f, 10);
+  call(f, 1000);
+  settle(learner);
+  ASSERT_THAT(learner.sizes(), ElementsAre(10, 1000));
+  int failed = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const std::int64_t size : {10, 1000, 4000})
+      call(f, size);
+    const LearnerStep step = learner.idle(kPlenty);
+    if (step.kind != Kind::kFailed) continue;
+    EXPECT_EQ(step.size, 4000);
+    EXPECT_THAT(step.why, HasSubstr("no memory for inputs"));
+    (void)learner.idle(kPlenty);  // what has gone for it is made again
+    EXPECT_THAT(learner.sizes(), ElementsAre(10, 1000));
+    ++failed;
+  }
+  EXPECT_GE(failed, 2);
+  EXPECT_LE(failed, 4);
+}
+
+TEST_P(SizeLearnerLimitsTest, ASizeWhoseInputsCannotBeMadeIsTriedEverMoreSeldomAndEvictsNothing) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner learner(f,
+                      [this](const CallSizes& sizes) {
+                        if (sizes["n"] > 100) throw std::runtime_error("too many rows");
+                        return std::vector<Tensor>{random_tensor({sizes["n"]})};
+                      },
+                      {.max_sizes = 1});
+  call(f, 10);
+  settle(learner);
+  ASSERT_THAT(learner.sizes(), ElementsAre(10));
+  int thrown = 0;
+  for (int i = 0; i < 300; ++i) {
+    call(f, 400);
+    try {
+      (void)learner.idle(kPlenty);
+    } catch (const std::runtime_error&) {
+      ++thrown;
+    }
+  }
+  EXPECT_GE(thrown, 2);
+  EXPECT_LE(thrown, 4);
+  call(f, 10);
+  settle(learner);
+  EXPECT_EQ(call(f, 10), Outcome::kReplay);
+}
+
+// A verified replay runs the step function, too.
+TEST_P(SizeLearnerLimitsTest, ReplaysThatAreVerifiedAreNotWhatIsMeasured) {
+  make_context({.verify_first = 8});
+  const auto f = compile(context(), "slow",
+                         [](Tensor x) {
+                           std::this_thread::sleep_for(20ms);
+                           return affine(x, 2, 0);
+                         },
+                         {.inputs = {{.dynamic = {{0, "n"}}}},
+                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+                          .outputs = {{.dynamic = {{0, "n"}}}}});
+  SizeLearner learner(f, make_inputs());
+  (void)f(random_tensor({4}));
+  ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  EXPECT_GE(learner.costs().eager(4), 20'000);
+  EXPECT_LT(learner.costs().replay(4), 20'000);
+}
+
+TEST_P(SizeLearnerLimitsTest, InAScopeWithoutGraphsNothingIsTried) {
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  call(f, 4);
+  {
+    const NoGraph scope;
+    EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
+  }
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+}
+
+TEST_P(SizeLearnerLimitsTest, InsideItsOwnMakeInputsItIsRefused) {
+  const Function f = doubled();
+  SizeLearner* inside = nullptr;
+  int refused = 0;
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    try {
+      (void)inside->idle(kPlenty);
+    } catch (const ConcurrentUse& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'doubled'"));
+      ++refused;
+    }
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+  inside = &learner;
+  call(f, 4);
+  call(f, 9);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  EXPECT_GT(refused, 0);
+}
+
+// make_inputs does what else a server may do while no call is in progress.
+TEST_P(SizeLearnerLimitsTest, MakeInputsMayReleaseMemoryAndCallTheFunction) {
+  const Function f = doubled();
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    if (random_() % 2 == 0) context().release_memory();
+    if (random_() % 2 == 0) context().mark_step();
+    if (random_() % 2 == 0) call(f, 1 + static_cast<std::int64_t>(random_() % 20));
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+  for (int i = 0; i < 60; ++i) {
+    call(f, 1 + static_cast<std::int64_t>(random_() % 20));
+    (void)learner.idle(kPlenty);
+    manager()->validate();
+  }
+}
+
+// 300 idle moments of 1 us are not long enough for a recording of milliseconds.
+TEST_P(SizeLearnerLimitsTest, ShortIdleMomentsAreNotOverrunEverAgain) {
+  const Function f = doubled();
+  SizeLearner learner(f, [this](const CallSizes& sizes) {
+    std::this_thread::sleep_for(10ms);
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+  for (const std::int64_t size : {10, 100, 1000, 2000, 4000})
+    call(f, size);
+  ASSERT_EQ(learner.idle(1us).kind, Kind::kRecorded);  // of which nothing is known
+  int recorded = 0;
+  for (int i = 0; i < 300; ++i)
+    recorded += learner.idle(1us).kind == Kind::kRecorded;
+  EXPECT_EQ(recorded, 0);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+}
+
+TEST_P(SizeLearnerLimitsTest, TheTimeOfWhatThrowsCountsBetweenCalls) {
+  const Function f = doubled();
+  SizeLearner learner(f, [](const CallSizes&) -> std::vector<Tensor> {
+    std::this_thread::sleep_for(20ms);
+    throw std::runtime_error("no inputs");
+  });
+  call(f, 4);
+  const auto begin = std::chrono::steady_clock::now();
+  int thrown = 0;
+  while (std::chrono::steady_clock::now() - begin < 200ms) {
+    call(f, 4);
+    try {
+      (void)learner.between_calls();
+    } catch (const std::runtime_error&) {
+      ++thrown;
+    }
+  }
+  EXPECT_LE(thrown, 1);
+}
+
+// The recordings refer to a cache that is not used any more.
+TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
+  const auto f =
+      compile(context(), "adds", [](Tensor x, Tensor /*cache*/) { return affine(x, 2, 0); },
+              {.inputs = {{.dynamic = {{0, "n"}}}, {.is_static = true}},
+               .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+               .outputs = {{.dynamic = {{0, "n"}}}}});
+  Tensor cache = random_tensor({8});
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    return std::vector<Tensor>{random_tensor({sizes["n"]}), cache};
+  });
+  (void)f(random_tensor({4}), cache);
+  (void)learner.idle(kPlenty);
+  (void)f(random_tensor({4}), cache);
+  ASSERT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+  const Tensor old = cache;
+  cache = random_tensor({8});
+  for (int i = 0; i < 100; ++i) {
+    (void)f(random_tensor({4}), cache);
+    (void)learner.idle(kPlenty);
+  }
+  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+}
+
+TEST_P(SizeLearnerLimitsTest, AStepWithBreaksIsLearned) {
+  int breaks = 0;
+  const auto f = compile(context(), "breaks",
+                         [&](Tensor x) {
+                           Tensor y = affine(x, 2, 0);
+                           eager_break([&breaks](const StepValues&) { ++breaks; });
+                           return affine(y, 1, 1);
+                         },
+                         {.inputs = {{.dynamic = {{0, "n"}}}},
+                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+                          .outputs = {{.dynamic = {{0, "n"}}}}});
+  SizeLearner learner(f, make_inputs());
+  for (const std::int64_t size : {7, 3, 7, 5}) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 1));
+    (void)learner.idle(kPlenty);
+  }
+  breaks = 0;
+  const std::vector<float> x = random_floats(6);
+  EXPECT_EQ(values(f(tensor({6}, x))), affine_of(x, 2, 1));
+  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+  EXPECT_EQ(breaks, 1);
+}
+
+// One rank has no inputs, no memory or a step that throws: all ranks leave that size, and go on.
+TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
+  constexpr int kRanks = 2;
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(kRanks, 20'000ms);
+  std::vector<SizeSet> sizes(kRanks);
+  std::vector<int> kinds[kRanks];
+  const unsigned seed = random_();
+  run_on_ranks(kRanks, [&](int rank) {
+    std::mt19937 random(seed), mine(seed + static_cast<unsigned>(rank));
+    ContextOptions options;
+    options.group = std::move(groups[static_cast<std::size_t>(rank)]);
+    Context context(device_of_rank(device(), rank), options);
+    bool has_faults = false;
+    const auto plan_fault = [&](unsigned every) {
+      if (has_faults && mine() % every == 0) throw std::runtime_error("planted");
+    };
+    const auto f = compile(context, "doubled",
+                           [&](Tensor x) {
+                             Tensor y = affine(x, 2, 0);
+                             plan_fault(8);
+                             return y;
+                           },
+                           {.inputs = {{.dynamic = {{0, "n"}}}},
+                            .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+                            .outputs = {{.dynamic = {{0, "n"}}}}});
+    const auto make = [&](std::int64_t size) {
+      const std::vector<float> threes(static_cast<std::size_t>(size), 3);
+      return from_host(Shape{size}, std::span<const float>(threes), context.device());
+    };
+    SizeLearner learner(f,
+                        [&](const CallSizes& of) {
+                          plan_fault(4);
+                          return std::vector{make(of["n"])};
+                        },
+                        {.max_sizes = 3});
+    for (int i = 0; i < 200; ++i) {
+      const std::int64_t size = 1 + static_cast<std::int64_t>(random()) % (i < 100 ? 30 : 60);
+      EXPECT_EQ(f(make(size)).to_vector<float>(),
+                std::vector<float>(static_cast<std::size_t>(size), 6));
+      if (random() % 16 == 0) context.release_memory();
+      has_faults = i > 20;
+      int kind = 9;
+      try {
+        kind = static_cast<int>(learner.idle(rank == 0 ? kPlenty : 1'000'000us).kind);
+      } catch (const std::exception&) {
+      }
+      has_faults = false;
+      kinds[rank].push_back(kind);
+    }
+    sizes[static_cast<std::size_t>(rank)] = learner.sizes();
+  });
+  EXPECT_EQ(kinds[0], kinds[1]);
+  EXPECT_EQ(sizes[0], sizes[1]);
+  EXPECT_THAT(kinds[0], ::testing::Contains(static_cast<int>(Kind::kRecorded)));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
