@@ -108,9 +108,43 @@ TEST_P(CApiPrecaptureTest, SizesAreLearnedInIdleMoments) {
   EXPECT_EQ(released, 2);
 }
 
+TEST_P(CApiPrecaptureTest, ALearnerThatIsCalledBackRefusesAndItsFunctionMayBeDestroyed) {
+  static int released = 0;
+  released = 0;
+  OwnedFunction function = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
+  const cgt_function handle = function;
+  const Make make = make_;
+  cgt_learner_step step = {.struct_size = sizeof(step)};
+  make_ = [&](std::int64_t size, cgt_tensor* inputs) {
+    if (size == 7) {
+      function.reset();
+    } else {
+      EXPECT_FAILS(cgt_function_idle(handle, 1, &step), CGT_CONCURRENT_USE, "'decode' is busy");
+    }
+    return make(size, inputs);
+  };
+  const cgt_precapture_options made = options();
+  cgt_learn_options options = {.struct_size = sizeof(options),
+                               .input_count = 1,
+                               .make_inputs = made.make_inputs,
+                               .user = this,
+                               .release = [](void*) { ++released; }};
+  EXPECT_DONE(cgt_function_learn(function, &options));
+  expect_affine(function, 5);
+  EXPECT_DONE(cgt_function_idle(function, 100000000, &step));
+  EXPECT_EQ(step.size, 5);
+  for (int call = 0; call < 20; ++call)
+    expect_affine(function, 7);
+  EXPECT_EQ(released, 0);
+  EXPECT_DONE(cgt_function_idle(handle, 100000000, &step));
+  EXPECT_EQ(released, 1);
+  EXPECT_FAILS(cgt_function_idle(handle, 1, &step), CGT_INVALID_HANDLE, "destroyed");
+}
+
 TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4}));
   cgt_learn_options options = {.struct_size = sizeof(options), .input_count = 1};
+  cgt_learner_step step = {.struct_size = sizeof(step)};
   EXPECT_FAILS(cgt_function_learn(function, nullptr), CGT_INVALID_ARGUMENT, "options");
   EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "make_inputs");
   options.make_inputs = this->options().make_inputs;
@@ -118,6 +152,14 @@ TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
   const OwnedFunction learned = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
   options.busy_fraction = 2;
   EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "busy_fraction = 2");
+  options.busy_fraction = 0;
+  options.half_life = -1;
+  EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "half_life = -1");
+  options.half_life = 0;
+  options.generator_count = 1;
+  EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "generators");
+  EXPECT_FAILS(cgt_function_learn(nullptr, &options), CGT_INVALID_HANDLE, "NULL");
+  EXPECT_FAILS(cgt_function_idle(nullptr, 1, &step), CGT_INVALID_HANDLE, "NULL");
   EXPECT_FAILS(cgt_function_idle(learned, 1, nullptr), CGT_INVALID_ARGUMENT, "NULL");
 }
 

@@ -262,28 +262,33 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
 }
 
-TEST_P(SizeLearnerLimitsTest, AStepWithBreaksIsLearned) {
-  int breaks = 0;
-  const auto f = compile(context(), "breaks",
-                         [&](Tensor x) {
-                           Tensor y = affine(x, 2, 0);
-                           eager_break([&breaks](const StepValues&) { ++breaks; });
-                           return affine(y, 1, 1);
-                         },
-                         {.inputs = {{.dynamic = {{0, "n"}}}},
-                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                          .outputs = {{.dynamic = {{0, "n"}}}}});
-  SizeLearner learner(f, make_inputs());
+TEST_P(SizeLearnerLimitsTest, AStepWithBreaksAndStepBlocksIsLearned) {
+  std::vector<float> seen;
+  const auto f = compile(
+      context(), "breaks",
+      [&](Tensor x, Tensor /*block*/) {
+        Tensor y = affine(x, 2, 0);
+        eager_break([&seen](const StepValues& values) { seen.push_back(values.get<float>(1)); });
+        return affine(y, 1, 1);
+      },
+      {.inputs = {{.dynamic = {{0, "n"}}}},
+       .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+       .outputs = {{.dynamic = {{0, "n"}}}}});
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    return std::vector<Tensor>{random_tensor({sizes["n"]}), step_block(-1.0f)};
+  });
   for (const std::int64_t size : {7, 3, 7, 5}) {
     const std::vector<float> x = random_floats(size);
-    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 1));
+    EXPECT_EQ(values(f(tensor({size}, x), step_block(0.0f))), affine_of(x, 2, 1));
     (void)learner.idle(kPlenty);
   }
-  breaks = 0;
-  const std::vector<float> x = random_floats(6);
-  EXPECT_EQ(values(f(tensor({6}, x))), affine_of(x, 2, 1));
-  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
-  EXPECT_EQ(breaks, 1);
+  seen.clear();
+  for (const float block : {5.0f, 6.0f}) {
+    const std::vector<float> x = random_floats(6);
+    EXPECT_EQ(values(f(tensor({6}, x), step_block(block))), affine_of(x, 2, 1));
+    EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+  }
+  EXPECT_THAT(seen, ElementsAre(5, 6));
 }
 
 // One rank has no inputs, no memory or a step that throws: all ranks leave that size, and go on.

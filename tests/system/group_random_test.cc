@@ -89,6 +89,22 @@ class ProgramOfRank {
       fail();
       return affine(y, 1, 1);
     }));
+    learned_.emplace(compile(*context_, "learned",
+                             [this](Tensor x) {
+                               Tensor y = affine(x, 3, 1);
+                               fail();
+                               return y;
+                             },
+                             {.inputs = {{.dynamic = {{0, "n"}}}},
+                              .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}}));
+    learner_.emplace(
+        *learned_,
+        [this](const CallSizes& sizes) {
+          if (draws_inputs_ && fault_ == Fault::kThrow) throw std::runtime_error("no inputs");
+          return std::vector<Tensor>{ones(sizes["n"])};
+        },
+        LearnOptions{.max_sizes = 2});
     steps_.emplace(*context_, "steps");
     variables_.resize(kVariables);
     const std::vector<float> zeros(kSide, 0);
@@ -140,7 +156,7 @@ class ProgramOfRank {
 
   void operate() {
     // Drawn in any case, so that all ranks draw the same.
-    const unsigned kind = draw(21);
+    const unsigned kind = draw(25);
     const unsigned f = draw(kFunctions);
     const unsigned from = draw(kVariables);
     const unsigned to = draw(kVariables);
@@ -164,6 +180,10 @@ class ProgramOfRank {
       variables_[to] = {};
     } else if (kind < 15) {
       engine_step(draw(3));
+    } else if (kind > 22) {
+      idle();
+    } else if (kind > 20) {
+      call_learned(1 + size % 50, value, variables_[to]);
     } else if (kind > 19) {
       precapture();
     } else if (kind > 17) {
@@ -198,8 +218,7 @@ class ProgramOfRank {
     PrecaptureReport report;
     const bool threw = attempt([&] {
       report = cgtree::precapture(functions_[1], options, [&](const CallSizes& sizes) {
-        const std::vector<float> ones(static_cast<std::size_t>(sizes["n"]), 1);
-        return std::vector<Tensor>{from_host<float>(Shape({sizes["n"]}), ones, device_)};
+        return std::vector<Tensor>{ones(sizes["n"])};
       });
     });
     trace_ += threw ? "precapture threw " : "precapture ";
@@ -207,6 +226,33 @@ class ProgramOfRank {
       trace_ += std::to_string(static_cast<int>(entry.outcome)) + " ";
     ++done().precaptures;
     if (threw) ++done().precaptures_that_throw;
+  }
+
+  Tensor ones(std::int64_t count) {
+    const std::vector<float> values(static_cast<std::size_t>(count), 1);
+    return from_host<float>(Shape({count}), values, device_);
+  }
+
+  void call_learned(std::int64_t size, float value, Variable& to) {
+    const std::vector<float> values(static_cast<std::size_t>(size), value);
+    const bool threw = attempt([&] {
+      to = {(*learned_)(from_host<float>(Shape({size}), values, device_)), 3 * value + 1};
+      check(to);
+    });
+    tell(learned_->last_outcome(), threw);
+  }
+
+  // All ranks do the same, whatever their times are.
+  void idle() {
+    LearnerStep step;
+    draws_inputs_ = draw(2) == 0;
+    const bool threw = attempt([&] { step = learner_->idle(std::chrono::seconds(rank_ + 10)); });
+    trace_ += threw ? "idle threw " : "idle " + std::to_string(static_cast<int>(step.kind)) + " ";
+    for (const std::int64_t size : learner_->sizes())
+      trace_ += std::to_string(size) + " ";
+    ++done().idle;
+    if (step.kind == LearnerStep::Kind::kRecorded) ++done().learned;
+    if (threw) ++done().idle_that_throws;
   }
 
   // The numbers are those of the other ranks, and a call that throws draws none.
@@ -313,7 +359,7 @@ class ProgramOfRank {
   // Of all programs.
   struct Done {
     std::atomic<int> draws, draws_that_throw, breaks, breaks_that_throw, precaptures,
-        precaptures_that_throw;
+        precaptures_that_throw, idle, idle_that_throws, learned;
   };
   static Done& done() {
     static Done counted;
@@ -328,10 +374,13 @@ class ProgramOfRank {
   Fault fault_ = Fault::kNone;
   bool throws_in_hook_ = false;
   bool verifies_ = false;
+  bool draws_inputs_ = false;  // a fault is one of a learner's inputs
   std::optional<Context> context_;
   std::vector<Function> functions_;
   std::optional<Function> drawing_;
   std::optional<Function> broken_;  // has a break
+  std::optional<Function> learned_;
+  std::optional<SizeLearner> learner_;  // ends before the function
   std::optional<Steps> steps_;
   Generator generator_{7};
   std::vector<Variable> variables_;
@@ -381,6 +430,8 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   EXPECT_GT(done().breaks_that_throw, 0);
   EXPECT_GT(done().precaptures, 0);
   EXPECT_GT(done().precaptures_that_throw, 0);
+  EXPECT_GT(done().learned, 0);
+  EXPECT_GT(done().idle_that_throws, 0);
 }
 
 // Each makes an option another one.

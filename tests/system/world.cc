@@ -182,6 +182,8 @@ void World::execute(const WorldOperation& operation) {
       return key_rows(operation);
     case Deed::kPrecapture:
       return precapture(operation);
+    case Deed::kLearn:
+      return learn(operation);
     case Deed::kInspect:
       return inspect(operation);
     case Deed::kRecycle:

@@ -127,6 +127,7 @@ class World {
   void engine(const WorldOperation& operation);
   void draw(const WorldOperation& operation);
   void precapture(const WorldOperation& operation);
+  void learn(const WorldOperation& operation);
   // world_streams.cc
   Variable import_of(Variable x);
   void import(const WorldOperation& operation);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -38,6 +39,26 @@ class Precaptures {
 
  private:
   std::vector<Function> functions_;
+};
+
+// A function whose size is learned, and its learner.
+struct Learned {
+  using Function = WorldContext::Function;
+
+  explicit Learned(WorldContext& with)
+      : function(with.make("learned",
+                           [](std::span<const Tensor> inputs) -> std::vector<Tensor> {
+                             return {affine(affine(inputs[0], 0.5f, 1), -1, 0)};
+                           },
+                           {.inputs = {{.dynamic = {{0, "rows"}}}},
+                            .axes = {{.name = "rows", .policy = AxisPolicy::kLearned}},
+                            .outputs = {{.dynamic = {{0, "rows"}}}}})),
+        learner(function, [this](const CallSizes& sizes) { return make_inputs(sizes); },
+                {.max_sizes = 2}) {}
+
+  const Function function;
+  MakeInputs make_inputs;  // of the present idle moment
+  SizeLearner learner;
 };
 
 }  // namespace
@@ -102,6 +123,53 @@ void World::precapture(const WorldOperation& operation) {
     if (!has_budget) throw;
   } catch (const InvalidArgument&) {
     if (!function.is_frozen()) throw;
+  }
+  with.calls += with.context().stats().calls - before;
+  settle();
+}
+
+void World::learn(const WorldOperation& operation) {
+  constexpr std::int64_t kRows = 12;
+  WorldContext& with = context(operation);
+  Learned& learned = with.family<Learned>();
+  const Variable x = fresh_of(Shape{kRows});
+  if (operation.choice % 4 != 0) {
+    const Tensor part = x.tensor.slice(0, 0, 1 + (operation.choice / 4 + operation.y) % kRows);
+    std::vector<Tensor> outputs;
+    if (operation.choice % 4 == 1) {
+      with.during = [&] {
+        if (!is_refused([&] { (void)learned.learner.idle(std::chrono::seconds(100)); }))
+          throw Difference("a learner is idle inside a call");
+        ++totals_.done["a learner is idle inside a call"];
+      };
+    }
+    const bool is_done = run_call(operation, learned.function, {&part, 1}, {}, false, outputs);
+    with.during = nullptr;
+    if (!is_done) return;
+    if (learned.function.last_outcome()->outcome == Outcome::kReplay)
+      ++totals_.done["a size that is learned is replayed"];
+    put(operation.to,
+        {outputs.at(0), affine_of(affine_of(view_of(x.model, x.tensor, part), 0.5f, 1), -1, 0),
+         caller_number(operation)});
+    return;
+  }
+  settle();
+  int made = 0;
+  learned.make_inputs = [&](const CallSizes& sizes) {
+    if (operation.y % 8 == ++made) throw InjectedFault();
+    if (operation.y % 8 == 3) (void)with.context().release_memory();
+    if (operation.y % 8 == 4) (void)learned.function({&x.tensor, 1});
+    return std::vector<Tensor>{x.tensor.slice(0, 0, sizes["rows"])};
+  };
+  if (operation.choice / 4 % 8 == 0) (void)with.context().release_memory();
+  const std::uint64_t before = with.context().stats().calls;
+  try {
+    const LearnerStep step = learned.learner.idle(std::chrono::seconds(100));
+    if (step.kind == LearnerStep::Kind::kRecorded) ++totals_.done["a size is learned"];
+    if (step.kind == LearnerStep::Kind::kFailed) ++totals_.done["a size cannot be learned"];
+    if (step.evicted) ++totals_.done["a size goes for another one"];
+  } catch (const InjectedFault&) {
+    ++totals_.done["inputs of a learner throw"];
   }
   with.calls += with.context().stats().calls - before;
   settle();

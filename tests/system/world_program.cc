@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
-    "precapture", "inspect",    "recycle",    "lease"};
+    "precapture", "learn",      "inspect",    "recycle",     "lease"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -90,7 +90,7 @@ std::vector<Deed> deeds_of(Feature feature) {
     case Feature::kKeyAxes:
       return {Deed::kKeyRows, Deed::kKeyRows};
     case Feature::kPrecaptures:
-      return {Deed::kPrecapture};
+      return {Deed::kPrecapture, Deed::kLearn, Deed::kLearn, Deed::kLearn};
     case Feature::kInspectors:
       return {Deed::kTable, Deed::kTable, Deed::kInspect};
     case Feature::kRecycling:

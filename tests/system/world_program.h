@@ -50,7 +50,7 @@ enum class Feature : std::uint8_t {
   kLending,      // a step reads an output of another context through its closure
   kKeyAxes,      // outputs whose size is an integer of the key
   kHooks,        // before_first_launch throws
-  kPrecaptures,  // sizes are predicted and recorded beforehand, one inside another
+  kPrecaptures,  // sizes are predicted and recorded beforehand, one inside another, and learned
   kInspectors,   // another thread is inside the context when memory is undeclared
   kRecycling,    // streams end with work under way, and later ones have their handles
   kLeases,       // another library holds memory of a step
@@ -136,11 +136,12 @@ enum class Deed : std::uint8_t {
   kLend,        // the closure gets another output
   kKeyRows,     // kKeyAxes
   kPrecapture,  // kPrecaptures
+  kLearn,       // a call of a size that is learned, or an idle moment
   kInspect,     // kInspectors
   kRecycle,     // kRecycling: x is copied on a stream that ends
   kLease,       // kLeases: y says what of the step is held
 };
-inline constexpr int kDeeds = 60;
+inline constexpr int kDeeds = 61;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
