@@ -864,8 +864,10 @@ CGT_API cgt_status cgt_function_learn(cgt_function function, const cgt_learn_opt
 typedef int32_t cgt_learner_outcome;
 enum {
   CGT_LEARNED_NOTHING = 0,
-  CGT_LEARNED_SIZE = 1,    // `size` was recorded
-  CGT_LEARNING_FAILED = 2  // `size` could not be recorded; the log says why
+  CGT_LEARNED_SIZE = 1,      // `size` was recorded
+  CGT_LEARNING_FAILED = 2,   // `size` could not be recorded; the log says why
+  CGT_LEARNER_VERIFIED = 3,  // recordings of `size`, with which calls have not been verified
+  CGT_LEARNER_GAVE_BACK = 4  // `bytes` that the pools held, and nothing used
 };
 // One step of a function that learns. Without an outcome all else is 0, and `evicted` -1.
 typedef struct cgt_learner_step {
@@ -875,11 +877,12 @@ typedef struct cgt_learner_step {
   int64_t evicted;           // the size that went for it, or -1
   double gain_microseconds;  // of a call, on average, as expected
   uint64_t microseconds;     // that it has taken
+  uint64_t bytes;            // that were given back
 } cgt_learner_step;
 // For CGT_BETWEEN_CALLS: within cgt_learn_options::busy_fraction of the time.
 #define CGT_BETWEEN_CALLS UINT64_MAX
-// Does the one thing that pays most, if it is expected to take no longer than this; returns at once
-// if there is none. Used by one thread at a time, as calls are; in a group by all ranks.
+// Does the most useful thing, if it is expected to take no longer than this; returns at once if
+// there is none. Used by one thread at a time, as calls are; in a group by all ranks.
 CGT_API cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
                                      cgt_learner_step* step);
 

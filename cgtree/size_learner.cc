@@ -180,15 +180,17 @@ bool SizeLearner::has_lost() {
   return true;
 }
 
-std::optional<SizeChange> SizeLearner::next() {
-  const auto change = [this]() -> std::optional<SizeChange> {
+std::optional<SizeChange> SizeLearner::next(bool has_room) {
+  if (!until_room_.lasts(calls_)) room_ = options_.max_sizes;
+  const std::size_t most = has_room ? room_ : std::min(room_, sizes_.size());
+  const auto change = [&]() -> std::optional<SizeChange> {
+    if (most == 0) return std::nullopt;
     std::vector<SizeDemand> demand = this->demand();
     if (after_failure_.lasts(calls_)) {  // sizes that were recorded before may be again
       std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.size); });
     }
-    return next_sizes(demand, sizes_, costs_, room_);
+    return next_sizes(demand, sizes_, costs_, most);
   };
-  if (!until_room_.lasts(calls_)) room_ = options_.max_sizes;
   std::optional<SizeChange> next = change();
   if (!next && !failed_.empty() && !after_failure_.lasts(calls_)) {
     failed_.clear();
@@ -225,29 +227,64 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   if (!manager_->agree(can_record)) return {};
   read_calls();
   if (!has_lost() && calls_ < look_at_) return {};
-  const std::optional<SizeChange> change = next();
-  if (!change) {
-    look_at_ = calls_ + kFewCalls;
-    return {};
-  }
+  const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
+  const std::optional<SizeChange> change = next(!is_short);
   const bool has_time = max_time.count() > 0 &&
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
-  if (!has_time && saves_up && max_time.count() > 0) unused_ += max_time;
-  const bool has_room = manager_->stats().pool_reserved_bytes < options_.max_bytes;
-  if (!manager_->agree(has_time && has_room)) return {};
-  unused_ = {};
+  if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
+  IdleMoment moment = look_around(max_time);
+  moment.has_change = change.has_value();
+  moment.may_record = manager_->agree(has_time);
+  moment.is_short_of_memory = is_short;
   Clock::duration taken{0};
   LearnerStep step;
+  IdleDeed deed = what_to_do(moment);
   {
     const AddedTime added(taken);
-    step = apply(*change);
+    if (deed == IdleDeed::kGiveBack) {
+      step = give_back();
+      if (!manager_->agree(step.bytes > 0)) {  // it lies between what is used, on one rank perhaps
+        step = {};
+        moment.free_bytes = 0;
+        deed = what_to_do(moment);
+      }
+    }
+    if (deed == IdleDeed::kRecord) {
+      // A recording that lies in a large segment would keep all of it.
+      const bool is_mostly_free = moment.free_bytes > moment.used_bytes;
+      const std::size_t bytes = is_mostly_free ? give_back().bytes : step.bytes;
+      step = apply(*change);
+      step.bytes = bytes;
+    }
+    if (deed == IdleDeed::kVerify) step = verify();
+  }
+  if (step.kind == LearnerStep::Kind::kNothing) {
+    if (!change) look_at_ = calls_ + kFewCalls;
+    return {};
   }
   step.time = std::chrono::duration_cast<std::chrono::microseconds>(taken);
   return step;
 }
 
+// A group verifies nothing here, and gives back where that is much on all ranks.
+IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
+  IdleMoment moment;
+  const std::size_t reserved = manager_->memory().reserved_bytes();
+  moment.used_bytes = std::min(used_bytes(), reserved);
+  if (max_time.count() > 0 && reserved != reserved_after_)
+    moment.free_bytes = reserved - moment.used_bytes;
+  if (manager_->group() != nullptr) {
+    if (!manager_->agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
+    return moment;
+  }
+  moment.may_verify =
+      max_time.count() > 0 && max_time >= expected_to_verify_ && unverified_key() != nullptr;
+  return moment;
+}
+
 LearnerStep SizeLearner::apply(const SizeChange& change) {
   const RestoredGenerators restored(options_.generators);
+  unused_ = {};
   const Clock::time_point begin = Clock::now();
   LearnerStep step{.size = change.record, .evicted = change.evict, .gain_us = change.gain_us};
   SizeSet sizes = sizes_;
@@ -303,6 +340,47 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
             function_.name(), name_, step.size, step.evicted.value_or(0),
             step.kind == LearnerStep::Kind::kRecorded, step.gain_us);
   return step;
+}
+
+// Holds the outputs of each call, so that the next one is replayed in another place.
+LearnerStep SizeLearner::verify() {
+  const RestoredGenerators restored(options_.generators);
+  const AddedTime added(expected_to_verify_ = {});
+  Verifier& verifier = *manager_->workings().verifier;
+  CallSizes sizes;
+  {
+    const Visit visit(manager_->door());
+    const KeyState& key = *unverified_key();
+    sizes = sizes_of(key);
+    for (Node* const node : key.nodes) {
+      if (asked_.insert(node->id).second) verifier.ask(node);
+    }
+  }
+  const struct Unask {
+    ~Unask() { verifier.ask(nullptr); }
+    Verifier& verifier;
+  } unask{verifier};
+  const Counters& counters = function_.state().counters;
+  const std::uint64_t verified = counters.verified;
+  const std::vector<Tensor> inputs = make_inputs_(sizes);
+  const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
+  std::vector<TensorList> held(options_.held_outputs + 1);
+  for (TensorList& outputs : held) {
+    manager_->call(function_.state(), list, outputs);
+    ++counted_[sizes[name_]];
+  }
+  if (counters.verified == verified) return {};
+  return {.kind = LearnerStep::Kind::kVerified, .size = sizes[name_]};
+}
+
+LearnerStep SizeLearner::give_back() {
+  ContextMemory& memory = manager_->memory();
+  const std::size_t before = memory.reserved_bytes();
+  (void)manager_->trim();
+  (void)memory.pool(Region::kEager).trim();
+  reserved_after_ = memory.reserved_bytes();
+  if (reserved_after_ >= before) return {};
+  return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
 }
 
 // Names the largest size too, which is there already: precapture() places the outputs of smaller
@@ -396,6 +474,54 @@ SizeSet SizeLearner::whole_sizes() const {
     if (counts[size] >= (made == recordings_.end() ? 1 : made->second)) whole.push_back(size);
   }
   return whole;
+}
+
+const KeyState* SizeLearner::unverified_key() const {
+  if (manager_->workings().verifier == nullptr) return nullptr;
+  const auto had_no_turn = [this](const Node* node) {
+    const auto& costs = node->recording.costs;
+    return costs.verified == 0 && costs.unverified == 0 && !asked_.contains(node->id);
+  };
+  for (const auto& [hash, keys] : function_.state().keys) {
+    for (const auto& key : keys)
+      if (std::ranges::any_of(key->nodes, had_no_turn)) return key.get();
+  }
+  return nullptr;
+}
+
+// Returns the sizes of a call that has the key, and the integers of its key that have options.
+CallSizes SizeLearner::sizes_of(const KeyState& key) const {
+  const AxisLayout& layout = function_.state().axes->layout();
+  std::vector<CallSizes::Entry> entries;
+  std::vector<Key::Part> parts;
+  for (std::size_t i = 0; i < layout.axes.size(); ++i) {
+    if (i < layout.axes.size() - layout.keys) {
+      entries.push_back({layout.axes[i].name, key.padded[i]});
+    } else {
+      parts.emplace_back(layout.axes[i].name, key.padded[i]);
+    }
+  }
+  return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
+}
+
+// Returns the bytes of the pools that recordings write or read, and those of outputs. Some are
+// both, and count twice.
+std::size_t SizeLearner::used_bytes() const {
+  const Visit visit(manager_->door());
+  std::vector<Range> ranges;
+  for (const auto& node : manager_->workings().tree.nodes()) {
+    const auto& more = node->recording.footprint.ranges();
+    ranges.insert(ranges.end(), more.begin(), more.end());
+  }
+  std::ranges::sort(ranges, {}, &Range::address);
+  std::size_t bytes = manager_->memory().live_bytes();
+  std::uintptr_t end = 0;
+  for (const Range& range : ranges) {
+    if (range.end() <= end) continue;
+    bytes += range.end() - std::max<std::uintptr_t>(end, range.address);
+    end = range.end();
+  }
+  return bytes;
 }
 
 }  // namespace cgtree

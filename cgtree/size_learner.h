@@ -31,6 +31,7 @@ namespace cgtree {
 
 class CompiledCore;
 struct FunctionState;
+struct KeyState;
 class TreeManager;
 
 // The limits of a SizeLearner.
@@ -47,14 +48,17 @@ struct LearnOptions {
 
 // A LearnerStep is what a SizeLearner has done.
 struct LearnerStep {
+  // kRecorded: a size, anew perhaps. kVerified: the recordings of a size, with which calls have not
+  // been verified. kGaveBack: memory that the pools held, and nothing used.
   // kFailed: the size could not be recorded, and `why` says why. A size that was never recorded is
   // tried after 64 calls, and after twice as many each time that fails again.
-  enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed };
+  enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed, kVerified, kGaveBack };
 
   Kind kind = Kind::kNothing;
   std::int64_t size = 0;
   std::optional<std::int64_t> evicted;  // whose recordings were dropped for it
   double gain_us = 0;                   // of a call, on average, as next_sizes() expects
+  std::size_t bytes = 0;                // that were given back
   std::chrono::microseconds time{0};
   std::string why;
 };
@@ -74,12 +78,12 @@ class SizeLearner {
   // axes and integers of the key is learned, and for limits of 0.
   SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options = {});
 
-  // Does the one thing that pays most, if it is expected to take no longer than `max_time`; returns
-  // at once if there is none. What never fits is done when it takes no more than
-  // LearnOptions::busy_fraction of the time that was given since the last time. Does nothing where
-  // calls would not be graphed either: in a NoGraph, during a foreign capture, for a frozen
-  // function. Throws what make_inputs and CompiledCore::call() throw, but for OutOfMemory, which is
-  // kFailed; and ConcurrentUse inside a step function or make_inputs.
+  // Does the most useful thing of what_to_do(), if it is expected to take no longer than
+  // `max_time`; returns at once if there is none. A size that never fits is recorded when it takes
+  // no more than LearnOptions::busy_fraction of the time that was given since the last time. Does
+  // nothing where calls would not be graphed either: in a NoGraph, during a foreign capture, for a
+  // frozen function. Throws what make_inputs and CompiledCore::call() throw, VerifyError too, but
+  // for OutOfMemory, which is kFailed; and ConcurrentUse inside a step function or make_inputs.
   LearnerStep idle(std::chrono::microseconds max_time);
   // For servers that are never idle: as idle(), within LearnOptions::busy_fraction of the time
   // since the learner was made.
@@ -120,14 +124,21 @@ class SizeLearner {
   // Returns whether sizes have lost recordings; those are no longer listed.
   bool has_lost();
   // Returns what to record, or nothing. A size that is recorded is to be renewed.
-  std::optional<SizeChange> next();
+  std::optional<SizeChange> next(bool has_room);
+  IdleMoment look_around(std::chrono::microseconds max_time);
   LearnerStep apply(const SizeChange& change);
+  LearnerStep verify();
+  LearnerStep give_back();
   // Returns the largest call of the size, or nothing, and step.why says why.
   std::optional<CallSizes> record(std::int64_t size, LearnerStep& step);
   void measure(const CallSizes& sizes);
   void set_sizes(SizeSet sizes, const SizeSet& dropped);
   std::map<std::int64_t, std::size_t> count_recordings() const;
   SizeSet whole_sizes() const;
+  // Returns a key of which recordings had no turn to be verified, or null.
+  const KeyState* unverified_key() const;
+  CallSizes sizes_of(const KeyState& key) const;
+  std::size_t used_bytes() const;
 
   const CompiledCore& function_;
   const std::shared_ptr<TreeManager> manager_;
@@ -158,7 +169,11 @@ class SizeLearner {
   SizeSet to_renew_;         // sizes whose recordings may fit no call
   Rest after_miss_;
 
-  Clock::duration expected_{0};                          // that a size takes to be recorded
+  std::set<std::uint32_t> asked_;   // the nodes that were verified here, or were to be
+  std::size_t reserved_after_ = 0;  // by the pools, when memory was given back last
+
+  Clock::duration expected_{0};  // that a size takes to be recorded
+  Clock::duration expected_to_verify_{0};
   std::chrono::duration<double, std::micro> unused_{0};  // idle times that were too short
   Clock::duration spent_{0};                             // in between_calls()
   const Clock::time_point made_ = Clock::now();

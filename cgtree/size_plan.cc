@@ -157,4 +157,14 @@ std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const S
   return change;
 }
 
+IdleDeed what_to_do(const IdleMoment& moment) noexcept {
+  if (moment.has_change && moment.is_short_of_memory && moment.free_bytes > 0) {
+    return IdleDeed::kGiveBack;
+  }
+  if (moment.has_change && moment.may_record) return IdleDeed::kRecord;
+  if (moment.may_verify) return IdleDeed::kVerify;
+  if (moment.free_bytes > moment.used_bytes) return IdleDeed::kGiveBack;
+  return IdleDeed::kNothing;
+}
+
 }  // namespace cgtree

@@ -1,5 +1,6 @@
 // next_sizes(): which size to record next, and which to give up for it, from what calls asked for
-// and what replays cost; and SizeCosts, which knows that from measurements. Pure.
+// and what replays cost; SizeCosts, which knows that from measurements; and what_to_do() in an idle
+// moment. Pure.
 //
 // Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
 // rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
@@ -70,5 +71,22 @@ struct SizeChange {
 // positive.
 std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
                                      const SizeCosts& costs, std::size_t max_sizes);
+
+// What an idle moment is used for.
+enum class IdleDeed : std::uint8_t { kNothing, kRecord, kVerify, kGiveBack };
+
+// An IdleMoment is what there is to do.
+struct IdleMoment {
+  bool has_change = false;          // next_sizes() has one
+  bool may_record = false;          // it has time and memory
+  bool may_verify = false;          // a recording had no turn to be verified, and there is time
+  std::size_t used_bytes = 0;       // of the pools, by recordings and outputs
+  std::size_t free_bytes = 0;       // what may be given back of the rest
+  bool is_short_of_memory = false;  // the pools hold as much as they may
+};
+
+// Returns the most useful thing: to record, which makes calls faster, or to give back what memory
+// is short for it; else to verify; else to give back memory where more than half of it is free.
+IdleDeed what_to_do(const IdleMoment& moment) noexcept;
 
 }  // namespace cgtree

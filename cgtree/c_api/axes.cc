@@ -241,7 +241,8 @@ cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
                                   .size = done.size,
                                   .evicted = done.evicted.value_or(-1),
                                   .gain_microseconds = done.gain_us,
-                                  .microseconds = static_cast<std::uint64_t>(done.time.count())},
+                                  .microseconds = static_cast<std::uint64_t>(done.time.count()),
+                                  .bytes = done.bytes},
                  step, "cgt_learner_step");
   });
 }

@@ -28,8 +28,15 @@ void ReplayVerifier::watch(Node& node) {
 bool ReplayVerifier::is_turn(const Node& node) const noexcept {
   const std::uint64_t next = node.recording.costs.replays + 1;
   if (every_ > 0 && next % every_ == 0) return true;
+  if (std::ranges::find(asked_, &node) != asked_.end()) return true;
   return std::has_single_bit(next) &&
          static_cast<std::size_t>(std::countr_zero(next)) < first_of(node);
+}
+
+void ReplayVerifier::ask(Node* node) {
+  if (node == nullptr) return asked_.clear();
+  asked_.push_back(node);
+  tree_.hold_back(*node);
 }
 
 void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
@@ -46,6 +53,7 @@ AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
 }
 
 std::unique_ptr<ReplayCheck> ReplayVerifier::prepare(Node& node, const Call& call) {
+  std::erase(asked_, &node);
   attempts_.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
   auto check = ReplayComparison::prepare(call, node.recording, memory_, &why_not);

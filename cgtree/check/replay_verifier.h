@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/attempts.h"
@@ -28,6 +29,7 @@ class ReplayVerifier final : public Verifier {
   // Verifier.
   void watch(Node& node) override;
   bool is_turn(const Node& node) const noexcept override;
+  void ask(Node* node) override;
   std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call) override;
   void begin(Node& node) override;
   void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
@@ -45,6 +47,7 @@ class ReplayVerifier final : public Verifier {
   ContextMemory& memory_;
   CallObserver& events_;
   Attempts& attempts_;
+  std::vector<const Node*> asked_;
 };
 
 }  // namespace cgtree

@@ -56,6 +56,8 @@ class Verifier {
   // Returns whether the next replay of the node is to be verified. Among the first replays others
   // are held back, too, so that none that is predicted has to be watched for their sake.
   virtual bool is_turn(const Node& node) const noexcept = 0;
+  // The next replay of the node is to be verified, whatever its turn is; null: of no node any more.
+  virtual void ask(Node* node) = 0;
 
   // The turn of the node has come: prepares the comparison of its next replay, and lets that be an
   // attempt, which must be settled. Returns null if it is left out, on any rank. Throws

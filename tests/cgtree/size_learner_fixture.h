@@ -38,8 +38,8 @@ class LearnerTest : public TreeTest {
     for (;;) {
       const LearnerStep step = learner.idle(kPlenty);
       EXPECT_EQ(step.why, "");
-      if (step.kind != LearnerStep::Kind::kRecorded) return steps;
-      ++steps;
+      if (step.kind == LearnerStep::Kind::kNothing) return steps;
+      steps += step.kind == LearnerStep::Kind::kRecorded;
     }
   }
 };

@@ -262,6 +262,101 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
 }
 
+TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) {
+  make_context({.verify_every = 1000});
+  bool differs = false;
+  const auto f =
+      compile(context(), "scaled", [&](Tensor x) { return affine(x, differs ? 3 : 2, 0); },
+              {.inputs = {{.dynamic = {{0, "n"}}}},
+               .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+               .outputs = {{.dynamic = {{0, "n"}}}}});
+  SizeLearner learner(f, make_inputs());
+  (void)f(random_tensor({4}));
+  ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  ASSERT_EQ(f.stats().verified, 0u);
+
+  const LearnerStep step = learner.idle(kPlenty);
+
+  EXPECT_EQ(step.kind, Kind::kVerified);
+  EXPECT_EQ(step.size, 4);
+  EXPECT_EQ(f.stats().verified, 2u);  // in both places
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
+  for (int i = 0; i < 20; ++i)
+    (void)f(random_tensor({300}));
+  ASSERT_EQ(learner.idle(kPlenty).size, 300);
+  differs = true;
+  EXPECT_THROW(learner.idle(kPlenty), VerifyError);
+  for (int i = 0; i < 20; ++i)
+    (void)f(random_tensor({300}));
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // it had its turn
+}
+
+TEST_P(SizeLearnerLimitsTest, MemoryThatNothingUsesIsGivenBack) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs(), {.max_sizes = 1});
+  call(f, 10'000'000);  // eagerly, which leaves memory in a pool
+  ASSERT_EQ(learner.idle(0us).kind, Kind::kNothing);
+  for (int i = 0; i < 2000; ++i)
+    call(f, 4);
+  int moments = 0;
+  std::size_t bytes = 0;
+  const std::size_t before = stats().pool_reserved_bytes;
+  for (; moments < 10; ++moments) {
+    const LearnerStep step = learner.idle(kPlenty);
+    bytes += step.bytes;
+    if (step.kind == Kind::kNothing) break;
+  }
+  EXPECT_LT(moments, 5);
+  EXPECT_GE(bytes, 40'000'000u);
+  EXPECT_LT(stats().pool_reserved_bytes, before / 2);
+  EXPECT_EQ(call(f, 4), Outcome::kReplay);
+
+  call(f, 10'000'000);
+  for (int i = 0; i < 2000; ++i)
+    call(f, 4);
+  const LearnerStep step = learner.idle(kPlenty);  // with nothing else to do
+  EXPECT_EQ(step.kind, Kind::kGaveBack);
+  EXPECT_GE(step.bytes, 40'000'000u);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
+  EXPECT_EQ(call(f, 4), Outcome::kReplay);
+}
+
+// 10 makes room for 2000 where no size may be added.
+TEST_P(SizeLearnerLimitsTest, WhereMemoryIsShortASizeGoesForABetterOne) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner all(f, make_inputs());
+  call(f, 10);
+  settle(all);
+  const std::size_t bytes = stats().pool_reserved_bytes;
+  SizeLearner poor(f, make_inputs(), {.max_bytes = bytes});
+  for (int i = 0; i < 200; ++i)
+    call(f, 2000);
+  settle(poor);
+  EXPECT_THAT(poor.sizes(), ElementsAre(2000));
+}
+
+TEST_P(SizeLearnerLimitsTest, AfterReleaseMemoryWhatPaysMostIsMadeFirst) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  for (int i = 0; i < 40; ++i) {
+    call(f, 2000);
+    call(f, 100);
+    for (int j = 0; j < 4; ++j)
+      call(f, 1000);
+  }
+  settle(learner);
+  ASSERT_THAT(learner.sizes(), ElementsAre(100, 1000, 2000));
+  context().release_memory();
+  std::vector<std::int64_t> made;
+  for (int i = 0; i < 3; ++i)
+    made.push_back(learner.idle(kPlenty).size);
+  EXPECT_THAT(made, ElementsAre(1000, 2000, 100));
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
+}
+
 TEST_P(SizeLearnerLimitsTest, AStepWithBreaksAndStepBlocksIsLearned) {
   std::vector<float> seen;
   const auto f = compile(

@@ -168,6 +168,28 @@ TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
   }
 }
 
+TEST(SizePlanTest, AnIdleMomentIsUsedForWhatIsMostUseful) {
+  constexpr bool kYes = true, kNo = false;
+  struct Row {
+    IdleMoment moment;  // change, may record, may verify, used, free, short of memory
+    IdleDeed deed;
+  };
+  const Row rows[] = {
+      {{}, IdleDeed::kNothing},
+      {{kYes, kYes, kYes, 1, 100, kNo}, IdleDeed::kRecord},
+      {{kYes, kYes, kYes, 100, 1, kYes}, IdleDeed::kGiveBack},
+      {{kYes, kYes, kYes, 100, 0, kYes}, IdleDeed::kRecord},  // another one goes for it
+      {{kYes, kNo, kYes, 1, 100, kNo}, IdleDeed::kVerify},
+      {{kYes, kNo, kNo, 1, 100, kNo}, IdleDeed::kGiveBack},
+      {{kYes, kNo, kNo, 100, 100, kNo}, IdleDeed::kNothing},
+      {{kNo, kYes, kYes, 1, 100, kYes}, IdleDeed::kVerify},
+      {{kNo, kYes, kNo, 100, 100, kYes}, IdleDeed::kNothing},
+      {{kNo, kYes, kNo, 100, 101, kNo}, IdleDeed::kGiveBack},
+  };
+  for (const Row& row : rows)
+    EXPECT_EQ(what_to_do(row.moment), row.deed) << &row - rows;
+}
+
 // A load of random sizes around a median, as lengths of prompts and batches are.
 class Load {
  public:

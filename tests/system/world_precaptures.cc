@@ -54,7 +54,7 @@ struct Learned {
                             .axes = {{.name = "rows", .policy = AxisPolicy::kLearned}},
                             .outputs = {{.dynamic = {{0, "rows"}}}}})),
         learner(function, [this](const CallSizes& sizes) { return make_inputs(sizes); },
-                {.max_sizes = 2}) {}
+                {.max_sizes = with.rebinds() ? 1U : 2U}) {}
 
   const Function function;
   MakeInputs make_inputs;  // of the present idle moment
@@ -167,6 +167,8 @@ void World::learn(const WorldOperation& operation) {
     const LearnerStep step = learned.learner.idle(std::chrono::seconds(100));
     if (step.kind == LearnerStep::Kind::kRecorded) ++totals_.done["a size is learned"];
     if (step.kind == LearnerStep::Kind::kFailed) ++totals_.done["a size cannot be learned"];
+    if (step.kind == LearnerStep::Kind::kVerified) ++totals_.done["a learner verifies"];
+    if (step.kind == LearnerStep::Kind::kGaveBack) ++totals_.done["a learner gives memory back"];
     if (step.evicted) ++totals_.done["a size goes for another one"];
   } catch (const InjectedFault&) {
     ++totals_.done["inputs of a learner throw"];

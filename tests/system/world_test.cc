@@ -104,8 +104,6 @@ constexpr std::string_view kDone[] = {
     "inputs of a precapture throw",
     "a size is learned",
     "a size that is learned is replayed",
-    "a size goes for another one",
-    "a size cannot be learned",
     "a learner is idle inside a call",
     "a thread of its own captures",
     "a break of a step explains",
