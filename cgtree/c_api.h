@@ -857,8 +857,8 @@ typedef struct cgt_learn_options {
   const cgt_generator* generators;
   size_t generator_count;
 } cgt_learn_options;
-// Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless exactly one
-// of its axes and integers of the key is learned, and if this was called before.
+// Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless one of its
+// axes or integers of the key is learned, and if this was called before.
 CGT_API cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options);
 // The outcome of cgt_function_idle().
 typedef int32_t cgt_learner_outcome;
@@ -869,7 +869,8 @@ enum {
   CGT_LEARNER_VERIFIED = 3,  // recordings of `size`, with which calls have not been verified
   CGT_LEARNER_GAVE_BACK = 4  // `bytes` that the pools held, and nothing used
 };
-// One step of a function that learns. Without an outcome all else is 0, and `evicted` -1.
+// One step of a function that learns; of several axes and integers, sizes are those of the first.
+// Without an outcome all else is 0, and `evicted` -1.
 typedef struct cgt_learner_step {
   uint32_t struct_size;
   cgt_learner_outcome outcome;

@@ -124,8 +124,10 @@ std::vector<CallSizes> combinations(const FunctionState& function,
   std::stable_sort(lists.begin(), lists.end(),
                    [](const Combination& a, const Combination& b) { return a.work > b.work; });
   std::vector<CallSizes> all;
-  for (const Combination& list : lists)
-    all.push_back(call_sizes(dimensions, list));
+  for (const Combination& list : lists) {
+    CallSizes sizes = call_sizes(dimensions, list);
+    if (!options.wants || options.wants(sizes)) all.push_back(std::move(sizes));
+  }
   return all;
 }
 

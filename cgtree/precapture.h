@@ -104,6 +104,8 @@ struct PrecaptureOptions {
   // All parts of the key, in its order. A part without values has those of its policy in
   // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
   std::vector<KeyValues> key = {};
+  // Returns false for a combination that is not wanted; empty: all are.
+  std::function<bool(const CallSizes&)> wants = {};
   // The number of results of earlier calls that the caller still holds when it calls. A recording
   // does not overwrite them, so each combination is recorded once more for each of them, in places
   // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is

@@ -2,10 +2,12 @@
 #include "cgtree/size_learner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -71,6 +73,21 @@ std::optional<std::string> memory_that_was_short(const std::exception_ptr& throw
   }
 }
 
+// Returns the sizes with the largest weights: there are recordings of each, for each size that is
+// learned.
+std::vector<std::int64_t> most_frequent(const std::map<std::int64_t, double>& weights) {
+  constexpr std::size_t kMost = 16;
+  std::vector<std::pair<double, std::int64_t>> order;
+  for (const auto& [size, weight] : weights)
+    order.emplace_back(-weight, size);
+  std::ranges::sort(order);
+  order.resize(std::min(order.size(), kMost));
+  std::vector<std::int64_t> sizes;
+  for (const auto& [weight, size] : order)
+    sizes.push_back(size);
+  return sizes;
+}
+
 }  // namespace
 
 // One thread at a time is inside, and does not call back.
@@ -99,21 +116,20 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
       room_(options.max_sizes),
       evictions_(function.state().counters.evictions) {
   const AxisPlan* const plan = function.state().axes.get();
-  std::size_t learned = 0;
   for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
-    if (!plan->rule(axis).is_learned()) continue;
-    ++learned;
-    axis_ = axis;
-    name_ = plan->rule(axis).name();
-    is_of_key_ = plan->rule(axis).is_of_key();
-    sizes_ = plan->rule(axis).options().sizes;  // of a learner before
+    const AxisRule& rule = plan->rule(axis);
+    if (rule.is_learned()) {
+      axes_.push_back(axis);
+    } else if (sizes_of(rule.options()).empty()) {
+      others_[axis] = {};
+    }
   }
-  if (learned != 1) {
+  if (axes_.empty()) {
     throw InvalidArgument(fmt::format(
-        "a learner of '{}', which has {} axes and integers of the key with AxisPolicy::kLearned: "
-        "expected 1",
-        function.name(), learned));
+        "a learner of '{}', which has no axis and no integer of the key with AxisPolicy::kLearned",
+        function.name()));
   }
+  find_recorded();
   if (make_inputs_ == nullptr) {
     throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
   }
@@ -132,66 +148,136 @@ bool SizeLearner::is_captured() {
   return static_cast<bool>(visit.ask_foreign_capture());
 }
 
-// A call that no recording has served although one holds its size is a miss.
+// Takes over what a learner before has recorded, or precapture().
+void SizeLearner::find_recorded() {
+  std::vector<SizePoint> points;
+  for (const auto& [point, count] : count_recordings())
+    if (count > 0) points.push_back(point);
+  if (!points.empty()) set_points(std::move(points), {});
+}
+
+SizePoint SizeLearner::point_of(std::span<const std::int64_t> sizes) const {
+  SizePoint point;
+  for (const std::size_t axis : axes_)
+    point.push_back(sizes[axis]);
+  return point;
+}
+
+SizePoint SizeLearner::point_of(const CallSizes& sizes) const {
+  SizePoint point;
+  for (const std::size_t axis : axes_)
+    point.push_back(sizes[axis_name(axis)]);
+  return point;
+}
+
+const std::string& SizeLearner::axis_name(std::size_t axis) const {
+  return function_.state().axes->rule(axis).name();
+}
+
+// Calls with several sizes that are learned are counted together; there may be too many
+// combinations of a learned size with those of other axes.
+std::vector<SizesCount> SizeLearner::counts() const {
+  const AxisPlan& plan = *function_.state().axes;
+  std::vector<SizesCount> counts;
+  if (axes_.size() == 1) {
+    for (const SizeCount& count : plan.histogram(axes_[0]).counts())
+      counts.push_back({{count.size}, count.count});
+    return counts;
+  }
+  for (const SizesCount& count : plan.joint_histogram())
+    counts.push_back({point_of(count.sizes), count.count});
+  return counts;
+}
+
+// A call that no recording has served although one holds its sizes is a miss.
 void SizeLearner::read_calls() {
-  const std::vector<SizeCount> counts = manager_->histogram(function_.state(), name_);
-  std::vector<SizeDemand> more;
+  std::map<SizePoint, std::uint64_t> now;
+  for (const SizesCount& count : counts())
+    now[count.sizes] += count.count;
   std::uint64_t calls = 0, above = 0;
-  for (const SizeCount& count : counts) {
-    const std::uint64_t before = std::exchange(counted_[count.size], count.count);
-    if (count.count == before) continue;
-    calls += count.count - before;
-    if (sizes_.empty() || count.size > sizes_.back()) above += count.count - before;
-    more.push_back(
-        {std::max<std::int64_t>(count.size, 1), static_cast<double>(count.count - before)});
+  std::vector<PointDemand> more;
+  for (const auto& [sizes, count] : now) {
+    const std::uint64_t before = std::exchange(counted_[sizes], count);
+    if (count == before) continue;
+    calls += count - before;
+    const bool is_held = std::ranges::any_of(points_, [&](const SizePoint& point) {
+      return std::ranges::equal(point, sizes, std::ranges::greater_equal());
+    });
+    if (!is_held) above += count - before;
+    SizePoint positive = sizes;
+    for (std::int64_t& size : positive)
+      size = std::max<std::int64_t>(size, 1);
+    more.push_back({std::move(positive), static_cast<double>(count - before)});
   }
   const std::uint64_t skips = function_.state().counters.skips_for(SkipReason::kNotRecorded);
   is_missed_ = is_missed_ || skips - std::exchange(skips_, skips) > above;
   const double left = std::exp2(-static_cast<double>(calls) / options_.half_life);
-  for (auto& [size, weight] : weights_)
-    weight *= left;
-  for (const SizeDemand& one : more)
-    weights_[one.size] += one.weight;
-  std::erase_if(weights_, [](const auto& entry) { return entry.second < kLeastWeight; });
+  const auto forget = [left](auto& weights) {
+    for (auto& [sizes, weight] : weights)
+      weight *= left;
+    std::erase_if(weights, [](const auto& entry) { return entry.second < kLeastWeight; });
+  };
+  forget(weights_);
+  for (const PointDemand& one : more)
+    weights_[one.sizes] += one.weight;
+  const AxisPlan& plan = *function_.state().axes;
+  for (auto& [axis, other] : others_) {
+    forget(other.weights);
+    for (const SizeCount& count : plan.histogram(axis).counts()) {
+      const std::uint64_t before = std::exchange(other.counted[count.size], count.count);
+      if (count.count == before) continue;
+      other.weights[plan.rule(axis).rounded(count.size)] +=
+          static_cast<double>(count.count - before);
+    }
+  }
   calls_ += calls;
 }
 
-std::vector<SizeDemand> SizeLearner::demand() const {
-  std::vector<SizeDemand> demand;
-  for (const auto& [size, weight] : weights_) {
-    if (!failed_.contains(size)) demand.push_back({size, weight});
+std::vector<PointDemand> SizeLearner::demand() const {
+  std::vector<PointDemand> demand;
+  for (const auto& [sizes, weight] : weights_) {
+    if (!failed_.contains(sizes)) demand.push_back({sizes, weight});
   }
   return demand;
 }
 
+SizeSet SizeLearner::sizes(std::size_t number) const {
+  SizeSet sizes;
+  for (const SizePoint& point : points_)
+    sizes.push_back(point.at(number));
+  std::ranges::sort(sizes);
+  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  return sizes;
+}
+
 // Sizes that were evicted for others had no room, and would have to go again.
 bool SizeLearner::has_lost() {
-  SizeSet still = whole_sizes();
+  std::vector<SizePoint> still = whole_points();
   const std::uint64_t evictions = function_.state().counters.evictions;
   const bool were_evicted = std::exchange(evictions_, evictions) != evictions;
-  if (still == sizes_) return false;
+  if (still == points_) return false;
   if (were_evicted) {
     room_ = std::max<std::size_t>(still.size(), 1);
     until_room_.begin(calls_);
   }
-  SizeSet lost;
-  std::ranges::set_difference(sizes_, still, std::back_inserter(lost));
-  set_sizes(std::move(still), lost);
+  std::vector<SizePoint> lost;
+  std::ranges::set_difference(points_, still, std::back_inserter(lost));
+  set_points(std::move(still), lost);
   return true;
 }
 
-std::optional<SizeChange> SizeLearner::next(bool has_room) {
+std::optional<PointChange> SizeLearner::next(bool has_room) {
   if (!until_room_.lasts(calls_)) room_ = options_.max_sizes;
-  const std::size_t most = has_room ? room_ : std::min(room_, sizes_.size());
-  const auto change = [&]() -> std::optional<SizeChange> {
+  const std::size_t most = has_room ? room_ : std::min(room_, points_.size());
+  const auto change = [&]() -> std::optional<PointChange> {
     if (most == 0) return std::nullopt;
-    std::vector<SizeDemand> demand = this->demand();
+    std::vector<PointDemand> demand = this->demand();
     if (after_failure_.lasts(calls_)) {  // sizes that were recorded before may be again
-      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.size); });
+      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.sizes); });
     }
-    return next_sizes(demand, sizes_, costs_, most);
+    return next_points(demand, points_, costs_, most);
   };
-  std::optional<SizeChange> next = change();
+  std::optional<PointChange> next = change();
   if (!next && !failed_.empty() && !after_failure_.lasts(calls_)) {
     failed_.clear();
     next = change();
@@ -199,11 +285,13 @@ std::optional<SizeChange> SizeLearner::next(bool has_room) {
   if (next) return next;
   if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(calls_)) {
     is_missed_ = false;
-    to_renew_ = sizes_;
+    to_renew_ = points_;
     after_miss_.begin(calls_);
   }
+  while (!to_renew_.empty() && !std::ranges::binary_search(points_, to_renew_.back()))
+    to_renew_.pop_back();
   if (to_renew_.empty()) return std::nullopt;
-  return SizeChange{to_renew_.back(), {}, 0};
+  return PointChange{to_renew_.back(), {}, 0};
 }
 
 LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
@@ -228,7 +316,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   read_calls();
   if (!has_lost() && calls_ < look_at_) return {};
   const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
-  const std::optional<SizeChange> change = next(!is_short);
+  const std::optional<PointChange> change = next(!is_short);
   const bool has_time = max_time.count() > 0 &&
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
   if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
@@ -282,22 +370,27 @@ IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
   return moment;
 }
 
-LearnerStep SizeLearner::apply(const SizeChange& change) {
+LearnerStep SizeLearner::apply(const PointChange& change) {
   const RestoredGenerators restored(options_.generators);
   unused_ = {};
   const Clock::time_point begin = Clock::now();
-  LearnerStep step{.size = change.record, .evicted = change.evict, .gain_us = change.gain_us};
-  SizeSet sizes = sizes_;
-  if (change.evict) std::erase(sizes, *change.evict);
-  const SizeSet before = sizes;
-  const bool is_new = !std::ranges::binary_search(sizes, change.record);
+  LearnerStep step{.size = change.record[0], .sizes = change.record, .gain_us = change.gain_us};
+  std::vector<SizePoint> points = points_;
+  std::vector<SizePoint> dropped;
+  if (change.evict) {
+    step.evicted = (*change.evict)[0];
+    dropped.push_back(*change.evict);
+    std::erase(points, *change.evict);
+  }
+  const std::vector<SizePoint> before = points;
+  const bool is_new = !std::ranges::binary_search(points, change.record);
   if (is_new) {
-    sizes.insert(std::ranges::lower_bound(sizes, change.record), change.record);
+    points.insert(std::ranges::lower_bound(points, change.record), change.record);
   } else {
     to_renew_.pop_back();
   }
   const std::size_t recordings = is_new ? 0 : count_recordings()[change.record];
-  set_sizes(std::move(sizes), change.evict ? SizeSet{*change.evict} : SizeSet());
+  set_points(std::move(points), dropped);
   std::exception_ptr thrown;
   std::optional<CallSizes> recorded;
   std::size_t made = 0;
@@ -324,7 +417,7 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
     look_at_ = 0;
   } else {
     step.kind = LearnerStep::Kind::kFailed;
-    if (is_new) set_sizes(before, {change.record});  // and the recordings that there are of it
+    if (is_new) set_points(before, std::span(&change.record, 1));  // recordings of it go
     recordings_.erase(change.record);
     failed_.insert(change.record);
     after_failure_.begin(calls_);
@@ -336,8 +429,9 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
     }
   }
   log_event(LogLevel::kInfo,
-            "learned function=\"{}\" axis=\"{}\" size={} evicted={} recorded={} gain_us={:.1f}",
-            function_.name(), name_, step.size, step.evicted.value_or(0),
+            "learned function=\"{}\" sizes=\"{}\" evicted=\"{}\" recorded={} gain_us={:.1f}",
+            function_.name(), fmt::join(step.sizes, " "),
+            fmt::join(dropped.empty() ? SizePoint() : dropped[0], " "),
             step.kind == LearnerStep::Kind::kRecorded, step.gain_us);
   return step;
 }
@@ -351,7 +445,7 @@ LearnerStep SizeLearner::verify() {
   {
     const Visit visit(manager_->door());
     const KeyState& key = *unverified_key();
-    sizes = sizes_of(key);
+    sizes = call_of(key);
     for (Node* const node : key.nodes) {
       if (asked_.insert(node->id).second) verifier.ask(node);
     }
@@ -367,10 +461,11 @@ LearnerStep SizeLearner::verify() {
   std::vector<TensorList> held(options_.held_outputs + 1);
   for (TensorList& outputs : held) {
     manager_->call(function_.state(), list, outputs);
-    ++counted_[sizes[name_]];
+    note_own_call(sizes);
   }
   if (counters.verified == verified) return {};
-  return {.kind = LearnerStep::Kind::kVerified, .size = sizes[name_]};
+  const SizePoint point = point_of(sizes);
+  return {.kind = LearnerStep::Kind::kVerified, .size = point[0], .sizes = point};
 }
 
 LearnerStep SizeLearner::give_back() {
@@ -383,24 +478,36 @@ LearnerStep SizeLearner::give_back() {
   return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
 }
 
-// Names the largest size too, which is there already: precapture() places the outputs of smaller
-// ones where a held output of it leaves room.
-std::optional<CallSizes> SizeLearner::record(std::int64_t size, LearnerStep& step) {
+// Names the largest point too, which is there already: precapture() places the outputs of smaller
+// ones where a held output of it leaves room. Axes that list no sizes have those that calls had.
+std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep& step) {
+  const SizePoint& largest_point = *std::ranges::max_element(points_, {}, &work_of);
   PrecaptureOptions options{.held_outputs = options_.held_outputs};
-  SizeSet sizes = {size};
-  if (sizes_.back() != size) sizes.push_back(sizes_.back());
+  options.wants = [&](const CallSizes& sizes) {
+    const SizePoint here = point_of(sizes);
+    return here == point || here == largest_point;
+  };
   const AxisLayout& layout = function_.state().axes->layout();
-  if (!is_of_key_) options.sizes.push_back({name_, sizes});
-  for (std::size_t i = layout.axes.size() - layout.keys; is_of_key_ && i < layout.axes.size();
-       ++i) {
-    auto& part = options.key.emplace_back();
-    part.name = layout.axes[i].name;
-    if (i == axis_) part.values = {sizes.begin(), sizes.end()};
+  for (std::size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    std::vector<std::int64_t> sizes;
+    if (const auto learned = std::ranges::find(axes_, axis); learned != axes_.end()) {
+      const auto number = static_cast<std::size_t>(learned - axes_.begin());
+      sizes = {point[number]};
+      if (largest_point[number] != point[number]) sizes.push_back(largest_point[number]);
+    } else if (const auto other = others_.find(axis); other != others_.end()) {
+      sizes = most_frequent(other->second.weights);
+    }
+    const std::string& name = layout.axes[axis].name;
+    if (axis < layout.axes.size() - layout.keys) {
+      if (!sizes.empty()) options.sizes.push_back({name, sizes});
+    } else {
+      options.key.push_back({name, {sizes.begin(), sizes.end()}});
+    }
   }
   const PrecaptureReport report = precapture(function_, options, make_inputs_);
   std::optional<CallSizes> largest;
   for (const Precaptured& entry : report.entries) {
-    if (entry.sizes[name_] != size) continue;
+    if (point_of(entry.sizes) != point) continue;
     if (!largest) largest = entry.sizes;
     if (entry.outcome != Precaptured::Outcome::kLeftOut) continue;
     step.why = entry.why;
@@ -409,19 +516,25 @@ std::optional<CallSizes> SizeLearner::record(std::int64_t size, LearnerStep& ste
   return largest;
 }
 
+// A call of the learner's own is no demand.
+void SizeLearner::note_own_call(const CallSizes& sizes) {
+  ++counted_[point_of(sizes)];
+  for (auto& [axis, other] : others_)
+    ++other.counted[sizes[axis_name(axis)]];
+}
+
 // Replays that are verified do not count: they take longer than those of calls.
 void SizeLearner::measure(const CallSizes& sizes) {
   if (manager_->group() != nullptr) return;
   const std::vector<Tensor> inputs = make_inputs_(sizes);
   const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
-  const std::int64_t size = sizes[name_];
   const auto timed = [&] {
     manager_->memory().stream().synchronize();
     const auto begin = Clock::now();
     TensorList outputs;
     manager_->call(function_.state(), list, outputs);
     manager_->memory().stream().synchronize();
-    ++counted_[size];  // no call of the server's
+    note_own_call(sizes);
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
   const Counters& counters = function_.state().counters;
@@ -436,42 +549,47 @@ void SizeLearner::measure(const CallSizes& sizes) {
   }
   const NoGraph eagerly;
   const double eager_us = timed();
-  if (measured > 0) costs_.add(size, replay_us, eager_us);
+  if (measured > 0) costs_.add(work_of(point_of(sizes)), replay_us, eager_us);
 }
 
-void SizeLearner::set_sizes(SizeSet sizes, const SizeSet& dropped) {
+void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped) {
   const Visit visit(manager_->door());
   FunctionState& function = function_.state();
-  function.axes->set_sizes(axis_, sizes);
-  sizes_ = std::move(sizes);
+  points_ = std::move(points);
+  for (std::size_t number = 0; number < axes_.size(); ++number)
+    function.axes->set_sizes(axes_[number], sizes(number));
   const std::uint64_t before = function.counters.evictions;
-  for (const std::int64_t size : dropped) {
-    AxisSizes drop;
-    drop.fill(-1);
-    drop[axis_] = size;
-    manager_->workings().evictor.drop_sizes(function, drop);
+  const auto is_dropped = [&](const KeyState& key) {
+    return std::ranges::find(dropped, point_of(key.padded)) != dropped.end();
+  };
+  for (auto& [hash, keys] : function.keys) {
+    for (const auto& key : keys) {
+      while (is_dropped(*key) && !key->nodes.empty())
+        manager_->workings().evictor.evict(*key->nodes.back(), SkipReason::kSizeLimit);
+    }
   }
+  function.drop_keys(is_dropped);
   evictions_ += function.counters.evictions - before;
 }
 
-// Returns how many recordings there are of each size.
-std::map<std::int64_t, std::size_t> SizeLearner::count_recordings() const {
+// Returns how many recordings there are of each point.
+std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
   const Visit visit(manager_->door());
-  std::map<std::int64_t, std::size_t> counts;
+  std::map<SizePoint, std::size_t> counts;
   for (const auto& [hash, keys] : function_.state().keys) {
     for (const auto& key : keys)
-      counts[key->padded[axis_]] += key->nodes.size();
+      counts[point_of(key->padded)] += key->nodes.size();
   }
   return counts;
 }
 
-// Returns those of the sizes that still have all recordings that were made of them.
-SizeSet SizeLearner::whole_sizes() const {
+// Returns those of the points that still have all recordings that were made of them.
+std::vector<SizePoint> SizeLearner::whole_points() const {
   auto counts = count_recordings();
-  SizeSet whole;
-  for (const std::int64_t size : sizes_) {
-    const auto made = recordings_.find(size);
-    if (counts[size] >= (made == recordings_.end() ? 1 : made->second)) whole.push_back(size);
+  std::vector<SizePoint> whole;
+  for (const SizePoint& point : points_) {
+    const auto made = recordings_.find(point);
+    if (counts[point] >= (made == recordings_.end() ? 1 : made->second)) whole.push_back(point);
   }
   return whole;
 }
@@ -490,7 +608,7 @@ const KeyState* SizeLearner::unverified_key() const {
 }
 
 // Returns the sizes of a call that has the key, and the integers of its key that have options.
-CallSizes SizeLearner::sizes_of(const KeyState& key) const {
+CallSizes SizeLearner::call_of(const KeyState& key) const {
   const AxisLayout& layout = function_.state().axes->layout();
   std::vector<CallSizes::Entry> entries;
   std::vector<Key::Part> parts;

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,8 @@ struct LearnerStep {
   enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed, kVerified, kGaveBack };
 
   Kind kind = Kind::kNothing;
-  std::int64_t size = 0;
+  std::int64_t size = 0;                // of the first axis, or integer of the key, that is learned
+  SizePoint sizes;                      // of all of them
   std::optional<std::int64_t> evicted;  // whose recordings were dropped for it
   double gain_us = 0;                   // of a call, on average, as next_sizes() expects
   std::size_t bytes = 0;                // that were given back
@@ -63,7 +65,10 @@ struct LearnerStep {
   std::string why;
 };
 
-// A SizeLearner decides for the axis, or the integer of the key, that has AxisPolicy::kLearned.
+// A SizeLearner decides for the axes and the integers of the key that have AxisPolicy::kLearned:
+// for several of them, which combinations to record. Other axes and integers keep their policies;
+// each combination is recorded with all sizes that those list, or the 16 most frequent ones that
+// calls had.
 // Calls never wait for it: one whose size is not recorded is padded to the next larger size that
 // is, and runs eagerly above the largest.
 //
@@ -74,7 +79,7 @@ struct LearnerStep {
 // Thread safety: as the context, used by one thread at a time.
 class SizeLearner {
  public:
-  // `function` is borrowed, and must not be moved. Throws InvalidArgument unless exactly one of its
+  // `function` is borrowed, and must not be moved. Throws InvalidArgument unless one of its
   // axes and integers of the key is learned, and for limits of 0.
   SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options = {});
 
@@ -89,10 +94,12 @@ class SizeLearner {
   // since the learner was made.
   LearnerStep between_calls();
 
-  // The sizes that are recorded, ascending.
-  const SizeSet& sizes() const noexcept { return sizes_; }
+  // The combinations that are recorded, and the sizes of the first axis, or of another one, of
+  // those that are learned. Ascending.
+  const std::vector<SizePoint>& points() const noexcept { return points_; }
+  SizeSet sizes(std::size_t number = 0) const;
   // What calls have asked for until the last step, without sizes that could not be recorded.
-  std::vector<SizeDemand> demand() const;
+  std::vector<PointDemand> demand() const;
   // The times that were measured.
   const SizeCosts& costs() const noexcept { return costs_; }
 
@@ -124,49 +131,59 @@ class SizeLearner {
   // Returns whether sizes have lost recordings; those are no longer listed.
   bool has_lost();
   // Returns what to record, or nothing. A size that is recorded is to be renewed.
-  std::optional<SizeChange> next(bool has_room);
+  std::optional<PointChange> next(bool has_room);
   IdleMoment look_around(std::chrono::microseconds max_time);
-  LearnerStep apply(const SizeChange& change);
+  LearnerStep apply(const PointChange& change);
   LearnerStep verify();
   LearnerStep give_back();
-  // Returns the largest call of the size, or nothing, and step.why says why.
-  std::optional<CallSizes> record(std::int64_t size, LearnerStep& step);
+  // Returns the largest call of the point, or nothing, and step.why says why.
+  std::optional<CallSizes> record(const SizePoint& point, LearnerStep& step);
+  void note_own_call(const CallSizes& sizes);
   void measure(const CallSizes& sizes);
-  void set_sizes(SizeSet sizes, const SizeSet& dropped);
-  std::map<std::int64_t, std::size_t> count_recordings() const;
-  SizeSet whole_sizes() const;
+  void find_recorded();
+  SizePoint point_of(std::span<const std::int64_t> sizes) const;  // of all axes
+  SizePoint point_of(const CallSizes& sizes) const;
+  const std::string& axis_name(std::size_t axis) const;
+  std::vector<SizesCount> counts() const;
+  void set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped);
+  std::map<SizePoint, std::size_t> count_recordings() const;
+  std::vector<SizePoint> whole_points() const;
   // Returns a key of which recordings had no turn to be verified, or null.
   const KeyState* unverified_key() const;
-  CallSizes sizes_of(const KeyState& key) const;
+  CallSizes call_of(const KeyState& key) const;
   std::size_t used_bytes() const;
 
   const CompiledCore& function_;
   const std::shared_ptr<TreeManager> manager_;
   const MakeInputs make_inputs_;
   const LearnOptions options_;
-  std::size_t axis_ = 0;
-  std::string name_;
-  bool is_of_key_ = false;
+  std::vector<std::size_t> axes_;  // that are learned
+  // An axis, or integer of the key, that lists no sizes and is not learned.
+  struct Other {
+    std::map<std::int64_t, std::uint64_t> counted;
+    std::map<std::int64_t, double> weights;
+  };
+  std::map<std::size_t, Other> others_;
 
   std::atomic<bool> is_busy_{false};
-  std::map<std::int64_t, std::uint64_t> counted_;  // as the histogram was when it was read last
-  std::map<std::int64_t, double> weights_;
-  SizeSet sizes_;
+  std::map<SizePoint, std::uint64_t> counted_;  // as the histogram was when it was read last
+  std::map<SizePoint, double> weights_;
+  std::vector<SizePoint> points_;
   SizeCosts costs_;
-  std::uint64_t calls_ = 0;                         // that were read
-  std::uint64_t look_at_ = 1;                       // the number of those at which to look again
-  std::map<std::int64_t, std::size_t> recordings_;  // how many were made of a size
+  std::uint64_t calls_ = 0;                      // that were read
+  std::uint64_t look_at_ = 1;                    // the number of those at which to look again
+  std::map<SizePoint, std::size_t> recordings_;  // how many were made of a point
 
-  std::set<std::int64_t> failed_;  // since a size was recorded last
+  std::set<SizePoint> failed_;  // since a size was recorded last
   Rest after_failure_;
 
   std::size_t room_;             // for sizes, within the limits of the context
   Rest until_room_;              // may have grown
   std::uint64_t evictions_ = 0;  // as the function counts them, when last looked at
 
-  std::uint64_t skips_ = 0;  // as the function counts them, when last looked at
-  bool is_missed_ = false;   // a size that is recorded; not yet renewed
-  SizeSet to_renew_;         // sizes whose recordings may fit no call
+  std::uint64_t skips_ = 0;          // as the function counts them, when last looked at
+  bool is_missed_ = false;           // a size that is recorded; not yet renewed
+  std::vector<SizePoint> to_renew_;  // whose recordings may fit no call
   Rest after_miss_;
 
   std::set<std::uint32_t> asked_;   // the nodes that were verified here, or were to be

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "cgtree/suggest_buckets.h"
 
@@ -114,47 +116,206 @@ SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
   return sizes;
 }
 
-std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
-                                     const SizeCosts& costs, std::size_t max_sizes) {
+std::int64_t work_of(const SizePoint& sizes) noexcept {
+  std::int64_t work = 1;
+  for (const std::int64_t size : sizes)
+    if (__builtin_mul_overflow(work, size, &work)) return std::numeric_limits<std::int64_t>::max();
+  return work;
+}
+
+namespace {
+
+bool holds(const SizePoint& point, const SizePoint& sizes) noexcept {
+  return std::ranges::equal(point, sizes, std::ranges::greater_equal());
+}
+
+// A Coverage says for each demand which work its calls have, in a replay or, if no point holds
+// them, eagerly.
+class Coverage {
+ public:
+  Coverage(std::span<const PointDemand> demand, const SizeCosts& costs)
+      : demand_(demand), costs_(costs), work_(demand.size(), kEager) {
+    for (const PointDemand& one : demand)
+      cost_ += one.weight * costs.eager(work_of(one.sizes));
+  }
+
+  double cost() const noexcept { return cost_; }
+  // Returns the cost with one more point.
+  double cost_with(const SizePoint& point) const {
+    double cost = cost_;
+    for_each_moved(point, [&](std::size_t, double less) { cost -= less; });
+    return cost;
+  }
+  void add(const SizePoint& point) {
+    for_each_moved(point, [&](std::size_t i, double less) {
+      work_[i] = work_of(point);
+      cost_ -= less;
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kEager = std::numeric_limits<std::int64_t>::max();
+
+  template <typename Visit>
+  void for_each_moved(const SizePoint& point, const Visit& visit) const {
+    const std::int64_t work = work_of(point);
+    const double replay_us = costs_.replay(work);
+    for (std::size_t i = 0; i < demand_.size(); ++i) {
+      if (work >= work_[i] || !holds(point, demand_[i].sizes)) continue;
+      const double now =
+          work_[i] == kEager ? costs_.eager(work_of(demand_[i].sizes)) : costs_.replay(work_[i]);
+      visit(i, demand_[i].weight * (now - replay_us));
+    }
+  }
+
+  std::span<const PointDemand> demand_;
+  const SizeCosts& costs_;
+  std::vector<std::int64_t> work_;
+  double cost_ = 0;
+};
+
+// Returns the sizes of the heaviest demand, and what holds two of them.
+std::vector<SizePoint> candidates(std::span<const PointDemand> demand) {
+  constexpr std::size_t kMost = 32;  // there are as many as the square of it
+  std::vector<const PointDemand*> heaviest;
+  for (const PointDemand& one : demand)
+    heaviest.push_back(&one);
+  std::ranges::stable_sort(heaviest, std::ranges::greater(), &PointDemand::weight);
+  heaviest.resize(std::min(heaviest.size(), kMost));
+  std::vector<SizePoint> points;
+  for (const PointDemand* const one : heaviest) {
+    for (const PointDemand* const other : heaviest) {
+      SizePoint& point = points.emplace_back(one->sizes);
+      for (std::size_t axis = 0; axis < point.size(); ++axis)
+        point[axis] = std::max(point[axis], other->sizes[axis]);
+    }
+  }
+  std::ranges::sort(points);
+  points.erase(std::ranges::unique(points).begin(), points.end());
+  return points;
+}
+
+// Adds the candidate that gains most. Returns false if none gains.
+bool add_best(std::span<const PointDemand> demand, const SizeCosts& costs,
+              std::span<const SizePoint> among, std::vector<SizePoint>& chosen) {
+  Coverage coverage(demand, costs);
+  for (const SizePoint& point : chosen)
+    coverage.add(point);
+  const SizePoint* best = nullptr;
+  double least = coverage.cost();
+  for (const SizePoint& point : among) {
+    const double cost = coverage.cost_with(point);
+    if (cost >= least) continue;
+    least = cost;
+    best = &point;
+  }
+  if (best != nullptr) chosen.push_back(*best);
+  return best != nullptr;
+}
+
+std::vector<SizePoint> best_of_one_axis(std::span<const PointDemand> demand, const SizeCosts& costs,
+                                        std::size_t max_points) {
+  std::vector<SizeDemand> sizes;
+  for (const PointDemand& one : demand)
+    sizes.push_back({one.sizes[0], one.weight});
+  std::vector<SizePoint> points;
+  for (const std::int64_t size : best_sizes(sizes, costs, max_points))
+    points.push_back({size});
+  return points;
+}
+
+}  // namespace
+
+double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
+               const SizeCosts& costs) {
+  Coverage coverage(demand, costs);
+  for (const SizePoint& point : recorded)
+    coverage.add(point);
+  return coverage.cost();
+}
+
+std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
+                                   std::size_t max_points) {
+  if (demand.empty()) return {};
+  if (demand[0].sizes.size() == 1) return best_of_one_axis(demand, costs, max_points);
+  const std::vector<SizePoint> among = candidates(demand);
+  std::vector<SizePoint> best;
+  while (best.size() < max_points && add_best(demand, costs, among, best)) {
+  }
+  double least = cost_of(demand, best, costs);
+  for (bool has_gained = true; std::exchange(has_gained, false);) {
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      std::vector<SizePoint> other = best;
+      other.erase(other.begin() + static_cast<std::ptrdiff_t>(i));
+      while (other.size() < max_points && add_best(demand, costs, among, other)) {
+      }
+      const double cost = cost_of(demand, other, costs);
+      if (cost >= least * (1 - 1e-9)) continue;
+      least = cost;
+      best = std::move(other);
+      has_gained = true;
+    }
+  }
+  std::ranges::sort(best);
+  return best;
+}
+
+std::optional<PointChange> next_points(std::span<const PointDemand> demand,
+                                       const std::vector<SizePoint>& recorded,
+                                       const SizeCosts& costs, std::size_t max_points) {
   double weight = 0;
-  for (const SizeDemand& one : demand)
+  for (const PointDemand& one : demand)
     weight += one.weight;
-  const SizeSet best = best_sizes(demand, costs, max_sizes);
+  const std::vector<SizePoint> best = best_points(demand, costs, max_points);
   const double now = cost_of(demand, recorded, costs);
   if (now - cost_of(demand, best, costs) < kLeastGain * now) return std::nullopt;
-  const auto with = [](SizeSet sizes, std::int64_t more) {
-    sizes.insert(std::lower_bound(sizes.begin(), sizes.end(), more), more);
-    return sizes;
-  };
-  const auto without = [](SizeSet sizes, std::int64_t less) {
-    std::erase(sizes, less);
-    return sizes;
+  const auto cost_without = [&](std::vector<SizePoint> points, const SizePoint& less) {
+    std::erase(points, less);
+    return cost_of(demand, points, costs);
   };
   // Each change brings the sizes nearer to the best ones, so they are reached, even if one alone
   // does not pay: the first size of two may be a large one, to which small calls are padded.
-  std::optional<SizeChange> change;
+  std::optional<PointChange> change;
   double least = std::numeric_limits<double>::infinity();
-  for (const std::int64_t size : best) {
-    if (std::ranges::binary_search(recorded, size)) continue;
-    const double cost = cost_of(demand, with(recorded, size), costs);
+  std::vector<SizePoint> more = recorded;
+  for (const SizePoint& point : best) {
+    if (std::ranges::find(recorded, point) != recorded.end()) continue;
+    more.push_back(point);
+    const double cost = cost_of(demand, more, costs);
+    more.pop_back();
     if (cost >= least) continue;
     least = cost;
-    change = SizeChange{size, {}, 0};
+    change = PointChange{point, {}, 0};
   }
   if (!change) return std::nullopt;
-  const SizeSet more = with(recorded, change->record);
-  if (recorded.size() >= max_sizes) {
+  more.push_back(change->record);
+  if (recorded.size() >= max_points) {
     least = std::numeric_limits<double>::infinity();
-    for (const std::int64_t size : recorded) {
-      if (std::ranges::binary_search(best, size)) continue;
-      const double cost = cost_of(demand, without(more, size), costs);
+    for (const SizePoint& point : recorded) {
+      if (std::ranges::find(best, point) != best.end()) continue;
+      const double cost = cost_without(more, point);
       if (cost >= least) continue;
       least = cost;
-      change->evict = size;
+      change->evict = point;
     }
   }
   change->gain_us = (now - least) / weight;
   return change;
+}
+
+std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
+                                     const SizeCosts& costs, std::size_t max_sizes) {
+  std::vector<PointDemand> points;
+  for (const SizeDemand& one : demand)
+    points.push_back({{one.size}, one.weight});
+  std::vector<SizePoint> known;
+  for (const std::int64_t size : recorded)
+    known.push_back({size});
+  const auto change = next_points(points, known, costs, max_sizes);
+  if (!change) return std::nullopt;
+  SizeChange same{change->record[0], {}, change->gain_us};
+  if (change->evict) same.evict = (*change->evict)[0];
+  return same;
 }
 
 IdleDeed what_to_do(const IdleMoment& moment) noexcept {

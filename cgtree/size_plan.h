@@ -57,6 +57,39 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, cons
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes);
 
+// The next five are the same for several axes at once. A SizePoint has one size of each axis, and a
+// call is padded to the recorded point with the least product of sizes of those that hold it.
+using SizePoint = std::vector<std::int64_t>;
+
+// A PointDemand says how often calls have these sizes.
+struct PointDemand {
+  SizePoint sizes;
+  double weight = 0;
+};
+
+// Returns the product of the sizes, by which times are known.
+std::int64_t work_of(const SizePoint& sizes) noexcept;
+double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
+               const SizeCosts& costs);
+
+// Returns at most `max_points` points with which the calls take little time, in ascending order. Of
+// one axis they are best_sizes(). Of several they are found by adding the point that gains most
+// until there are as many, and then by exchanging one for a better one as long as that gains.
+std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
+                                   std::size_t max_points);
+
+// A PointChange is one step from a set of recordings to a better one.
+struct PointChange {
+  SizePoint record;
+  std::optional<SizePoint> evict;  // has to go first
+  double gain_us = 0;              // of a call, on average; below 0 if the next change pays
+};
+
+// As next_sizes().
+std::optional<PointChange> next_points(std::span<const PointDemand> demand,
+                                       const std::vector<SizePoint>& recorded,
+                                       const SizeCosts& costs, std::size_t max_points);
+
 // A SizeChange is one step from a set of recordings to a better one.
 struct SizeChange {
   std::int64_t record = 0;

@@ -13,6 +13,8 @@ namespace cgtree::capi {
 template <>
 inline constexpr std::size_t kFirstSize<cgt_precapture_options> = offsetof(cgt_precapture_options,
                                                                            key);
+template <>
+inline constexpr std::size_t kFirstSize<cgt_learner_step> = offsetof(cgt_learner_step, bytes);
 
 namespace {
 

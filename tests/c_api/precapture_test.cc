@@ -94,7 +94,10 @@ TEST_P(CApiPrecaptureTest, SizesAreLearnedInIdleMoments) {
   EXPECT_DONE(cgt_function_idle(function, 0, &step));
   EXPECT_EQ(step.outcome, CGT_LEARNED_NOTHING);
 
+  step.struct_size = offsetof(cgt_learner_step, bytes);  // of a program that does not know it
+  step.bytes = 77;
   EXPECT_DONE(cgt_function_idle(function, 100000000, &step));
+  EXPECT_EQ(step.bytes, 77u);
 
   EXPECT_EQ(step.outcome, CGT_LEARNED_SIZE);
   EXPECT_EQ(step.size, 5);

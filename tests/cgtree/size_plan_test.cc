@@ -168,6 +168,68 @@ TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
   }
 }
 
+// Each call is padded to the smallest product that holds both sizes.
+TEST(SizePlanTest, PointsOfTwoAxesAreChosenTogether) {
+  const SizeCosts unmeasured;
+  const PointDemand demand[] = {{{2, 100}, 10}, {{100, 2}, 10}};
+  const std::vector<SizePoint> apart = {{2, 100}, {100, 2}};
+  EXPECT_EQ(best_points(demand, unmeasured, 4), apart);
+  EXPECT_EQ(cost_of(demand, apart, unmeasured), 20 * 200);
+  EXPECT_EQ(best_points(demand, unmeasured, 1).size(), 1u);
+  const PointDemand near[] = {{{10, 9}, 10}, {{9, 10}, 10}};
+  EXPECT_EQ(best_points(near, unmeasured, 1), (std::vector<SizePoint>{{10, 10}}));
+  const auto change = next_points(near, {{10, 10}, {50, 50}}, unmeasured, 2);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->evict, (SizePoint{50, 50}));
+}
+
+// Against every set of points of the grid.
+TEST(SizePlanTest, PointsOfTwoAxesAreHardlyWorseThanTheBest) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto draw = [&](int most) { return 1 + static_cast<int>(random() % most); };
+  const SizeCosts costs = linear_costs();
+  double sum = 0, worst = 1;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    std::map<SizePoint, double> weights;
+    for (int left = draw(5); left > 0; --left)
+      weights[{draw(8), draw(8)}] = draw(20);
+    std::vector<PointDemand> demand;
+    std::vector<SizePoint> grid;
+    for (const auto& [point, weight] : weights) {
+      demand.push_back({point, weight});
+      for (const auto& [other, unused] : weights)
+        grid.push_back({point[0], other[1]});
+    }
+    std::ranges::sort(grid);
+    grid.erase(std::ranges::unique(grid).begin(), grid.end());
+    const std::size_t max_points = static_cast<std::size_t>(draw(3));
+    double least = cost_of(demand, std::vector<SizePoint>(), costs);
+    const auto search = [&](const auto& self, std::vector<SizePoint>& chosen,
+                            std::size_t from) -> void {
+      least = std::min(least, cost_of(demand, chosen, costs));
+      if (chosen.size() == max_points) return;
+      for (std::size_t i = from; i < grid.size(); ++i) {
+        chosen.push_back(grid[i]);
+        self(self, chosen, i + 1);
+        chosen.pop_back();
+      }
+    };
+    std::vector<SizePoint> none;
+    search(search, none, 0);
+    const std::vector<SizePoint> best = best_points(demand, costs, max_points);
+    ASSERT_LE(best.size(), max_points);
+    const double ratio = cost_of(demand, best, costs) / least;
+    ASSERT_GE(ratio, 1 - 1e-9);
+    sum += ratio;
+    worst = std::max(worst, ratio);
+  }
+  EXPECT_LT(sum / kRounds, 1.005);
+  EXPECT_LT(worst, 1.2);
+}
+
 TEST(SizePlanTest, AnIdleMomentIsUsedForWhatIsMostUseful) {
   constexpr bool kYes = true, kNo = false;
   struct Row {
