@@ -94,9 +94,9 @@ class SizeLearner {
   // since the learner was made.
   LearnerStep between_calls();
 
-  // The combinations that are recorded, and the sizes of the first axis, or of another one, of
-  // those that are learned. Ascending.
+  // The combinations that are recorded, ascending.
   const std::vector<SizePoint>& points() const noexcept { return points_; }
+  // The sizes among them of the first axis, or of axis `number`, of those that are learned.
   SizeSet sizes(std::size_t number = 0) const;
   // What calls have asked for until the last step, without sizes that could not be recorded.
   std::vector<PointDemand> demand() const;

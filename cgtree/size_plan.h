@@ -57,7 +57,7 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, cons
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes);
 
-// The next five are the same for several axes at once. A SizePoint has one size of each axis, and a
+// The next ones are the same for several axes at once. A SizePoint has one size of each axis, and a
 // call is padded to the recorded point with the least product of sizes of those that hold it.
 using SizePoint = std::vector<std::int64_t>;
 
@@ -69,6 +69,7 @@ struct PointDemand {
 
 // Returns the product of the sizes, by which times are known.
 std::int64_t work_of(const SizePoint& sizes) noexcept;
+// Returns what all calls take with these recordings, in any order.
 double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
                const SizeCosts& costs);
 
