@@ -301,6 +301,10 @@ LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
 
 LearnerStep SizeLearner::between_calls() {
   const Turn turn(*this);
+  if (unasked_ > 0) {
+    --unasked_;
+    return {};
+  }
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
@@ -347,7 +351,10 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
     if (deed == IdleDeed::kVerify) step = verify();
   }
   if (step.kind == LearnerStep::Kind::kNothing) {
-    if (!change) look_at_ = calls_ + kFewCalls;
+    if (!change) {
+      look_at_ = calls_ + kFewCalls;
+      unasked_ = kFewCalls - 1;
+    }
     return {};
   }
   step.time = std::chrono::duration_cast<std::chrono::microseconds>(taken);

@@ -172,6 +172,7 @@ class SizeLearner {
   SizeCosts costs_;
   std::uint64_t calls_ = 0;                      // that were read
   std::uint64_t look_at_ = 1;                    // the number of those at which to look again
+  std::uint64_t unasked_ = 0;                    // calls of between_calls() that do not look
   std::map<SizePoint, std::size_t> recordings_;  // how many were made of a point
 
   std::set<SizePoint> failed_;  // since a size was recorded last

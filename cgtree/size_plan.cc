@@ -14,6 +14,7 @@ namespace cgtree {
 namespace {
 
 constexpr double kLeastGain = 0.02;
+constexpr double kLeastEager = 1.25;  // times a replay
 
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
   const auto [found, is_new] = points.try_emplace(size, us);
@@ -24,7 +25,7 @@ void note_least(std::map<std::int64_t, double>& points, std::int64_t size, doubl
 
 void SizeCosts::add(std::int64_t size, double replay_us, double eager_us) {
   note_least(replay_, size, replay_us);
-  note_least(eager_, size, eager_us);
+  note_least(eager_, size, std::max(eager_us, kLeastEager * replay_us));
 }
 
 double SizeCosts::at(const Points& points, std::int64_t size, double otherwise) {

@@ -29,7 +29,8 @@ struct SizeDemand {
 class SizeCosts {
  public:
   // Notes what was measured at a size. The least of all measurements counts: what disturbs one
-  // makes it longer.
+  // makes it longer. An eager call counts as a quarter longer than a replay at least, because the
+  // host, which a replay leaves free, has work for all of it.
   void add(std::int64_t size, double replay_us, double eager_us);
   // A call that replays a recording of this size; the size itself before anything was measured.
   double replay(std::int64_t size) const { return at(replay_, size, 1); }

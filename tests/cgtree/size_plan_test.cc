@@ -114,6 +114,15 @@ TEST(SizeCostsTest, TimesAreLinearBetweenWhatWasMeasured) {
 }
 
 // Of the two sizes the larger one was measured as the faster one, or as one that saves less.
+// The host has work for all of it.
+TEST(SizePlanTest, AnEagerCallCountsAsAQuarterLongerThanAReplayAtLeast) {
+  SizeCosts costs;
+  costs.add(8, 40, 30);
+
+  EXPECT_EQ(costs.eager(8), 50);
+  EXPECT_EQ(best_sizes(std::vector<SizeDemand>{{8, 1}}, costs, 4), SizeSet({8}));
+}
+
 TEST(SizeCostsTest, NoiseOfSmallSizesDoesNotMakeLargeOnesWorthless) {
   for (const auto& [replay_us, eager_us] : {std::pair(11.9, 29.0), std::pair(12.5, 30.1)}) {
     SizeCosts costs;
