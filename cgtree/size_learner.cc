@@ -308,7 +308,7 @@ LearnerStep SizeLearner::between_calls() {
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
-  if (!manager_->agree(left.count() > 0)) return {};
+  if (!manager_->agree(left.count() > 0 && left >= saved_for_)) return {};
   const AddedTime added(spent_);
   return idle_within(left, /*saves_up=*/false);
 }
@@ -327,6 +327,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   IdleMoment moment = look_around(max_time);
   moment.has_change = change.has_value();
   moment.may_record = manager_->agree(has_time);
+  saved_for_ = change && !moment.may_record ? expected_ : Clock::duration::zero();
   moment.is_short_of_memory = is_short;
   Clock::duration taken{0};
   LearnerStep step;

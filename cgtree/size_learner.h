@@ -194,6 +194,7 @@ class SizeLearner {
   Clock::duration expected_to_verify_{0};
   std::chrono::duration<double, std::micro> unused_{0};  // idle times that were too short
   Clock::duration spent_{0};                             // in between_calls()
+  Clock::duration saved_for_{0};  // what has been found, which takes that long
   const Clock::time_point made_ = Clock::now();
 };
 

@@ -240,6 +240,23 @@ TEST_P(SizeLearnerLimitsTest, TheTimeOfWhatThrowsCountsBetweenCalls) {
   EXPECT_LE(thrown, 1);
 }
 
+// Each look costs some of the share, so that one at each call would leave nothing for a size.
+TEST_P(SizeLearnerLimitsTest, BetweenCallsTheShareIsSavedUpForASizeThatTakesLong) {
+  const Function f = doubled();
+  SizeLearner learner(f,
+                      [this](const CallSizes& sizes) {
+                        std::this_thread::sleep_for(5ms);
+                        return std::vector<Tensor>{random_tensor({sizes["n"]})};
+                      },
+                      {.busy_fraction = 0.05});
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t size = 4; learner.sizes().size() < 2; size = 4 + 996 * (random_() % 2)) {
+    call(f, size);
+    (void)learner.between_calls();
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, 30s) << "nothing is recorded any more";
+  }
+}
+
 // The recordings refer to a cache that is not used any more.
 TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
   const auto f =
