@@ -22,7 +22,6 @@ namespace cgtree {
 namespace {
 
 constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
-constexpr double kLeastWeight = 1.0 / 64;
 constexpr int kMeasuredReplays = 3;
 constexpr int kMostReplays = 32;  // to find so many that are not verified
 
@@ -73,21 +72,6 @@ std::optional<std::string> memory_that_was_short(const std::exception_ptr& throw
   }
 }
 
-// Returns the sizes with the largest weights: there are recordings of each, for each size that is
-// learned.
-std::vector<std::int64_t> most_frequent(const std::map<std::int64_t, double>& weights) {
-  constexpr std::size_t kMost = 16;
-  std::vector<std::pair<double, std::int64_t>> order;
-  for (const auto& [size, weight] : weights)
-    order.emplace_back(-weight, size);
-  std::ranges::sort(order);
-  order.resize(std::min(order.size(), kMost));
-  std::vector<std::int64_t> sizes;
-  for (const auto& [weight, size] : order)
-    sizes.push_back(size);
-  return sizes;
-}
-
 }  // namespace
 
 // One thread at a time is inside, and does not call back.
@@ -113,22 +97,9 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
       manager_(function.manager()),
       make_inputs_(std::move(make_inputs)),
       options_(options),
+      demand_(function, options.half_life),
       room_(options.max_sizes),
       evictions_(function.state().counters.evictions) {
-  const AxisPlan* const plan = function.state().axes.get();
-  for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
-    const AxisRule& rule = plan->rule(axis);
-    if (rule.is_learned()) {
-      axes_.push_back(axis);
-    } else if (sizes_of(rule.options()).empty()) {
-      others_[axis] = {};
-    }
-  }
-  if (axes_.empty()) {
-    throw InvalidArgument(fmt::format(
-        "a learner of '{}', which has no axis and no integer of the key with AxisPolicy::kLearned",
-        function.name()));
-  }
   find_recorded();
   if (make_inputs_ == nullptr) {
     throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
@@ -156,86 +127,9 @@ void SizeLearner::find_recorded() {
   if (!points.empty()) set_points(std::move(points), {});
 }
 
-SizePoint SizeLearner::point_of(std::span<const std::int64_t> sizes) const {
-  SizePoint point;
-  for (const std::size_t axis : axes_)
-    point.push_back(sizes[axis]);
-  return point;
-}
-
-SizePoint SizeLearner::point_of(const CallSizes& sizes) const {
-  SizePoint point;
-  for (const std::size_t axis : axes_)
-    point.push_back(sizes[axis_name(axis)]);
-  return point;
-}
-
-const std::string& SizeLearner::axis_name(std::size_t axis) const {
-  return function_.state().axes->rule(axis).name();
-}
-
-// Calls with several sizes that are learned are counted together; there may be too many
-// combinations of a learned size with those of other axes.
-std::vector<SizesCount> SizeLearner::counts() const {
-  const AxisPlan& plan = *function_.state().axes;
-  std::vector<SizesCount> counts;
-  if (axes_.size() == 1) {
-    for (const SizeCount& count : plan.histogram(axes_[0]).counts())
-      counts.push_back({{count.size}, count.count});
-    return counts;
-  }
-  for (const SizesCount& count : plan.joint_histogram())
-    counts.push_back({point_of(count.sizes), count.count});
-  return counts;
-}
-
-// A call that no recording has served although one holds its sizes is a miss.
-void SizeLearner::read_calls() {
-  std::map<SizePoint, std::uint64_t> now;
-  for (const SizesCount& count : counts())
-    now[count.sizes] += count.count;
-  std::uint64_t calls = 0, above = 0;
-  std::vector<PointDemand> more;
-  for (const auto& [sizes, count] : now) {
-    const std::uint64_t before = std::exchange(counted_[sizes], count);
-    if (count == before) continue;
-    calls += count - before;
-    const bool is_held = std::ranges::any_of(points_, [&](const SizePoint& point) {
-      return std::ranges::equal(point, sizes, std::ranges::greater_equal());
-    });
-    if (!is_held) above += count - before;
-    SizePoint positive = sizes;
-    for (std::int64_t& size : positive)
-      size = std::max<std::int64_t>(size, 1);
-    more.push_back({std::move(positive), static_cast<double>(count - before)});
-  }
-  const std::uint64_t skips = function_.state().counters.skips_for(SkipReason::kNotRecorded);
-  is_missed_ = is_missed_ || skips - std::exchange(skips_, skips) > above;
-  const double left = std::exp2(-static_cast<double>(calls) / options_.half_life);
-  const auto forget = [left](auto& weights) {
-    for (auto& [sizes, weight] : weights)
-      weight *= left;
-    std::erase_if(weights, [](const auto& entry) { return entry.second < kLeastWeight; });
-  };
-  forget(weights_);
-  for (const PointDemand& one : more)
-    weights_[one.sizes] += one.weight;
-  const AxisPlan& plan = *function_.state().axes;
-  for (auto& [axis, other] : others_) {
-    forget(other.weights);
-    for (const SizeCount& count : plan.histogram(axis).counts()) {
-      const std::uint64_t before = std::exchange(other.counted[count.size], count.count);
-      if (count.count == before) continue;
-      other.weights[plan.rule(axis).rounded(count.size)] +=
-          static_cast<double>(count.count - before);
-    }
-  }
-  calls_ += calls;
-}
-
 std::vector<PointDemand> SizeLearner::demand() const {
   std::vector<PointDemand> demand;
-  for (const auto& [sizes, weight] : weights_) {
+  for (const auto& [sizes, weight] : demand_.weights()) {
     if (!failed_.contains(sizes)) demand.push_back({sizes, weight});
   }
   return demand;
@@ -258,7 +152,7 @@ bool SizeLearner::has_lost() {
   if (still == points_) return false;
   if (were_evicted) {
     room_ = std::max<std::size_t>(still.size(), 1);
-    until_room_.begin(calls_);
+    until_room_.begin(demand_.calls());
   }
   std::vector<SizePoint> lost;
   std::ranges::set_difference(points_, still, std::back_inserter(lost));
@@ -267,26 +161,26 @@ bool SizeLearner::has_lost() {
 }
 
 std::optional<PointChange> SizeLearner::next(bool has_room) {
-  if (!until_room_.lasts(calls_)) room_ = options_.max_sizes;
+  if (!until_room_.lasts(demand_.calls())) room_ = options_.max_sizes;
   const std::size_t most = has_room ? room_ : std::min(room_, points_.size());
   const auto change = [&]() -> std::optional<PointChange> {
     if (most == 0) return std::nullopt;
     std::vector<PointDemand> demand = this->demand();
-    if (after_failure_.lasts(calls_)) {  // sizes that were recorded before may be again
+    if (after_failure_.lasts(demand_.calls())) {  // sizes that were recorded before may be again
       std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.sizes); });
     }
     return next_points(demand, points_, costs_, most);
   };
   std::optional<PointChange> next = change();
-  if (!next && !failed_.empty() && !after_failure_.lasts(calls_)) {
+  if (!next && !failed_.empty() && !after_failure_.lasts(demand_.calls())) {
     failed_.clear();
     next = change();
   }
   if (next) return next;
-  if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(calls_)) {
+  if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(demand_.calls())) {
     is_missed_ = false;
     to_renew_ = points_;
-    after_miss_.begin(calls_);
+    after_miss_.begin(demand_.calls());
   }
   while (!to_renew_.empty() && !std::ranges::binary_search(points_, to_renew_.back()))
     to_renew_.pop_back();
@@ -317,8 +211,8 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   const bool can_record =
       !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
   if (!manager_->agree(can_record)) return {};
-  read_calls();
-  if (!has_lost() && calls_ < look_at_) return {};
+  is_missed_ = demand_.read(points_) || is_missed_;
+  if (!has_lost() && demand_.calls() < look_at_) return {};
   const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
   const std::optional<PointChange> change = next(!is_short);
   const bool has_time = max_time.count() > 0 &&
@@ -353,7 +247,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   }
   if (step.kind == LearnerStep::Kind::kNothing) {
     if (!change) {
-      look_at_ = calls_ + kFewCalls;
+      look_at_ = demand_.calls() + kFewCalls;
       unasked_ = kFewCalls - 1;
     }
     return {};
@@ -419,7 +313,7 @@ LearnerStep SizeLearner::apply(const PointChange& change) {
   if (recorded) {
     step.kind = LearnerStep::Kind::kRecorded;
     recordings_[change.record] = recordings + made;
-    if (!after_failure_.lasts(calls_)) after_failure_ = {};
+    if (!after_failure_.lasts(demand_.calls())) after_failure_ = {};
     if (is_new) failed_.clear();
     after_miss_ = {};
     look_at_ = 0;
@@ -428,8 +322,8 @@ LearnerStep SizeLearner::apply(const PointChange& change) {
     if (is_new) set_points(before, std::span(&change.record, 1));  // recordings of it go
     recordings_.erase(change.record);
     failed_.insert(change.record);
-    after_failure_.begin(calls_);
-    look_at_ = calls_;
+    after_failure_.begin(demand_.calls());
+    look_at_ = demand_.calls();
     if (thrown) {
       const auto what = memory_that_was_short(thrown);
       if (!what) std::rethrow_exception(thrown);
@@ -469,10 +363,10 @@ LearnerStep SizeLearner::verify() {
   std::vector<TensorList> held(options_.held_outputs + 1);
   for (TensorList& outputs : held) {
     manager_->call(function_.state(), list, outputs);
-    note_own_call(sizes);
+    demand_.leave_out(sizes);
   }
   if (counters.verified == verified) return {};
-  const SizePoint point = point_of(sizes);
+  const SizePoint point = demand_.point_of(sizes);
   return {.kind = LearnerStep::Kind::kVerified, .size = point[0], .sizes = point};
 }
 
@@ -492,18 +386,19 @@ std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep
   const SizePoint& largest_point = *std::ranges::max_element(points_, {}, &work_of);
   PrecaptureOptions options{.held_outputs = options_.held_outputs};
   options.wants = [&](const CallSizes& sizes) {
-    const SizePoint here = point_of(sizes);
+    const SizePoint here = demand_.point_of(sizes);
     return here == point || here == largest_point;
   };
   const AxisLayout& layout = function_.state().axes->layout();
   for (std::size_t axis = 0; axis < layout.axes.size(); ++axis) {
     std::vector<std::int64_t> sizes;
-    if (const auto learned = std::ranges::find(axes_, axis); learned != axes_.end()) {
-      const auto number = static_cast<std::size_t>(learned - axes_.begin());
+    if (const auto learned = std::ranges::find(demand_.axes(), axis);
+        learned != demand_.axes().end()) {
+      const auto number = static_cast<std::size_t>(learned - demand_.axes().begin());
       sizes = {point[number]};
       if (largest_point[number] != point[number]) sizes.push_back(largest_point[number]);
-    } else if (const auto other = others_.find(axis); other != others_.end()) {
-      sizes = most_frequent(other->second.weights);
+    } else if (const auto frequent = demand_.most_frequent(axis)) {
+      sizes = *frequent;
     }
     const std::string& name = layout.axes[axis].name;
     if (axis < layout.axes.size() - layout.keys) {
@@ -515,20 +410,13 @@ std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep
   const PrecaptureReport report = precapture(function_, options, make_inputs_);
   std::optional<CallSizes> largest;
   for (const Precaptured& entry : report.entries) {
-    if (point_of(entry.sizes) != point) continue;
+    if (demand_.point_of(entry.sizes) != point) continue;
     if (!largest) largest = entry.sizes;
     if (entry.outcome != Precaptured::Outcome::kLeftOut) continue;
     step.why = entry.why;
     return std::nullopt;
   }
   return largest;
-}
-
-// A call of the learner's own is no demand.
-void SizeLearner::note_own_call(const CallSizes& sizes) {
-  ++counted_[point_of(sizes)];
-  for (auto& [axis, other] : others_)
-    ++other.counted[sizes[axis_name(axis)]];
 }
 
 // Replays that are verified do not count: they take longer than those of calls.
@@ -542,7 +430,7 @@ void SizeLearner::measure(const CallSizes& sizes) {
     TensorList outputs;
     manager_->call(function_.state(), list, outputs);
     manager_->memory().stream().synchronize();
-    note_own_call(sizes);
+    demand_.leave_out(sizes);
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
   const Counters& counters = function_.state().counters;
@@ -557,18 +445,18 @@ void SizeLearner::measure(const CallSizes& sizes) {
   }
   const NoGraph eagerly;
   const double eager_us = timed();
-  if (measured > 0) costs_.add(work_of(point_of(sizes)), replay_us, eager_us);
+  if (measured > 0) costs_.add(work_of(demand_.point_of(sizes)), replay_us, eager_us);
 }
 
 void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped) {
   const Visit visit(manager_->door());
   FunctionState& function = function_.state();
   points_ = std::move(points);
-  for (std::size_t number = 0; number < axes_.size(); ++number)
-    function.axes->set_sizes(axes_[number], sizes(number));
+  for (std::size_t number = 0; number < demand_.axes().size(); ++number)
+    function.axes->set_sizes(demand_.axes()[number], sizes(number));
   const std::uint64_t before = function.counters.evictions;
   const auto is_dropped = [&](const KeyState& key) {
-    return std::ranges::find(dropped, point_of(key.padded)) != dropped.end();
+    return std::ranges::find(dropped, demand_.point_of(key.padded)) != dropped.end();
   };
   for (auto& [hash, keys] : function.keys) {
     for (const auto& key : keys) {
@@ -586,7 +474,7 @@ std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
   std::map<SizePoint, std::size_t> counts;
   for (const auto& [hash, keys] : function_.state().keys) {
     for (const auto& key : keys)
-      counts[point_of(key->padded)] += key->nodes.size();
+      counts[demand_.point_of(key->padded)] += key->nodes.size();
   }
   return counts;
 }

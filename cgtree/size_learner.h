@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "cgtree/learned_demand.h"
 #include "cgtree/precapture.h"
 #include "cgtree/size_plan.h"
 #include "interop/random/generator.h"
@@ -126,8 +127,6 @@ class SizeLearner {
   bool is_captured();
   // `saves_up`: a time that is too short counts, until such times suffice together.
   LearnerStep idle_within(std::chrono::microseconds max_time, bool saves_up);
-  // Adds the calls since the last time to weights_.
-  void read_calls();
   // Returns whether sizes have lost recordings; those are no longer listed.
   bool has_lost();
   // Returns what to record, or nothing. A size that is recorded is to be renewed.
@@ -138,13 +137,8 @@ class SizeLearner {
   LearnerStep give_back();
   // Returns the largest call of the point, or nothing, and step.why says why.
   std::optional<CallSizes> record(const SizePoint& point, LearnerStep& step);
-  void note_own_call(const CallSizes& sizes);
   void measure(const CallSizes& sizes);
   void find_recorded();
-  SizePoint point_of(std::span<const std::int64_t> sizes) const;  // of all axes
-  SizePoint point_of(const CallSizes& sizes) const;
-  const std::string& axis_name(std::size_t axis) const;
-  std::vector<SizesCount> counts() const;
   void set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped);
   std::map<SizePoint, std::size_t> count_recordings() const;
   std::vector<SizePoint> whole_points() const;
@@ -157,21 +151,12 @@ class SizeLearner {
   const std::shared_ptr<TreeManager> manager_;
   const MakeInputs make_inputs_;
   const LearnOptions options_;
-  std::vector<std::size_t> axes_;  // that are learned
-  // An axis, or integer of the key, that lists no sizes and is not learned.
-  struct Other {
-    std::map<std::int64_t, std::uint64_t> counted;
-    std::map<std::int64_t, double> weights;
-  };
-  std::map<std::size_t, Other> others_;
+  LearnedDemand demand_;
 
   std::atomic<bool> is_busy_{false};
-  std::map<SizePoint, std::uint64_t> counted_;  // as the histogram was when it was read last
-  std::map<SizePoint, double> weights_;
   std::vector<SizePoint> points_;
   SizeCosts costs_;
-  std::uint64_t calls_ = 0;                      // that were read
-  std::uint64_t look_at_ = 1;                    // the number of those at which to look again
+  std::uint64_t look_at_ = 1;                    // the number of the call at which to look again
   std::uint64_t unasked_ = 0;                    // calls of between_calls() that do not look
   std::map<SizePoint, std::size_t> recordings_;  // how many were made of a point
 
@@ -182,7 +167,6 @@ class SizeLearner {
   Rest until_room_;              // may have grown
   std::uint64_t evictions_ = 0;  // as the function counts them, when last looked at
 
-  std::uint64_t skips_ = 0;          // as the function counts them, when last looked at
   bool is_missed_ = false;           // a size that is recorded; not yet renewed
   std::vector<SizePoint> to_renew_;  // whose recordings may fit no call
   Rest after_miss_;

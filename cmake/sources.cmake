@@ -41,6 +41,7 @@ set(CGTREE_HEADERS
   cgtree/key.h
   cgtree/metrics.h
   cgtree/options.h
+  cgtree/learned_demand.h
   cgtree/precapture.h
   cgtree/size_learner.h
   cgtree/size_plan.h
@@ -252,6 +253,7 @@ cgtree_sources(faces
   cgtree/explanation.cc
   cgtree/graph_scope.cc
   cgtree/key.cc
+  cgtree/learned_demand.cc
   cgtree/precapture.cc
   cgtree/size_learner.cc
   cgtree/size_plan.cc
