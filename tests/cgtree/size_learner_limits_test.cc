@@ -331,6 +331,7 @@ TEST_P(SizeLearnerLimitsTest, MemoryThatNothingUsesIsGivenBack) {
   EXPECT_LT(stats().pool_reserved_bytes, before / 2);
   EXPECT_EQ(call(f, 4), Outcome::kReplay);
 
+  if (pools_grow_in_place()) return;  // what lies in front of a recording stays
   call(f, 10'000'000);
   for (int i = 0; i < 2000; ++i)
     call(f, 4);
