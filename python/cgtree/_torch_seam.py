@@ -350,7 +350,8 @@ class Kind:
         self.is_unsettled = False  # since the step function ran
         self._has_trimmed = False  # for a call that ran out of memory before
         self._may_keep = False  # whether the graph has kept memory beside its results
-        self._was_captured = False  # the last run of the step function
+        self._has_run = False  # the step function
+        self._was_captured = False  # the last run of it
         self.flat = self._core = None
         self._expected = []
         self._given = list(inputs)
@@ -478,7 +479,8 @@ class Kind:
         self.is_unsettled = True
         self._give_back_draws()
         device = self.graph.device
-        if not is_capturing:  # as torch.cuda.graph() does: the recording needs the memory
+        if not self._has_run:  # as torch.cuda.graph() does: the recording needs the memory
+            self._has_run = True
             torch.cuda.empty_cache()
         with torch.inference_mode(False):
             inputs = self._inputs(map(as_tensor, tensors))
@@ -606,10 +608,10 @@ class Kind:
         return next((f"input {i} is written and lies between the elements of input {j}, as it did not in the first call"
                      for i, j, count in found if count is not None), None)
 
-    def _make_room(self):
+    def _make_room(self, to_device=True):
         """Gives back memory that neither a recording nor a tensor uses. Returns whether there was any."""
         try:
-            return context(self.graph.device).trim(to_device=True) > 0
+            return context(self.graph.device).trim(to_device=to_device) > 0
         except ConcurrentUse:
             return False
 
@@ -621,15 +623,17 @@ class Kind:
         failed_at, self._failed_at = self._failed_at, None
         if self._new_companion is not None:
             self._companion, self._new_companion = self._new_companion, None
+        outcome = self._core.last_outcome()
         if ran is not None and ran != self._recipe:
             self.run_eagerly("its results share memory in another way than before")
         elif failure is not None and self.graph.cut_at(failed_at):
             self.reason = f"it runs in pieces, because of {failed_at}"
         elif failure is not None:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
-        elif self._core.last_outcome() == ("run_eagerly", "capture_failed"):
+        elif outcome == ("run_eagerly", "capture_failed"):
             self.run_eagerly("it cannot be captured: the log says why")
-        self._make_room()  # for recordings, of what the warm-up alone has needed
+        # For recordings, of what the warm-up alone has needed. A verified replay needs it again.
+        self._make_room(to_device=outcome is not None and outcome[0] in ("warm_up", "record"))
 
     def run_eagerly(self, reason):
         self.reason = reason
