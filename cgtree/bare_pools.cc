@@ -160,7 +160,7 @@ class BarePools final : public ContextPools {
   // ContextPools.
   void move_to(StreamId stream) noexcept override { limit_.set_stream(stream); }
   void end(bool is_idle) noexcept override {
-    if (is_idle) limit_.set_stream(kIdle);
+    if (is_idle) move_to(kIdle);
     for (Pool* const pool : pools_)
       pool->close();
   }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "base/error.h"
 #include "cgtree/compile.h"
@@ -77,9 +76,8 @@ bool LearnedDemand::read(std::span<const SizePoint> points) {
     const std::uint64_t before = std::exchange(counted_[sizes], count);
     if (count == before) continue;
     calls += count - before;
-    const bool is_held = std::ranges::any_of(points, [&](const SizePoint& point) {
-      return std::ranges::equal(point, sizes, std::ranges::greater_equal());
-    });
+    const bool is_held =
+        std::ranges::any_of(points, [&](const SizePoint& point) { return holds(point, sizes); });
     if (!is_held) above += count - before;
     SizePoint positive = sizes;
     for (std::int64_t& size : positive)

@@ -124,11 +124,11 @@ std::int64_t work_of(const SizePoint& sizes) noexcept {
   return work;
 }
 
-namespace {
-
 bool holds(const SizePoint& point, const SizePoint& sizes) noexcept {
   return std::ranges::equal(point, sizes, std::ranges::greater_equal());
 }
+
+namespace {
 
 // A Coverage says for each demand which work its calls have, in a replay or, if no point holds
 // them, eagerly.

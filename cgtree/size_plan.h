@@ -68,6 +68,8 @@ struct PointDemand {
   double weight = 0;
 };
 
+// Returns whether a recording of the point can serve calls of these sizes: none is larger.
+bool holds(const SizePoint& point, const SizePoint& sizes) noexcept;
 // Returns the product of the sizes, by which times are known.
 std::int64_t work_of(const SizePoint& sizes) noexcept;
 // Returns what all calls take with these recordings, in any order.
