@@ -133,6 +133,9 @@ std::variant<Options, EarlyExit> parse_options(int argc, const char* const* argv
   if ((options.policy == Policy::kListed) != !options.batches.empty()) {
     return EarlyExit{2, "--policy=listed and --batches need each other; see --help"};
   }
+  if (options.suggest_from && options.policy != Policy::kSuggested) {
+    return EarlyExit{2, "--suggest-from is for --policy=suggested; see --help"};
+  }
   std::ranges::sort(options.batches);
   return options;
 }

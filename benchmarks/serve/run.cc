@@ -46,6 +46,7 @@ struct Job {
         ranks(make_thread_ranks(parse_device(options.device), options.ranks)),
         scheduler(options.scheduler()),
         sizes(count_sizes(requests, scheduler)),
+        seen(options.suggest_from ? count_sizes(first(*options.suggest_from), scheduler) : sizes),
         verify_every(static_cast<std::size_t>(options.verify)) {
     for (const Rank& rank : ranks)
       models.push_back(make_model(options, rank));
@@ -56,6 +57,9 @@ struct Job {
 
   static void expect_json(const Options& options) {
     if (options.json) expect_writable(from_caller(*options.json));
+  }
+  std::span<const Request> first(std::int64_t count) const {
+    return std::span(requests).first(std::min(requests.size(), static_cast<std::size_t>(count)));
   }
   std::unique_ptr<const Model> make_model(const Options& options, const Rank& rank) const {
     const std::int64_t contexts = options.soak_seconds > 0 ? count_contexts(options) : 1;
@@ -87,6 +91,7 @@ struct Job {
   SchedulerOptions scheduler;
   std::vector<std::unique_ptr<const Model>> models;  // the shards, by rank
   StepSizes sizes;
+  StepSizes seen;  // of the requests that sizes are suggested from
   std::size_t verify_every;
 };
 
@@ -96,12 +101,8 @@ Report run(const Options& options) {
   Job job(options);
   Report report{.device = device_facts(job.ranks[0].device), .options = options};
   report.requests = job.requests.size();
-  const std::size_t seen =
-      std::min(job.requests.size(),
-               static_cast<std::size_t>(options.suggest_from.value_or(std::ssize(job.requests))));
-  const StepSizes counted = count_sizes(std::span(job.requests).first(seen), job.scheduler);
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
-    const SizePlan plan(policy, budget, options.limits(), counted, options.batches);
+    const SizePlan plan(policy, budget, options.limits(), job.seen, options.batches);
     return job.serve(plan, compiled);
   };
   report.runs = runs_to_do(options);
@@ -133,7 +134,7 @@ SoakReport run_soak(const Options& options) {
         "learned change: take another --policy");
   }
   const Job job(options);
-  SoakReport report = soak(*job.models[0], job.requests, options, job.sizes);
+  SoakReport report = soak(*job.models[0], job.requests, options, job.seen);
   nlohmann::ordered_json json = {{"device", to_string(job.ranks[0].device)},
                                  {"commit", options.commit},
                                  {"command", options.command}};

@@ -63,6 +63,13 @@ TEST(OptionsTest, ListedBatchesAreSortedAndBelongToTheirPolicy) {
   }
 }
 
+TEST(OptionsTest, TheFirstRequestsAreForSuggestedSizes) {
+  EXPECT_EQ(std::get<Options>(parse({"--suggest-from=9"})).suggest_from, 9);
+  const auto exit = std::get<EarlyExit>(parse({"--suggest-from=9", "--policy=buckets"}));
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_NE(exit.text.find("--policy=suggested"), std::string::npos) << exit.text;
+}
+
 TEST(OptionsTest, HelpEndsWithSuccessAndNamesTheOptions) {
   const auto exit = std::get<EarlyExit>(parse({"--help"}));
 
