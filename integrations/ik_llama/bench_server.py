@@ -60,7 +60,7 @@ class Server:
         name = f"server{'_draft' if options.draft else ''}_{slots}"
         self.watched = modes.Watched(mode, name, folder, options.cuda_calls)
         # A batch must find cells of the cache in one piece, between those of the other slots.
-        context = min(slots, 2) * slots * (options.max_prompt + options.max_tokens + 32)
+        context = (2 if slots > 1 else 1) * slots * (options.max_prompt + options.max_tokens + 32)
         command = [str(options.server), "-m", str(options.model), "-c", str(context), "-np", str(slots),
                    "--host", "127.0.0.1", "--port", str(self.port), "-ngl", str(options.layers_on_gpu),
                    "--cache-ram", "0", *options.arguments]
