@@ -24,7 +24,7 @@ void World::tend(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   switch (operation.y % 7) {
     case 0:
-      static_cast<void>(with.context().trim());
+      static_cast<void>(with.context().trim(/*to_device=*/operation.choice % 2 == 0));
       break;
     case 6: {
       const Variable& x = variables_[static_cast<std::size_t>(operation.x) % kVariables];
