@@ -30,6 +30,15 @@ class CApiPrecaptureTest : public CAxisTest {
     };
     return options;
   }
+  // Of the same inputs.
+  cgt_learn_options learn_options(void (*release)(void*)) {
+    cgt_learn_options made = {.struct_size = sizeof(made)};
+    made.input_count = 1;
+    made.user = this;
+    made.make_inputs = options().make_inputs;
+    made.release = release;
+    return made;
+  }
   nlohmann::json report(cgt_function function) {
     std::size_t length = 0;
     EXPECT_DONE(cgt_function_precapture_json(function, nullptr, 0, &length));
@@ -75,12 +84,7 @@ TEST_P(CApiPrecaptureTest, SizesAreLearnedInIdleMoments) {
   static int released = 0;
   released = 0;
   OwnedFunction function = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
-  const cgt_precapture_options made = options();
-  cgt_learn_options options = {.struct_size = sizeof(options),
-                               .input_count = 1,
-                               .make_inputs = made.make_inputs,
-                               .user = this,
-                               .release = [](void*) { ++released; }};
+  const cgt_learn_options options = learn_options([](void*) { ++released; });
   cgt_learner_step step = {.struct_size = sizeof(step), .outcome = 9};
   EXPECT_FAILS(cgt_function_idle(function, 1000000, &step), CGT_INVALID_ARGUMENT, "comes first");
   EXPECT_EQ(step.outcome, 9);
@@ -126,12 +130,7 @@ TEST_P(CApiPrecaptureTest, ALearnerThatIsCalledBackRefusesAndItsFunctionMayBeDes
     }
     return make(size, inputs);
   };
-  const cgt_precapture_options made = options();
-  cgt_learn_options options = {.struct_size = sizeof(options),
-                               .input_count = 1,
-                               .make_inputs = made.make_inputs,
-                               .user = this,
-                               .release = [](void*) { ++released; }};
+  const cgt_learn_options options = learn_options([](void*) { ++released; });
   EXPECT_DONE(cgt_function_learn(function, &options));
   expect_affine(function, 5);
   EXPECT_DONE(cgt_function_idle(function, 100000000, &step));

@@ -19,13 +19,9 @@ class SizeLearnerAxesTest : public LearnerTest {
  protected:
   static constexpr AxisPolicy kLearned = AxisPolicy::kLearned;
 
-  // In a group sizes stand for times, so that what pays is known.
   void SetUp() override {
     LearnerTest::SetUp();
-    if (IsSkipped()) return;
-    ContextOptions options;
-    options.group = std::move(make_thread_groups(1)[0]);
-    make_context(options);
+    if (!IsSkipped()) make_context(in_group_of_one());
   }
 
   // Returns twice what it gets; "m" has `columns` as its policy.
@@ -52,6 +48,19 @@ class SizeLearnerAxesTest : public LearnerTest {
   }
 };
 CGTREE_ON_ALL_DEVICES(SizeLearnerAxesTest);
+
+TEST_P(SizeLearnerAxesTest, OtherAxesKeepTheirPolicies) {
+  const Function f = compile(context(), "doubled", [](Tensor x) { return affine(x, 2, 0); },
+                             {.inputs = {{.dynamic = {{0, "n"}, {1, "m"}}}},
+                              .buckets = {{"m", {2, 4}}},
+                              .axes = {{.name = "n", .policy = kLearned}},
+                              .outputs = {{.dynamic = {{0, "n"}, {1, "m"}}}}});
+  SizeLearner learner(f, make_tables());
+  call_table(f, 3, 1);
+  EXPECT_EQ(learner.idle(kPlenty).kind, LearnerStep::Kind::kRecorded);
+  for (const std::int64_t m : {1, 2, 3, 4})
+    EXPECT_EQ(call_table(f, 2, m), Outcome::kReplay) << m;
+}
 
 // A few rows of many columns, and many of few: one size of each axis would be wasteful.
 TEST_P(SizeLearnerAxesTest, CombinationsOfTwoAxesAreLearned) {

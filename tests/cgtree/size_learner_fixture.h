@@ -5,23 +5,36 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "interop/collectives/group.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 
 inline constexpr auto kPlenty = std::chrono::microseconds(100'000'000);
 
+// The options of a function of rows whose number "n" is learned.
+inline CompileOptions learned_rows() {
+  return {.inputs = {{.dynamic = {{0, "n"}}}},
+          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
+          .outputs = {{.dynamic = {{0, "n"}}}}};
+}
+
 class LearnerTest : public TreeTest {
  protected:
   using Function = CompiledFunction<Tensor(Tensor)>;
 
-  Function doubled(AxisOptions axis = {.name = "n", .policy = AxisPolicy::kLearned}) {
-    return compile(context(), "doubled", [](Tensor x) { return affine(x, 2, 0); },
-                   {.inputs = {{.dynamic = {{0, "n"}}}},
-                    .axes = {axis},
-                    .outputs = {{.dynamic = {{0, "n"}}}}});
+  // In a group sizes stand for times, so that what pays is known.
+  static ContextOptions in_group_of_one() {
+    ContextOptions options;
+    options.group = std::move(make_thread_groups(1)[0]);
+    return options;
+  }
+  Function doubled(CompileOptions options = learned_rows()) {
+    return compile(
+        context(), "doubled", [](Tensor x) { return affine(x, 2, 0); }, std::move(options));
   }
   MakeInputs make_inputs() {
     return
@@ -43,4 +56,5 @@ class LearnerTest : public TreeTest {
     }
   }
 };
+
 }  // namespace cgtree::testing

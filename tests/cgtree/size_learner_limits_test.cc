@@ -26,12 +26,6 @@ using Kind = LearnerStep::Kind;
 
 class SizeLearnerLimitsTest : public LearnerTest {
  protected:
-  // Where sizes stand for times, so that what pays is known.
-  static ContextOptions in_group_of_one() {
-    ContextOptions options;
-    options.group = std::move(make_thread_groups(1)[0]);
-    return options;
-  }
   // Returns how many of `moments` idle moments have recorded something.
   int recorded_in(SizeLearner& learner, int moments) {
     int recorded = 0;
@@ -141,14 +135,13 @@ TEST_P(SizeLearnerLimitsTest, ReplaysThatAreVerifiedAreNotWhatIsMeasured) {
   for (const ContextOptions& options :
        {ContextOptions{.verify_every = 1}, ContextOptions{.verify_first = 8}}) {
     make_context(options);
-    const auto f = compile(context(), "slow",
-                           [](Tensor x) {
-                             std::this_thread::sleep_for(20ms);
-                             return affine(x, 2, 0);
-                           },
-                           {.inputs = {{.dynamic = {{0, "n"}}}},
-                            .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                            .outputs = {{.dynamic = {{0, "n"}}}}});
+    const auto f = compile(
+        context(), "slow",
+        [](Tensor x) {
+          std::this_thread::sleep_for(20ms);
+          return affine(x, 2, 0);
+        },
+        learned_rows());
     SizeLearner learner(f, make_inputs());
     (void)f(random_tensor({4}));
     ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
@@ -284,11 +277,8 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
 TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) {
   make_context({.verify_every = 1000});
   bool differs = false;
-  const auto f =
-      compile(context(), "scaled", [&](Tensor x) { return affine(x, differs ? 3 : 2, 0); },
-              {.inputs = {{.dynamic = {{0, "n"}}}},
-               .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-               .outputs = {{.dynamic = {{0, "n"}}}}});
+  const auto f = compile(
+      context(), "scaled", [&](Tensor x) { return affine(x, differs ? 3 : 2, 0); }, learned_rows());
   SizeLearner learner(f, make_inputs());
   (void)f(random_tensor({4}));
   ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
@@ -386,9 +376,7 @@ TEST_P(SizeLearnerLimitsTest, AStepWithBreaksAndStepBlocksIsLearned) {
         eager_break([&seen](const StepValues& values) { seen.push_back(values.get<float>(1)); });
         return affine(y, 1, 1);
       },
-      {.inputs = {{.dynamic = {{0, "n"}}}},
-       .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-       .outputs = {{.dynamic = {{0, "n"}}}}});
+      learned_rows());
   SizeLearner learner(f, [&](const CallSizes& sizes) {
     return std::vector<Tensor>{random_tensor({sizes["n"]}), step_block(-1.0f)};
   });
@@ -422,15 +410,14 @@ TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
     const auto plan_fault = [&](unsigned every) {
       if (has_faults && mine() % every == 0) throw std::runtime_error("planted");
     };
-    const auto f = compile(context, "doubled",
-                           [&](Tensor x) {
-                             Tensor y = affine(x, 2, 0);
-                             plan_fault(8);
-                             return y;
-                           },
-                           {.inputs = {{.dynamic = {{0, "n"}}}},
-                            .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                            .outputs = {{.dynamic = {{0, "n"}}}}});
+    const auto f = compile(
+        context, "doubled",
+        [&](Tensor x) {
+          Tensor y = affine(x, 2, 0);
+          plan_fault(8);
+          return y;
+        },
+        learned_rows());
     const auto make = [&](std::int64_t size) {
       const std::vector<float> threes(static_cast<std::size_t>(size), 3);
       return from_host(Shape{size}, std::span<const float>(threes), context.device());

@@ -145,31 +145,6 @@ TEST_P(SizeLearnerTest, AnIntegerOfTheKeyIsLearnedToo) {
   call_with(6, 6);
 }
 
-TEST_P(SizeLearnerTest, OtherAxesKeepTheirPolicies) {
-  const auto f = compile(context(), "doubled", [](Tensor x) { return affine(x, 2, 0); },
-                         {.inputs = {{.dynamic = {{0, "n"}, {1, "m"}}}},
-                          .buckets = {{"m", {2, 4}}},
-                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                          .outputs = {{.dynamic = {{0, "n"}, {1, "m"}}}}});
-  SizeLearner learner(f, [this](const CallSizes& sizes) {
-    return std::vector{random_tensor({sizes["n"], sizes["m"]})};
-  });
-  const auto call_with = [&](std::int64_t n, std::int64_t m) {
-    const std::vector<float> x = random_floats(n * m);
-    const Tensor y = f(tensor({n, m}, x));
-    const Tensor dense = tensor({n, m}, x);
-    copy_elements(context().stream(), dense, y);
-    context().synchronize();
-    EXPECT_EQ(values(dense), affine_of(x, 2, 0));
-  };
-  call_with(3, 1);
-  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
-  for (const std::int64_t m : {1, 2, 3, 4}) {
-    call_with(2, m);
-    EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay) << m;
-  }
-}
-
 TEST_P(SizeLearnerTest, AFunctionThatCannotBeCapturedIsTriedEverMoreSeldom) {
   const auto f = compile(context(), "reads",
                          [](Tensor x) {
@@ -294,7 +269,9 @@ TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
         Steps(context(), "engine", {.keys = {{.name = "k", .policy = AxisPolicy::kLearned}}});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("not for Steps")));
-  EXPECT_THAT([&] { doubled({.name = "n", .policy = AxisPolicy::kLearned, .sizes = {4}}); },
+  CompileOptions options = learned_rows();
+  options.axes[0].sizes = {4};
+  EXPECT_THAT([&] { doubled(options); },
               ThrowsMessage<InvalidArgument>(HasSubstr("a policy that takes none")));
 }
 
@@ -309,16 +286,14 @@ TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
     }
     make_context(options);
     bool throws = false;  // in the step function, and in make_inputs
-    const Function f = compile(context(), "doubled",
-                               [&](Tensor x) {
-                                 Tensor y = affine(x, 2, 0);
-                                 if (throws && random_() % 4 == 0)
-                                   throw std::runtime_error("planted");
-                                 return y;
-                               },
-                               {.inputs = {{.dynamic = {{0, "n"}}}},
-                                .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                                .outputs = {{.dynamic = {{0, "n"}}}}});
+    const Function f = compile(
+        context(), "doubled",
+        [&](Tensor x) {
+          Tensor y = affine(x, 2, 0);
+          if (throws && random_() % 4 == 0) throw std::runtime_error("planted");
+          return y;
+        },
+        learned_rows());
     SizeLearner learner(f,
                         [&](const CallSizes& sizes) {
                           if (throws && random_() % 8 == 0) throw std::runtime_error("planted");
@@ -385,11 +360,9 @@ TEST_P(SizeLearnerTest, CallsOfLongAgoAreForgotten) {
 
 TEST_P(SizeLearnerTest, WhatALearnerDrawsIsGivenBack) {
   Generator generator(7);
-  const auto f =
-      compile(context(), "noise", [=](Tensor x) { return uniform(Shape{x.dim(0)}, generator); },
-              {.inputs = {{.dynamic = {{0, "n"}}}},
-               .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-               .outputs = {{.dynamic = {{0, "n"}}}}});
+  const auto f = compile(
+      context(), "noise", [=](Tensor x) { return uniform(Shape{x.dim(0)}, generator); },
+      learned_rows());
   SizeLearner learner(f, make_inputs(), {.generators = {generator}});
   for (int i = 0; i < 8; ++i) {
     (void)f(random_tensor({4}));
@@ -411,10 +384,8 @@ TEST_P(SizeLearnerTest, RanksLearnTheSameSizes) {
     ContextOptions options;
     options.group = std::move(groups[static_cast<std::size_t>(rank)]);
     Context context(device_of_rank(device(), rank), options);
-    const auto f = compile(context, "doubled", [](Tensor x) { return affine(x, 2, 0); },
-                           {.inputs = {{.dynamic = {{0, "n"}}}},
-                            .axes = {{.name = "n", .policy = AxisPolicy::kLearned}},
-                            .outputs = {{.dynamic = {{0, "n"}}}}});
+    const auto f = compile(
+        context, "doubled", [](Tensor x) { return affine(x, 2, 0); }, learned_rows());
     const auto make = [&](std::int64_t size) {
       const std::vector<float> threes(static_cast<std::size_t>(size), 3);
       return from_host(Shape{size}, std::span<const float>(threes), context.device());

@@ -4,6 +4,7 @@
 #include <ggml-impl.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "integrations/common/cuda_stream.h"
@@ -159,6 +160,11 @@ TEST_F(CudaGraphsTest, ShapesTypesParametersAndFlagsMakeAnotherGraph) {
   restore();
   has_copy_ = true;
   EXPECT_EQ(copy_by_given_table(1), 0);
+}
+
+// Kernels that overlap give other results from run to run in a graph.
+TEST(KernelsTest, WaitForOneAnother) {
+  EXPECT_STREQ(std::getenv("GGML_CUDA_PDL"), "0");
 }
 
 TEST_F(CudaGraphsTest, AFreedPoolDropsAllRecordings) {
