@@ -28,7 +28,8 @@ class SetupTest(unittest.TestCase):
             self.add_command(command, "exit 0")
         self.add_command("id", "echo 0")
         self.add_command("apt-get", APT_GET.format(log=self.log, install="true"))
-        (self.bin / "env").symlink_to(shutil.which("env"))
+        for command in ("env", "rm"):
+            (self.bin / command).symlink_to(shutil.which(command))
         for header in HEADERS:
             path = self.root / "prefix/include" / header
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +159,15 @@ class SetupTest(unittest.TestCase):
                 result = self.run_setup(f"--{folder}")
                 self.assertEqual(result.returncode, 0)
                 self.assertIn("whose tests are skipped: no such host", result.stdout)
+                self.assertFalse((self.root / folder).exists())
+
+    def test_an_environment_that_was_there_is_never_removed(self):
+        self.add_python("torch", 'echo "no space left"; exit 1')
+        kept = self.root / "torch/kept"
+        kept.parent.mkdir()
+        kept.touch()
+        self.assertIn("no space left", self.run_setup("--torch").stdout)
+        self.assertTrue(kept.exists())
 
     def test_verbose_says_that_nothing_is_missing(self):
         self.assertIn("nothing is missing", self.run_setup("--verbose").stdout)
