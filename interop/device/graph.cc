@@ -9,20 +9,11 @@
 
 namespace cgtree {
 
-Graph::~Graph() {
-  if (api_ == nullptr || handle_ == GraphHandle::kNull) return;
-  const Code code = api_->destroy_graph(handle_);
-  if (!ok(code)) log_event(LogLevel::kError, "graph_lost error={}", name(code));
-}
-
-Graph::Graph(Graph&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, GraphHandle::kNull)) {
-}
-
-Graph& Graph::operator=(Graph&& other) noexcept {
-  std::swap(api_, other.api_);
-  std::swap(handle_, other.handle_);
-  return *this;
+Graph::Graph(GraphAPI& api, GraphHandle handle)
+    : api_(&api), handle_(handle), owner_(nullptr, [&api, handle](const void*) noexcept {
+        const Code code = api.destroy_graph(handle);
+        if (!ok(code)) log_event(LogLevel::kError, "graph_lost error={}", name(code));
+      }) {
 }
 
 std::size_t Graph::node_count() const {
@@ -49,23 +40,11 @@ NodeHandle Graph::add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
 
 GraphExec::GraphExec(GraphAPI& api, const Graph& graph) : api_(&api) {
   check(api.instantiate(graph.handle(), &handle_), "instantiate graph");
-}
-
-GraphExec::~GraphExec() {
-  if (api_ == nullptr || handle_ == ExecHandle::kNull) return;
-  const RelaxedCapture relaxed(api_);
-  const Code code = api_->destroy_exec(handle_);
-  if (!ok(code)) log_event(LogLevel::kError, "graph_exec_lost error={}", name(code));
-}
-
-GraphExec::GraphExec(GraphExec&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, ExecHandle::kNull)) {
-}
-
-GraphExec& GraphExec::operator=(GraphExec&& other) noexcept {
-  std::swap(api_, other.api_);
-  std::swap(handle_, other.handle_);
-  return *this;
+  owner_ = {nullptr, [&api, handle = handle_](const void*) noexcept {
+              const RelaxedCapture relaxed(&api);
+              const Code code = api.destroy_exec(handle);
+              if (!ok(code)) log_event(LogLevel::kError, "graph_exec_lost error={}", name(code));
+            }};
 }
 
 Capture::Capture(StreamRef stream, CaptureMode mode) : stream_(stream) {

@@ -2,20 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
 
-// A Graph owns a captured graph; move-only.
+// A Graph is a captured graph. Copies share it, and the last one destroys it.
 class Graph {
  public:
   Graph() = default;
-  Graph(GraphAPI& api, GraphHandle handle) noexcept : api_(&api), handle_(handle) {}
-  ~Graph();
-  Graph(Graph&& other) noexcept;
-  Graph& operator=(Graph&& other) noexcept;
+  Graph(GraphAPI& api, GraphHandle handle);
 
   GraphHandle handle() const noexcept { return handle_; }
   std::size_t node_count() const;
@@ -29,18 +27,16 @@ class Graph {
  private:
   GraphAPI* api_ = nullptr;
   GraphHandle handle_ = GraphHandle::kNull;
+  std::shared_ptr<const void> owner_;
 };
 
-// A GraphExec owns an executable graph; move-only. Requires that the graph it was made from
-// outlives it if its nodes are changed.
+// A GraphExec is an executable graph. Copies share it, and the last one destroys it. Requires that
+// the graph it was made from outlives it if its nodes are changed.
 class GraphExec {
  public:
   GraphExec() = default;
   // Throws DeviceError.
   GraphExec(GraphAPI& api, const Graph& graph);
-  ~GraphExec();
-  GraphExec(GraphExec&& other) noexcept;
-  GraphExec& operator=(GraphExec&& other) noexcept;
 
   GraphAPI& api() const noexcept { return *api_; }
   ExecHandle handle() const noexcept { return handle_; }
@@ -48,6 +44,7 @@ class GraphExec {
  private:
   GraphAPI* api_ = nullptr;
   ExecHandle handle_ = ExecHandle::kNull;
+  std::shared_ptr<const void> owner_;
 };
 
 // A Capture is an open capture on a stream. The destructor ends a capture that was not ended, drops
