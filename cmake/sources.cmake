@@ -242,6 +242,7 @@ cgtree_sources(check
   cgtree/check/repeated_draws.cc
   cgtree/check/replay_comparison.cc
   cgtree/check/replay_verifier.cc
+  cgtree/check/shared_exec.cc
   cgtree/check/verification.cc)
 
 cgtree_sources(faces
@@ -284,6 +285,7 @@ set(CGTREE_HOST_SOURCES
 set(CGTREE_CUDA_SOURCES
   allocator/cuda/memory_resource.cc
   interop/device/cuda/architectures.cc
+  interop/device/cuda/cuda_alike.cc
   interop/device/cuda/cuda_device.cc
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc

@@ -139,12 +139,21 @@ class GraphAPI {
     static_cast<void>(patch);
     return Code::kNotSupported;
   }
-  // Makes the node of `exec` use the bytes of `patch`; all else about it stays. The requirements
+  // Makes the node of `exec` use what `patch` holds; all else about it stays. The requirements
   // are those of set_kernel_node(), and so is what becomes of launches that are enqueued.
   virtual Code set_node(ExecHandle exec, const NodePatch& patch) {
     static_cast<void>(exec);
     static_cast<void>(patch);
     return Code::kNotSupported;
+  }
+
+  // Returns whether set_node() can make an executable graph of `a` do what `b` does: in the order
+  // of graph_nodes(), their nodes and edges differ in nothing but what a NodePatch holds. The
+  // calling thread's last error stays as it is. Requires that both are of the current device.
+  virtual bool are_alike(GraphHandle a, GraphHandle b) {
+    static_cast<void>(a);
+    static_cast<void>(b);
+    return false;
   }
 
   // The next two return the calling thread's last error; `take` also clears it. Source:

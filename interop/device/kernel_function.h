@@ -51,6 +51,8 @@ struct KernelFunction {
   // The host body waits for other kernels that may be enqueued later, from other threads. Executors
   // then run it beside their other work.
   bool waits = false;
+
+  bool operator==(const KernelFunction&) const = default;
 };
 
 }  // namespace cgtree

@@ -17,6 +17,8 @@ namespace cgtree {
 struct KernelParameter {
   std::size_t offset;
   std::size_t bytes;
+
+  bool operator==(const KernelParameter&) const = default;
 };
 
 // A NodeMemory is a range that a copy or memset uses, or that an allocation node gives.
@@ -58,7 +60,8 @@ struct NodeContents {
 std::string demangled(std::string_view name);
 
 // A NodePatch is what of a node can be changed in an executable graph: the bytes of a kernel's
-// parameters, or the addresses of NodeContents::memory, eight bytes each. Move-only.
+// parameters and its dimensions, or the addresses of NodeContents::memory, eight bytes each.
+// Move-only.
 struct NodePatch {
   NodePatch() = default;
   NodePatch(NodePatch&&) = default;
@@ -66,6 +69,7 @@ struct NodePatch {
 
   NodeHandle node = NodeHandle::kNull;
   std::vector<std::byte> bytes;  // to be written in place
+  LaunchDims dims;               // of a kernel; constant
   std::shared_ptr<void> native;  // the device's; may point into `bytes`
 };
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "interop/device/node_contents.h"
@@ -146,6 +147,105 @@ TEST_P(GraphPatchTest, AHostFunctionCannotBePatched) {
   NodePatch patch;
   EXPECT_EQ(bench.graphs.prepare_patch(nodes.at(0), &patch), Code::kNotSupported);
   EXPECT_EQ(bench.graphs.peek_last_error(), Code::kSuccess);
+}
+
+TEST_P(GraphPatchTest, AGraphDoesWhatAnAlikeOneDidThatIsGone) {
+  constexpr std::int64_t kCount = 1000;
+  DeviceBench bench(GetParam());
+  const StreamHandle stream = bench.stream();
+  float* const x = bench.floats(kCount, 3);
+  float* const y = bench.floats(kCount, 1);
+  const auto capture_axpy = [&](float a, std::int64_t count) {
+    check(bench.graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin a capture");
+    check(bench.graphs.launch_kernel(stream, axpy_kernel(), dims_for(count),
+                                     arguments_of(a, x, y, count)),
+          "capture");
+    GraphHandle graph = GraphHandle::kNull;
+    check(bench.graphs.end_capture(stream, &graph), "end the capture");
+    return graph;
+  };
+  const GraphHandle one = capture_axpy(100, 1);
+  const GraphHandle all = capture_axpy(2, kCount);
+  std::vector<NodeHandle> nodes;
+  check(bench.graphs.graph_nodes(one, &nodes), "list nodes");
+  std::vector<NodeHandle> others;
+  check(bench.graphs.graph_nodes(all, &others), "list nodes");
+  EXPECT_TRUE(bench.graphs.are_alike(one, all));
+  NodePatch patch;
+  check(bench.graphs.prepare_patch(others.at(0), &patch), "prepare a patch");
+  EXPECT_EQ(patch.dims, dims_for(kCount));
+  patch.node = nodes.at(0);
+  check(bench.graphs.destroy_graph(all), "destroy a graph");
+
+  ExecHandle exec = ExecHandle::kNull;
+  check(bench.graphs.instantiate(one, &exec), "instantiate");
+  check(bench.graphs.set_node(exec, patch), "set a node");
+  check(bench.graphs.launch(exec, stream), "launch");
+
+  EXPECT_EQ(bench.read(y), 7);
+  EXPECT_EQ(bench.read(y + kCount - 1), 7);
+  check(bench.graphs.destroy_exec(exec), "destroy an executable graph");
+  check(bench.graphs.destroy_graph(one), "destroy a graph");
+}
+
+TEST_P(GraphPatchTest, GraphsThatDifferInMoreThanPatchesHoldAreNotAlike) {
+  DeviceBench bench(GetParam());
+  const StreamHandle stream = bench.stream();
+  const StreamHandle side = bench.stream();
+  float* const x = bench.floats(4);
+  float* const y = bench.floats(4);
+  GraphAPI& graphs = bench.graphs;
+  const auto add_one = [&](StreamHandle on) { return bench.add_one(on, x); };
+  static constexpr auto kNothing = [](void*) {};
+  static constexpr auto kOther = [](void* data) { *static_cast<volatile int*>(data) = 0; };
+  const std::vector<std::function<void()>> captured = {
+      [&] { check(add_one(stream), "add one"); },
+      [&] { check(graphs.memset(stream, x, 0, 8), "set"); },
+      [&] { check(graphs.memset(stream, x, 1, 8), "set"); },
+      [&] { check(graphs.memset(stream, x, 0, 4), "set"); },
+      [&] { check(bench.api.copy(stream, x, y, 4), "copy"); },
+      [&] { check(bench.api.copy(stream, x, y, 8), "copy"); },
+      [&] { check(graphs.launch_host_function(stream, kNothing, nullptr), "call"); },
+      [&] { check(graphs.launch_host_function(stream, kNothing, x), "call"); },
+      [&] { check(graphs.launch_host_function(stream, kOther, nullptr), "call"); },
+      [&] {
+        check(graphs.launch_kernel(stream, fill_kernel(), dims_for(1),
+                                   arguments_of(x, 1.0f, std::int64_t{1})),
+              "fill");
+      },
+      [&] {
+        for (int i = 0; i < 3; ++i)
+          check(add_one(stream), "add one");
+      },
+      [&] {  // the same three, two of which may run side by side
+        check(add_one(stream), "add one");
+        EventHandle event = EventHandle::kNull;
+        check(graphs.create_event(&event), "create an event");
+        check(graphs.record_event(event, stream), "record");
+        check(graphs.wait_event(side, event), "wait");
+        check(add_one(stream), "add one");
+        check(add_one(side), "add one");
+        check(graphs.record_event(event, side), "record");
+        check(graphs.wait_event(stream, event), "wait");
+        check(graphs.destroy_event(event), "destroy an event");
+      },
+  };
+  const auto capture_all = [&] {
+    std::vector<GraphHandle> made;
+    for (const auto& work : captured) {
+      check(graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin a capture");
+      work();
+      made.push_back(bench.end(stream));
+    }
+    return made;
+  };
+  const std::vector<GraphHandle> first = capture_all();
+  const std::vector<GraphHandle> second = capture_all();
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    for (std::size_t j = 0; j < second.size(); ++j)
+      EXPECT_EQ(graphs.are_alike(first[i], second[j]), i == j) << i << ", " << j;
+  }
+  EXPECT_EQ(graphs.peek_last_error(), Code::kSuccess);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, GraphPatchTest, ::testing::ValuesIn(executors_under_test()),

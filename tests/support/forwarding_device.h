@@ -87,6 +87,7 @@ class ForwardingGraphs : public GraphAPI {
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                        const LaunchDims& dims, KernelArguments arguments) override;
   Code prepare_patch(NodeHandle node, NodePatch* patch) override;
+  bool are_alike(GraphHandle a, GraphHandle b) override { return target().are_alike(a, b); }
   Code set_node(ExecHandle exec, const NodePatch& patch) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;

@@ -87,6 +87,7 @@ Code CudaGraphs::prepare_patch(NodeHandle node, NodePatch* patch) {
   Code code = Code::kNotSupported;
   if (contents.type == NodeType::kKernel) {
     made.bytes = contents.bytes;
+    made.dims = contents.dims;
     code = prepare_kernel(contents, native(node), made, *kept);
   } else {
     made.bytes.resize(contents.memory.size() * sizeof(void*));

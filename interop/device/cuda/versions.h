@@ -23,15 +23,24 @@ inline std::vector<cudaGraphEdgeData> data_of(const cudaGraphNode_t* nodes,
                                               const std::size_t* count) {
   return std::vector<cudaGraphEdgeData>(nodes == nullptr ? 0 : *count);
 }
+
+// As graph_edges(), with what each edge has.
+inline cudaError_t graph_edges_with_data(cudaGraph_t graph, cudaGraphNode_t* from,
+                                         cudaGraphNode_t* to, cudaGraphEdgeData* data,
+                                         std::size_t* count) noexcept {
+#if CUDART_VERSION >= 13000
+  return cudaGraphGetEdges(graph, from, to, data, count);
+#else
+  return cudaGraphGetEdges_v2(graph, from, to, data, count);
+#endif
+}
 #endif
 
 // Writes up to *count edges, and their number. With null arrays: their number alone.
 inline cudaError_t graph_edges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGraphNode_t* to,
                                std::size_t* count) {
-#if CUDART_VERSION >= 13000
-  return cudaGraphGetEdges(graph, from, to, data_of(from, count).data(), count);
-#elif CUDART_VERSION >= 12030
-  return cudaGraphGetEdges_v2(graph, from, to, data_of(from, count).data(), count);
+#if CUDART_VERSION >= 12030
+  return graph_edges_with_data(graph, from, to, data_of(from, count).data(), count);
 #else
   return cudaGraphGetEdges(graph, from, to, count);
 #endif

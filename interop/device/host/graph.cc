@@ -182,9 +182,17 @@ void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const Launc
   work.dims = dims;
 }
 
-void Exec::set_bytes(NodeHandle node, std::span<const std::byte> bytes) {
+bool are_alike(const Graph& a, const Graph& b) {
+  const auto number = [](NodeHandle node) { return Graph::index_of(node); };
+  return std::ranges::equal(a.nodes(), b.nodes(), [&](const Node& one, const Node& other) {
+    return are_alike(one.work, other.work) &&
+           std::ranges::equal(one.dependencies, other.dependencies, {}, number, number);
+  });
+}
+
+void Exec::set_node(const NodePatch& patch) {
   const std::lock_guard lock(running_);
-  patch(own().steps[Graph::index_of(node)].work, bytes);
+  host::patch(own().steps[Graph::index_of(patch.node)].work, patch);
 }
 
 }  // namespace cgtree::host

@@ -63,6 +63,9 @@ class Graph {
   std::vector<std::size_t> order_;
 };
 
+// Returns whether they differ in nothing but what a NodePatch holds.
+bool are_alike(const Graph& a, const Graph& b);
+
 // Returns one line per node, with its number, its work and the addresses; then one line per edge.
 std::string to_dot(const Graph& graph);
 
@@ -107,7 +110,7 @@ class Exec {
   void set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
                   KernelArguments arguments);
   // Requires: as many bytes as patchable_bytes() has of the node.
-  void set_bytes(NodeHandle node, std::span<const std::byte> bytes);
+  void set_node(const NodePatch& patch);
 
   // The launch queued last; the runtime's mutex guards it.
   OperationPtr last;

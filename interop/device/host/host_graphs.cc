@@ -385,6 +385,7 @@ Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
     if (is_host_function) return Code::kSuccess;
     patch->node = handle;
     patch->bytes = patchable_bytes(node->work);
+    patch->dims = contents_of(node->work).dims;
     return Code::kSuccess;
   });
   return is_host_function ? Code::kNotSupported : code;
@@ -398,9 +399,17 @@ Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
       exec = find_exec_with(handle, patch.node);
     }
     if (exec == nullptr) return Code::kInvalidValue;
-    exec->set_bytes(patch.node, patch.bytes);
+    exec->set_node(patch);
     return Code::kSuccess;
   });
+}
+
+bool HostGraphs::are_alike(GraphHandle a, GraphHandle b) {
+  const std::lock_guard lock(runtime_.mutex);
+  const auto first = runtime_.graphs.find(a);
+  const auto second = runtime_.graphs.find(b);
+  return first != runtime_.graphs.end() && second != runtime_.graphs.end() &&
+         host::are_alike(*first->second, *second->second);
 }
 
 }  // namespace cgtree::host

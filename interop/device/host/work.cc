@@ -138,14 +138,15 @@ std::vector<std::byte> patchable_bytes(const Work& work) {
   return bytes;
 }
 
-void patch(Work& work, std::span<const std::byte> bytes) {
+void patch(Work& work, const NodePatch& patch) {
   const auto address = [&](std::size_t i) {
     void* found = nullptr;
-    std::memcpy(&found, bytes.data() + i * sizeof(found), sizeof(found));
+    std::memcpy(&found, patch.bytes.data() + i * sizeof(found), sizeof(found));
     return found;
   };
   std::visit(Overloaded{[&](KernelWork& kernel) {
-                          std::ranges::copy(bytes, kernel.arguments.bytes().begin());
+                          kernel.dims = patch.dims;
+                          std::ranges::copy(patch.bytes, kernel.arguments.bytes().begin());
                         },
                         [&](CopyWork& copy) {
                           copy.source = address(0);
@@ -153,6 +154,30 @@ void patch(Work& work, std::span<const std::byte> bytes) {
                         },
                         [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {}},
              work);
+}
+
+bool are_alike(const Work& a, const Work& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      Overloaded{[&](const KernelWork& kernel) {
+                   const auto& other = std::get<KernelWork>(b);
+                   return kernel.function == other.function &&
+                          kernel.arguments.parameters() == other.arguments.parameters();
+                 },
+                 [&](const CopyWork& copy) {  // what is staged lives as long as its graph
+                   const auto& other = std::get<CopyWork>(b);
+                   return copy.bytes == other.bytes && copy.staged == nullptr &&
+                          other.staged == nullptr;
+                 },
+                 [&](const MemsetWork& fill) {
+                   const auto& other = std::get<MemsetWork>(b);
+                   return fill.value == other.value && fill.bytes == other.bytes;
+                 },
+                 [&](const HostWork& host) {
+                   const auto& other = std::get<HostWork>(b);
+                   return host.function == other.function && host.data == other.data;
+                 }},
+      a);
 }
 
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments) {

@@ -83,9 +83,11 @@ using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
 
 NodeType type_of(const Work& work) noexcept;
 NodeContents contents_of(const Work& work);
-// Returns the bytes of a NodePatch of this work, and sets them. Requires: it is no host function.
+// Returns the bytes of a NodePatch of this work. Requires: it is no host function.
 std::vector<std::byte> patchable_bytes(const Work& work);
-void patch(Work& work, std::span<const std::byte> bytes);
+void patch(Work& work, const NodePatch& patch);
+// Returns whether they differ in nothing but what a NodePatch holds.
+bool are_alike(const Work& a, const Work& b);
 
 // Returns kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid
 // or block, or for more arguments than kMaxKernelArguments.

@@ -1,0 +1,197 @@
+// Tells graphs apart by what no parameter of a node changes: kernels, attributes, edges with their
+// data.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "interop/device/cuda/cuda_device.h"
+#include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/versions.h"
+
+namespace cgtree::cuda {
+namespace {
+
+// The attributes that a launch gives a kernel node, and that set_node() leaves as they are, but for
+// the preferred dimensions of a cluster, which cannot be read. Numbers, because headers before 13.0
+// lack the last ones; a driver refuses those that it does not know, of both nodes alike.
+constexpr std::array kAttributes = {
+    1,   // the access policy window
+    2,   // cooperative
+    4,   // cluster dimensions
+    5,   // cluster scheduling
+    8,   // priority
+    9,   // the domain of memory synchronisation, and its map
+    10,  //
+    13,  // device-updatable
+    14,  // the preferred carve-out of shared memory
+    16,  // scheduling around NVLink
+};
+
+struct Attribute {
+  Code code = Code::kSuccess;
+  cudaLaunchAttributeValue value = {};
+};
+
+Attribute attribute_of(CUgraphNode node, int id) {
+  Attribute found;
+  std::memset(&found.value, 0, sizeof(found.value));
+  found.code = to_code(
+      cudaGraphKernelNodeGetAttribute(node, static_cast<cudaLaunchAttributeID>(id), &found.value));
+  if (!ok(found.code)) (void)cudaGetLastError();
+  return found;
+}
+
+bool have_equal_attributes(CUgraphNode a, CUgraphNode b) {
+  return std::ranges::all_of(kAttributes, [&](int id) {
+    const Attribute first = attribute_of(a, id);
+    const Attribute second = attribute_of(b, id);
+    return first.code == second.code &&
+           std::memcmp(&first.value, &second.value, sizeof(first.value)) == 0;
+  });
+}
+
+// Source: preferred dimensions came with compute capability 10.0, and are those of a launch with
+// clusters.
+bool may_prefer_other_clusters(CUgraphNode node) {
+  int device = 0;
+  int major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return true;
+  }
+  if (major < 10) return false;
+  const Attribute clusters = attribute_of(node, 4);
+  return !ok(clusters.code) || clusters.value.clusterDim.x != 0;
+}
+
+bool are_alike_kernels(const NodeDriver& driver, CUgraphNode a, CUgraphNode b) {
+  CUDA_KERNEL_NODE_PARAMS first = {};
+  CUDA_KERNEL_NODE_PARAMS second = {};
+  if (driver.kernel_node_params(a, &first) != CUDA_SUCCESS ||
+      driver.kernel_node_params(b, &second) != CUDA_SUCCESS) {
+    return false;
+  }
+  return first.func == second.func && first.kern == second.kern && first.ctx == second.ctx &&
+         have_equal_attributes(a, b) && !may_prefer_other_clusters(a);
+}
+
+// Source: CUDA patches copies and memsets of one dimension only.
+bool are_alike_copies(const NodeDriver& driver, CUgraphNode a, CUgraphNode b) {
+  CUDA_MEMCPY3D first = {};
+  CUDA_MEMCPY3D second = {};
+  return driver.memcpy_node_params(a, &first) == CUDA_SUCCESS &&
+         driver.memcpy_node_params(b, &second) == CUDA_SUCCESS && first.Height <= 1 &&
+         first.Depth <= 1 && second.Height <= 1 && second.Depth <= 1 &&
+         first.WidthInBytes == second.WidthInBytes && first.srcMemoryType == second.srcMemoryType &&
+         first.dstMemoryType == second.dstMemoryType;
+}
+
+bool are_alike_memsets(const NodeDriver& driver, CUgraphNode a, CUgraphNode b) {
+  CUDA_MEMSET_NODE_PARAMS first = {};
+  CUDA_MEMSET_NODE_PARAMS second = {};
+  return driver.memset_node_params(a, &first) == CUDA_SUCCESS &&
+         driver.memset_node_params(b, &second) == CUDA_SUCCESS && first.height <= 1 &&
+         second.height <= 1 && first.width == second.width &&
+         first.elementSize == second.elementSize && first.value == second.value;
+}
+
+bool are_alike_host_functions(cudaGraphNode_t a, cudaGraphNode_t b) {
+  cudaHostNodeParams first = {};
+  cudaHostNodeParams second = {};
+  if (cudaGraphHostNodeGetParams(a, &first) != cudaSuccess ||
+      cudaGraphHostNodeGetParams(b, &second) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return first.fn == second.fn && first.userData == second.userData;
+}
+
+// An edge by the numbers of its nodes.
+struct Edge {
+  std::size_t from, to;
+#if CUDART_VERSION >= 12030
+  cudaGraphEdgeData data;
+#endif
+};
+
+bool are_equal(const Edge& a, const Edge& b) {
+#if CUDART_VERSION >= 12030
+  if (std::memcmp(&a.data, &b.data, sizeof(a.data)) != 0) return false;
+#endif
+  return a.from == b.from && a.to == b.to;
+}
+
+// Returns false on failure. Edges are in the order of their numbers: that of the driver may differ.
+bool read_edges(cudaGraph_t graph, std::span<const NodeHandle> nodes, std::vector<Edge>& edges) {
+  std::size_t count = 0;
+  if (graph_edges(graph, nullptr, nullptr, &count) != cudaSuccess) return false;
+  std::vector<cudaGraphNode_t> from(count);
+  std::vector<cudaGraphNode_t> to(count);
+#if CUDART_VERSION >= 12030
+  std::vector<cudaGraphEdgeData> data(count);
+  if (count > 0 &&
+      graph_edges_with_data(graph, from.data(), to.data(), data.data(), &count) != cudaSuccess) {
+    return false;
+  }
+#else
+  if (count > 0 && graph_edges(graph, from.data(), to.data(), &count) != cudaSuccess) return false;
+#endif
+  std::vector<std::pair<NodeHandle, std::size_t>> numbers;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    numbers.emplace_back(nodes[i], i);
+  std::ranges::sort(numbers);
+  const auto number = [&](cudaGraphNode_t node) {
+    return std::ranges::lower_bound(numbers, to_handle<NodeHandle>(node), {},
+                                    &std::pair<NodeHandle, std::size_t>::first)
+        ->second;
+  };
+  edges.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    edges[i].from = number(from[i]);
+    edges[i].to = number(to[i]);
+#if CUDART_VERSION >= 12030
+    edges[i].data = data[i];
+#endif
+  }
+  std::ranges::sort(edges, {}, [](const Edge& edge) { return std::pair(edge.from, edge.to); });
+  return true;
+}
+
+}  // namespace
+
+bool CudaGraphs::are_alike(GraphHandle a, GraphHandle b) {
+  const NodeDriver* const driver = node_driver();
+  std::vector<NodeHandle> first;
+  std::vector<NodeHandle> second;
+  if (driver == nullptr || !ok(graph_nodes(a, &first)) || !ok(graph_nodes(b, &second)) ||
+      first.size() != second.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    NodeType type = NodeType::kOther;
+    NodeType other = NodeType::kOther;
+    if (!ok(node_type(first[i], &type)) || !ok(node_type(second[i], &other)) || type != other) {
+      return false;
+    }
+    const CUgraphNode one = native(first[i]);
+    const CUgraphNode two = native(second[i]);
+    const bool are_alike = type == NodeType::kEmpty ||
+                           (type == NodeType::kKernel && are_alike_kernels(*driver, one, two)) ||
+                           (type == NodeType::kMemcpy && are_alike_copies(*driver, one, two)) ||
+                           (type == NodeType::kMemset && are_alike_memsets(*driver, one, two)) ||
+                           (type == NodeType::kHost && are_alike_host_functions(one, two));
+    if (!are_alike) return false;
+  }
+  std::vector<Edge> edges;
+  std::vector<Edge> others;
+  return read_edges(native(a), first, edges) && read_edges(native(b), second, others) &&
+         std::ranges::equal(edges, others, are_equal);
+}
+
+}  // namespace cgtree::cuda
