@@ -6,7 +6,9 @@
 // medians of when each part was done. BM_GraphMemory: by how much the device's free memory shrinks
 // when many graphs of so many nodes are instantiated, and when each has been launched once; for
 // each node, and for each graph. The driver takes memory in pieces of 2 MiB or more, so that a row
-// needs some 10,000 nodes.
+// needs some 10,000 nodes. BM_SharedGraphs: the same of 128 recordings of one function that differ
+// in so many of their 300 nodes, each with an executable graph of its own, or all with one; and the
+// host's time of a replay of the same recording again, and of another one.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -172,6 +174,50 @@ Numbers graph_memory(Device device, const std::string& kind, int nodes, int coun
           {"bytes_per_node", (before - launched) / each / nodes}};
 }
 
+Numbers shared_graphs(Device device, int differing, std::size_t max_switch_nodes) {
+  constexpr int kNodes = 300, kRecordings = 128, kRounds = 50;
+  Context context(device);
+  const Tensor memory = empty({1024}, DType::kFloat32, device);
+  const auto f =
+      compile(context, "step",
+              [=](Tensor x) {
+                float* const own = x.data<float>() + current_key().number("size");
+                for (int i = 0; i < kNodes; ++i)
+                  launch_trivial_kernel(current_stream(), i < differing ? own : x.data<float>());
+                return x;
+              },
+              {.inputs = {{.is_static = true}}, .max_switch_nodes = max_switch_nodes});
+  const auto record = [&](std::int64_t size) {
+    for (int call = 0; call < 2; ++call)
+      static_cast<void>(f.keyed({{"size", size}})(memory));
+    context.synchronize();
+  };
+  record(0);
+  const double before = free_bytes(device);
+  for (std::int64_t size = 1; size < kRecordings; ++size)
+    record(size);
+  const double after = free_bytes(device);
+  const auto replay_us = [&](std::int64_t step) {
+    std::vector<double> times;
+    std::int64_t size = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      size = (size + step) % kRecordings;
+      const auto keyed = f.keyed({{"size", size}});
+      const auto begin = Clock::now();
+      static_cast<void>(keyed(memory));
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+      context.synchronize();
+    }
+    std::ranges::sort(times);
+    return times[times.size() / 2];
+  };
+  static_cast<void>(replay_us(1));
+  return {{"bytes_per_recording", (before - after) / (kRecordings - 1)},
+          {"estimated_bytes", static_cast<double>(context.stats().graph_bytes)},
+          {"same_us", replay_us(0)},
+          {"other_us", replay_us(1)}};
+}
+
 int run_as_child(Clock::time_point begin, const std::vector<std::string>& arguments) {
   try {
     const Device device = parse_device(arguments.at(1));
@@ -180,6 +226,8 @@ int run_as_child(Clock::time_point begin, const std::vector<std::string>& argume
       numbers = first_call(begin, device);
     } else if (arguments[0] == "raw") {
       numbers = first_launch(begin, device);
+    } else if (arguments[0] == "shared") {
+      numbers = shared_graphs(device, std::stoi(arguments.at(2)), std::stoul(arguments.at(3)));
     } else {
       numbers = graph_memory(device, arguments[0], std::stoi(arguments.at(2)),
                              std::stoi(arguments.at(3)));
@@ -204,6 +252,17 @@ void time_processes(benchmark::State& state, Device device, const std::string& w
   for (auto& [part, times] : samples) {
     std::ranges::sort(times);
     state.counters[part] = times[times.size() / 2];
+  }
+}
+
+void measure_sharing(benchmark::State& state, Device device, int differing, int max_nodes) {
+  for (auto _ : state) {
+    const auto begin = Clock::now();
+    for (const auto& [counter, number] :
+         run_child(fmt::format("shared {} {} {}", to_string(device), differing, max_nodes))) {
+      state.counters[counter] = number;
+    }
+    state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
 }
 
@@ -247,6 +306,15 @@ void add_rows(const Options& options) {
     for (const int nodes : kind == "kernel" ? all : some) {
       add_row(fmt::format("BM_GraphMemory/{}/nodes:{}", kind, nodes), 1,
               [=](benchmark::State& state) { measure_memory(state, device, kind, nodes); });
+    }
+  }
+  for (const int differing : {1, 10, 100, 300}) {
+    for (const int max_nodes : {0, 300}) {
+      add_row(fmt::format("BM_SharedGraphs/{}/differing:{}", max_nodes == 0 ? "own" : "shared",
+                          differing),
+              1, [=](benchmark::State& state) {
+                measure_sharing(state, device, differing, max_nodes);
+              });
     }
   }
 }

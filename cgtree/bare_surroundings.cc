@@ -23,6 +23,7 @@ class NoPass final : public RecordingPass {
     refuse(std::ranges::any_of(options.inputs, is_rebound), "InputOptions::rebind");
     refuse(std::ranges::any_of(options.outputs, is_rebound), "OutputOptions::rebind");
     refuse(options.verify_first > 0, "CompileOptions::verify_first");
+    refuse(options.max_switch_nodes > 0, "CompileOptions::max_switch_nodes");
   }
 };
 

@@ -577,6 +577,9 @@ typedef struct cgt_function_options {
   const cgt_rebind* output_rebinds;
   // Counts where it is larger than that of the context.
   uint64_t verify_first;
+  // Recordings share an executable graph where a replay of one after another has to patch at most
+  // this many nodes, each for about half a microsecond. 0: each has its own. Not in a group.
+  uint64_t max_switch_nodes;
 } cgt_function_options;
 
 // One value that a call depends on beside its tensors or bindings. Calls whose keys differ never

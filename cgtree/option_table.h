@@ -69,7 +69,8 @@
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
   X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)                      \
-  X(Count, verify_first, verify_first, verify_first)
+  X(Count, verify_first, verify_first, verify_first)                   \
+  X(Count, max_switch_nodes, max_switch_nodes, max_switch_nodes)
 
 #define CGTREE_INPUT_OPTIONS(FIRST, X)            \
   FIRST(Text, name, name, name)                   \

@@ -72,7 +72,8 @@ struct StepsOptions {
   bool enabled = true;         // if false, all work runs without a graph
   bool require_graph = false;  // a call that cannot be graphed throws
   OnStaticChange on_static_change = OnStaticChange::kRecord;
-  std::size_t min_graph_nodes = 0;  // see CompileOptions
+  std::size_t min_graph_nodes = 0;   // see CompileOptions
+  std::size_t max_switch_nodes = 0;  // the same
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
   bool is_pinned = false;
@@ -89,6 +90,7 @@ void copy_shared_options(const From& from, To& to) {
   to.require_graph = from.require_graph;
   to.on_static_change = from.on_static_change;
   to.min_graph_nodes = from.min_graph_nodes;
+  to.max_switch_nodes = from.max_switch_nodes;
   to.max_recordings = from.max_recordings;
   to.at_limit = from.at_limit;
   to.is_pinned = from.is_pinned;

@@ -63,6 +63,12 @@ void add_policy(CLI::App& app, Options& options) {
                  "recordings that each function keeps at most; 0: no limit")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_option(
+         "--switch-nodes", options.switch_nodes,
+         "recordings of a function that differ in at most so many nodes share an executable "
+         "graph; 0: each has its own")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--batches", options.batches,
                  "batches that --policy=listed pads to, beside the largest: 1,2,4,8")
       ->delimiter(',')

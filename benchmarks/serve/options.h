@@ -25,6 +25,7 @@ struct Options {
   Mode mode = Mode::kBoth;
   std::optional<Policy> policy = Policy::kSuggested;  // null: all, with each of kBudgets
   std::int64_t budget = 16;                  // recordings that each function keeps; 0: no limit
+  std::int64_t switch_nodes = 0;             // in which recordings that share may differ
   std::vector<std::int64_t> batches;         // of Policy::kListed, ascending
   std::optional<std::int64_t> suggest_from;  // requests whose sizes are counted; null: all
   std::int64_t soak_seconds = 0;             // 0: serve the trace once

@@ -132,6 +132,7 @@ CompileOptions SizePlan::limited(CompileOptions options, CacheUse use, bool enab
   options.enabled = enabled;
   options.max_recordings = budget_ == 0 ? SIZE_MAX : static_cast<std::size_t>(budget_);
   options.at_limit = AtLimit::kEvict;
+  options.max_switch_nodes = static_cast<std::size_t>(max_switch_nodes_);
   return options;
 }
 

@@ -58,6 +58,12 @@ class SizePlan {
   SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes,
            std::span<const std::int64_t> batches = {});
 
+  // Returns the same, with CompileOptions::max_switch_nodes.
+  SizePlan sharing(std::int64_t max_switch_nodes) const {
+    SizePlan plan = *this;
+    plan.max_switch_nodes_ = max_switch_nodes;
+    return plan;
+  }
   // With `enabled` false all calls run eagerly, with actual sizes.
   CompileOptions decode(CacheUse use, bool enabled) const;
   CompileOptions prefill(CacheUse use, bool enabled) const;
@@ -82,6 +88,7 @@ class SizePlan {
 
   Policy policy_;
   std::int64_t budget_;
+  std::int64_t max_switch_nodes_ = 0;
   SizeLimits limits_;
   Sizes decode_batch_;
   Sizes prefill_batch_;

@@ -103,7 +103,7 @@ Report run(const Options& options) {
   report.requests = job.requests.size();
   const auto serve_with = [&](Policy policy, std::int64_t budget, bool compiled) {
     const SizePlan plan(policy, budget, options.limits(), job.seen, options.batches);
-    return job.serve(plan, compiled);
+    return job.serve(plan.sharing(options.switch_nodes), compiled);
   };
   report.runs = runs_to_do(options);
   if (report.runs.empty()) report.eager = serve_with(Policy::kExact, 0, false);

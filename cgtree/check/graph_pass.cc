@@ -27,14 +27,25 @@ bool is_own_node(const Recording& recording, NodeHandle node) {
 // The audit begins first, while the recording still says where each copy is that is rebound.
 class GraphExamination final : public Examination {
  public:
-  GraphExamination(std::optional<Probe> probe, OnForeignPointer on_foreign_pointer) noexcept
-      : probe_(std::move(probe)), audit_(on_foreign_pointer) {}
+  // `shared`: null for a recording that has an executable graph of its own.
+  GraphExamination(std::optional<Probe> probe, OnForeignPointer on_foreign_pointer,
+                   SharedExecs* shared) noexcept
+      : probe_(std::move(probe)), audit_(on_foreign_pointer), shared_(shared) {}
 
   // Examination.
   void examine(CapturedStep& step) override {
     step_ = &step;
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);
+  }
+  bool share() override {
+    Recording& recording = step_->recording;
+    const bool is_rebound = std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound);
+    if (shared_ == nullptr || is_rebound || !recording.further.empty()) return false;
+    const Function& function = step_->call.function();
+    shared_->share(function.id, step_->memory.stream().api(), recording,
+                   function.options.max_switch_nodes);
+    return true;
   }
   std::size_t prepare() override { return audit_.prepare(); }
   bool may_refuse() const noexcept override { return audit_.may_refuse(); }
@@ -68,11 +79,13 @@ class GraphExamination final : public Examination {
       for (NodeContents& node : nodes)
         if (!is_own_node(recording, node.node)) audit_.read(std::move(node));
     });
-    if (is_read) recording.costs.graph_bytes = bytes;
+    const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
+    if (is_read && !is_joint) recording.costs.graph_bytes = bytes;
   }
 
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
+  SharedExecs* const shared_;
   CapturedStep* step_ = nullptr;  // from examine() on
 };
 
@@ -84,19 +97,32 @@ bool may_rebind(const Call& call) {
 
 }  // namespace
 
+void GraphPass::check(const CompileOptions& options) const {
+  if (is_in_group_ && options.max_switch_nodes > 0) {
+    throw InvalidArgument(
+        "CompileOptions::max_switch_nodes in a group: which recordings are alike may differ "
+        "between "
+        "the ranks; leave it 0");
+  }
+}
+
 std::unique_ptr<Examination> GraphPass::begin(
     const Call& call, Recorder& recorder, const std::vector<std::uint32_t>& output_allocations) {
   std::optional<Probe> probe;
   if (may_rebind(call) && !call.function().is_callers_work) {
     if (is_in_group_) {
       probe = {.failure = "what addresses are aligned to may differ between the ranks of a group"};
-    } else if (never_rebound_.contains(call.function().id)) {
+    } else if (never_patched_.contains(call.function().id)) {
       probe = {.failure = "the device has refused to change an address in a node of the function"};
     } else {
       probe = make_probe(call, memory_, recorder, output_allocations);
     }
   }
-  return std::make_unique<GraphExamination>(std::move(probe), on_foreign_pointer_);
+  const Function& function = call.function();
+  const bool shares =
+      function.options.max_switch_nodes > 0 && !never_patched_.contains(function.id);
+  return std::make_unique<GraphExamination>(std::move(probe), on_foreign_pointer_,
+                                            shares ? &shared_ : nullptr);
 }
 
 }  // namespace cgtree

@@ -1,5 +1,5 @@
-// GraphPass: the pass of a context that has all of the library: it audits what is recorded, and
-// rebinds inputs.
+// GraphPass: the pass of a context that has all of the library: it audits what is recorded, rebinds
+// inputs, and lets recordings share executable graphs.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "cgtree/check/shared_exec.h"
 #include "cgtree/record/recording_pass.h"
 
 namespace cgtree {
@@ -20,17 +21,19 @@ class GraphPass final : public RecordingPass {
         memory_(memory) {}
 
   // RecordingPass.
+  void check(const CompileOptions& options) const override;
   std::unique_ptr<Examination> begin(const Call& call, Recorder& recorder,
                                      const std::vector<std::uint32_t>& output_allocations) override;
-  bool never_rebind(const Function& function) override {
-    return never_rebound_.insert(function.id).second;
+  bool never_patch(const Function& function) override {
+    return never_patched_.insert(function.id).second;
   }
 
  private:
   const OnForeignPointer on_foreign_pointer_;
   const bool is_in_group_;
   ContextMemory& memory_;
-  std::set<std::uint32_t> never_rebound_;  // functions
+  std::set<std::uint32_t> never_patched_;  // functions
+  SharedExecs shared_;
 };
 
 }  // namespace cgtree

@@ -93,13 +93,13 @@ LaunchDims GatherNode::dims() const noexcept {
 void GatherNode::add_as_root(Graph& graph, InputList inputs) {
   (void)find(inputs);
   const GatherArguments arguments{table_.data(), chunks_};
-  node_ = graph.add_root(kernel_.function, dims(), arguments.list(words_));
+  patched_ = node_ = graph.add_root(kernel_.function, dims(), arguments.list(words_));
 }
 
 void GatherNode::add_as_tail(Graph& graph, InputList inputs) {
   (void)find(inputs);
   const GatherArguments arguments{table_.data(), chunks_};
-  node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
+  patched_ = node_ = graph.add_leaf(kernel_.function, dims(), arguments.list(words_));
 }
 
 void GatherNode::note_copies(const InputRun& copies) noexcept {
@@ -180,7 +180,7 @@ void GatherNode::give_back_draws() noexcept {
 Code GatherNode::set(const GraphExec& exec) {
   if (rebinding_ != nullptr) return rebinding_->bind(exec, words_);
   const GatherArguments arguments{table_.data(), chunks_};
-  return exec.api().set_kernel_node(exec.handle(), node_, kernel_.function, dims(),
+  return exec.api().set_kernel_node(exec.handle(), patched_, kernel_.function, dims(),
                                     arguments.list(words_));
 }
 

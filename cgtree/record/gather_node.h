@@ -74,6 +74,10 @@ class GatherNode {
 
   // Returns the node, or kNull if there is none of its own.
   NodeHandle node() const noexcept { return node_; }
+  // The executable graph was made from a graph like this one, in which the node is that one.
+  void stand_for(NodeHandle node) noexcept { patched_ = node; }
+  // The executable graph has served another recording.
+  void forget_patch() noexcept { must_patch_ = true; }
 
   // Must be called once with the run of copied inputs of the recording.
   void note_copies(const InputRun& copies) noexcept;
@@ -159,8 +163,9 @@ class GatherNode {
   Table table_;
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
-  std::unique_ptr<Rebinding> rebinding_;  // in place of the node, or null
-  bool must_patch_ = false;  // it draws; or a patch has failed, and the graph knows older words
+  NodeHandle patched_ = NodeHandle::kNull;  // what stands for it where executable graphs are made
+  std::unique_ptr<Rebinding> rebinding_;    // in place of the node, or null
+  bool must_patch_ = false;  // it draws; or the executable graph may know other words
 };
 
 // Returns as few nodes as hold all the work; none if there is none.

@@ -290,6 +290,7 @@ void OpenRecording::finish_graph() {
   recording.costs.nodes = recording.costs.step_nodes + added;
   recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);
   if (on_.is_rehearsal) return;
+  if (on_.examination != nullptr && on_.examination->share()) return;
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
@@ -345,6 +346,8 @@ void find_runs(Recording& recording) {
   recording.statics = InputRun(recording.inputs, InputRun::Of::kStatic);
   recording.copies = InputRun(recording.inputs, InputRun::Of::kCopied);
   recording.has_runs = !recording.statics.is_empty() || !recording.copies.is_empty();
+  recording.has_to_bind =
+      !recording.roots.empty() || !recording.tails.empty() || recording.share != nullptr;
   for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
     for (GatherNode& node : *nodes)
       node.note_copies(recording.copies);

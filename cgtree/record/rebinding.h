@@ -1,4 +1,5 @@
 // Rebinding: tells the nodes of an executable graph where the inputs are that they use in place.
+// ExecShare: the part of a recording in an executable graph that others have, too.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,17 @@ class Rebinding {
   // `addresses`: of the inputs that are rebound, in the order of GatherNode's list. If a node
   // cannot be patched, it and those behind it are left to the next call.
   virtual Code bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) = 0;
+};
+
+// An ExecShare belongs to a recording. Its executable graph does what one of those that share it
+// was recorded to do.
+class ExecShare {
+ public:
+  virtual ~ExecShare() = default;
+
+  // Makes the executable graph do what the recording was recorded to do, but for its root and tail
+  // nodes. Returns whether it was another one's turn. Throws DeviceError; the next call goes on.
+  virtual bool take() = 0;
 };
 
 }  // namespace cgtree

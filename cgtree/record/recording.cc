@@ -109,6 +109,15 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
 template Kind fits<false>(const Recording&, const InputList&, const ContextMemory&);
 template Kind fits<true>(const Recording&, const InputList&, const ContextMemory&);
 
+bool take_share(Recording& recording) {
+  if (!recording.share->take()) return false;
+  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (GatherNode& node : *nodes)
+      node.forget_patch();
+  }
+  return true;
+}
+
 Code launch_on_default(const GraphExec& exec, StreamRef stream) {
   const DeviceScope current = stream.make_device_current();
   return exec.api().launch(exec.handle(), stream.handle());

@@ -228,18 +228,23 @@ struct Recording {
   InputRun statics;
   InputRun copies;
   bool has_runs = false;          // one of the two is not empty
+  bool has_to_bind = false;       // there are root or tail nodes, or a share
   bool has_bound_copies = false;  // the graph knows where the copies that are known lie
   std::vector<GatherNode> roots;
-  std::vector<GatherNode> tails;  // and what stands for the inputs that are rebound
-  SlotSet conflicts;              // slots that overlap the footprint; see Tree::learn_conflicts()
+  std::vector<GatherNode> tails;     // and what stands for the inputs that are rebound
+  std::unique_ptr<ExecShare> share;  // null if the executable graph serves this recording alone
+  SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
-  std::uint32_t refused_patches = 0;  // of a recording whose inputs may be rebound
+  std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 
   std::unique_ptr<const GraphFindings> findings;  // constant once recorded; null without a pass
 };
 
-// As bind(), of a recording with root or tail nodes.
+// As bind(), of a recording whose executable graph others have.
+[[gnu::cold]] bool take_share(Recording& recording);
+
+// As bind(), of a recording with root or tail nodes, or a share.
 inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   const bool are_known = recording.copies.is_known<true>(inputs);
   const bool have_stayed = std::exchange(recording.has_bound_copies, false) && are_known;
@@ -247,6 +252,9 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   bool patched = false;
   std::size_t bound = 0;
   try {
+    if (recording.share != nullptr) [[unlikely]] {
+      patched = take_share(recording);
+    }
     for (; bound < recording.roots.size(); ++bound)
       patched = recording.roots[bound].bind(recording.exec, inputs, have_stayed) || patched;
     for (GatherNode& tail : recording.tails)
@@ -255,7 +263,7 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   } catch (...) {
     for (std::size_t i = 0; i < bound; ++i)
       recording.roots[i].give_back_draws();
-    if (!recording.rebinds.empty()) ++recording.refused_patches;
+    if (!recording.rebinds.empty() || recording.share) ++recording.refused_patches;
     throw;
   }
   return patched;
@@ -265,7 +273,7 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
 // Returns whether a root or tail node had to be patched. Throws DeviceError, OutOfMemory; then no
 // generator has moved.
 inline bool bind(Recording& recording, const InputList& inputs) {
-  return (!recording.roots.empty() || !recording.tails.empty()) && bind_nodes(recording, inputs);
+  return recording.has_to_bind && bind_nodes(recording, inputs);
 }
 
 // A TakenDraws puts generators back to where bind() has found them, unless keep() was called: a

@@ -43,6 +43,9 @@ class Examination {
   // May take work from the nodes that will be added, and have a Rebinding do it. `step`: stays
   // until this is destroyed.
   virtual void examine(CapturedStep& step) = 0;
+  // The graphs have their root and tail nodes. Returns whether it has given the recording an
+  // executable graph, and a share in it.
+  virtual bool share() = 0;
   // The recording is complete, but for what finish() adds. Returns how many storages that may have
   // it keep.
   virtual std::size_t prepare() = 0;
@@ -65,7 +68,7 @@ class RecordingPass {
   RecordingPass& operator=(const RecordingPass&) = delete;
   virtual ~RecordingPass() = default;
 
-  // A function is compiled. Throws InvalidArgument for options that it cannot follow.
+  // A function is compiled. Throws InvalidArgument for options that cannot be followed.
   virtual void check(const CompileOptions&) const {}
   // A call is about to be captured to be kept. `output_allocations`: what its warm-up has noted.
   // Both are borrowed until the examination ends. Returns null for none.
@@ -73,9 +76,9 @@ class RecordingPass {
       const Call&, Recorder&, const std::vector<std::uint32_t>& /*output_allocations*/) {
     return nullptr;
   }
-  // The device has refused to tell a node of the function where an input is: from now on its inputs
-  // are copied. Returns false if they have been before.
-  virtual bool never_rebind(const Function&) { return false; }
+  // The device has refused to patch a node of the function: from now on its inputs are copied, and
+  // its recordings share nothing. Returns false if that was so before.
+  virtual bool never_patch(const Function&) { return false; }
 };
 
 }  // namespace cgtree

@@ -452,7 +452,7 @@ void OpenCall::end_capturing(Capturing& capturing, std::vector<Tensor> made,
     result = capturing.recording.finish(std::move(made), work_has_thrown);
   } catch (const DeviceError&) {
     thrown = std::current_exception();
-    if (capturing.recording.was_patch_refused() && workings_.pass->never_rebind(function_)) {
+    if (capturing.recording.was_patch_refused() && workings_.pass->never_patch(function_)) {
       (void)workings_.memory->stream().graphs().take_last_error();
       state_.emplace<Done>();
       return begin_recording(decision);  // with copies

@@ -21,7 +21,7 @@ void drop_refused(Workings& workings, const FunctionState& function) {
   for (std::size_t i = workings.tree.nodes().size(); i-- > 0;) {
     Node& node = *workings.tree.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
-    workings.pass->never_rebind(function);
+    workings.pass->never_patch(function);
     workings.events->drop(node, "the device has refused to patch it twice");
     workings.tree.drop(node);
   }

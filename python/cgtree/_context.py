@@ -319,6 +319,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes,
         pinned (bools and counts); verify_first (as of Context(), counts where it is larger; 4 by
         default with framework="torch", whose step functions read Python's state; 0 for none);
+        max_switch_nodes (recordings share an executable graph where a replay of one after another
+        has to patch at most this many nodes, each for about half a microsecond; 0 for none);
         max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
         "evict", "throw"), on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"),

@@ -203,6 +203,7 @@ struct FunctionOptions {
     options.on_static_change = input.take<std::int8_t>() % 4;
     options.max_static_changes = input.take<std::uint8_t>();
     options.min_graph_nodes = input.take<std::uint8_t>() % 4;
+    options.max_switch_nodes = input.take<std::uint8_t>();
     options.max_waste = input.take<std::uint8_t>() % 4 == 0 ? input.take<double>() : 0;
     tolerance = input.take<double>();
     options.output_tolerances = (has & 16) != 0 ? &tolerance : nullptr;

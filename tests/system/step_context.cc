@@ -64,6 +64,7 @@ StepContext::StepContext(Device device, bool enabled)
   for (int i = 0; i < kCallActions; ++i) {
     const auto action = static_cast<Action>(i);
     CompileOptions options{.enabled = enabled};
+    if (i % 3 != 0) options.max_switch_nodes = 4;
     if (action == Action::kBump || action == Action::kBlend)
       options.inputs = {{.is_mutated = true}};
     if (action == Action::kAccumulate)

@@ -128,7 +128,10 @@ void make_wait(StreamRef stream, StreamRef other, bool is_seen) {
 
 WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef own,
                            std::size_t verify_every, bool has_hook)
-    : device_(device), side_(device), rebinds_(option % 2 == 1) {
+    : device_(device),
+      side_(device),
+      rebinds_(option % 2 == 1),
+      max_switch_nodes_(option % 3 == 0 ? 0 : 4) {
   ContextOptions options = options_of(option, has_budget, own, verify_every);
   if (has_hook) {
     const std::vector<float> ones(6, 1);
@@ -207,6 +210,7 @@ void WorldContext::swap(float value) {
 
 WorldContext::Function WorldContext::make(const char* name, StepFunction step,
                                           CompileOptions options) {
+  options.max_switch_nodes = max_switch_nodes_;
   return compile(
       *context_, name,
       [this, step = std::move(step)](std::span<const Tensor> inputs) {

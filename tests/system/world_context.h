@@ -117,6 +117,7 @@ class WorldContext {
   Tensor sink_;
   std::vector<float> values_;
   const bool rebinds_;
+  const std::size_t max_switch_nodes_;
   std::vector<Function> functions_;  // by index()
   std::map<std::type_index, std::shared_ptr<void>> families_;
 };

@@ -1,0 +1,247 @@
+// Recordings that share an executable graph: replays one after another, whatever the switches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/eager_break.h"
+#include "cgtree/record/graph_bytes.h"
+#include "cgtree/verification.h"
+#include "interop/collectives/group.h"
+#include "interop/random/random.h"
+#include "tests/support/failing_device.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two kernels and the root node.
+constexpr std::size_t kGraphBytes = graph_bytes_of_chain(3);
+
+Tensor quadrupled(Tensor x) {
+  return affine(affine(x, 2, 0), 2, 0);
+}
+
+class SharedExecTest : public TreeTest {
+ protected:
+  using F = CompiledFunction<Tensor(Tensor)>;
+
+  F compile_shared(Tensor (*step)(Tensor), std::size_t max_switch_nodes = 100) {
+    return compile(context(), "f", step, {.max_switch_nodes = max_switch_nodes});
+  }
+  void call_with_size(const F& f, std::int64_t size, float factor = 4) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, factor, 0)) << size;
+  }
+  void record(const F& f, std::int64_t size, float factor = 4) {
+    call_with_size(f, size, factor);
+    call_with_size(f, size, factor);
+  }
+  // Calls of sizes up to `most`, in random order, all of which replay.
+  void replay(const F& f, std::int64_t most) {
+    const std::uint64_t before = f.stats().replays;
+    for (int call = 0; call < 40; ++call)
+      call_with_size(f, 1 + static_cast<std::int64_t>(random_() % most));
+    EXPECT_EQ(f.stats().replays, before + 40);
+  }
+};
+CGTREE_ON_ALL_DEVICES(SharedExecTest);
+
+TEST_P(SharedExecTest, SizesThatTakeTurnsSeeTheirOwnInputsAndShapes) {
+  const F f = compile_shared(quadrupled);
+  for (std::int64_t size = 1; size <= 6; ++size)
+    record(f, size);
+  EXPECT_EQ(f.stats().recordings, 6u);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+  replay(f, 6);
+  manager()->validate();
+}
+
+TEST_P(SharedExecTest, WithoutTheOptionEachHasItsOwn) {
+  const F f = compile_shared(quadrupled, 0);
+  for (std::int64_t size = 1; size <= 3; ++size)
+    record(f, size);
+  EXPECT_EQ(stats().graph_bytes, 3 * kGraphBytes);
+  replay(f, 3);
+}
+
+// Each size differs in both kernels.
+TEST_P(SharedExecTest, ASwitchThatPatchesMoreNodesThanAllowedIsNotMade) {
+  const F f = compile_shared(quadrupled, 1);
+  record(f, 1);
+  record(f, 2);
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+  replay(f, 2);
+}
+
+TEST_P(SharedExecTest, OtherKernelsHaveTheirOwnGraph) {
+  const F f = compile_shared([](Tensor x) {
+    return x.elements() % 2 == 0 ? quadrupled(x) : add(affine(x, 2, 0), affine(x, 2, 0));
+  });
+  for (std::int64_t size = 1; size <= 6; ++size)
+    record(f, size);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes + graph_bytes_of_chain(4));
+  replay(f, 6);
+}
+
+TEST_P(SharedExecTest, FunctionsShareNothing) {
+  const F f = compile_shared(quadrupled);
+  const F g = compile(context(), "g", quadrupled, {.max_switch_nodes = 100});
+  record(f, 2);
+  record(g, 3);
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+}
+
+TEST_P(SharedExecTest, TheGraphStaysWhenItsFirstRecordingGoes) {
+  make_context({.max_recordings = 3, .at_limit = AtLimit::kEvict});
+  const F f = compile_shared(quadrupled);
+  for (std::int64_t size = 1; size <= 7; ++size) {
+    record(f, size);
+    EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+    manager()->validate();
+  }
+  EXPECT_EQ(f.stats().evictions, 4u);
+  const std::uint64_t before = f.stats().replays;
+  for (int call = 0; call < 20; ++call)
+    call_with_size(f, 5 + static_cast<std::int64_t>(random_() % 3));
+  EXPECT_EQ(f.stats().replays, before + 20);
+}
+
+TEST_P(SharedExecTest, TheGraphGoesWithItsLastRecording) {
+  const F f = compile_shared(quadrupled);
+  record(f, 2);
+  record(f, 3);
+  context().release_memory();
+  EXPECT_EQ(stats().graph_bytes, 0u);
+  record(f, 3);
+  record(f, 2);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+}
+
+TEST_P(SharedExecTest, OutputsThatAreHeldStayWhileOthersReplay) {
+  const F f = compile_shared(quadrupled);
+  std::vector<std::pair<Tensor, std::vector<float>>> held;
+  for (int call = 0; call < 60; ++call) {
+    const std::vector<float> x = random_floats(1 + static_cast<std::int64_t>(random_() % 4));
+    const Tensor given = tensor({static_cast<std::int64_t>(x.size())}, x);
+    held.emplace_back(f(given), affine_of(x, 4, 0));
+    if (held.size() > 3) held.erase(held.begin() + static_cast<std::ptrdiff_t>(random_() % 3));
+    for (const auto& [output, expected] : held)
+      EXPECT_EQ(values(output), expected);
+  }
+  EXPECT_GT(f.stats().replays, 20u);
+  manager()->validate();
+}
+
+TEST_P(SharedExecTest, StaticInputsInTwoPlacesAreEachTheirOwn) {
+  const auto f = compile(context(), "f", [](Tensor x, Tensor w) { return add(affine(x, 2, 0), w); },
+                         {.inputs = {{}, {.is_static = true}}, .max_switch_nodes = 100});
+  const std::vector<float> first = random_floats(4);
+  const std::vector<float> second = random_floats(4);
+  const Tensor weights[] = {tensor({4}, first), tensor({4}, second)};
+  for (int call = 0; call < 20; ++call) {
+    const std::size_t which = call < 4 ? static_cast<std::size_t>(call / 2) : random_() % 2;
+    const std::vector<float> x = random_floats(4);
+    std::vector<float> expected = affine_of(x, 2, 0);
+    for (std::size_t i = 0; i < 4; ++i)
+      expected[i] += (which == 0 ? first : second)[i];
+    EXPECT_EQ(values(f(tensor({4}, x), weights[which])), expected);
+  }
+  EXPECT_EQ(f.stats().recordings, 2u);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+}
+
+TEST_P(SharedExecTest, EachReplayDrawsAnewAndAsAnEagerCallDoes) {
+  const Generator drawn(seed_);
+  const Generator eager(seed_);
+  const auto step = [](const Generator& generator) {
+    return [generator](Tensor x) { return add(x, uniform(x.shape(), generator)); };
+  };
+  const auto f = compile(context(), "f", step(drawn), {.max_switch_nodes = 100});
+  const auto expected = compile(context(), "g", step(eager), {.enabled = false});
+  for (int call = 0; call < 40; ++call) {
+    const Tensor x = random_tensor({1 + static_cast<std::int64_t>(random_() % 3)});
+    EXPECT_EQ(values(f(x)), values(expected(x))) << call;
+  }
+  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_LT(stats().graph_bytes, 2 * kGraphBytes);
+}
+
+TEST_P(SharedExecTest, WithBreaksEachHasItsOwn) {
+  int breaks = 0;
+  const F f = compile(context(), "f",
+                      [&](Tensor x) {
+                        const Tensor y = affine(x, 2, 0);
+                        eager_break([&](const StepValues&) { ++breaks; });
+                        return affine(y, 2, 0);
+                      },
+                      {.max_switch_nodes = 100});
+  for (int call = 0; call < 20; ++call)
+    call_with_size(f, 1 + call % 2);
+  EXPECT_EQ(breaks, 20);
+  EXPECT_EQ(f.stats().recordings, 2u);
+  EXPECT_GT(stats().graph_bytes, 2 * kGraphBytes);
+}
+
+TEST_P(SharedExecTest, ReplaysAreVerifiedAfterASwitch) {
+  make_context({.verify_every = 1});
+  const F f = compile_shared(quadrupled);
+  record(f, 2);
+  record(f, 3);
+  for (int call = 0; call < 10; ++call)
+    call_with_size(f, 2 + call % 2);
+  EXPECT_EQ(context().verification().functions.at(0).verified, 10u);
+}
+
+TEST(SharedExecHostTest, AGroupRefusesTheOption) {
+  std::vector<std::unique_ptr<Group>> groups = make_thread_groups(1);
+  Context context(Device{}, {.group = std::move(groups[0])});
+  try {
+    (void)compile(context, "f", quadrupled, {.max_switch_nodes = 1});
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("max_switch_nodes in a group"));
+  }
+}
+
+// The device refuses each patch of a switch once, at every place: the call throws or is done, and
+// all calls after it are right.
+TEST(SharedExecHostTest, ARefusedSwitchHarmsNoLaterCall) {
+  FailingDevice& failing = FailingDevice::instance();
+  bool has_failed = true;
+  for (long at = 0; has_failed; ++at) {
+    Context context(failing.device());
+    const auto f = compile(context, "f", quadrupled, {.max_switch_nodes = 100});
+    const auto call = [&](float size) {
+      const auto count = static_cast<std::size_t>(size);
+      const std::vector<float> given(count, size);
+      const Tensor x =
+          from_host(Shape{static_cast<std::int64_t>(count)}, std::span(given), failing.device());
+      EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(count, 4 * size)) << at;
+    };
+    for (const float size : {1, 1, 2, 2})
+      call(size);
+    failing.arm({.at = at, .function = "set_node"});
+    try {
+      for (const float size : {3, 3, 1, 2, 3, 2, 1})
+        call(size);
+    } catch (const DeviceError&) {
+    }
+    has_failed = !failing.failed_function().empty();
+    failing.disarm();
+    for (const float size : {3, 3, 2, 1, 2, 1})  // which may have been dropped
+      call(size);
+    const std::uint64_t before = f.stats().replays;
+    for (const float size : {3, 1, 2, 3, 2, 1})
+      call(size);
+    EXPECT_EQ(f.stats().replays, before + 6) << at;
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing
