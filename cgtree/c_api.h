@@ -737,6 +737,10 @@ typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
 // handle to a tensor of it, draws no random numbers, and has no break of its own. `release` may be
 // NULL; it is called when `body` will not be called any more, also if this function fails.
 CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user));
+// For a step whose work turns out to be one that cannot be captured. If it is being captured, on
+// this thread, the capture fails with this reason, and the work runs once more, without a graph, as
+// all later calls of the kind do. Otherwise nothing happens.
+CGT_API cgt_status cgt_refuse_capture(const char* why);
 // Writes the address of the value of input, or binding, `i` in the present call, and its size.
 CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
                                   size_t* bytes);

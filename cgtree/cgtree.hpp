@@ -728,6 +728,11 @@ void eager_break(Body body) {
                         [](void* user) { delete static_cast<Body*>(user); }));
 }
 
+// See cgt_refuse_capture().
+inline void refuse_capture(const std::string& why) {
+  check(cgt_refuse_capture(why.c_str()));
+}
+
 // ---- Random numbers -----------------------------------------------------------------------------
 
 // A Generator is a seed and a position in its sequence; see cgt_generator_create().

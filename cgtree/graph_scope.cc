@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "interop/device/code.h"
+
 namespace cgtree {
 namespace detail {
 
@@ -25,6 +27,10 @@ ForceGraph::ForceGraph() noexcept
 
 ForceGraph::~ForceGraph() {
   t_graph_override = previous_;
+}
+
+void refuse_capture(std::string_view why) {
+  note_capture_failure(why.empty() ? "the step has refused to be captured" : why);
 }
 
 }  // namespace cgtree

@@ -1,7 +1,9 @@
-// NoGraph and ForceGraph: switch graphs off or on for the calls in a scope.
+// NoGraph, ForceGraph, refuse_capture(): switch graphs off or on for the calls in a scope, and off
+// for a step.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace cgtree {
 
@@ -44,5 +46,9 @@ class ForceGraph {
  private:
   const GraphOverride previous_;
 };
+
+// If this thread captures a step, the capture fails with this reason: the work runs once more,
+// without a graph, as all later calls of the kind do. Otherwise nothing happens.
+void refuse_capture(std::string_view why);
 
 }  // namespace cgtree

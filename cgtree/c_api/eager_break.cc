@@ -1,10 +1,11 @@
-// Eager breaks in C.
+// Eager breaks, and steps that refuse to be captured, in C.
 #include "cgtree/eager_break.h"
 
 #include <memory>
 
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/graph_scope.h"
 
 namespace cgtree::capi {
 
@@ -20,6 +21,10 @@ cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void
       callback.call([&] { return body(user, reinterpret_cast<const cgt_step_values*>(&values)); });
     });
   });
+}
+
+cgt_status cgt_refuse_capture(const char* why) {
+  return guarded([&] { refuse_capture(why == nullptr ? "" : why); });
 }
 
 cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,

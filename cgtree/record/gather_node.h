@@ -74,7 +74,7 @@ class GatherNode {
 
   // Returns the node, or kNull if there is none of its own.
   NodeHandle node() const noexcept { return node_; }
-  // The executable graph was made from a graph like this one, in which the node is that one.
+  // The executable graph was made from another graph, in which this node stands for it.
   void stand_for(NodeHandle node) noexcept { patched_ = node; }
   // The executable graph has served another recording.
   void forget_patch() noexcept { must_patch_ = true; }

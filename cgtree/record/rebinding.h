@@ -1,5 +1,4 @@
-// Rebinding: tells the nodes of an executable graph where the inputs are that they use in place.
-// ExecShare: the part of a recording in an executable graph that others have, too.
+// Rebinding and ExecShare: what patches nodes of a step in an executable graph.
 #pragma once
 
 #include <cstddef>

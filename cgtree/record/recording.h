@@ -252,9 +252,7 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   bool patched = false;
   std::size_t bound = 0;
   try {
-    if (recording.share != nullptr) [[unlikely]] {
-      patched = take_share(recording);
-    }
+    if (recording.share != nullptr) patched = take_share(recording);
     for (; bound < recording.roots.size(); ++bound)
       patched = recording.roots[bound].bind(recording.exec, inputs, have_stayed) || patched;
     for (GatherNode& tail : recording.tails)

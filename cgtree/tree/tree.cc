@@ -206,11 +206,9 @@ void Tree::drop(Node& node) noexcept {
 void Tree::pass_on_graph(Node& node) noexcept {
   if (node.recording.share == nullptr || node.recording.costs.graph_bytes == 0) return;
   for (const auto& other : nodes_) {
-    if (other.get() == &node || other->recording.exec.handle() != node.recording.exec.handle()) {
-      continue;
-    }
-    std::swap(other->recording.costs.graph_bytes, node.recording.costs.graph_bytes);
-    return;
+    Recording& heir = other->recording;
+    if (other.get() == &node || heir.exec.handle() != node.recording.exec.handle()) continue;
+    return std::swap(heir.costs.graph_bytes, node.recording.costs.graph_bytes);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/graph_scope.h"
 #include "cgtree/steps.h"
 #include "interop/device/code.h"
 #include "interop/device/device.h"
@@ -196,7 +197,7 @@ class Worker::Cgtree : public Launcher {
     for (cgtree::Step step = steps_.begin(key, bindings_, stream_); step.must_run(); step.end()) {
       if (execution(profile, shape).enqueue(shape, stream_)) continue;
       if (!step.is_captured()) throw_not_enqueued(shape);
-      break_capture();
+      cgtree::refuse_capture("enqueueV3() returned false");
     }
   }
 
@@ -236,10 +237,6 @@ class Worker::Cgtree : public Launcher {
     }
     declared_ = std::move(memory);
   }
-
-  // A capture that lacks work must not become a graph. To wait while capturing is an error that
-  // breaks it; then end() asks for the work once more, to run without a graph.
-  void break_capture() { static_cast<void>(stream_.api().synchronize_stream(stream_.handle())); }
 
   Model& model_;
   const Buffers buffers_;

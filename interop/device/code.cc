@@ -78,6 +78,10 @@ const std::string& first_capture_failure() noexcept {
   return t_capture_failure;
 }
 
+void note_capture_failure(std::string_view what) {
+  if (t_capture_failure.empty()) t_capture_failure = what;
+}
+
 void clear_capture_failure() noexcept {
   t_capture_failure.clear();
 }
@@ -98,7 +102,7 @@ void throw_code(Code code, std::string_view action, std::source_location where) 
       fmt::format("{}: {} ({}): {}", action, name(code), number, explain(code));
   if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
   if (number >= 900 && number <= 908) {
-    if (t_capture_failure.empty()) t_capture_failure = message;
+    note_capture_failure(message);
     throw CaptureError(number, message, where);
   }
   throw DeviceError(number, message, where);

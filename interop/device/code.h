@@ -59,6 +59,7 @@ inline bool ok(Code code) noexcept {
 // since the last clear, or an empty string. It tells which call broke a capture, even if the step
 // function swallowed the exception.
 const std::string& first_capture_failure() noexcept;
+void note_capture_failure(std::string_view what);  // unless there is one
 void clear_capture_failure() noexcept;
 
 inline void check(Code code, std::string_view action,

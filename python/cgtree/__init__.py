@@ -44,6 +44,7 @@ from cgtree._cgtree import (  # noqa: F401
     from_dlpack,
     is_in_step,
     launch,
+    refuse_capture,
     scalar,
     set_log_level,
     step_block,
@@ -89,6 +90,6 @@ __all__ = [
     "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
     "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
-    "launch", "mark_step", "metrics_text", "report", "scalar", "set_log_level", "stats", "step_block", "suggest_buckets",
-    "synchronize", "thread_groups", "view",
+    "launch", "mark_step", "metrics_text", "refuse_capture", "report", "scalar", "set_log_level", "stats", "step_block",
+    "suggest_buckets", "synchronize", "thread_groups", "view",
 ]

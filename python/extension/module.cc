@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/axes.h"
+#include "cgtree/graph_scope.h"
 #include "cgtree/record/step.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/lent_memory.h"
@@ -201,6 +202,10 @@ Reference get_current_stream(PyObject*) {
   return make_stream(current_stream(), nullptr);
 }
 
+void refuse(PyObject*, PyObject* why) {
+  refuse_capture(to_text(why, "a reason"));
+}
+
 bool is_in_step(PyObject*) {
   return current_allocator() != nullptr;
 }
@@ -322,6 +327,13 @@ PyMethodDef module_functions[] = {
         "...     y = f(cgtree.empty((2,), device=\"host\"), cgtree.step_block(bytes([length])))\n"
         ">>> lengths\n"
         "[3, 4, 5, 6]\n"),
+    method<refuse>(
+        "refuse_capture",
+        "refuse_capture(why)\n\nFor a step whose work turns out to be one that cannot be "
+        "captured: if it is being captured, the capture fails with this reason, and the "
+        "work runs once more, without a graph, as all later calls of the kind do. "
+        "Otherwise nothing happens.\n\n"
+        ">>> cgtree.refuse_capture(\"no capture is open\")\n"),
     method<step_block_of>(
         "step_block",
         "step_block(data) -> Tensor\n\nBytes of the host, such as struct.pack() makes, as an input "

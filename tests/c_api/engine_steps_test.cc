@@ -171,6 +171,25 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
   EXPECT_EQ(in_break.releases, 3);
 }
 
+TEST_P(EngineStepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGraph) {
+  OwnedFunction steps;
+  EXPECT_DONE(
+      cgt_steps_create(context_, "decode", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+  cache_ = make_tensor_of(device(), {1, 2});
+  for (int call = 0; call < 4; ++call) {
+    const cgt_binding given[] = {binding_of(cache_)};
+    std::int32_t must_run = 0;
+    int runs = 0;
+    EXPECT_DONE(cgt_step_begin(steps, nullptr, 0, given, 1, &stream_, &must_run));
+    while (must_run == 1) {
+      ++runs;
+      EXPECT_DONE(cgt_refuse_capture(call < 2 ? "the engine would not enqueue" : nullptr));
+      EXPECT_DONE(cgt_step_end(steps, &must_run));
+    }
+    EXPECT_EQ(runs, call == 1 ? 2 : 1);
+  }
+}
+
 using InBreak = std::function<void(const cgt_step_values*)>;
 
 // Calls *in_break, which is borrowed, at this point of the step.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cgtree/graph_scope.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
@@ -145,6 +146,37 @@ TEST_P(EagerTest, AnEagerGapKeepsAFunctionFromBeingGraphedAlsoIfItsErrorWasSwall
   }
   EXPECT_EQ(f.stats().recordings, 0U);
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3U);
+}
+
+TEST_P(EagerTest, AStepThatRefusesItsCaptureRunsWithoutAGraphAndSaysWhy) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    refuse_capture("the engine has grown its workspace");
+    return y;
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0)) << call;
+  }
+  EXPECT_EQ(f.stats().recordings, 0U);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3U);
+  EXPECT_THAT(to_string(f.explain(random_tensor({4}))),
+              HasSubstr("the engine has grown its workspace"));
+}
+
+// What was refused in a warm-up is not kept for the recording.
+TEST_P(EagerTest, ARefusalOutsideOfACaptureDoesNothing) {
+  refuse_capture("no step");
+  int runs = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (++runs == 1) refuse_capture("it is warmed up");
+    return affine(x, 2, 0);
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(4);
+    EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0)) << call;
+  }
+  EXPECT_EQ(f.stats().replays, 2U);
 }
 
 // Rows 76 incompatible_ops_item, 78 and 80 incompatible_ops_nonzero: found at the first capture,

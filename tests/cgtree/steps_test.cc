@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cgtree/eager_break.h"
+#include "cgtree/graph_scope.h"
 #include "interop/device/host/host_device.h"
 #include "interop/device/host/strict_memory.h"
 #include "interop/device/kernel.h"
@@ -524,6 +525,26 @@ TEST_P(StepsTest, WorkThatWasRefusedDuringACaptureRunsOnceMoreAlsoIfTheErrorWasS
       } catch (const CaptureError&) {  // as code does that only wants to go on
       }
     }
+    expect_step(1, tokens);
+    expect_cache();
+  }
+  EXPECT_EQ(steps.stats().recordings, 0u);
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 3u);
+}
+
+TEST_P(StepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGraph) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<float> tokens = new_tokens();
+    int runs = 0;
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
+      ++runs;
+      if (step.is_captured())
+        refuse_capture("the engine would not enqueue");
+      else
+        forward(current_stream(), 1, step.address(0));
+    }
+    EXPECT_EQ(runs, i == 1 ? 2 : 1);
     expect_step(1, tokens);
     expect_cache();
   }

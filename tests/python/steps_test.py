@@ -142,6 +142,20 @@ class BreaksPythonTest(unittest.TestCase):
         self.context = cgtree.Context("host")
         self.addCleanup(self.context.close)
 
+    def test_a_step_that_refuses_its_capture_runs_without_a_graph_and_says_why(self):
+        def step(x):
+            cgtree.refuse_capture("the engine has grown its workspace")
+            return affine(x, x)
+
+        step = self.context.compile(step)
+        for _ in range(4):
+            x = floats(6)
+            numpy.testing.assert_allclose(values_of(step(x)), x * 3, rtol=1e-6)
+        self.assertEqual(step.stats()["recordings"], 0)
+        self.assertIn("has grown its workspace", str(step.explain(floats(6))))
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.refuse_capture(3)
+
     def test_the_function_of_a_break_runs_once_in_each_call_between_the_graphs(self):
         seen = []
 
