@@ -509,7 +509,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
   storage.tag.number = generation();
   slot.holder = Holder{function, output};
   // A release on another thread reads the kind before it takes the lock.
-  std::atomic_ref(storage.tag.kind).store(kInSlot, std::memory_order_release);
+  __atomic_store_n(&storage.tag.kind, kInSlot, __ATOMIC_RELEASE);
   Slots::set_live(slot);
   unretain();  // the slot stands for the storage's reference
 }

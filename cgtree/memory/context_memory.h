@@ -304,7 +304,7 @@ class ContextMemory final : public StorageOwner,
   void unretain() noexcept;
   // A settle() on another thread changes it.
   static Kind kind_of(Storage& storage) noexcept {
-    return static_cast<Kind>(std::atomic_ref(storage.tag.kind).load(std::memory_order_acquire));
+    return static_cast<Kind>(__atomic_load_n(&storage.tag.kind, __ATOMIC_ACQUIRE));
   }
   [[gnu::noinline]] void release_in_order(Storage& storage) noexcept;
   void release_from_step(Storage& storage) noexcept;

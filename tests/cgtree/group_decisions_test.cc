@@ -469,13 +469,11 @@ TEST_P(GroupDecisionsTest, StepsOfEnginesDecideTogether) {
     Steps steps(*rank.context, "step");
     const Tensor x = rank.input(8, 0);
     const Tensor stream_owner = rank.input(1, 0);
-    int runs = 0;
     std::string trace;
     for (int i = 0; i < 8; ++i) {
       const Binding bindings[] = {{x.data<float>(), x.bytes()}};
       const bool breaks_rules = i < 3;  // each of the first captures, on one rank
       for (Step step = steps.begin(Key{{"n", i < 5 ? 1 : 2}}, bindings); step.must_run();) {
-        ++runs;
         update(x, 1, 1);
         if (breaks_rules && rank.rank == 1 && step.is_captured()) {
           (void)rank.context->stream().api().synchronize_stream(rank.context->stream().handle());
