@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string_view>
 
 namespace cgtree::cuda {
@@ -59,6 +60,25 @@ TEST(ArchitecturesTest, TheDefaultIsForEachGpuFromTuringOn) {
   }
   EXPECT_EQ(kernel_code(kDefault, {11, 0}), KernelCode::kPtx);
   EXPECT_EQ(kernel_code(kDefault, {13, 0}), KernelCode::kPtx);
+}
+
+TEST(ArchitecturesTest, AGpuThatRunsNoKernelIsNamedWithWhatTheyWereCompiledForAndWhatToDo) {
+  constexpr std::string_view kVersions = "the driver has CUDA 12.0, and this program 13.0";
+  EXPECT_EQ(why_no_kernels("75-virtual,90-real", ComputeCapability{7, 0}, kVersions),
+            "the GPU has compute capability 7.0, and cgtree needs 7.5 or later");
+  EXPECT_EQ(why_no_kernels("90-real", ComputeCapability{8, 0}, kVersions),
+            "the GPU has compute capability 8.0, and cgtree's kernels were compiled for 90-real: "
+            "compile them for it "
+            "with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs");
+  EXPECT_EQ(why_no_kernels("75-virtual,90-real", ComputeCapability{8, 0}, kVersions),
+            "the GPU has compute capability 8.0, and cgtree's kernels were compiled for "
+            "75-virtual,90-real; of these "
+            "only PTX suits it, for which the driver has CUDA 12.0, and this program 13.0: update "
+            "the driver, or "
+            "compile them for it with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs");
+  EXPECT_TRUE(
+      why_no_kernels("90-real", std::nullopt, kVersions)
+          .starts_with("the GPU does not tell its compute capability, and cgtree's kernels"));
 }
 
 TEST(ArchitecturesTest, WhatIsNoArchitectureIsNoCode) {

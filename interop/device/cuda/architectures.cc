@@ -7,6 +7,8 @@
 namespace cgtree::cuda {
 namespace {
 
+constexpr ComputeCapability kOldest = {7, 5};
+
 KernelCode code_of(std::string_view architecture, ComputeCapability gpu) noexcept {
   int number = 0;
   const char* const end = architecture.data() + architecture.size();
@@ -36,6 +38,25 @@ KernelCode kernel_code(std::string_view architectures, ComputeCapability gpu) no
     architectures.remove_prefix(std::min(one.size() + 1, architectures.size()));
   }
   return best;
+}
+
+std::string why_no_kernels(std::string_view architectures, std::optional<ComputeCapability> gpu,
+                           std::string_view versions) {
+  const std::string which =
+      gpu ? "has compute capability " + to_string(*gpu) : "does not tell its compute capability";
+  if (gpu && *gpu < kOldest) {
+    return "the GPU " + which + ", and cgtree needs " + to_string(kOldest) + " or later";
+  }
+  std::string why = "the GPU " + which + ", and cgtree's kernels were compiled for ";
+  why += architectures;
+  if (gpu && kernel_code(architectures, *gpu) == KernelCode::kPtx) {
+    why += "; of these only PTX suits it, for which ";
+    why += versions;
+    why += ": update the driver, or ";
+  } else {
+    why += ": ";
+  }
+  return why + "compile them for it with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs";
 }
 
 }  // namespace cgtree::cuda

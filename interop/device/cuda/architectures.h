@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,5 +30,11 @@ enum class KernelCode {
 // "90a" runs on 9.0 alone, and for "100f" on 10.x. Source: CUDA C++ Programming Guide,
 // "Compute Capabilities".
 KernelCode kernel_code(std::string_view architectures, ComputeCapability gpu) noexcept;
+
+// Returns why a GPU runs no kernels that were compiled for `architectures`, and what to do.
+// `versions` are those of the driver and of the program, for a GPU that only PTX suits. No `gpu`:
+// the driver does not tell its number.
+std::string why_no_kernels(std::string_view architectures, std::optional<ComputeCapability> gpu,
+                           std::string_view versions);
 
 }  // namespace cgtree::cuda

@@ -174,15 +174,7 @@ std::string why_absent(int id) {
       return std::string("CUDA cannot be used: ") + cudaGetErrorString(error);
   }
   if (id < 0 || id >= count) return "GPUs have the numbers below " + std::to_string(count);
-  const std::optional<ComputeCapability> gpu = capability_of(id);
-  const std::string which =
-      gpu ? "has compute capability " + to_string(*gpu) : "does not tell its compute capability";
-  const bool is_newer_ptx = gpu && kernel_code(kArchitectures, *gpu) == KernelCode::kPtx;
-  return "the GPU " + which + ", and cgtree's kernels were compiled for " + kArchitectures +
-         (is_newer_ptx ? "; of these only PTX suits it, for which " + driver + ", and " + built +
-                             ": update the driver, or "
-                       : ": ") +
-         "compile them for it with CGTREE_CUDA_ARCHS or --//bazel/cuda:archs";
+  return why_no_kernels(kArchitectures, capability_of(id), driver + ", and " + built);
 }
 
 AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
