@@ -38,7 +38,7 @@ class CgtreeConan(ConanFile):
     def requirements(self):
         if not self.options.system_packages:
             # Headers alone: programs need none of them.
-            for package in ("fmt/11.0.2", "spdlog/1.16.0", "nlohmann_json/3.11.3"):
+            for package in ("fmt/11.2.0", "spdlog/1.15.3", "nlohmann_json/3.11.3"):
                 self.requires(package, visible=False, libs=False, options={"header_only": True} if "json" not in package else {})
 
     def system_requirements(self):
