@@ -320,6 +320,12 @@ class WheelTest(unittest.TestCase):
     def test_it_passes_its_own_test(self):
         self.assertIn("host: the embedded host device: passed", must_run(self.python, "-m", "cgtree", cwd=self.root))
 
+    def test_a_system_with_musl_is_refused_it(self):
+        result = run(self.python, "-m", "pip", "install", "--no-deps", "--no-index", "--only-binary=:all:",
+                     "--platform=musllinux_1_2_x86_64", f"--target={self.root}/musl", self.wheel)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("is not a supported wheel on this platform", result.stderr)
+
     def test_programs_find_the_c_abi_in_it_with_cmake(self):
         work = self.root / "consumer"
         shutil.copytree(CONSUMER, work)
