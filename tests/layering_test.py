@@ -187,6 +187,11 @@ class DoorTest(unittest.TestCase):
         text = "// A file.\nstd::condition_variable_any resized_;\n"
         self.assertEqual(violations_of({"cgtree/a.h": text}), [])
 
+    def test_a_join_without_the_header_that_fmt_11_has_it_in_is_found(self):
+        use = 'text = fmt::join(names, ", ");\n'
+        self.assertEqual(len(violations_of({"base/a.cc": f"{SAYS}#include <fmt/format.h>\n{use}"})), 1)
+        self.assertEqual(violations_of({"base/a.cc": f"{SAYS}#include <fmt/ranges.h>\n{use}"}), [])
+
     def test_cuda_headers_outside_their_places_are_found(self):
         for header in ["<cuda_runtime_api.h>", "<cuda.h>", "<cub/block/block_reduce.cuh>"]:
             for path in ["cgtree/a.cc", "cgtree/a.cu", "interop/device.cc", "tests/cgtree/a.cc",

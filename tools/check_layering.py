@@ -215,6 +215,12 @@ def check_locks(path, text):
                    f"waited with by a Condition (base/mutex.h)")
 
 
+def check_join(path, text):
+    at = text.find("fmt::join(")
+    if at >= 0 and "#include <fmt/ranges.h>" not in text:
+        yield f"{path}:{text.count(chr(10), 0, at) + 1}: fmt::join: include <fmt/ranges.h>, where fmt 11 has it"
+
+
 def check_label(path, number, label):
     room = room_of(path)
     if label == "//conditions:default":  # Bazel's own, in select()
@@ -251,6 +257,7 @@ def check_file(path, text):
         for number, bracket, header in includes(text):
             yield from check_include(path, number, bracket, header)
         yield from check_locks(path, text)
+        yield from check_join(path, text)
     if is_source(path, text):
         yield from check_first_line(path, text)
 

@@ -2,6 +2,7 @@
 #include "benchmarks/serve/trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

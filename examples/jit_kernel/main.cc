@@ -1,6 +1,7 @@
 // A kernel that is built from text when the program runs, and used in a step function like any
 // other.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -2,6 +2,7 @@
 #include "interop/target/module.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

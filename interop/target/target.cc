@@ -3,6 +3,7 @@
 #include "interop/target/target.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>

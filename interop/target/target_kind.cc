@@ -2,6 +2,7 @@
 #include "interop/target/target_kind.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #include "tests/system/program_runner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -3,6 +3,7 @@
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "tests/support/steps.h"
