@@ -26,7 +26,6 @@ class Cgtree(CMakePackage, CudaPackage):
 
     def cmake_args(self):
         arguments = [self.define_from_variant("BUILD_SHARED_LIBS", "shared"), self.define_from_variant("CGTREE_CUDA", "cuda")]
-        archs = self.spec.variants["cuda_arch"].value
-        if self.spec.satisfies("+cuda") and archs != ("none",):
-            arguments.append(self.define("CGTREE_CUDA_ARCHS", list(archs)))
+        if self.spec.satisfies("+cuda") and not self.spec.satisfies("cuda_arch=none"):  # without CUDA there is no cuda_arch
+            arguments.append(self.define("CGTREE_CUDA_ARCHS", list(self.spec.variants["cuda_arch"].value)))
         return arguments
