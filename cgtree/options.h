@@ -223,9 +223,8 @@ struct CompileOptions {
   bool is_pinned = false;
   // Counts where it is larger than ContextOptions::verify_first.
   std::size_t verify_first = 0;
-  // Recordings of the function share an executable graph, which takes device memory, where a replay
-  // of one after another has to patch at most this many nodes, each for about half a microsecond of
-  // the host's time. 0: each recording has its own. Not in a group.
+  // Recordings that differ in at most this many nodes share an executable graph: a replay of one
+  // after another patches these, for about half a microsecond each. 0: none do. Not in a group.
   std::size_t max_switch_nodes = 0;
 };
 
