@@ -63,8 +63,9 @@ struct NodePatch;     // node_contents.h
 // The capture that a stream is in.
 struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
-  std::uint64_t id = 0;                  // unique per capture; 0 when there is none
-  std::vector<NodeHandle> dependencies;  // of the next node on the stream
+  std::uint64_t id = 0;                    // unique per capture; 0 when there is none
+  std::vector<NodeHandle> dependencies;    // of the next node on the stream
+  GraphHandle graph = GraphHandle::kNull;  // that is being made; its nodes may be listed
 };
 
 // A GraphAPI belongs to a DeviceAPI and serves all its devices.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/support/device_bench.h"
 
@@ -68,6 +69,34 @@ TEST_P(CaptureConformanceTest, NeedsNoJoinOfAForkWithoutWork) {
   bench.order(origin, fork);
 
   EXPECT_EQ(end(bench, origin), Code::kSuccess);
+}
+
+// Nodes keep their handles, and the graph its own.
+TEST_P(CaptureConformanceTest, ListsTheNodesOfItsGraphWhileItIsOpen) {
+  DeviceBench bench(GetParam());
+  const StreamHandle origin = bench.stream();
+  const StreamHandle fork = bench.stream();
+  float* const x = bench.floats(1);
+  EXPECT_EQ(bench.info(origin).graph, GraphHandle::kNull);
+  begin(bench, origin);
+  std::vector<NodeHandle> seen;
+  check(bench.graphs.graph_nodes(bench.info(origin).graph, &seen), "list nodes");
+  EXPECT_TRUE(seen.empty());
+  check(bench.add_one(origin, x), "capture");
+  bench.order(origin, fork);
+  check(bench.add_one(fork, x), "capture");
+  bench.order(fork, origin);
+  const GraphHandle open = bench.info(origin).graph;
+  EXPECT_EQ(bench.info(fork).graph, open);
+  check(bench.graphs.graph_nodes(open, &seen), "list nodes");
+  EXPECT_EQ(seen.size(), 2u);
+
+  const GraphHandle ended = bench.end(origin);
+  EXPECT_EQ(ended, open);
+  std::vector<NodeHandle> nodes;
+  check(bench.graphs.graph_nodes(ended, &nodes), "list nodes");
+  EXPECT_EQ(nodes, seen);
+  EXPECT_EQ(bench.info(origin).graph, GraphHandle::kNull);
 }
 
 TEST_P(CaptureConformanceTest, RefusesWorkThatIsNotJoined) {

@@ -175,15 +175,17 @@ Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
   }
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
+  cudaGraph_t graph = nullptr;
   const cudaGraphNode_t* dependencies = nullptr;
   std::size_t count = 0;
   const Code code =
-      to_code(stream_capture_info(native(stream), &status, &id, &dependencies, &count));
+      to_code(stream_capture_info(native(stream), &status, &id, &graph, &dependencies, &count));
   if (!ok(code)) return code;
-  *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}};
+  *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}, GraphHandle::kNull};
   // Where there is no active capture CUDA leaves id, dependencies and count as they were.
   if (info->status == CaptureStatus::kNone) info->id = 0;
   if (info->status != CaptureStatus::kActive) return code;
+  info->graph = to_handle<GraphHandle>(graph);
   for (std::size_t i = 0; i < count; ++i) {
     info->dependencies.push_back(to_handle<NodeHandle>(dependencies[i]));
   }

@@ -69,14 +69,15 @@ inline cudaError_t add_edges(cudaGraph_t graph, const cudaGraphNode_t* from,
 }
 
 inline cudaError_t stream_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                       unsigned long long* id, const cudaGraphNode_t** before,
+                                       unsigned long long* id, cudaGraph_t* graph,
+                                       const cudaGraphNode_t** before,
                                        std::size_t* count) noexcept {
 #if CUDART_VERSION >= 13000
-  return cudaStreamGetCaptureInfo(stream, status, id, nullptr, before, nullptr, count);
+  return cudaStreamGetCaptureInfo(stream, status, id, graph, before, nullptr, count);
 #elif CUDART_VERSION >= 12030
-  return cudaStreamGetCaptureInfo_v3(stream, status, id, nullptr, before, nullptr, count);
+  return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, before, nullptr, count);
 #else
-  return cudaStreamGetCaptureInfo_v2(stream, status, id, nullptr, before, count);
+  return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, before, count);
 #endif
 }
 

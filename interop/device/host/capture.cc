@@ -92,6 +92,7 @@ Code CaptureTable::info(const HostStream& stream, CaptureInfo* info) {
     if (found.status == CaptureStatus::kActive) {
       found.id = stream.capture->id;
       found.dependencies = stream.tails;
+      found.graph = stream.capture->graph->handle();
     }
   }
   *info = std::move(found);

@@ -189,11 +189,11 @@ Code HostGraphs::destroy_graph(GraphHandle graph) {
 Code HostGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(graph);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    std::vector<NodeHandle> found_nodes(found->second->nodes().size());
+    const Graph* const found = runtime_.find_graph(graph);
+    if (found == nullptr) return Code::kInvalidValue;
+    std::vector<NodeHandle> found_nodes(found->nodes().size());
     for (std::size_t i = 0; i < found_nodes.size(); ++i)
-      found_nodes[i] = found->second->node_handle(i);
+      found_nodes[i] = found->node_handle(i);
     *nodes = std::move(found_nodes);
     return Code::kSuccess;
   });
@@ -203,7 +203,7 @@ namespace {
 
 // Requires: the runtime's mutex is held.
 const Node* find_node(const Runtime& runtime, NodeHandle handle) {
-  const Graph* const graph = runtime.find_graph_of(handle);
+  const Graph* const graph = runtime.find_graph(Graph::graph_of(handle));
   return graph == nullptr ? nullptr : graph->find(handle);
 }
 

@@ -123,10 +123,9 @@ std::vector<std::shared_ptr<HostStream>> Runtime::streams_of(int device) const {
   return found;
 }
 
-const Graph* Runtime::find_graph_of(NodeHandle node) const {
-  const auto found = graphs.find(Graph::graph_of(node));
-  if (found != graphs.end()) return found->second.get();
-  return captures.find_graph(Graph::graph_of(node));
+const Graph* Runtime::find_graph(GraphHandle graph) const {
+  const auto found = graphs.find(graph);
+  return found != graphs.end() ? found->second.get() : captures.find_graph(graph);
 }
 
 bool Runtime::is_idle(HostStream& stream) {

@@ -133,7 +133,7 @@ class Runtime {
   // The rest requires `mutex`. find_ functions return null for an unknown handle.
   std::shared_ptr<HostStream> find_stream(StreamHandle handle);
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
-  const Graph* find_graph_of(NodeHandle node) const;
+  const Graph* find_graph(GraphHandle graph) const;  // also one that a capture builds
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
   std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
   // Requires a queue. Adds work to the stream, behind all of `before`.
