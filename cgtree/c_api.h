@@ -401,6 +401,15 @@ CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, c
 CGT_API cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length);
 // The same of a snapshot, or of the contexts of an event file. CGT_INVALID_ARGUMENT for other text.
 CGT_API cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length);
+// Writes the last events of the context as lines of JSON (docs/events.md). Any thread.
+CGT_API cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
+                                             size_t* length);
+// Writes them to a file. CGT_INVALID_ARGUMENT if it cannot be opened or written. Any thread.
+CGT_API cgt_status cgt_context_dump_events(cgt_context context, const char* path);
+// From now on the process writes the last events of all its contexts to the file when it gets one
+// of the signals; see dump_events_on_signal() in recent_events.h. `count` 0: the signals of a
+// crash. Requires: no other thread calls it at the same time.
+CGT_API cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count);
 
 // ---- Step functions -----------------------------------------------------------------------------
 
@@ -741,6 +750,12 @@ CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*relea
 // this thread, the capture fails with this reason, and the work runs once more, without a graph, as
 // all later calls of the kind do. Otherwise nothing happens.
 CGT_API cgt_status cgt_refuse_capture(const char* why);
+// Opens a scope on the calling thread: nodes that are captured until it is closed have its name, in
+// the path of those that are open (docs/scopes.md). The end of a step closes what the step has left
+// open. Costs no replay anything.
+CGT_API cgt_status cgt_scope_open(const char* name, uint64_t* scope);
+// Does nothing for a scope that is closed, or was opened on another thread.
+CGT_API cgt_status cgt_scope_close(uint64_t scope);
 // Writes the address of the value of input, or binding, `i` in the present call, and its size.
 CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
                                   size_t* bytes);

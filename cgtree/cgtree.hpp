@@ -397,7 +397,7 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     check(cgt_context_trim(get(), &bytes));
     return bytes;
   }
-  // The next four return texts for monitors; any thread. See the functions of c_api.h with these
+  // The next six are for monitors; any thread. See the functions of c_api.h with these
   // names.
   std::string stats_json() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
@@ -420,6 +420,12 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
       return cgt_report(get(), buffer, capacity, length);
     });
   }
+  std::string recent_events() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_recent_events(get(), buffer, capacity, length);
+    });
+  }
+  void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
 
  private:
   static cgt_context make(cgt_device device, const cgt_context_options* options) {
@@ -732,6 +738,19 @@ void eager_break(Body body) {
 inline void refuse_capture(const std::string& why) {
   check(cgt_refuse_capture(why.c_str()));
 }
+
+// A Scope is open on its thread from its constructor to its destructor; see cgt_scope_open().
+class Scope {
+ public:
+  // The name is copied.
+  explicit Scope(const char* name) { check(cgt_scope_open(name, &scope_)); }
+  ~Scope() { (void)cgt_scope_close(scope_); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::uint64_t scope_ = 0;
+};
 
 // ---- Random numbers -----------------------------------------------------------------------------
 

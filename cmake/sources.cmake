@@ -43,6 +43,8 @@ set(CGTREE_HEADERS
   cgtree/options.h
   cgtree/learned_demand.h
   cgtree/precapture.h
+  cgtree/recent_events.h
+  cgtree/scope.h
   cgtree/size_learner.h
   cgtree/size_plan.h
   cgtree/stats.h
@@ -71,6 +73,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/tensor/gather_row.h
   allocator/pool/block.h
   cgtree/check/audit.h
+  cgtree/check/node_scopes.h
   cgtree/record/graph_findings.h
   cgtree/watch/report.h
   cgtree/watch/report_facts.h)
@@ -242,6 +245,8 @@ cgtree_sources(check
   cgtree/check/repeated_draws.cc
   cgtree/check/replay_comparison.cc
   cgtree/check/replay_verifier.cc
+  cgtree/check/scope_log.cc
+  cgtree/check/scope_stack.cc
   cgtree/check/shared_exec.cc
   cgtree/check/verification.cc)
 
@@ -256,6 +261,8 @@ cgtree_sources(faces
   cgtree/key.cc
   cgtree/learned_demand.cc
   cgtree/precapture.cc
+  cgtree/recent_events.cc
+  cgtree/scope.cc
   cgtree/size_learner.cc
   cgtree/size_plan.cc
   cgtree/steps.cc
@@ -266,7 +273,9 @@ cgtree_sources(faces
 cgtree_sources(watch
   cgtree/ranks/agreement.cc
   cgtree/watch/advise.cc
+  cgtree/watch/event_dump.cc
   cgtree/watch/event_log.cc
+  cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
   cgtree/watch/report.cc
   cgtree/watch/report_facts.cc
@@ -291,6 +300,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/cuda_patches.cc
   interop/device/cuda/driver.cc
+  interop/device/cuda/cupti.cc
   interop/device/cuda/nvtx.cc
   interop/target/cuda/code_cache.cc
   interop/target/cuda/cuda_module.cc

@@ -13,6 +13,8 @@
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/metrics.h"
+#include "cgtree/recent_events.h"
+#include "cgtree/scope.h"
 #include "cgtree/watch/report.h"
 #include "interop/tensor/tensor.h"
 
@@ -305,6 +307,34 @@ cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t
 cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length) {
   return guarded(
       [&] { write_text(report_of(&required(text, "the text")), buffer, capacity, length); });
+}
+
+cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
+                                     size_t* length) {
+  return guarded(
+      [&] { write_text(recent_events(*context_of(context)), buffer, capacity, length); });
+}
+
+cgt_status cgt_context_dump_events(cgt_context context, const char* path) {
+  return guarded([&] { dump_events(*context_of(context), &required(path, "the path")); });
+}
+
+cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count) {
+  return guarded([&] {
+    if (count > 0) (void)required(signals, "the signals");
+    dump_events_on_signal(&required(path, "the path"), {signals, count});
+  });
+}
+
+cgt_status cgt_scope_open(const char* name, uint64_t* scope) {
+  return guarded([&] {
+    (void)required(scope, "the place for the scope");
+    *scope = open_scope(&required(name, "the name of the scope"));
+  });
+}
+
+cgt_status cgt_scope_close(uint64_t scope) {
+  return guarded([&] { close_scope(scope); });
 }
 
 // ---- Step functions ----

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
+#include "cgtree/check/node_scopes.h"
 #include "cgtree/record/graph_findings.h"
 #include "interop/device/device_api.h"
 #include "interop/device/node_contents.h"
@@ -86,6 +87,7 @@ struct Audit final : GraphFindings {
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
+  NodeScopes scopes;
 
   // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
   bool refers_to(Range range) const noexcept override;

@@ -13,6 +13,8 @@
 #include "cgtree/check/probe.h"
 #include "cgtree/check/rebind.h"
 #include "cgtree/check/recording_audit.h"
+#include "cgtree/check/scope_log.h"
+#include "interop/device/profiler.h"
 
 namespace cgtree {
 namespace {
@@ -27,14 +29,16 @@ bool is_own_node(const Recording& recording, NodeHandle node) {
 // The audit begins first, while the recording still says where each copy is that is rebound.
 class GraphExamination final : public Examination {
  public:
-  // `shared`: null for a recording that has an executable graph of its own.
+  // `shared`: null for a recording that has an executable graph of its own. `stream`: where the
+  // step will be captured.
   GraphExamination(std::optional<Probe> probe, OnForeignPointer on_foreign_pointer,
-                   SharedExecs* shared) noexcept
-      : probe_(std::move(probe)), audit_(on_foreign_pointer), shared_(shared) {}
+                   SharedExecs* shared, StreamRef stream)
+      : probe_(std::move(probe)), audit_(on_foreign_pointer), shared_(shared), scopes_(stream) {}
 
   // Examination.
   void examine(CapturedStep& step) override {
     step_ = &step;
+    scopes_.finish(step.recording);
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);
   }
@@ -52,7 +56,7 @@ class GraphExamination final : public Examination {
   void finish() override {
     const auto begin = std::chrono::steady_clock::now();
     read();
-    audit_.finish();
+    audit_.finish(scopes_.take());
     step_->recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                           std::chrono::steady_clock::now() - begin)
                                           .count();
@@ -67,7 +71,10 @@ class GraphExamination final : public Examination {
     std::vector<GraphEdge> edges;
     std::size_t bytes = 0;
     bool is_read = true;
-    recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+    // A profile does not tell which recording an executable graph has served.
+    const bool has_ids = scopes_.any() && recording.share == nullptr &&
+                         step_->memory.stream().api().name() == "cuda";
+    recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
       Code code = api.read_nodes(graph.handle(), &nodes);
       if (ok(code)) code = api.graph_edges(graph.handle(), &edges);
       if (ok(code)) {
@@ -76,8 +83,12 @@ class GraphExamination final : public Examination {
         is_read = false;
         nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
       }
-      for (NodeContents& node : nodes)
+      for (NodeContents& node : nodes) {
+        if (scopes_.any()) {
+          scopes_.add(node, has_ids ? profile_ids(node.node, exec.handle()) : ProfileIds());
+        }
         if (!is_own_node(recording, node.node)) audit_.read(std::move(node));
+      }
     });
     const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
     if (is_read && !is_joint) recording.costs.graph_bytes = bytes;
@@ -86,6 +97,7 @@ class GraphExamination final : public Examination {
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
   SharedExecs* const shared_;
+  ScopeLog scopes_;
   CapturedStep* step_ = nullptr;  // from examine() on
 };
 
@@ -121,8 +133,9 @@ std::unique_ptr<Examination> GraphPass::begin(
   const Function& function = call.function();
   const bool shares =
       function.options.max_switch_nodes > 0 && !never_patched_.contains(function.id);
+  const CaptureOn on = recorder.capture_on(function, CaptureMode::kThreadLocal);
   return std::make_unique<GraphExamination>(std::move(probe), on_foreign_pointer_,
-                                            shares ? &shared_ : nullptr);
+                                            shares ? &shared_ : nullptr, on.stream);
 }
 
 }  // namespace cgtree

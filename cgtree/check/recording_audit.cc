@@ -74,9 +74,10 @@ void RecordingAudit::read(NodeContents contents) {
   auditor_->read(std::move(contents));
 }
 
-void RecordingAudit::finish() {
+void RecordingAudit::finish(NodeScopes scopes) {
   auto audit = std::make_unique<Audit>();
   if (auditor_ != nullptr) *audit = auditor_->finish();
+  audit->scopes = std::move(scopes);
   for (UsedMemory& memory : audit->memory)
     describe(memory);
   refuse_copy_sources(*audit);

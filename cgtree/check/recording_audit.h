@@ -22,7 +22,8 @@ class RecordingAudit {
   std::size_t prepare();
   bool may_refuse() const noexcept;
   void read(NodeContents contents);
-  void finish();
+  // `scopes`: of its nodes.
+  void finish(NodeScopes scopes);
   void give_up() noexcept;
 
  private:

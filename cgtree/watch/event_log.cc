@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/check/audit.h"
+#include "cgtree/check/scope_stack.h"
 #include "cgtree/verification.h"
 #include "cgtree/watch/words.h"
 #include "interop/collectives/group.h"
@@ -43,6 +44,33 @@ Json axes_json(const std::vector<AxisInUse>& axes) {
   return sizes;
 }
 
+// A RunScopes lives while code of the caller's runs as the work of a call, and closes the scopes
+// that it leaves open.
+class RunScopes {
+ public:
+  // `has_warned`: borrowed. `range`: lasts as long as this.
+  RunScopes(const FunctionState& function, std::atomic<bool>& has_warned,
+            std::shared_ptr<const void> range) noexcept
+      : function_(function), has_warned_(has_warned), range_(std::move(range)) {}
+  ~RunScopes() {
+    ScopeStack& scopes = ScopeStack::of_thread();
+    if (scopes.size() <= open_) return;
+    log_event(has_warned_.exchange(true) ? LogLevel::kDebug : LogLevel::kWarn,
+              "scopes_left_open function={} scopes={} path=\"{}\" advice=\"close each scope before "
+              "the step function returns, or before end()\"",
+              function_.name, scopes.size() - open_, scopes.path());
+    scopes.shrink(open_);
+  }
+  RunScopes(const RunScopes&) = delete;
+  RunScopes& operator=(const RunScopes&) = delete;
+
+ private:
+  const FunctionState& function_;
+  std::atomic<bool>& has_warned_;
+  const std::size_t open_ = ScopeStack::of_thread().size();
+  const std::shared_ptr<const void> range_;
+};
+
 // Adds the sizes of a call with a graph, if the function has dynamic axes.
 void add_axes(Json& line, const FunctionState& function, const CallAxes& axes) {
   if (function.axes == nullptr) return;
@@ -58,6 +86,14 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
       process_(getpid()),
       has_replays_(options.event_file_has_replays && !path_.empty()),
       warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn) {
+  const Json known = about(options);
+  // The braces are those of the line.
+  const std::string fields = known.dump(-1, ' ', false, Json::error_handler_t::replace);
+  recorder_.reset(&FlightRecorder::take(
+      {.time_us = now_us(),
+       .process = process_,
+       .context = ShortText<128>(context_),
+       .fields = ShortText<512>(std::string_view(fields).substr(1, fields.size() - 2))}));
   if (path_.empty()) return;
   file_.open(path_, std::ios::app);
   if (!file_) {
@@ -66,19 +102,40 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
                     "that exists and may be written to",
                     path_, std::strerror(errno)));
   }
-  open(options);
-}
-
-void EventLog::open(const ContextOptions& options) noexcept {
   write("open", [&]() -> Json {
-    Json line = {{"device", to_string(memory_.device())},
-                 {"host", host_name()},
-                 {"has_replays", has_replays_}};
-    if (options.group != nullptr) {
-      line.update({{"rank", options.group->rank()}, {"ranks", options.group->size()}});
-    }
+    Json line = known;
+    line["has_replays"] = has_replays_;
     return line;
   });
+}
+
+// Returns what the first line of a context says of it.
+Json EventLog::about(const ContextOptions& options) const {
+  Json line = {
+      {"device", to_string(memory_.device())}, {"host", host_name()}, {"has_replays", false}};
+  if (options.group != nullptr) {
+    line.update({{"rank", options.group->rank()}, {"ranks", options.group->size()}});
+  }
+  return line;
+}
+
+FlightEntry EventLog::entry(FlightEvent event, const FunctionState& function) const noexcept {
+  return {.time_us = now_us(),
+          .generation = memory_.generation(),
+          .replays = function.counters.replays,
+          .function = ShortText<48>(function.name),
+          .event = event};
+}
+
+FlightEntry EventLog::entry(FlightEvent event, const Node& node) const noexcept {
+  FlightEntry one = entry(event, *node.function);
+  one.node = node.id;
+  return one;
+}
+
+void EventLog::note_end(const FlightEntry& entry) noexcept {
+  recorder_->add(entry);
+  recorder_->clear_running();
 }
 
 template <typename Fields>
@@ -115,6 +172,25 @@ std::shared_ptr<const void> EventLog::open_range(std::string_view what,
                                                  std::uint64_t recording, const InputList* inputs,
                                                  std::optional<SkipReason> reason) const noexcept
     try {
+  if (what != "evict" && what != "replay") {
+    FlightEntry running = entry(FlightEvent::kRunning, function);
+    running.node = static_cast<std::uint32_t>(recording);
+    running.reason = ShortText<32>(what);
+    if (reason) running.what = ShortText<96>(name(*reason));
+    recorder_->set_running(running);
+    return std::make_shared<const RunScopes>(
+        function, has_warned_of_scopes_, profiler_range(what, function, recording, inputs, reason));
+  }
+  return profiler_range(what, function, recording, inputs, reason);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+std::shared_ptr<const void> EventLog::profiler_range(std::string_view what,
+                                                     const FunctionState& function,
+                                                     std::uint64_t recording,
+                                                     const InputList* inputs,
+                                                     std::optional<SkipReason> reason) const {
   if (!is_profiled_) return nullptr;
   std::string about;
   if (reason) {
@@ -126,8 +202,6 @@ std::shared_ptr<const void> EventLog::open_range(std::string_view what,
   }
   return std::shared_ptr<const void>(
       new ProfilerRange(true, recording, "{} {}{}", what, function.name, about));
-} catch (const std::bad_alloc&) {
-  return nullptr;
 }
 
 void EventLog::put_into_words(Explanation& why, const Situation& situation,
@@ -141,6 +215,9 @@ std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call
 
 void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
+  FlightEntry noted = entry(FlightEvent::kWarmUp, function);
+  noted.us = us.count();
+  note_end(noted);
   tell(
       LogLevel::kInfo, "warm_up",
       [&] {
@@ -207,6 +284,18 @@ void EventLog::held_outputs(const Node& last) noexcept {
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
   const Recording& recording = node.recording;
   const bool is_first = node.why.mismatches.empty();
+  FlightEntry noted = entry(FlightEvent::kRecord, node);
+  noted.us = recording.costs.record_us;
+  for (const Mismatch& mismatch : node.why.mismatches) {
+    if (!noted.what.view().empty()) noted.what += ", ";
+    noted.what += name(mismatch.kind);
+    if (!mismatch.is_of_input()) continue;
+    std::array<char, 24> input;
+    *fmt::format_to_n(input.data(), input.size() - 1, " of input {}", mismatch.input).out = '\0';
+    (noted.what += input.data()) += mismatch.input_name.empty() ? "" : " ";
+    noted.what += mismatch.input_name;
+  }
+  note_end(noted);
   tell(
       is_first ? LogLevel::kInfo : LogLevel::kDebug, "record",
       [&] {
@@ -289,6 +378,12 @@ void EventLog::replay(const Node& node, const CallAxes& axes,
 }
 
 void EventLog::verify(const Node& node, const Divergence* divergence) noexcept {
+  if (divergence != nullptr) {
+    FlightEntry noted = entry(FlightEvent::kVerify, node);
+    noted.what = ShortText<96>(divergence->what);
+    recorder_->add(noted);
+  }
+  recorder_->clear_running();
   log_event(divergence == nullptr ? LogLevel::kDebug : LogLevel::kWarn,
             "verify function={} node={} differs={}", node.function->name, node.id,
             divergence != nullptr);
@@ -311,6 +406,9 @@ void EventLog::verify(const Node& node, const Divergence* divergence) noexcept {
 }
 
 void EventLog::unverified(const Node& node, UnverifiedReason reason) noexcept {
+  FlightEntry noted = entry(FlightEvent::kVerify, node);
+  noted.reason = ShortText<32>(name(reason));
+  note_end(noted);
   log_event(LogLevel::kDebug, "unverified function={} node={} reason={}", node.function->name,
             node.id, name(reason));
   write("verify", [&]() -> Json {
@@ -332,9 +430,15 @@ void EventLog::announce_skip(const FunctionState& function, const Explanation& w
 }
 
 void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept {
-  if (!skip.why) return;
   using std::chrono::microseconds;
   const auto time = std::chrono::steady_clock::now() - skip.begin;
+  FlightEntry noted = entry(FlightEvent::kSkip, function);
+  noted.us = std::chrono::duration_cast<microseconds>(time).count();
+  const std::optional<CallOutcome> outcome = function.last_outcome.get();
+  if (outcome && outcome->skip_reason) noted.reason = ShortText<32>(name(*outcome->skip_reason));
+  if (skip.why) noted.what = ShortText<96>(skip.why->detail);
+  note_end(noted);
+  if (!skip.why) return;
   write("skip", [&]() -> Json {
     Json line = {{"function", function.name},
                  {"reason", name(*skip.why->skip_reason)},
@@ -349,6 +453,10 @@ void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) no
 }
 
 void EventLog::evict(const Node& node, SkipReason limit) noexcept {
+  FlightEntry noted = entry(FlightEvent::kEvict, node);
+  noted.replays = node.recording.costs.replays;
+  noted.reason = ShortText<32>(name(limit));
+  recorder_->add(noted);
   log_event(LogLevel::kInfo, "evict function={} node={} limit={} replays={}", node.function->name,
             node.id, name(limit), node.recording.costs.replays.get());
   write("evict", [&]() -> Json {
@@ -360,6 +468,9 @@ void EventLog::evict(const Node& node, SkipReason limit) noexcept {
 }
 
 void EventLog::demote(const FunctionState& function, const Mismatch& last) noexcept {
+  FlightEntry noted = entry(FlightEvent::kDemote, function);
+  noted.what = ShortText<96>(last.input_name);
+  recorder_->add(noted);
   log_event(LogLevel::kInfo, "demote function={} input={} name=\"{}\" changes={}", function.name,
             last.input, last.input_name, function.static_changes[last.input]);
   write("demote", [&]() -> Json {
@@ -371,6 +482,9 @@ void EventLog::demote(const FunctionState& function, const Mismatch& last) noexc
 }
 
 void EventLog::drop(const Node& node, std::string_view what) noexcept {
+  FlightEntry noted = entry(FlightEvent::kDrop, node);
+  noted.what = ShortText<96>(what);
+  recorder_->add(noted);
   log_event(LogLevel::kInfo, "drop function={} node={} what=\"{}\"", node.function->name, node.id,
             what);
   write("drop", [&]() -> Json {
@@ -380,6 +494,9 @@ void EventLog::drop(const Node& node, std::string_view what) noexcept {
 
 void EventLog::failure(const FunctionState& function, std::string_view what,
                        LogLevel level) noexcept {
+  FlightEntry noted = entry(FlightEvent::kFailure, function);
+  noted.what = ShortText<96>(what);
+  note_end(noted);
   log_event(level, "call_failed function={} what=\"{}\"", function.name, what);
   write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
 }

@@ -1,8 +1,11 @@
-// EventLog: tells what happens in a context, to the log and, on request, to a file of JSON lines.
+// EventLog: tells what happens in a context, to the log, to a flight recorder and, on request, to a
+// file of JSON lines.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
@@ -12,6 +15,7 @@
 #include "base/log.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/call_observer.h"
+#include "cgtree/watch/flight_recorder.h"
 #include "interop/device/profiler.h"
 
 namespace cgtree {
@@ -54,6 +58,8 @@ class EventLog final : public CallObserver {
   std::vector<std::string> notes_on(const Decision& decision, const Call& call) const override;
   std::string text_of(const Explanation& why) const override { return to_string(why); }
 
+  const FlightRecorder& recorder() const noexcept { return *recorder_; }
+
  private:
   static LogLevel skip_level(bool warns) noexcept {
     return warns ? LogLevel::kWarn : LogLevel::kDebug;
@@ -67,7 +73,15 @@ class EventLog final : public CallObserver {
                        const CallAxes& axes) noexcept;
   void held_outputs(const Node& last) noexcept;
   void launched_nothing(const FunctionState& function) noexcept;
-  void open(const ContextOptions& options) noexcept;
+  std::shared_ptr<const void> profiler_range(std::string_view what, const FunctionState& function,
+                                             std::uint64_t recording, const InputList* inputs,
+                                             std::optional<SkipReason> reason) const;
+  nlohmann::ordered_json about(const ContextOptions& options) const;
+  // Returns what the recorder is told: of a node, or of the function alone.
+  FlightEntry entry(FlightEvent event, const FunctionState& function) const noexcept;
+  FlightEntry entry(FlightEvent event, const Node& node) const noexcept;
+  // The call that was running has ended with this.
+  void note_end(const FlightEntry& entry) noexcept;
   template <typename Fields>
   void write(std::string_view event, Fields&& fields) noexcept;
 
@@ -78,8 +92,13 @@ class EventLog final : public CallObserver {
   const bool has_replays_;
   const bool warns_of_foreign_;
   const bool is_profiled_ = profiler_listens();
+  mutable std::atomic<bool> has_warned_of_scopes_ = false;
   std::set<std::string> foreign_to_;  // the kernels that were told of
   std::ofstream file_;
+  struct GiveBack {
+    void operator()(FlightRecorder* recorder) const noexcept { recorder->give_back(); }
+  };
+  std::unique_ptr<FlightRecorder, GiveBack> recorder_;  // not null
   std::size_t lost_lines_ = 0;
 };
 

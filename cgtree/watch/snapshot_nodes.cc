@@ -124,6 +124,56 @@ json audit_json(const Audit& audit) {
           {"unseen", std::move(unseen)}};
 }
 
+std::string_view text_of(NodeType type) {
+  switch (type) {
+    case NodeType::kKernel:
+      return "kernel";
+    case NodeType::kMemcpy:
+      return "copy";
+    case NodeType::kMemset:
+      return "memset";
+    case NodeType::kHost:
+      return "host";
+    case NodeType::kEmpty:
+      return "empty";
+    case NodeType::kOther:
+      return "other";
+    case NodeType::kChildGraph:
+      return "child_graph";
+    case NodeType::kAllocation:
+      return "allocation";
+    case NodeType::kFree:
+      return "free";
+  }
+  return "unknown";
+}
+
+// Columns, because a graph may have thousands of nodes.
+json scopes_json(const NodeScopes& scopes) {
+  json kernels = json::array();
+  for (const std::string& kernel : scopes.kernels)
+    kernels.push_back(demangled(kernel));
+  json types = json::array();
+  json kernel_of = json::array();
+  json path_of = json::array();
+  json ids = json::array();
+  json exec_ids = json::array();
+  for (const ScopedNode& node : scopes.nodes) {
+    types.push_back(text_of(node.type));
+    kernel_of.push_back(node.kernel);
+    path_of.push_back(node.path);
+    ids.push_back(node.ids.node);
+    exec_ids.push_back(node.ids.clone);
+  }
+  return {{"paths", scopes.paths},
+          {"kernels", std::move(kernels)},
+          {"node_types", std::move(types)},
+          {"node_kernels", std::move(kernel_of)},
+          {"node_paths", std::move(path_of)},
+          {"node_ids", std::move(ids)},
+          {"exec_node_ids", std::move(exec_ids)}};
+}
+
 // Returns the sizes of dynamic axes that the step function has seen, by name.
 json padded_of(const Node& node) {
   json sizes = json::object();
@@ -147,30 +197,33 @@ json node_json(const Node& node, const ContextMemory& memory) {
   for (const Node::Hint& hint : node.followed_by)
     followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
-  return {{"id", node.id},
-          {"parent", node.parent},
-          {"function", node.function->name},
-          {"function_id", node.function->id},
-          {"signature", node.key->signature.to_string()},
-          {"cause", cause_json(node.why)},
-          {"followed_by", std::move(followers)},
-          {"graph_nodes", recording.costs.nodes},
-          {"kernel_nodes", recording.costs.kernels},
-          {"estimated_graph_bytes", recording.costs.graph_bytes},
-          {"recorded_at_us", node.recorded_at_us},
-          {"record_us", recording.costs.record_us},
-          {"audit_us", recording.costs.audit_us},
-          {"replays", recording.costs.replays.get()},
-          {"root_patches", recording.costs.patches.get()},
-          {"verified_replays", recording.costs.verified.get()},
-          {"unverified_replays", recording.costs.unverified.get()},
-          {"padded", padded_of(node)},
-          {"footprint_bytes", recording.footprint.bytes()},
-          {"footprint", ranges_json(recording.footprint.ranges())},
-          {"inputs", inputs_of(node)},
-          {"outputs", outputs_of(recording, memory)},
-          {"kept", kept_of(recording)},
-          {"audit", audit_json(audit_of(recording))}};
+  const Audit& audit = audit_of(recording);
+  json entry = {{"id", node.id},
+                {"parent", node.parent},
+                {"function", node.function->name},
+                {"function_id", node.function->id},
+                {"signature", node.key->signature.to_string()},
+                {"cause", cause_json(node.why)},
+                {"followed_by", std::move(followers)},
+                {"graph_nodes", recording.costs.nodes},
+                {"kernel_nodes", recording.costs.kernels},
+                {"estimated_graph_bytes", recording.costs.graph_bytes},
+                {"recorded_at_us", node.recorded_at_us},
+                {"record_us", recording.costs.record_us},
+                {"audit_us", recording.costs.audit_us},
+                {"replays", recording.costs.replays.get()},
+                {"root_patches", recording.costs.patches.get()},
+                {"verified_replays", recording.costs.verified.get()},
+                {"unverified_replays", recording.costs.unverified.get()},
+                {"padded", padded_of(node)},
+                {"footprint_bytes", recording.footprint.bytes()},
+                {"footprint", ranges_json(recording.footprint.ranges())},
+                {"inputs", inputs_of(node)},
+                {"outputs", outputs_of(recording, memory)},
+                {"kept", kept_of(recording)},
+                {"audit", audit_json(audit)}};
+  if (!audit.scopes.nodes.empty()) entry["scopes"] = scopes_json(audit.scopes);
+  return entry;
 }
 
 }  // namespace cgtree

@@ -56,6 +56,13 @@ struct NodeContents {
   }
 };
 
+// The numbers by which profilers know a node of a graph, and its clone in the executable graph; 0:
+// not known.
+struct ProfileIds {
+  std::uint64_t node = 0;
+  std::uint64_t clone = 0;
+};
+
 // Returns a mangled name as C++ spells it, and any other as it is.
 std::string demangled(std::string_view name);
 

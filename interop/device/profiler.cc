@@ -2,6 +2,7 @@
 #include "interop/device/profiler.h"
 
 #ifdef CGTREE_WITH_CUDA
+#include "interop/device/cuda/cupti.h"
 #include "interop/device/cuda/nvtx.h"
 #endif
 
@@ -18,6 +19,12 @@ void ProfilerRange::push(const char* text, std::uint64_t payload) noexcept {
 void ProfilerRange::pop() noexcept {
   nvtx::pop();
 }
+ProfileIds profile_ids(NodeHandle node, ExecHandle exec) noexcept {
+  return cuda::cupti_ids(node, exec);
+}
+std::string why_no_profile_ids() {
+  return cuda::why_no_cupti();
+}
 
 #else
 
@@ -27,6 +34,12 @@ bool profiler_listens() noexcept {
 void ProfilerRange::push(const char*, std::uint64_t) noexcept {
 }
 void ProfilerRange::pop() noexcept {
+}
+ProfileIds profile_ids(NodeHandle, ExecHandle) noexcept {
+  return {};
+}
+std::string why_no_profile_ids() {
+  return "cgtree was built without CUDA";
 }
 
 #endif

@@ -7,9 +7,18 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
+#include "interop/device/node_contents.h"
+
 namespace cgtree {
+
+// Returns the numbers of a node of the cuda device, if CUPTI is there: libcupti is loaded when this
+// is called first. `exec`: made from the node's graph; may be null.
+ProfileIds profile_ids(NodeHandle node, ExecHandle exec) noexcept;
+// Returns why profile_ids() knows no numbers, or "".
+std::string why_no_profile_ids();
 
 // Returns whether a profiler listens: Nsight Systems, or what NVTX_INJECTION64_PATH names. NVTX
 // looks for it once in a process, when it is asked first.

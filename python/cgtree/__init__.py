@@ -55,8 +55,10 @@ from cgtree._cgtree import (  # noqa: F401
 from cgtree._context import (
     Axis,
     Context,
+    Scope,
     compile,
     default_context,
+    dump_events_on_signal,
     mark_step,
     metrics_text,
     report,
@@ -86,10 +88,10 @@ __version__ = "0.2.0"
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
     "DeviceError", "Error", "Generator", "Group", "GroupError", "InvalidArgument", "MissingField",
-    "NotSupported", "OutOfMemory", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError", "WrongType",
+    "NotSupported", "OutOfMemory", "Scope", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError", "WrongType",
     "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
-    "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack", "is_in_step",
-    "launch", "mark_step", "metrics_text", "refuse_capture", "report", "scalar", "set_log_level", "stats", "step_block",
-    "suggest_buckets", "synchronize", "thread_groups", "view",
+    "dump_events_on_signal", "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack",
+    "is_in_step", "launch", "mark_step", "metrics_text", "refuse_capture", "report", "scalar", "set_log_level", "stats",
+    "step_block", "suggest_buckets", "synchronize", "thread_groups", "view",
 ]

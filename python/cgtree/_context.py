@@ -204,6 +204,48 @@ def report(context=None):
     return Context._report_of((context or default_context()).snapshot_json())
 
 
+def dump_events_on_signal(path, signals=()):
+    """Has the process write the last events of all its contexts to a file when it gets a signal.
+
+    `signals`: such as [signal.SIGUSR1], whose default action is not taken then; by default those of
+    a crash, which ends the process afterwards (docs/events.md). A handler that Python sets later for
+    the same signal takes the place of this. Raises InvalidArgument for a number that is no signal.
+
+    >>> import os, signal, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "events.jsonl")
+    >>> cgtree.dump_events_on_signal(path, [signal.SIGUSR1])
+    >>> signal.raise_signal(signal.SIGUSR1)
+    >>> os.path.exists(path)
+    True
+    """
+    _cgtree._dump_events_on_signal(str(path), [int(number) for number in signals])
+
+
+class Scope:
+    """Names the work that is recorded in a `with` block, in the path of the scopes that are open.
+
+    Snapshots have the path of each node of a recording, and tools/scope_times adds up what a
+    profiler has measured (docs/scopes.md). A replay costs nothing for it.
+
+    >>> def step(x):
+    ...     with cgtree.Scope("attention"):
+    ...         return x
+    >>> y = cgtree.Context("host").compile(step)(cgtree.empty((2,), device="host"))
+    """
+
+    __slots__ = ("_name", "_open")
+
+    def __init__(self, name):
+        self._name, self._open = name, []
+
+    def __enter__(self):
+        self._open.append(_cgtree._open_scope(self._name))
+        return self
+
+    def __exit__(self, *error):
+        _cgtree._close_scope(self._open.pop())
+
+
 def synchronize():
     """Calls Context.synchronize() of the thread's default context.
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/recent_events.h"
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
 #include "cgtree/verification.h"
@@ -171,6 +172,15 @@ std::string snapshot_json(PyObject* self) {
   return inside(self, [](const Context& context) { return context.snapshot_json(); });
 }
 
+std::string recent_events(PyObject* self) {
+  return inside(self, [](const Context& context) { return cgtree::recent_events(context); });
+}
+
+void dump_events(PyObject* self, PyObject* path) {
+  const std::string name = to_text(path, "path");
+  inside(self, [&](const Context& context) { cgtree::dump_events(context, name); });
+}
+
 std::string metrics_text(PyObject* self) {
   return inside(self, [](const Context& context) { return context.metrics_text(); });
 }
@@ -278,6 +288,12 @@ PyMethodDef methods[] = {
                          "metrics_text() -> str: what Prometheus scrapes of this context "
                          "(docs/metrics.md). Any thread."),
     method<snapshot_json>("snapshot_json", "snapshot_json() -> str: the tree as JSON."),
+    method<recent_events>("recent_events",
+                          "recent_events() -> str: the last 1,000 events that are no replays, as "
+                          "the lines of an event file (docs/events.md). Any thread."),
+    method<dump_events>("dump_events",
+                        "dump_events(path): writes them to a file. Raises InvalidArgument if it "
+                        "cannot be opened or written. Any thread."),
     method<metrics_text_of>("_metrics_text_of", "What metrics_text() returns.",
                             METH_O | METH_STATIC),
     method<report_of>("_report_of",

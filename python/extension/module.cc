@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +14,9 @@
 #include "base/log.h"
 #include "cgtree/axes.h"
 #include "cgtree/graph_scope.h"
+#include "cgtree/recent_events.h"
 #include "cgtree/record/step.h"
+#include "cgtree/scope.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
@@ -235,6 +238,25 @@ void set_level(PyObject*, PyObject* object) {
                                      {"off", LogLevel::kOff}}));
 }
 
+void dump_on_signal(PyObject*, PyObject* arguments, PyObject* keywords) {
+  const auto [path, signals] =
+      read_arguments<2>(arguments, keywords, {"dump_events_on_signal", {"path", "signals"}, 2});
+  std::vector<int> numbers;
+  for (const std::int64_t number : to_integers(signals, "a signal"))
+    numbers.push_back(static_cast<int>(std::clamp<std::int64_t>(number, -1, 1 << 16)));
+  dump_events_on_signal(to_text(path, "path"), numbers);
+}
+
+Reference scope_open(PyObject*, PyObject* name) {
+  return checked(PyLong_FromUnsignedLongLong(open_scope(to_text(name, "the name of a scope"))));
+}
+
+void scope_close(PyObject*, PyObject* scope) {
+  const std::uint64_t id = PyLong_AsUnsignedLongLong(scope);
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  close_scope(id);
+}
+
 void end_interpreter(PyObject*) {
   interpreter_ends();
 }
@@ -397,6 +419,9 @@ PyMethodDef module_functions[] = {
         "set_log_level",
         "set_log_level(level): 'trace', 'debug', 'info', 'warn', 'error' or 'off'.\n\n"
         ">>> cgtree.set_log_level(\"warn\")\n"),
+    method<dump_on_signal>("_dump_events_on_signal", "What dump_events_on_signal() does."),
+    method<scope_open>("_open_scope", "What `with Scope()` begins with."),
+    method<scope_close>("_close_scope", "What `with Scope()` ends with."),
     method<lend>("lend",
                  "lend(tensor) -> an object that keeps the tensor's memory, and by which lent() "
                  "finds it. For libraries that take an address."),

@@ -1,4 +1,8 @@
 // Step functions through C: everything that they may do.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "interop/device/graph.h"
@@ -324,6 +328,53 @@ TEST_P(StepsTest, AReportIsThatOfTheContextOrOfItsSnapshot) {
   EXPECT_EQ(again, report);
   EXPECT_FAILS(cgt_report_of("{}", nullptr, 0, &length), CGT_INVALID_ARGUMENT, "neither");
   EXPECT_FAILS(cgt_report_of(nullptr, nullptr, 0, &length), CGT_INVALID_ARGUMENT, "the text");
+}
+
+TEST_P(StepsTest, TheLastEventsAreLinesOfJsonAndAFileHasTheSame) {
+  const OwnedFunction function = compile(affine_step);
+  expect_to_work(function);
+  std::size_t length = 0;
+  EXPECT_DONE(cgt_context_recent_events(context_, nullptr, 0, &length));
+  std::string text(length + 1, '?');
+  EXPECT_DONE(cgt_context_recent_events(context_, text.data(), text.size(), &length));
+  text.resize(length);
+  EXPECT_THAT(text, HasSubstr("{\"event\":\"warm_up\""));
+  EXPECT_EQ(nlohmann::json::parse(text.substr(0, text.find('\n')))["event"], "open");
+  const std::string path = ::testing::TempDir() + "cgtree_c_recent_events.jsonl";
+  EXPECT_DONE(cgt_context_dump_events(context_, path.c_str()));
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
+  EXPECT_FAILS(cgt_context_dump_events(context_, "/no/such/folder/x"), CGT_INVALID_ARGUMENT,
+               "No such file");
+  EXPECT_FAILS(cgt_context_dump_events(context_, nullptr), CGT_INVALID_ARGUMENT, "the path");
+  const int signals[] = {SIGUSR1};
+  EXPECT_DONE(cgt_dump_events_on_signal(path.c_str(), signals, 1));
+  std::filesystem::remove(path);
+  (void)raise(SIGUSR1);
+  EXPECT_TRUE(std::filesystem::remove(path));
+  const int none[] = {0};
+  EXPECT_FAILS(cgt_dump_events_on_signal(path.c_str(), none, 1), CGT_INVALID_ARGUMENT, "signal");
+  EXPECT_FAILS(cgt_dump_events_on_signal(path.c_str(), nullptr, 1), CGT_INVALID_ARGUMENT,
+               "the signals");
+}
+
+TEST_P(StepsTest, AScopeNamesTheNodesThatAreCapturedUntilItIsClosed) {
+  uint64_t outer = 0;
+  uint64_t inner = 0;
+  EXPECT_DONE(cgt_scope_open("outer", &outer));
+  EXPECT_DONE(cgt_scope_open("inner", &inner));
+  const OwnedFunction function = compile(affine_step);
+  expect_to_work(function);
+  EXPECT_DONE(cgt_scope_close(outer));
+  EXPECT_DONE(cgt_scope_close(outer));
+  EXPECT_DONE(cgt_scope_close(inner));
+  std::size_t length = 0;
+  EXPECT_DONE(cgt_context_snapshot_json(context_, nullptr, 0, &length));
+  std::string text(length + 1, '?');
+  EXPECT_DONE(cgt_context_snapshot_json(context_, text.data(), text.size(), &length));
+  EXPECT_THAT(text, HasSubstr("\"outer/inner\""));
+  EXPECT_FAILS(cgt_scope_open(nullptr, &outer), CGT_INVALID_ARGUMENT, "the name of the scope");
+  EXPECT_FAILS(cgt_scope_open("x", nullptr), CGT_INVALID_ARGUMENT, "the place for the scope");
 }
 
 TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {

@@ -1,0 +1,49 @@
+// Scope: a name for the work that a step function launches in a block.
+//
+//   cgtree::Tensor decode(cgtree::Tensor x) {
+//     for (int i = 0; i < kLayers; ++i) {
+//       const cgtree::Scope layer(fmt::format("layer {}", i));
+//       const cgtree::Scope attention("attention");
+//       ...                                        // nodes of "layer 3/attention"
+//     }
+//   }
+//
+// Each node of a recording has the path of the scopes that were open on the calling thread when it
+// was captured, also if it was captured on a side stream. Snapshots list them, and
+// tools/scope_times adds up what a profiler has measured of each (docs/scopes.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cgtree {
+
+// A Scope is open from its constructor to its destructor, on the thread that made it. Scopes may
+// close in any order: a path has the names of those that are open, in the order in which they were
+// opened. Scopes that a step function, or the work of a step, leaves open are closed at its end,
+// and the log warns. Replays run no step function, so that a scope costs them nothing; in a call
+// that runs eagerly one costs as much as copying its name.
+//
+// Of a name, 255 bytes count; of a path, 2,047. Scopes beyond kMostOpen have no name.
+class Scope {
+ public:
+  static constexpr std::size_t kMostOpen = 64;  // on a thread
+
+  // The name is copied.
+  explicit Scope(std::string_view name) noexcept;
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  const std::uint64_t id_;
+};
+
+// The same for languages without destructors: returns the scope for close_scope(), which does
+// nothing for one that is closed, or was opened on another thread.
+std::uint64_t open_scope(std::string_view name) noexcept;
+// See open_scope().
+void close_scope(std::uint64_t scope) noexcept;
+
+}  // namespace cgtree
