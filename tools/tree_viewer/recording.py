@@ -1,5 +1,7 @@
 """The details of one recording: why it is there, what it costs, inputs, outputs, memory."""
 
+import collections
+
 import markup
 import units
 from markup import code, link, quiet, text
@@ -53,6 +55,30 @@ def memory(node):
     rows += [(_tag("unseen"), text(item["what"]), "", "", units.plural(item["nodes"], "node"))
              for item in audit["unseen"]]
     return _table("Memory that it refers to", ["Whose", "Which", "Address", "Size", "By"], rows)
+
+
+def scopes(node):
+    """Returns how many nodes were captured in each scope, and their kernels; "" without scopes."""
+    table = node.get("scopes")
+    if table is None:
+        return ""
+    found = collections.defaultdict(lambda: (collections.Counter(), collections.Counter()))
+    for kind, kernel, path in zip(table["node_types"], table["node_kernels"], table["node_paths"]):
+        if path >= len(table["paths"]):
+            continue
+        kinds, kernels = found[table["paths"][path]]
+        kinds[kind] += 1
+        if 0 < kernel < len(table["kernels"]):
+            kernels[table["kernels"][kernel]] += 1
+    rows = []
+    for path, (kinds, kernels) in found.items():
+        most = ", ".join(f"{text(name)} ×{count}" if count > 1 else text(name)
+                         for name, count in kernels.most_common(3))
+        more = quiet(f" and {len(kernels) - 3} more") if len(kernels) > 3 else ""
+        rows.append((text(path) or quiet("in no scope"),
+                     ", ".join(f"{units.count(count)} {text(kind.replace('_', ' '))}"
+                               for kind, count in kinds.most_common()), most + more))
+    return _table("Scopes", ["Scope", "Nodes", "Kernels"], rows)
 
 
 # Of a recording that differs from no other.

@@ -29,12 +29,14 @@ _AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, 
           "foreign": [{"kernel": str, "place": str, "address": int, "memory_address": int,
                        "memory_bytes": int, "nodes": int, "what": str}],
           "unseen": [{"what": str, "nodes": int}]}
+_SCOPES = {"paths": [str], "kernels": [str], "node_types": [str], "node_kernels": [int], "node_paths": [int]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
          "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
          "verified_replays?": int, "unverified_replays?": int, "record_us": int, "audit_us?": int,
          "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
          "footprint_bytes": int, "footprint?": [_RANGE], "recorded_at_us?": int, "padded?": MapOf(int),
-         "kept?": [_RANGE], "inputs": [_INPUT], "outputs": [_OUTPUT], "audit?": _AUDIT}
+         "kept?": [_RANGE], "inputs": [_INPUT], "outputs": [_OUTPUT], "audit?": _AUDIT,
+         "scopes?": _SCOPES}
 _AXIS = {"axis": str, "of_key": bool,
          "policy": {"exact", "allow_list", "skip", "buckets", "multiples", "powers_of_two"},
          "buckets?": [int], "allowed?": [int], "multiple_of?": int, "largest?": int, "max_sizes?": int,

@@ -24,7 +24,7 @@ def _detail(event):
     parts = [f"#{event['node']}"] if isinstance(event.get("node"), int) else []
     if event["event"] == "record" and isinstance(event.get("us"), int):
         parts.append(f"took {units.duration(event['us'])}")
-    for key in ("reason", "limit", "name", "what", "kernel", "left_out"):
+    for key in ("call", "reason", "limit", "name", "what", "kernel", "left_out"):
         if isinstance(event.get(key), str):
             parts.append(event[key])
     cause = event.get("cause")

@@ -56,7 +56,7 @@ def _row(row, tree, nodes, most):
 <span class="num">{units.count(node["replays"])}{bar}</span><span class="num">{units.duration(node["record_us"])}</span>\
 <span class="num">{units.size(node["footprint_bytes"])}</span><span class="num">{units.count(node["graph_nodes"])}</span></summary>
 <div class="body"><section><h3>{text(name_of(node))}</h3>{recording.cause(node, nodes)}</section>
-{recording.facts(node, followers)}{recording.inputs(node)}{recording.outputs(node)}{recording.memory(node)}</div></details></li>
+{recording.facts(node, followers)}{recording.inputs(node)}{recording.outputs(node)}{recording.scopes(node)}{recording.memory(node)}</div></details></li>
 """
 
 

@@ -12,6 +12,15 @@ def _input(rng, addresses):
             "address": 0 if treatment == "rebound" else rng.choice(addresses)}
 
 
+def _scopes(rng):
+    count = rng.randrange(1, 20)
+    return {"paths": ["", "layer <0>", "layer <0>/attention"], "kernels": ["", "gemm<float>"],
+            "node_types": [rng.choice(["kernel", "copy"]) for _ in range(count)],
+            "node_kernels": [rng.randrange(2) for _ in range(count)],
+            "node_paths": [rng.randrange(3) for _ in range(count)],
+            "node_ids": [0] * count, "exec_node_ids": [0] * count}
+
+
 def _node(rng, number, functions, slots, starts):
     function = rng.choice(functions)
     ranges, at = [], 0
@@ -30,7 +39,8 @@ def _node(rng, number, functions, slots, starts):
             "inputs": [_input(rng, starts) for _ in range(rng.randrange(4))],
             "outputs": [{"dtype": "float32", "shape": [4], "kind": "slot", "slot": slot["slot"],
                          "address": slot["address"], "bytes": slot["bytes"], "live": slot["live"]}],
-            "audit": {"memory": [], "foreign": [], "unseen": []}}
+            "audit": {"memory": [], "foreign": [], "unseen": []},
+            **({"scopes": _scopes(rng)} if rng.random() < 0.3 else {})}
 
 
 def make(seed, slots, recordings):
