@@ -148,9 +148,8 @@ class GraphAPI {
     return Code::kNotSupported;
   }
 
-  // Returns whether set_node() can make an executable graph of `a` do what `b` does: in the order
-  // of graph_nodes(), their nodes and edges differ in nothing but what a NodePatch holds. The
-  // calling thread's last error stays as it is. Requires that both are of the current device.
+  // Returns whether set_node() can make an executable graph of `a` do what `b` does, node by node
+  // as graph_nodes() has them. The last error stays. Both must be of the current device.
   virtual bool are_alike(GraphHandle a, GraphHandle b) {
     static_cast<void>(a);
     static_cast<void>(b);
