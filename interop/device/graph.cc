@@ -68,8 +68,8 @@ Code Capture::end(Graph* graph) {
   GraphHandle handle = GraphHandle::kNull;
   const Code code = api.end_capture(stream_.handle(), &handle);
   (void)api.take_last_error();
-  Graph captured(api, handle);
   if (!ok(code)) return code;
+  Graph captured(api, handle);
   if (!ok(pending)) return pending;
   *graph = std::move(captured);
   return code;
