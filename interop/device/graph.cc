@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/log_event.h"
-#include "interop/device/graph_api.h"
 
 namespace cgtree {
 
@@ -57,8 +56,10 @@ Capture::Capture(StreamRef stream, CaptureMode mode) : stream_(stream) {
 
 Capture::~Capture() {
   if (!open_) return;
-  Graph dropped;
-  (void)end(&dropped);
+  GraphAPI& api = stream_.graphs();
+  GraphHandle dropped = GraphHandle::kNull;  // a Graph would allocate
+  if (ok(api.end_capture(stream_.handle(), &dropped))) (void)api.destroy_graph(dropped);
+  (void)api.take_last_error();
 }
 
 Code Capture::end(Graph* graph) {
@@ -70,9 +71,8 @@ Code Capture::end(Graph* graph) {
   (void)api.take_last_error();
   if (!ok(code)) return code;
   Graph captured(api, handle);
-  if (!ok(pending)) return pending;
-  *graph = std::move(captured);
-  return code;
+  if (ok(pending)) *graph = std::move(captured);
+  return pending;
 }
 
 }  // namespace cgtree

@@ -451,6 +451,25 @@ TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
   EXPECT_GT(thrown, 20);
 }
 
+// A destructor: it cannot tell anyone.
+TEST_F(FaultTest, ACaptureThatIsDroppedNeedsNoHostMemory) {
+  FailingDevice& device = FailingDevice::instance();
+  const Stream stream(device.device());
+  const long before = device.outstanding();
+  bool failed = true;
+  for (long k = 0; failed; ++k) {
+    {
+      const Capture capture(stream, CaptureMode::kThreadLocal);
+      limit_host_allocations(k);
+    }
+    failed = host_allocations_refused() > 0;
+    lift_host_allocation_limit();
+    EXPECT_FALSE(StreamRef(stream).is_capturing()) << k;
+    EXPECT_EQ(StreamRef(stream).graphs().peek_last_error(), Code::kSuccess) << k;
+    EXPECT_EQ(device.outstanding(), before) << k;
+  }
+}
+
 // The other rank does not hear of it, and has drawn.
 TEST(GroupFaultTest, GeneratorsStayTogetherWhereAReplayHasNoHostMemoryForItsOutputsOnOneRank) {
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
