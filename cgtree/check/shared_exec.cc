@@ -26,6 +26,13 @@ std::optional<NodePatch> patch_of(GraphAPI& graphs, NodeHandle node) {
   return patch;
 }
 
+// Returns whether nodes of this type that are alike are the same. Others without a patch have
+// parameters that cannot be read.
+bool is_told_by_alike(GraphAPI& graphs, NodeHandle node) {
+  NodeType type = NodeType::kOther;
+  return ok(graphs.node_type(node, &type)) && (type == NodeType::kHost || type == NodeType::kEmpty);
+}
+
 }  // namespace
 
 class SharedExec::Share final : public ExecShare {
@@ -72,9 +79,11 @@ bool SharedExec::compare(const std::vector<NodeHandle>& nodes, const Recording& 
     if (!known.is_of_step) continue;
     std::optional<NodePatch> patch = patch_of(*api_.graphs(), nodes[i]);
     if (patch.has_value() != known.first.has_value()) return false;
-    if (!patch || (patch->bytes == known.first->bytes && patch->dims == known.first->dims)) {
-      continue;  // nodes that are alike and have no patch are the same
+    if (!patch) {
+      if (!is_told_by_alike(*api_.graphs(), nodes[i])) return false;
+      continue;
     }
+    if (patch->bytes == known.first->bytes && patch->dims == known.first->dims) continue;
     if (patch->bytes.size() != known.first->bytes.size()) return false;
     patch->node = known.handle;
     differences->push_back({i, *std::move(patch)});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,10 @@
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/verification.h"
 #include "interop/collectives/group.h"
+#include "interop/device/host/host_device.h"
 #include "interop/random/random.h"
 #include "tests/support/failing_device.h"
+#include "tests/support/forwarding_device.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -207,6 +210,34 @@ TEST(SharedExecHostTest, AGroupRefusesTheOption) {
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("max_switch_nodes in a group"));
   }
+}
+
+// A device that finds nodes alike whose parameters it cannot read.
+class UnreadableNodes final : public CallHook {
+ public:
+  Code around(const DeviceCall& call, Forward forward) override {
+    return std::string_view(call.function) == "prepare_patch" ? Code::kNotSupported : forward();
+  }
+};
+class UnreadableDevice final : public ForwardingDevice {
+ public:
+  explicit UnreadableDevice(UnreadableNodes& hook) : ForwardingDevice(host_device_api(), hook) {}
+  std::string_view name() const noexcept override { return "unreadable"; }
+};
+
+TEST(SharedExecHostTest, KernelsWhoseParametersCannotBeReadAreNotTheSame) {
+  static auto* const api = new UnreadableDevice(*new UnreadableNodes);
+  register_device_api(DeviceType::kFirstUserType, *api);
+  const Device device{DeviceType::kFirstUserType, 0};
+  Context context(device);
+  const auto f = compile(context, "f", quadrupled, {.max_switch_nodes = 100});
+  float value = 0;
+  for (const std::int64_t size : {1, 1, 2, 2, 3, 3, 1, 2, 3}) {
+    const std::vector<float> x(static_cast<std::size_t>(size), ++value);
+    EXPECT_EQ(f(from_host(Shape{size}, std::span(x), device)).to_vector<float>(),
+              std::vector<float>(x.size(), 4 * value));
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
 }
 
 // The device refuses each patch of a switch once, at every place: the call throws or is done, and
