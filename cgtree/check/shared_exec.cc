@@ -111,7 +111,10 @@ std::unique_ptr<ExecShare> SharedExec::join(Recording& recording, std::size_t ma
   // Tried before anything depends on it. The first launch asks again, which tells it to patch its
   // root and tail nodes.
   is_closed_ = !ok(switch_to(differences));
-  if (is_closed_) return nullptr;
+  if (is_closed_) {
+    (void)api_.graphs()->take_last_error();
+    return nullptr;
+  }
   auto share = std::make_unique<Share>(shared_from_this(), ++shares_, std::move(differences));
   for (std::vector<GatherNode>* const own : {&recording.roots, &recording.tails}) {
     for (GatherNode& one : *own) {

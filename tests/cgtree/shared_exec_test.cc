@@ -240,6 +240,28 @@ TEST(SharedExecHostTest, KernelsWhoseParametersCannotBeReadAreNotTheSame) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
+TEST(SharedExecHostTest, ARecordingWhosePatchesAreRefusedHasItsOwnGraphAndLeavesNoError) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device());
+  const auto f = compile(context, "f", quadrupled, {.max_switch_nodes = 100});
+  const auto call = [&](std::int64_t size) {
+    const std::vector<float> x(static_cast<std::size_t>(size), static_cast<float>(size));
+    EXPECT_EQ(f(from_host(Shape{size}, std::span(x), failing.device())).to_vector<float>(),
+              std::vector<float>(x.size(), static_cast<float>(4 * size)));
+  };
+  for (const std::int64_t size : {1, 1, 2})
+    call(size);
+  failing.arm({.at = 0, .function = "set_node"});
+  call(2);
+  EXPECT_EQ(failing.failed_function(), "set_node");
+  failing.disarm();
+  EXPECT_EQ(context.stream().graphs().peek_last_error(), Code::kSuccess);
+  EXPECT_EQ(context.stats().graph_bytes, 2 * kGraphBytes);
+  for (const std::int64_t size : {1, 2, 1, 2})
+    call(size);
+  EXPECT_EQ(f.stats().replays, 4u);
+}
+
 // The device refuses each patch of a switch once, at every place: the call throws or is done, and
 // all calls after it are right.
 TEST(SharedExecHostTest, ARefusedSwitchHarmsNoLaterCall) {
