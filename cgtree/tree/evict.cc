@@ -17,9 +17,15 @@ void Evictor::evict(Node& node, SkipReason limit) noexcept {
 
 void Evictor::keep_within_graph_bytes(const Node& newest) noexcept {
   if (limits_.at_limit != AtLimit::kEvict) return;
+  // Those that share a graph go one after another, because only the last one to go frees it.
+  const auto is_last_of_its_graph = [&](const Node& node) {
+    return std::ranges::none_of(tree_.nodes(), [&](const auto& other) {
+      return other->recording.exec.handle() == node.recording.exec.handle() &&
+             (other.get() == &newest || other->last_used > node.last_used);
+    });
+  };
   while (tree_.spent.graph_bytes > limits_.graph_bytes) {
-    Node* const victim =
-        tree_.least_recently_used([&](const Node& node) { return &node != &newest; });
+    Node* const victim = tree_.least_recently_used(is_last_of_its_graph);
     if (victim == nullptr) return;
     evict(*victim, SkipReason::kGraphBytesLimit);
   }

@@ -506,12 +506,12 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
   count_static_changes(workings_, function_, node.why);
   ++function_.counters.recordings;
   function_.last_outcome.set(Outcome::kRecord);
-  const RecordingCosts costs = node.recording.costs;
   key.was_recorded = true;
   if (key.released > 0) --key.released;
-  key.is_too_large = costs.graph_bytes > workings_.limits.graph_bytes;
+  key.is_too_large = node.recording.costs.graph_bytes > workings_.limits.graph_bytes;
   if (!key.is_too_large) {
-    if (decision.evict != nullptr) evictor.evict(*decision.evict, decision.reason);
+    if (decision.evict != nullptr && decision.reason != SkipReason::kGraphBytesLimit)
+      evictor.evict(*decision.evict, decision.reason);
     evictor.keep_within_graph_bytes(node);
   }
   events.record(node, workings_.call.axes());

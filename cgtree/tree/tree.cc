@@ -194,22 +194,16 @@ void Tree::drop(Node& node) noexcept {
   std::erase_if(function.last_of_key, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
   --node.function->recordings;
-  pass_on_graph(node);
+  const ExecHandle exec = node.recording.exec.handle();
+  for (const auto& other : nodes_) {  // its memory is a cost of one of those that share it
+    if (other.get() == &node || other->recording.exec.handle() != exec) continue;
+    other->recording.costs.graph_bytes += std::exchange(node.recording.costs.graph_bytes, 0);
+  }
   spent.graph_bytes -= node.recording.costs.graph_bytes;
   dropped_patches_ += node.recording.costs.patches;
   const auto at = nodes_.begin() + static_cast<std::ptrdiff_t>(index_of(nodes_, node));
   dropped = std::move(*at);
   nodes_.erase(at);
-}
-
-// An executable graph counts among the costs of one of the recordings that share it.
-void Tree::pass_on_graph(Node& node) noexcept {
-  if (node.recording.share == nullptr || node.recording.costs.graph_bytes == 0) return;
-  for (const auto& other : nodes_) {
-    Recording& heir = other->recording;
-    if (other.get() == &node || heir.exec.handle() != node.recording.exec.handle()) continue;
-    return std::swap(heir.costs.graph_bytes, node.recording.costs.graph_bytes);
-  }
 }
 
 std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {

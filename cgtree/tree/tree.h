@@ -389,7 +389,6 @@ class Tree {
  private:
   void set_hint(Node& before, Node& node) noexcept;
   void drop_hints(const Node& to) noexcept;
-  void pass_on_graph(Node& node) noexcept;
   void mark_hints(Node& to, bool is_held_back) noexcept;
   void learn_new_conflicts(ContextMemory& memory);
 

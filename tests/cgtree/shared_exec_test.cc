@@ -126,6 +126,36 @@ TEST_P(SharedExecTest, TheGraphGoesWithItsLastRecording) {
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
 }
 
+TEST_P(SharedExecTest, AtTheLimitOfGraphBytesARecordingThatSharesEvictsNone) {
+  make_context({.max_graph_bytes = kGraphBytes, .at_limit = AtLimit::kEvict});
+  const F f = compile_shared(quadrupled);
+  for (std::int64_t size = 1; size <= 4; ++size)
+    record(f, size);
+  EXPECT_EQ(f.stats().evictions, 0u);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+  replay(f, 4);
+}
+
+// The oldest recording shares its graph with the last one but one.
+TEST_P(SharedExecTest, ForGraphBytesTheGraphGoesThatWasUsedLeastRecently) {
+  make_context({.max_graph_bytes = 2 * kGraphBytes, .at_limit = AtLimit::kEvict});
+  const F f = compile_shared(quadrupled);
+  const F g = compile(context(), "g", quadrupled);
+  const F h = compile(context(), "h", quadrupled);
+  record(f, 1);
+  record(g, 1);
+  record(f, 2);
+  record(h, 1);
+  EXPECT_EQ(f.stats().evictions, 0u);
+  EXPECT_EQ(g.stats().evictions, 1u);
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+  record(g, 1);  // takes the place of both
+  EXPECT_EQ(f.stats().evictions, 2u);
+  EXPECT_EQ(h.stats().evictions, 0u);
+  EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
+  manager()->validate();
+}
+
 TEST_P(SharedExecTest, OutputsThatAreHeldStayWhileOthersReplay) {
   const F f = compile_shared(quadrupled);
   std::vector<std::pair<Tensor, std::vector<float>>> held;
