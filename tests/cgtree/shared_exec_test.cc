@@ -242,6 +242,38 @@ TEST(SharedExecHostTest, AGroupRefusesTheOption) {
   }
 }
 
+// A kernel with one parameter, the address.
+void write_grid(const LaunchDims& dims, const void* const* arguments) {
+  **static_cast<float* const*>(arguments[0]) = static_cast<float>(dims.grid.x);
+}
+
+TEST(SharedExecHostTest, KernelsThatDifferInTheirGridAloneHaveEachTheirOwn) {
+  Context context(Device::host());
+  const Tensor grid = from_host<float>({1}, std::vector<float>{-1}, Device::host());
+  const auto f =
+      compile(context, "f",
+              [grid](Tensor x) {
+                const KernelFunction kernel{"write_grid", write_grid, nullptr};
+                void* const address = grid.data();
+                const KernelArgument arguments[] = {{&address, sizeof(address)}};
+                const StreamRef stream = current_stream();
+                check(stream.graphs().launch_kernel(
+                          stream.handle(), kernel,
+                          {.grid = {static_cast<std::uint32_t>(x.elements())}}, arguments),
+                      "launch a kernel");
+                return affine(x, 2, 0);
+              },
+              {.max_switch_nodes = 100});
+  for (const std::int64_t size : {1, 1, 2, 2, 3, 3, 1, 2, 3, 1}) {
+    grid.copy_from<float>(std::vector<float>{-1});
+    (void)f(from_host<float>({size}, std::vector<float>(static_cast<std::size_t>(size)),
+                             Device::host()));
+    EXPECT_EQ(grid.to_vector<float>(), std::vector<float>{static_cast<float>(size)});
+  }
+  EXPECT_EQ(f.stats().replays, 4u);
+  EXPECT_EQ(context.stats().graph_bytes, kGraphBytes);
+}
+
 // A device that finds nodes alike whose parameters it cannot read.
 class UnreadableNodes final : public CallHook {
  public:
