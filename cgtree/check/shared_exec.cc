@@ -38,7 +38,14 @@ bool is_told_by_alike(GraphAPI& graphs, NodeHandle node) {
 class SharedExec::Share final : public ExecShare {
  public:
   Share(std::shared_ptr<SharedExec> exec, std::uint64_t number, std::vector<Difference> differences)
-      : exec_(std::move(exec)), number_(number), differences_(std::move(differences)) {}
+      : exec_(std::move(exec)), number_(number), differences_(std::move(differences)) {
+    for (const Difference& one : differences_)
+      ++exec_->nodes_[one.node].users;
+  }
+  ~Share() override {
+    for (const Difference& one : differences_)
+      --exec_->nodes_[one.node].users;
+  }
 
   // ExecShare.
   bool take() override {
@@ -98,16 +105,17 @@ std::unique_ptr<ExecShare> SharedExec::join(Recording& recording, std::size_t ma
   const std::vector<NodeHandle> nodes = nodes_of(*api_.graphs(), recording.graph);
   std::vector<Difference> differences;
   if (!compare(nodes, recording, &differences)) return nullptr;
-  const auto is_new = [&](const Difference& one) { return !nodes_[one.node].differs; };
-  const auto added = static_cast<std::size_t>(std::ranges::count_if(differences, is_new));
-  if (differing_ + added > max_nodes) return nullptr;
+  const auto is_new = [&](const Difference& one) { return nodes_[one.node].users == 0; };
+  const auto differing =
+      std::ranges::count_if(nodes_, [](const Node& one) { return one.users > 0; }) +
+      std::ranges::count_if(differences, is_new);
+  if (static_cast<std::size_t>(differing) > max_nodes) return nullptr;
   for (const Difference& one : differences) {
     Node& node = nodes_[one.node];
     if (std::exchange(node.differs, true)) continue;
     node.bytes = node.first->bytes;
     node.dims = node.first->dims;
   }
-  differing_ += added;
   // Tried before anything depends on it. The first launch asks again, which tells it to patch its
   // root and tail nodes.
   is_closed_ = !ok(switch_to(differences));

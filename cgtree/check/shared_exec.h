@@ -18,12 +18,12 @@
 namespace cgtree {
 
 // A SharedExec is made from the graph of its first recording. It knows of each node in which two of
-// its recordings differ what the executable graph has there now: a switch compares all these, and
-// patches those that are not as they should be. Root and tail nodes are no part of this: each
-// recording patches its own.
+// its recordings differ, or have differed, what the executable graph has there now: a switch
+// compares all these, and patches those that are not as they should be. Root and tail nodes are no
+// part of this: each recording patches its own.
 //
 // Invariants:
-//   a node of the step in which no two recordings differ is as in the first recording;
+//   a node of the step in which no recording has differed is as in the first one;
 //   current_ == s implies that each other one is as in the recording whose share has the number s.
 class SharedExec : public std::enable_shared_from_this<SharedExec> {
  public:
@@ -50,7 +50,8 @@ class SharedExec : public std::enable_shared_from_this<SharedExec> {
     NodeHandle handle = NodeHandle::kNull;
     bool is_of_step = true;
     std::optional<NodePatch> first;  // what the first recording has; none if it cannot be patched
-    bool differs = false;            // two recordings do
+    std::size_t users = 0;           // recordings that there are, and that have something else
+    bool differs = false;            // there is a user, or has been one
     // If it differs: what the executable graph has. Empty if a patch has failed.
     std::optional<std::vector<std::byte>> bytes;
     LaunchDims dims;
@@ -68,8 +69,7 @@ class SharedExec : public std::enable_shared_from_this<SharedExec> {
   const int device_;
   const Graph graph_;
   const GraphExec exec_;
-  std::vector<Node> nodes_;  // in the order of the graph's
-  std::size_t differing_ = 0;
+  std::vector<Node> nodes_;    // in the order of the graph's
   bool is_closed_ = false;     // the device has refused a patch
   std::uint64_t shares_ = 1;   // their numbers count from 1
   std::uint64_t current_ = 1;  // 0 after a switch that has failed

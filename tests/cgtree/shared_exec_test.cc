@@ -189,6 +189,35 @@ TEST_P(SharedExecTest, StaticInputsInTwoPlacesAreEachTheirOwn) {
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
 }
 
+// One differs from the first in one node, and when it has gone another one does in another.
+TEST_P(SharedExecTest, ARecordingThatHasGoneLeavesItsNodesToOthers) {
+  const auto f =
+      compile(context(), "f", [](Tensor x, Tensor v, Tensor w) { return add(add(x, v), w); },
+              {.inputs = {{}, {.is_static = true}, {.is_static = true}}, .max_switch_nodes = 1});
+  std::vector<std::vector<float>> known;
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 4; ++i) {
+    known.push_back(random_floats(4));
+    weights.push_back(tensor({4}, known.back()));
+  }
+  const auto call = [&](std::size_t v, std::size_t w) {
+    const std::vector<float> x = random_floats(4);
+    const std::vector<float> y = values(f(tensor({4}, x), weights[v], weights[w]));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_EQ(y[i], x[i] + known[v][i] + known[w][i]) << v << w;
+  };
+  for (int i = 0; i < 2; ++i)
+    call(0, 1);
+  call(2, 1);
+  EXPECT_EQ(context().invalidate(weights[2].data(), weights[2].bytes()), 1u);
+  call(0, 3);
+  EXPECT_EQ(f.stats().recordings, 3u);
+  EXPECT_EQ(stats().graph_bytes, kGraphBytes);
+  for (int i = 0; i < 6; ++i)
+    call(0, i % 2 == 0 ? 1 : 3);
+  EXPECT_EQ(f.stats().replays, 6u);
+}
+
 TEST_P(SharedExecTest, EachReplayDrawsAnewAndAsAnEagerCallDoes) {
   const Generator drawn(seed_);
   const Generator eager(seed_);
