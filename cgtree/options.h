@@ -34,7 +34,8 @@ struct NewRecording {
   std::string_view function;
   std::string_view key;  // "" for none
   // More than one if the step function has eager breaks. On the cuda device the handles are
-  // cudaGraph_t and cudaGraphExec_t.
+  // cudaGraph_t and cudaGraphExec_t. With max_switch_nodes an executable graph may have been made
+  // from the graph of an earlier recording, and replays patch it.
   std::span<const GraphHandle> graphs;
   std::span<const ExecHandle> execs;
 };

@@ -134,10 +134,10 @@ PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOption
 // Afterwards they give it back; a pool that grows in place keeps its size while a recording lies in
 // it. `bytes` are exact: what precapture() would add to the pools now that all is warm, whatever
 // the step function allocates for each size. `graph_bytes` are estimated from the graphs, as
-// ContextStats::graph_bytes are. Combinations that would not be recorded are left out, and say why;
-// limits on the number of recordings do not count those that are only predicted. Calls
-// `make_inputs` twice for each combination. Throws as precapture(); OutOfMemory if the pools cannot
-// have what they would need.
+// ContextStats::graph_bytes are, as if none shared an executable graph. Combinations that would not
+// be recorded are left out, and say why; limits on the number of recordings do not count those that
+// are only predicted. Calls `make_inputs` twice for each combination. Throws as precapture();
+// OutOfMemory if the pools cannot have what they would need.
 PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
                                 const MakeInputs& make_inputs);
 
