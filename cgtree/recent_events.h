@@ -1,7 +1,7 @@
 // The last events of a context, from memory: what it did before something went wrong, without an
 // event file.
 //
-// A context keeps its last 1,000 events that are no replays (docs/events.md#the-last-events), in
+// A context keeps its last 1,000 events that are no replays (docs/events.md), in
 // memory that is there when the context is made. A replay costs nothing for it: events say how many
 // replays of the function came before.
 #pragma once

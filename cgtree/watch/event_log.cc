@@ -86,14 +86,10 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
       process_(getpid()),
       has_replays_(options.event_file_has_replays && !path_.empty()),
       warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn) {
-  const Json known = about(options);
-  // The braces are those of the line.
-  const std::string fields = known.dump(-1, ' ', false, Json::error_handler_t::replace);
-  recorder_.reset(&FlightRecorder::take(
-      {.time_us = now_us(),
-       .process = process_,
-       .context = ShortText<128>(context_),
-       .fields = ShortText<512>(std::string_view(fields).substr(1, fields.size() - 2))}));
+  recorder_.reset(&FlightRecorder::take({.time_us = now_us(),
+                                         .process = process_,
+                                         .context = ShortText<128>(context_),
+                                         .fields = ShortText<512>(about(options))}));
   if (path_.empty()) return;
   file_.open(path_, std::ios::app);
   if (!file_) {
@@ -103,20 +99,27 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
                     path_, std::strerror(errno)));
   }
   write("open", [&]() -> Json {
-    Json line = known;
-    line["has_replays"] = has_replays_;
+    Json line = {{"device", to_string(memory_.device())},
+                 {"host", host_name()},
+                 {"has_replays", has_replays_}};
+    if (options.group != nullptr) {
+      line.update({{"rank", options.group->rank()}, {"ranks", options.group->size()}});
+    }
     return line;
   });
 }
 
-// Returns what the first line of a context says of it.
-Json EventLog::about(const ContextOptions& options) const {
-  Json line = {
-      {"device", to_string(memory_.device())}, {"host", host_name()}, {"has_replays", false}};
+// Returns what the first line of the last events says of the context. Without the library for JSON,
+// which ends the process where host memory runs out.
+std::string EventLog::about(const ContextOptions& options) const {
+  std::string host = host_name();
+  std::erase_if(host, [](char c) { return c < ' ' || c == '"' || c == '\\'; });
+  std::string text = fmt::format(R"("device":"{}","host":"{}","has_replays":false)",
+                                 to_string(memory_.device()), host);
   if (options.group != nullptr) {
-    line.update({{"rank", options.group->rank()}, {"ranks", options.group->size()}});
+    text += fmt::format(R"(,"rank":{},"ranks":{})", options.group->rank(), options.group->size());
   }
-  return line;
+  return text;
 }
 
 FlightEntry EventLog::entry(FlightEvent event, const FunctionState& function) const noexcept {

@@ -76,7 +76,7 @@ class EventLog final : public CallObserver {
   std::shared_ptr<const void> profiler_range(std::string_view what, const FunctionState& function,
                                              std::uint64_t recording, const InputList* inputs,
                                              std::optional<SkipReason> reason) const;
-  nlohmann::ordered_json about(const ContextOptions& options) const;
+  std::string about(const ContextOptions& options) const;
   // Returns what the recorder is told: of a node, or of the function alone.
   FlightEntry entry(FlightEvent event, const FunctionState& function) const noexcept;
   FlightEntry entry(FlightEvent event, const Node& node) const noexcept;

@@ -15,6 +15,8 @@ class ProcessBenchTest(RowsTest, unittest.TestCase):
     EXPECTED += [f"BM_GraphMemory/{kind}/nodes:{nodes}" for nodes in (1, 10, 100, 1000)
                  for kind in ("branches", "kernel_256", "kernel_1024", "kernel_4000", "memcpy",
                               "memset", "host")]
+    EXPECTED += [f"BM_SharedGraphs/{kind}/differing:{nodes}" for nodes in (1, 10, 100, 300)
+                 for kind in ("own", "shared")]
 
     @classmethod
     def setUpClass(cls):
@@ -35,6 +37,13 @@ class ProcessBenchTest(RowsTest, unittest.TestCase):
                             ("memset/nodes:1000", 114688)):
             with self.subTest(row=row):
                 self.assertEqual(self.rows[f"BM_GraphMemory/{row}"]["estimated_per_graph"], bytes_)
+
+    def test_recordings_that_share_have_one_graph(self):
+        for nodes in (1, 300):
+            own, shared = (self.rows[f"BM_SharedGraphs/{kind}/differing:{nodes}"]["estimated_bytes"]
+                           for kind in ("own", "shared"))
+            self.assertEqual(shared, 114688 + 300 * 2304)
+            self.assertEqual(own, 128 * shared)
 
 
 if __name__ == "__main__":
