@@ -19,13 +19,6 @@
 namespace cgtree {
 namespace {
 
-// Returns whether the library has added the node.
-bool is_own_node(const Recording& recording, NodeHandle node) {
-  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
-  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
-                                       std::ranges::any_of(recording.tails, is_it));
-}
-
 // The audit begins first, while the recording still says where each copy is that is rebound.
 class GraphExamination final : public Examination {
  public:
@@ -87,7 +80,7 @@ class GraphExamination final : public Examination {
         if (scopes_.any()) {
           scopes_.add(node, has_ids ? profile_ids(node.node, exec.handle()) : ProfileIds());
         }
-        if (!is_own_node(recording, node.node)) audit_.read(std::move(node));
+        if (!is_root_or_tail(recording, node.node)) audit_.read(std::move(node));
       }
     });
     const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
@@ -112,9 +105,8 @@ bool may_rebind(const Call& call) {
 void GraphPass::check(const CompileOptions& options) const {
   if (is_in_group_ && options.max_switch_nodes > 0) {
     throw InvalidArgument(
-        "CompileOptions::max_switch_nodes in a group: which recordings are alike may differ "
-        "between "
-        "the ranks; leave it 0");
+        "CompileOptions::max_switch_nodes in a group: ranks may find different recordings alike; "
+        "leave it 0");
   }
 }
 

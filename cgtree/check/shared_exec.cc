@@ -15,11 +15,6 @@ std::vector<NodeHandle> nodes_of(GraphAPI& graphs, const Graph& graph) {
   return nodes;
 }
 
-bool is_root_or_tail(const Recording& recording, NodeHandle node) {
-  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
-  return std::ranges::any_of(recording.roots, is_it) || std::ranges::any_of(recording.tails, is_it);
-}
-
 std::optional<NodePatch> patch_of(GraphAPI& graphs, NodeHandle node) {
   NodePatch patch;
   if (!ok(graphs.prepare_patch(node, &patch))) return std::nullopt;
@@ -34,6 +29,12 @@ bool is_told_by_alike(GraphAPI& graphs, NodeHandle node) {
 }
 
 }  // namespace
+
+bool is_root_or_tail(const Recording& recording, NodeHandle node) {
+  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
+  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
+                                       std::ranges::any_of(recording.tails, is_it));
+}
 
 class SharedExec::Share final : public ExecShare {
  public:

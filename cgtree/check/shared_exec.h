@@ -17,6 +17,9 @@
 
 namespace cgtree {
 
+// Returns whether the library has added the node to a graph of the recording.
+bool is_root_or_tail(const Recording& recording, NodeHandle node);
+
 // A SharedExec is made from the graph of its first recording. It knows of each node in which two of
 // its recordings differ, or have differed, what the executable graph has there now: a switch
 // compares all these, and patches those that are not as they should be. Root and tail nodes are no
@@ -72,7 +75,7 @@ class SharedExec : public std::enable_shared_from_this<SharedExec> {
   std::vector<Node> nodes_;    // in the order of the graph's
   bool is_closed_ = false;     // the device has refused a patch
   std::uint64_t shares_ = 1;   // their numbers count from 1
-  std::uint64_t current_ = 1;  // 0 after a switch that has failed
+  std::uint64_t current_ = 1;  // 0: the next take() switches
 };
 
 // The SharedExecs of a context, by function. One that exists counts among the costs of one of its

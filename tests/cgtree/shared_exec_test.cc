@@ -45,6 +45,10 @@ class SharedExecTest : public TreeTest {
     call_with_size(f, size, factor);
     call_with_size(f, size, factor);
   }
+  void record_up_to(const F& f, std::int64_t most) {
+    for (std::int64_t size = 1; size <= most; ++size)
+      record(f, size);
+  }
   // Calls of sizes up to `most`, in random order, all of which replay.
   void replay(const F& f, std::int64_t most) {
     const std::uint64_t before = f.stats().replays;
@@ -57,8 +61,7 @@ CGTREE_ON_ALL_DEVICES(SharedExecTest);
 
 TEST_P(SharedExecTest, SizesThatTakeTurnsSeeTheirOwnInputsAndShapes) {
   const F f = compile_shared(quadrupled);
-  for (std::int64_t size = 1; size <= 6; ++size)
-    record(f, size);
+  record_up_to(f, 6);
   EXPECT_EQ(f.stats().recordings, 6u);
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
   replay(f, 6);
@@ -67,8 +70,7 @@ TEST_P(SharedExecTest, SizesThatTakeTurnsSeeTheirOwnInputsAndShapes) {
 
 TEST_P(SharedExecTest, WithoutTheOptionEachHasItsOwn) {
   const F f = compile_shared(quadrupled, 0);
-  for (std::int64_t size = 1; size <= 3; ++size)
-    record(f, size);
+  record_up_to(f, 3);
   EXPECT_EQ(stats().graph_bytes, 3 * kGraphBytes);
   replay(f, 3);
 }
@@ -86,8 +88,7 @@ TEST_P(SharedExecTest, OtherKernelsHaveTheirOwnGraph) {
   const F f = compile_shared([](Tensor x) {
     return x.elements() % 2 == 0 ? quadrupled(x) : add(affine(x, 2, 0), affine(x, 2, 0));
   });
-  for (std::int64_t size = 1; size <= 6; ++size)
-    record(f, size);
+  record_up_to(f, 6);
   EXPECT_EQ(stats().graph_bytes, kGraphBytes + graph_bytes_of_chain(4));
   replay(f, 6);
 }
@@ -129,8 +130,7 @@ TEST_P(SharedExecTest, TheGraphGoesWithItsLastRecording) {
 TEST_P(SharedExecTest, AtTheLimitOfGraphBytesARecordingThatSharesEvictsNone) {
   make_context({.max_graph_bytes = kGraphBytes, .at_limit = AtLimit::kEvict});
   const F f = compile_shared(quadrupled);
-  for (std::int64_t size = 1; size <= 4; ++size)
-    record(f, size);
+  record_up_to(f, 4);
   EXPECT_EQ(f.stats().evictions, 0u);
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
   replay(f, 4);
