@@ -214,10 +214,13 @@ WorldContext::Function WorldContext::make(const char* name, StepFunction step,
   return compile(
       *context_, name,
       [this, step = std::move(step)](std::span<const Tensor> inputs) {
+        std::optional<Scope> outer("step");
         if (during) during();
         if (fault == 1) throw InjectedFault();
+        const Scope inner("work");
         std::vector<Tensor> outputs = step(inputs);
         if (fault == 2) throw InjectedFault();
+        outer.reset();  // scopes may cross
         return outputs;
       },
       std::move(options));
