@@ -14,6 +14,7 @@ namespace cgtree {
 namespace {
 
 constexpr double kLeastGain = 0.02;
+constexpr double kLeastGainOfRoom = 0.0025;
 constexpr double kLeastEager = 1.25;  // times a replay
 
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
@@ -269,7 +270,8 @@ std::optional<PointChange> next_points(std::span<const PointDemand> demand,
     weight += one.weight;
   const std::vector<SizePoint> best = best_points(demand, costs, max_points);
   const double now = cost_of(demand, recorded, costs);
-  if (now - cost_of(demand, best, costs) < kLeastGain * now) return std::nullopt;
+  const double least_gain = recorded.size() < max_points ? kLeastGainOfRoom : kLeastGain;
+  if (now - cost_of(demand, best, costs) < least_gain * now) return std::nullopt;
   const auto cost_without = [&](std::vector<SizePoint> points, const SizePoint& less) {
     std::erase(points, less);
     return cost_of(demand, points, costs);

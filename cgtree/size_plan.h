@@ -4,7 +4,8 @@
 //
 // Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
 // rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
-// one, until the sizes that are recorded cost at most 2 % more than the best ones.
+// one, until the sizes that are recorded cost at most 0.25 % more than the best ones, or 2 % where
+// another one would have to go.
 #pragma once
 
 #include <cstddef>
@@ -103,9 +104,9 @@ struct SizeChange {
 };
 
 // Returns the change that gains most of those on the way to best_sizes(), or nothing if those gain
-// less than 2 %: so sizes whose demand is nearly the same do not take turns. `max_sizes`: at
-// least 1. A size is evicted only where as many are recorded. `demand`: ascending sizes, each once,
-// positive.
+// less than 2 %: so sizes whose demand is nearly the same do not take turns. While there is room
+// for one more, 0.25 % suffices. `max_sizes`: at least 1. A size is evicted only where as many are
+// recorded. `demand`: ascending sizes, each once, positive.
 std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
                                      const SizeCosts& costs, std::size_t max_sizes);
 

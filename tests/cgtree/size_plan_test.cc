@@ -72,9 +72,19 @@ TEST(SizePlanTest, TheBestSizesAreReachedThroughWorseOnes) {
   EXPECT_EQ(recorded, best_sizes(demand, unmeasured, 2));
 }
 
-TEST(SizePlanTest, NothingChangesForLessThanTwoPercent) {
-  const std::vector<SizeDemand> demand = demand_of({{98, 100}, {100, 100}});
-  EXPECT_FALSE(next_sizes(demand, {100}, linear_costs(), 8));
+// 68 in place of 70 saves 1 %.
+TEST(SizePlanTest, NoSizeGoesForLessThanTwoPercent) {
+  const std::vector<SizeDemand> demand = demand_of({{68, 100}, {100, 100}});
+  EXPECT_FALSE(next_sizes(demand, {70, 100}, linear_costs(), 2));
+  const auto change = next_sizes(demand, {70, 100}, linear_costs(), 3);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->record, 68);
+  EXPECT_FALSE(change->evict);
+}
+
+TEST(SizePlanTest, NothingIsRecordedForLessThanAQuarterOfAPercent) {
+  const std::vector<SizeDemand> demand = demand_of({{999, 100}, {1000, 100}});
+  EXPECT_FALSE(next_sizes(demand, {1000}, linear_costs(), 8));
   EXPECT_FALSE(next_sizes({}, {100}, linear_costs(), 8));
   EXPECT_FALSE(next_sizes({}, {}, linear_costs(), 8));
 }
