@@ -29,7 +29,9 @@ void dump_events(const Context& context, const std::string& path);
 // was there before, or to its default action; but after SIGUSR1 and SIGUSR2, whose default action
 // would be to end a process that was only asked, the process goes on.
 //
-// Called again it names another file, and adds signals. Requires: no other thread calls it at the
+// Called again it names another file, and adds signals. A handler that a program installs later
+// replaces this one, also if this is called again: it may call the one that sigaction() returned to
+// it. Requires: no other thread calls it at the
 // same time. Throws InvalidArgument for a path that is empty or has 4,096 bytes or more, and for a
 // number that is no signal, or one that cannot be handled.
 void dump_events_on_signal(const std::string& path, std::span<const int> signals = {});
