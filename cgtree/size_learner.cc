@@ -20,6 +20,7 @@ namespace cgtree {
 namespace {
 
 constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
+constexpr int kSomeCalls = 64;  // until it is asked whether waiting costs more than it saves
 constexpr int kMeasuredReplays = 3;
 constexpr int kMostReplays = 32;  // to find so many that are not verified
 
@@ -200,7 +201,12 @@ LearnerStep SizeLearner::between_calls() {
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
-  if (!manager_->agree(left.count() > 0 && left >= saved_for_)) return {};
+  if (!manager_->agree(left.count() > 0 && left >= saved_for_)) {
+    // Does it lose more than it saves?
+    if (options_.busy_fraction == 0 || manager_->group() != nullptr || ++waited_ < kSomeCalls)
+      return {};
+  }
+  waited_ = 0;
   const AddedTime added(spent_);
   return idle_within(left, /*saves_up=*/false);
 }
@@ -210,15 +216,20 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
       !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
   if (!manager_->agree(can_record)) return {};
   is_missed_ = demand_.read(points_) || is_missed_;
+  lost_ += static_cast<double>(demand_.calls() - std::exchange(seen_, demand_.calls())) * gain_;
+  gain_ = {};
   if (!has_lost() && demand_.calls() < look_at_) return {};
   const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
   const std::optional<PointChange> change = next(!is_short);
+  if (change && costs_.are_measured())
+    gain_ = std::chrono::duration<double, std::micro>(std::max(change->gain_us, 0.0));
   const bool has_time = max_time.count() > 0 &&
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
+  const bool pays = !saves_up && lost_ >= expected_ && manager_->group() == nullptr;
   if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
   IdleMoment moment = look_around(max_time);
   moment.has_change = change.has_value();
-  moment.may_record = manager_->agree(has_time);
+  moment.may_record = manager_->agree(has_time || pays);
   saved_for_ = change && !moment.may_record ? expected_ : Clock::duration::zero();
   moment.is_short_of_memory = is_short;
   Clock::duration taken{0};
@@ -273,6 +284,7 @@ IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
 LearnerStep SizeLearner::apply(const PointChange& change) {
   const RestoredGenerators restored(options_.generators);
   unused_ = {};
+  lost_ = {};
   const Clock::time_point begin = Clock::now();
   LearnerStep step{.size = change.record[0], .sizes = change.record, .gain_us = change.gain_us};
   std::vector<SizePoint> points = points_;

@@ -92,7 +92,8 @@ class SizeLearner {
   // for OutOfMemory, which is kFailed; and ConcurrentUse inside a step function or make_inputs.
   LearnerStep idle(std::chrono::microseconds max_time);
   // For servers that are never idle: as idle(), within LearnOptions::busy_fraction of the time
-  // since the learner was made.
+  // since the learner was made. Above that, unless it is 0 or there is a group, a size is recorded
+  // once calls have lost as much time for want of it as that takes.
   LearnerStep between_calls();
 
   // The combinations that are recorded, ascending.
@@ -179,6 +180,12 @@ class SizeLearner {
   std::chrono::duration<double, std::micro> unused_{0};  // idle times that were too short
   Clock::duration spent_{0};                             // in between_calls()
   Clock::duration saved_for_{0};  // what has been found, which takes that long
+  int waited_ = 0;                // calls of between_calls() since it last looked
+  // What a call loses for want of what was found last, the number of calls then, and what they have
+  // lost since the last recording.
+  std::chrono::duration<double, std::micro> gain_{0};
+  std::uint64_t seen_ = 0;
+  std::chrono::duration<double, std::micro> lost_{0};
   const Clock::time_point made_ = Clock::now();
 };
 

@@ -250,6 +250,27 @@ TEST_P(SizeLearnerLimitsTest, BetweenCallsTheShareIsSavedUpForASizeThatTakesLong
   }
 }
 
+// Of a billionth of the time nothing is ever recorded but the first size. Each eager call loses a
+// quarter of a replay at least, so that some hundred of them take as long as a recording.
+TEST_P(SizeLearnerLimitsTest, CallsThatLoseMoreThanARecordingTakesAreNotLeftEager) {
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs(), {.busy_fraction = 1e-9});
+  std::size_t calls = 0;
+  for (const std::int64_t size : {1 << 10, 1 << 14, 1 << 16}) {
+    const std::size_t begin = calls;
+    while (learner.sizes().empty() || learner.sizes().back() != size) {
+      call(f, size);
+      (void)learner.between_calls();
+      ASSERT_LT(++calls - begin, 100'000u) << "size " << size << " stays eager";
+    }
+  }
+  SizeLearner never(f, make_inputs(), {.busy_fraction = 0});
+  for (int i = 0; i < 1000; ++i) {
+    call(f, 1 << 17);
+    EXPECT_EQ(never.between_calls().kind, Kind::kNothing);
+  }
+}
+
 // The recordings refer to a cache that is not used any more.
 TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
   const auto f =
