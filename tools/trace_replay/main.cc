@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
+#include "allocator/pool/page_map.h"
+#include "allocator/pool/segment_source.h"
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
 #include "interop/device/device.h"
@@ -25,6 +29,26 @@ struct Arguments {
   ReplayOptions options;
 };
 
+// Made-up segments that grow, with made-up pages; 1 TiB apart.
+class MadeUpPages final : public SegmentSource {
+ public:
+  void* allocate(std::size_t, StreamId) override {
+    return reinterpret_cast<void*>(++segments_ << 40);
+  }
+  void free(void*, std::size_t, StreamId) noexcept override {}
+  bool grow(void*, std::size_t, std::size_t, StreamId) override { return true; }
+  std::size_t shrink(void*, std::size_t, std::size_t least, StreamId) noexcept override {
+    return least;
+  }
+  void map(void*, std::size_t, std::size_t, std::size_t, StreamId) override {}
+  bool unmap(void*, std::size_t, std::size_t, std::size_t, StreamId) noexcept override {
+    return true;
+  }
+
+ private:
+  std::uintptr_t segments_ = 0;
+};
+
 // Returns the path relative to the folder of the user: `bazel run` starts programs elsewhere.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");
@@ -33,8 +57,17 @@ std::string absolute(const std::string& path) {
 
 ReplayResult replay_on(const std::string& device, const Trace& trace,
                        const ReplayOptions& options) {
+  const bool has_pages = options.growth == Growth::kInPages;
+  if (device == "simulated" && has_pages) {
+    MadeUpPages source;
+    return replay(trace, source, options);
+  }
   if (device == "simulated") {
     MadeUpSegmentSource source;
+    return replay(trace, source, options);
+  }
+  if (has_pages) {
+    VirtualSegmentSource source(parse_device(device), std::size_t{32} << 30, PageMap::kPage);
     return replay(trace, source, options);
   }
   DeviceSegmentSource source(parse_device(device));
@@ -66,11 +99,13 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--rounds", arguments.options.rounds, "timed replays; the fastest counts (20)")
       ->check(CLI::PositiveNumber);
   app.add_option("--growth", arguments.growth,
-                 "of the pool: compact (the default) or fast (PyTorch's segment sizes)")
-      ->check(CLI::IsMember({"compact", "fast"}));
+                 "of the pool: compact (the default), fast (PyTorch's segment sizes) or pages (as "
+                 "pools_grow_in_place has it)")
+      ->check(CLI::IsMember({"compact", "fast", "pages"}));
   try {
     app.parse(argc, argv);
     if (arguments.growth == "fast") arguments.options.growth = Growth::kFast;
+    if (arguments.growth == "pages") arguments.options.growth = Growth::kInPages;
     run(arguments);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -21,8 +21,26 @@ class CountingSource final : public SegmentSource {
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
     upstream_.free(segment, bytes, stream);
   }
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId stream) override {
+    ++requests;
+    return upstream_.grow(segment, bytes, grown, stream);
+  }
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId stream) noexcept override {
+    return upstream_.shrink(segment, bytes, least, stream);
+  }
+  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+           StreamId stream) override {
+    upstream_.map(segment, bytes, offset, count, stream);
+  }
+  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+             StreamId stream) noexcept override {
+    ++unmaps;
+    return upstream_.unmap(segment, bytes, offset, count, stream);
+  }
 
   std::size_t requests = 0;
+  std::size_t unmaps = 0;
 
  private:
   SegmentSource& upstream_;
@@ -94,6 +112,7 @@ ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptio
   ReplayResult result{.operations = trace.steps.size()};
   measure_memory(trace, pool, result);
   result.segment_requests = counting.requests;
+  result.first_unmaps = counting.unmaps;
   if (result.peak_reserved_bytes > 0) {
     result.utilization = static_cast<double>(result.peak_live_bytes) /
                          static_cast<double>(result.peak_reserved_bytes);
@@ -102,6 +121,7 @@ ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptio
   double least = std::numeric_limits<double>::infinity();
   for (int round = 0; round < options.rounds; ++round)
     least = std::min(least, measure_time(trace, pool));
+  result.later_unmaps = counting.unmaps - result.first_unmaps;
   result.ns_per_pair = least * 1e9 * 2 / static_cast<double>(trace.steps.size());
   return result;
 }

@@ -16,6 +16,8 @@ struct ReplayResult {
   std::size_t peak_reserved_bytes = 0;   // in segments
   std::size_t segments = 0;              // at the end
   std::size_t segment_requests = 0;      // calls of the source, including refused ones
+  std::size_t first_unmaps = 0;          // of runs of pages, in the first replay
+  std::size_t later_unmaps = 0;          // in the timed replays
   // peak_live_bytes / peak_reserved_bytes.
   double utilization = 0;
   // 1 - largest free block / all free bytes, where most was live; 0 when nothing was free.
@@ -29,7 +31,8 @@ struct ReplayOptions {
   Growth growth = Growth::kCompact;
 };
 
-// Throws OutOfMemory if the source has no room, and what else the source throws.
+// With Growth::kInPages the source has to map pages. Throws OutOfMemory if the source has no room,
+// and what else the source throws.
 ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options);
 
 }  // namespace cgtree::tools

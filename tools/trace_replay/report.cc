@@ -27,10 +27,12 @@ std::string to_text(const Trace& trace, const ReplayResult& result) {
       "peak reserved        {:12.1f} MiB, {:.3f} x live, {} segments\n"
       "utilization          {:12.3f}\n"
       "fragmentation        {:12.3f} where most was live\n"
-      "allocate and free    {:12.1f} ns\n",
+      "allocate and free    {:12.1f} ns\n"
+      "runs of pages unmapped{:11} in the first replay, {} in those that were timed\n",
       result.operations, trace.failures, mib(result.peak_live_bytes),
       mib(result.peak_reserved_bytes), result.utilization > 0 ? 1 / result.utilization : 0,
-      result.segments, result.utilization, result.fragmentation, result.ns_per_pair);
+      result.segments, result.utilization, result.fragmentation, result.ns_per_pair,
+      result.first_unmaps, result.later_unmaps);
 }
 
 std::string to_json(const Trace& trace, const ReplayResult& result, const Run& run) {
@@ -45,6 +47,8 @@ std::string to_json(const Trace& trace, const ReplayResult& result, const Run& r
       {"peak_reserved_bytes", result.peak_reserved_bytes},
       {"segments", result.segments},
       {"segment_requests", result.segment_requests},
+      {"first_unmaps", result.first_unmaps},
+      {"later_unmaps", result.later_unmaps},
       {"utilization", result.utilization},
       {"fragmentation", result.fragmentation},
       {"ns_per_pair", result.ns_per_pair},
