@@ -29,15 +29,14 @@ enum class Growth {
   // wholly free segments that no checkpoint has, the largest first. Not for a pool whose free
   // addresses are still used, nor while the source cannot free.
   kCompact,
-  // One segment grows at its end by what is missing, in steps of 2 MiB, and is given back from its
-  // end, which is used last; another one is made only if the source cannot make it larger. For
-  // sources that map memory
-  // behind addresses they have reserved. trim() leaves what a checkpoint has.
+  // One segment grows at its end, which is used last, in steps of 2 MiB, and is given back from
+  // there; another one is made only if the source cannot make it larger. For sources that map
+  // memory behind addresses they have reserved. trim() leaves what a checkpoint has.
   kInPlace,
   // The same, but memory is mapped only where blocks are: best fit goes over the addresses, and the
-  // pages under a block that have no memory get some. Before the pool reserves more than it ever
-  // had, or when it is asked, free pages give theirs back. For pools whose free addresses are
-  // not used: there are no checkpoints.
+  // pages under a block that have no memory get some. Before the pool reserves a twelfth, and 16
+  // MiB, more than was ever live, or when it is asked, free pages give theirs back. For pools whose
+  // free addresses are not used: there are no checkpoints.
   kInPages,
 };
 
@@ -196,7 +195,7 @@ class Pool final : public SegmentUser, private CachedPool {
   std::size_t shrink() noexcept;
   void* try_mapping(std::size_t requested, Refusal& refusal);
   std::size_t growth_bytes(std::size_t bytes) const noexcept;
-  void unmap_beyond_peak(std::size_t more) noexcept;
+  void unmap_beyond_slack(std::size_t more) noexcept;
   std::size_t unmap(std::size_t enough) noexcept;
   void expect_restorable() const;
   bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);

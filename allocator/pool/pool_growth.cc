@@ -104,7 +104,7 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
     if (has_pages()) {
       if (void* const block = try_mapping(requested, refusal)) return block;
       if (refusal.is_refused) return nullptr;
-      unmap_beyond_peak(growth_bytes(block_bytes(requested)));
+      unmap_beyond_slack(growth_bytes(block_bytes(requested)));
     }
     OpenGrowth open(*this);
     {
@@ -174,7 +174,7 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
     }
     if (missing > 0) {
       lock.unlock();
-      unmap_beyond_peak(missing);
+      unmap_beyond_slack(missing);
       lock.lock();
     }
     while (const std::optional<Range> run = segment.pages.find(place, false)) {
@@ -205,15 +205,15 @@ std::size_t Pool::growth_bytes(std::size_t bytes) const noexcept {
   return growth ? round_up(growth->missing, kLargeRounding) : 0;
 }
 
-// Gives free pages back, so that `more` bytes fit under the peak if possible.
-void Pool::unmap_beyond_peak(std::size_t more) noexcept {
-  std::size_t beyond = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
-    beyond = more - std::min(more, room);
-  }
-  if (beyond > 0) (void)unmap(beyond);
+// Gives free pages back before much more is reserved than was ever live. Without slack each pass of
+// a loop unmaps pages, which waits for the stream (docs/decisions/0011).
+void Pool::unmap_beyond_slack(std::size_t more) noexcept {
+  std::unique_lock lock(mutex_);
+  const std::size_t live = tallies_.peak_live_bytes();
+  const std::size_t most = live + std::max(live / 12, std::size_t{16} << 20);
+  more += tallies_.reserved_bytes();
+  lock.unlock();
+  if (more > most) (void)unmap(more - most);
 }
 
 // Gives free pages back until they have `enough` bytes; returns their bytes.

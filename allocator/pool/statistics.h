@@ -152,6 +152,7 @@ class Tallies {
   std::size_t live_blocks() const { return sum(&Class::allocation); }
   std::size_t live_bytes() const { return sum(&Class::allocated_bytes); }
   std::size_t reserved_bytes() const { return sum(&Class::reserved_bytes); }
+  std::size_t peak_live_bytes() const { return peaks_.allocated_bytes; }
   std::size_t peak_reserved_bytes() const { return peaks_.reserved_bytes; }
   Amount live(bool is_small) const {
     const Class& tally = classes_[is_small];
