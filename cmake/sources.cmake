@@ -295,6 +295,7 @@ set(CGTREE_CUDA_SOURCES
   allocator/cuda/memory_resource.cc
   interop/device/cuda/architectures.cc
   interop/device/cuda/cuda_alike.cc
+  interop/device/cuda/cuda_conditionals.cc
   interop/device/cuda/cuda_device.cc
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc
