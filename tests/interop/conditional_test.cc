@@ -245,6 +245,44 @@ TEST_P(ConditionalTest, AGraphWithAHostFunctionInABodyIsNotInstantiated) {
   EXPECT_EQ(bench_->graphs.instantiate(graph, &exec), Code::kInvalidValue);
 }
 
+TEST_P(ConditionalTest, AGraphHasOneExecutableGraphAtATime) {
+  begin();
+  const ConditionHandle taken = condition(stream_);
+  launch_set_condition(ref(stream_), {flag_, false}, taken);
+  const auto bodies = add(stream_, taken, ConditionalKind::kIf, 1);
+  capture_to(bodies[0], side_, [&](StreamHandle s) { check(bench_->add_one(s, x_), "capture"); });
+  const GraphHandle graph = bench_->end(stream_);
+  const ExecHandle first = bench_->instantiate(graph);
+  ExecHandle second = ExecHandle::kNull;
+  EXPECT_EQ(bench_->graphs.instantiate(graph, &second), Code::kNotSupported);
+  bench_->forget(first);
+  check(bench_->graphs.destroy_exec(first), "destroy");
+  second = bench_->instantiate(graph);
+  set_flag(1);
+  launch(second);
+  EXPECT_EQ(bench_->read(x_), 1);
+}
+
+// Work that the step goes on with is captured, and the body is gone. A GPU's driver may end the
+// process when such a capture ends.
+TEST_P(ConditionalTest, ACaptureThatFailsTakesItsBodyWithIt) {
+  if (bench_->api.name() == "cuda") GTEST_SKIP() << "the driver does not survive it";
+  const StreamHandle fork = bench_->stream();
+  begin();
+  const auto bodies = add(stream_, condition(stream_), ConditionalKind::kIf, 1);
+  const CaptureMode mode = CaptureMode::kThreadLocal;
+  check(conditionals_->begin_capture_to(side_, bodies[0], mode), "begin a body");
+  bench_->order(side_, fork);
+  check(bench_->add_one(fork, x_), "capture");
+  GraphHandle ended = GraphHandle::kNull;
+  EXPECT_EQ(bench_->graphs.end_capture(side_, &ended), Code::kStreamCaptureUnjoined);
+  EXPECT_EQ(bench_->info(stream_).status, CaptureStatus::kActive);
+  EXPECT_EQ(conditionals_->begin_capture_to(side_, bodies[0], mode), Code::kInvalidValue);
+  const GraphHandle graph = bench_->end(stream_);
+  ExecHandle exec = ExecHandle::kNull;
+  EXPECT_EQ(bench_->graphs.instantiate(graph, &exec), Code::kInvalidValue);
+}
+
 TEST_P(ConditionalTest, NodesOfABodyAreRead) {
   begin();
   const auto bodies = add(stream_, condition(stream_), ConditionalKind::kIf, 1);
