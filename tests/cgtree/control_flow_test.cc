@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -275,6 +276,79 @@ TEST_P(ControlFlowTest, TheBodiesOfAChoiceShareScratchWhichNothingElseLiesIn) {
       EXPECT_EQ(std::count(first.begin(), first.end(), before), 0);
     }
   });
+}
+
+TEST_P(ControlFlowTest, ABodyMayCallAnotherCompiledFunction) {
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 1); });
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] { add_to(y, g(y)); });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    std::vector<float> expected = x;
+    if (i % 2 != 0) {
+      for (float& value : expected)
+        value += 3 * value + 1;
+    }
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), expected) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, PaddedInputsStepBlocksAndBuffersReachBodies) {
+  struct Block {
+    float limit;
+  };
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x, Tensor block) {
+                                 Tensor y = affine(x, 1, 0);
+                                 const Tensor limit(block.storage(), 0, {1}, DType::kFloat32);
+                                 const Tensor taken = empty(Shape(), DType::kInt32);
+                                 compare(limit, 0, taken);
+                                 branch(taken, [&] { add_to(y, x); });
+                                 return y;
+                               },
+                               {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                .buckets = {{"rows", {8, 16}}},
+                                .outputs = {{.dynamic = {{0, "rows"}}}}});
+  for (int i = 0; i < 8; ++i) {
+    const std::int64_t rows = 3 + i % 5;
+    const std::vector<float> x = random_floats(rows);
+    const Block block{static_cast<float>(i % 3 - 1)};
+    const Tensor buffer = tensor({rows}, std::vector<float>(static_cast<std::size_t>(rows), NAN));
+    (void)f.into(buffer)(tensor({rows}, x), step_block(block));
+    EXPECT_EQ(values(buffer), affine_of(x, block.limit > 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
+}
+
+// The scratch memory of bodies is part of what a recording must find free.
+TEST_P(ControlFlowTest, OutputsThatAreHeldAreNotOverwrittenByBodies) {
+  const std::vector<Stream> sides = flow_sides(device());
+  std::vector<Flow> flows;
+  using Function = CompiledFunction<Tensor(Tensor)>;
+  std::vector<Function> functions;
+  for (int i = 0; i < 4; ++i)
+    flows.push_back(draw_flow(random_));
+  for (int i = 0; i < 4; ++i) {
+    functions.push_back(compile(context(), "f", [&, i](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      run_flow(flows[static_cast<std::size_t>(i)], y, sides);
+      return y;
+    }));
+  }
+  std::vector<std::pair<Tensor, std::vector<float>>> held;
+  for (int call = 0; call < 60; ++call) {
+    const std::size_t number = random_() % 4;
+    std::vector<float> x = random_floats(300);
+    Tensor y = functions[number](tensor({300}, x));
+    run_flow(flows[number], x);
+    held.emplace_back(std::move(y), std::move(x));
+    if (random_() % 2 == 0) held.erase(held.begin());
+    for (const auto& [output, expected] : held)
+      ASSERT_EQ(values(output), expected) << call;
+  }
 }
 
 TEST_P(ControlFlowTest, OutsideOfAStepItRunsOnTheCurrentStream) {
