@@ -92,6 +92,29 @@ TEST_P(ControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
   });
 }
 
+// Whatever lies behind it.
+TEST_P(ControlFlowTest, AFlagMayBeABool) {
+  const std::vector<std::uint8_t> bytes = {0, 1, 1, 0, 0, 1, 0, 1, 1};
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const Tensor first(taken.storage(), taken.byte_offset(), Shape(), DType::kBool);
+    branch(first, [&] { update(y, 2, 0); });
+    (void)loop(2, [&] {
+      update(y, 1, 1);
+      return first;
+    });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::vector<std::uint8_t> flags = {bytes[at], bytes[at + 1], 1, 1};
+    const std::vector<float> x = random_floats(8);
+    const std::vector<float> expected =
+        flags[0] != 0 ? affine_of(affine_of(affine_of(x, 2, 0), 1, 1), 1, 1) : affine_of(x, 1, 1);
+    EXPECT_EQ(values(f(tensor({8}, x), from_host({4}, std::span(flags), device()))), expected) << i;
+  });
+}
+
 TEST_P(ControlFlowTest, ABranchWithoutASecondWayDoesNothing) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
@@ -360,12 +383,14 @@ TEST_P(ControlFlowTest, OutsideOfAStepItRunsOnTheCurrentStream) {
   branch(
       flag(0), [&] { update(x, 0, 0); }, [&] { update(x, 2, 0); });
   choose(flag(5), {[&] { update(x, 0, 0); }});
+  branch(
+      flag(-3), [&] { update(x, 1, 2); }, [&] { update(x, 0, 0); });
   const Tensor rounds = loop(3, [&] {
     update(x, 1, 1);
     return goes_on;
   });
   stream.synchronize();
-  EXPECT_EQ(values(x), affine_of(affine_of(before, 2, 0), 1, 1));
+  EXPECT_EQ(values(x), affine_of(affine_of(affine_of(before, 2, 0), 1, 2), 1, 1));
   EXPECT_EQ(value(rounds), 1);
 }
 
@@ -460,7 +485,11 @@ TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesOfItsBranch) {
     (void)f(random_tensor({8}), flag(1));
   const nlohmann::json scopes =
       nlohmann::json::parse(context().snapshot_json())["nodes"][0]["scopes"];
-  EXPECT_NE(scopes.dump().find("gate"), std::string::npos) << scopes;
+  const auto paths = scopes["paths"].get<std::vector<std::string>>();
+  int nodes = 0;
+  for (const nlohmann::json& path : scopes["node_paths"])
+    nodes += paths[path.get<std::size_t>()] == "gate";
+  EXPECT_EQ(nodes, 3) << scopes;  // what sets the condition, the branch, and the body's kernel
 }
 
 TEST_P(ControlFlowTest, RebindingAndSharingLeaveRecordingsWithBranchesAlone) {
