@@ -8,6 +8,7 @@
 #include "cgtree/communicator.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
 #include "cgtree/explanation.h"
 #include "cgtree/graph_scope.h"

@@ -31,6 +31,7 @@ set(CGTREE_HEADERS
   cgtree/axes.h
   cgtree/cgtree.h
   cgtree/communicator.h
+  cgtree/control_flow.h
   cgtree/compile.h
   cgtree/context.h
   cgtree/function_handle.h
@@ -231,6 +232,12 @@ cgtree_sources(tree
   cgtree/tree/tree.cc
   cgtree/tree/tree_manager.cc)
 
+cgtree_sources(flow
+  cgtree/control_flow.cc
+  cgtree/flow/body.cc
+  cgtree/flow/conditional.cc
+  cgtree/flow/flow_log.cc)
+
 cgtree_sources(check
   cgtree/check/address_words.cc
   cgtree/check/audit.cc
@@ -289,12 +296,14 @@ cgtree_sources(watch
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES
+  cgtree/flow/condition_kernels_host.cc
   interop/random/random_kernels_host.cc)
 
 set(CGTREE_CUDA_SOURCES
   allocator/cuda/memory_resource.cc
   interop/device/cuda/architectures.cc
   interop/device/cuda/cuda_alike.cc
+  interop/device/cuda/cuda_conditionals.cc
   interop/device/cuda/cuda_device.cc
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc
@@ -309,6 +318,7 @@ set(CGTREE_CUDA_SOURCES
 # Compiled by nvcc.
 set(CGTREE_CUDA_KERNELS
   cgtree/check/cuda/compare_kernel.cu
+  cgtree/flow/condition_kernels.cu
   cgtree/record/cuda/gather_kernel.cu
   interop/random/random_kernels.cu
   interop/tensor/cuda/row_kernel.cu)

@@ -39,19 +39,19 @@ END = ["python", "examples", "integrations", "packaging", "tools", "benchmarks",
 SUB_ROOMS = {
     "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
     "allocator": ["pool", "segments", "caching", "threads", "captures", "reports"],
-    "cgtree": ["memory", "axes", "record", "tree", "check", "watch", "ranks", "pools"],
+    "cgtree": ["memory", "axes", "record", "tree", "flow", "check", "watch", "ranks", "pools"],
 }
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.
 FACES = re.compile(
-    r"cgtree|communicator|compile|context\w*|function_handle|learned_demand|precapture|recent_events|scope|size_learner|steps|surroundings|bare_\w+"
+    r"cgtree|communicator|compile|context\w*|control_flow|function_handle|learned_demand|precapture|recent_events|scope|size_learner|steps|surroundings|bare_\w+"
     r"|torch|c_api\w*")
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|learned_demand|metrics|option_table|precapture|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|metrics|option_table|precapture|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
 STAND_AROUND = re.compile(
-    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|node_contents|profiler|virtual_memory_api)|interop/random/random\w*")
+    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|conditional_api|node_contents|profiler|virtual_memory_api)|interop/random/random\w*")
 # The registry of devices names each, and kernels name their bodies in CUDA.
 NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
                 pathlib.PurePath("interop/tensor/copy.cc"),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cgtree/check/rebind.h"
 #include "cgtree/check/recording_audit.h"
 #include "cgtree/check/scope_log.h"
+#include "cgtree/flow/flow_log.h"
 #include "interop/device/profiler.h"
 
 namespace cgtree {
@@ -31,6 +33,7 @@ class GraphExamination final : public Examination {
   // Examination.
   void examine(CapturedStep& step) override {
     step_ = &step;
+    flow_.close();
     scopes_.finish(step.recording);
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);
@@ -59,36 +62,57 @@ class GraphExamination final : public Examination {
  private:
   void read() {
     Recording& recording = step_->recording;
-    GraphAPI& api = step_->memory.stream().graphs();
-    std::vector<NodeContents> nodes;
-    std::vector<GraphEdge> edges;
     std::size_t bytes = 0;
     bool is_read = true;
     // A profile does not tell which recording an executable graph has served.
     const bool has_ids = scopes_.any() && recording.share == nullptr &&
                          step_->memory.stream().api().name() == "cuda";
     recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
-      Code code = api.read_nodes(graph.handle(), &nodes);
-      if (ok(code)) code = api.graph_edges(graph.handle(), &edges);
-      if (ok(code)) {
-        bytes += estimate_graph_bytes(nodes, edges);
-      } else {
-        is_read = false;
-        nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
-      }
-      for (NodeContents& node : nodes) {
-        if (scopes_.any()) {
-          scopes_.add(node, has_ids ? profile_ids(node.node, exec.handle()) : ProfileIds());
-        }
-        if (!is_root_or_tail(recording, node.node)) audit_.read(std::move(node));
-      }
+      const auto ids = [&](NodeHandle node) {
+        return has_ids ? profile_ids(node, exec.handle()) : ProfileIds();
+      };
+      is_read = read(graph.handle(), NodeHandle::kNull, ids, &bytes) && is_read;
     });
     const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
     if (is_read && !is_joint) recording.costs.graph_bytes = bytes;
   }
 
+  // Reads a graph, and behind each conditional node its bodies. `in`: the outermost conditional
+  // node that the graph is a body of, or null. Returns whether all could be read.
+  template <typename Ids>
+  bool read(GraphHandle graph, NodeHandle in, const Ids& ids, std::size_t* bytes) {
+    GraphAPI& api = step_->memory.stream().graphs();
+    std::vector<NodeContents> nodes;
+    std::vector<GraphEdge> edges;
+    Code code = api.read_nodes(graph, &nodes);
+    if (ok(code)) code = api.graph_edges(graph, &edges);
+    bool is_read = ok(code);
+    if (is_read) {
+      *bytes += estimate_graph_bytes(nodes, edges);
+    } else {
+      nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
+    }
+    for (NodeContents& node : nodes) {
+      const NodeHandle handle = node.node;
+      const NodeHandle captured_with = in != NodeHandle::kNull ? in : handle;
+      if (scopes_.any()) {
+        scopes_.add(node, captured_with, in != NodeHandle::kNull ? ProfileIds() : ids(handle));
+      }
+      const std::span<const GraphHandle> bodies = flow_.bodies_of(handle);
+      if (!bodies.empty()) {  // its condition is no memory, and what it does is done by its bodies
+        node.is_decoded = true;
+        node.why.clear();
+      }
+      if (!is_root_or_tail(step_->recording, handle)) audit_.read(std::move(node));
+      for (const GraphHandle body : bodies)
+        is_read = read(body, captured_with, ids, bytes) && is_read;
+    }
+    return is_read;
+  }
+
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
+  FlowLog flow_;
   SharedExecs* const shared_;
   ScopeLog scopes_;
   CapturedStep* step_ = nullptr;  // from examine() on

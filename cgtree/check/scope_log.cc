@@ -98,7 +98,7 @@ void ScopeLog::finish(Recording& recording) {
   used_ = {{0, 0}};
 }
 
-void ScopeLog::add(const NodeContents& node, ProfileIds ids) {
+void ScopeLog::add(const NodeContents& node, NodeHandle captured_with, ProfileIds ids) {
   std::uint32_t kernel = 0;
   if (!node.name().empty()) {
     const auto [found, is_new] = kernels_.try_emplace(
@@ -106,7 +106,7 @@ void ScopeLog::add(const NodeContents& node, ProfileIds ids) {
     if (is_new) scopes_.kernels.push_back(found->first);
     kernel = found->second;
   }
-  const auto found = paths_.find(node.node);
+  const auto found = paths_.find(captured_with);
   const std::uint32_t number =
       found == paths_.end() ? 0 : found->second;  // the library's own: none
   const auto [path, is_first] =

@@ -34,8 +34,9 @@ class ScopeLog {
   void finish(Recording& recording);
   // Whether some node was captured in a scope. Requires: finish() was called.
   bool any() const noexcept { return any_; }
-  // Adds the next node, in the order of GraphAPI::graph_nodes(), over all graphs. Requires: any().
-  void add(const NodeContents& node, ProfileIds ids);
+  // Adds the next node, in the order of GraphAPI::graph_nodes(), over all graphs. `captured_with`:
+  // the node itself, or the conditional node that it is in. Requires: any().
+  void add(const NodeContents& node, NodeHandle captured_with, ProfileIds ids);
   NodeScopes take() { return std::move(scopes_); }
 
   // For the stack of the thread. The path is that of the scopes that were open until now.

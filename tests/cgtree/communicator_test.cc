@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
+#include "tests/support/flags.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/ranks.h"
 #include "tests/support/steps.h"
@@ -134,6 +136,37 @@ TEST_P(CommunicatorTest, AStepFunctionGivesTheSumWhileItIsWarmedUpRecordedAndRep
     }
     EXPECT_EQ(step.stats().recordings, 1u);
     EXPECT_EQ(step.stats().replays, kSteps - 2);
+  });
+}
+
+// In a recording the bodies are on streams of their own. All ranks go the same way.
+TEST_P(CommunicatorTest, AStepWithCollectivesInALoopRunsEagerly) {
+  constexpr std::size_t kSteps = 8;
+  const auto inputs = numbers(kSteps);
+  run(3, [&](RankContext& rank) {
+    CompiledFunction step = compile(rank.context, "step", [&](Tensor x, Tensor rounds) {
+      const Tensor y = affine(x, 1, 0);
+      const Tensor left = affine(rounds, 1, 0);
+      const Tensor goes_on = empty(Shape(), DType::kInt32);
+      (void)loop(4, [&] {
+        rank.communicator.all_reduce(y);
+        update(left, 1, -1);
+        compare(left, 0, goes_on);
+        branch(goes_on, [&] { rank.communicator.all_reduce(y); });
+        return goes_on;
+      });
+      return affine(y, 1, 0);
+    });
+    for (std::size_t i = 0; i < kSteps; ++i) {
+      const std::size_t rounds = i % 3 + 1;
+      const Tensor y = step(rank.tensor(inputs[i][static_cast<std::size_t>(rank.rank())]),
+                            rank.tensor(Values{static_cast<float>(rounds)}));
+      Values expected = sum(inputs[i], rank.size());
+      for (float& value : expected)
+        value *= std::pow(static_cast<float>(rank.size()), static_cast<float>(2 * rounds - 2));
+      EXPECT_EQ(y.to_vector<float>(), expected) << i;
+    }
+    EXPECT_EQ(step.stats().skipped(SkipReason::kCaptureFailed), kSteps - 1);
   });
 }
 

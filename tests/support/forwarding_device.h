@@ -4,6 +4,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "interop/device/conditional_api.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree::testing {
@@ -52,7 +53,7 @@ class CallHook {
   }
 };
 
-class ForwardingGraphs : public GraphAPI {
+class ForwardingGraphs : public GraphAPI, public ConditionalAPI {
  public:
   // Requires that both outlive it.
   ForwardingGraphs(DeviceAPI& target, CallHook& hook) : target_(&target), hook_(&hook) {}
@@ -91,6 +92,13 @@ class ForwardingGraphs : public GraphAPI {
   Code set_node(ExecHandle exec, const NodePatch& patch) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;
+  Code create_condition(GraphHandle graph, ConditionHandle* condition) override;
+  Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                       ConditionHandle condition, ConditionalKind kind, std::size_t size,
+                       NodeHandle* node, std::vector<GraphHandle>* bodies) override;
+  Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode) override;
+  Code set_capture_dependencies(StreamHandle stream,
+                                std::span<const NodeHandle> dependencies) override;
 
   Code peek_last_error() noexcept override { return target().peek_last_error(); }
   Code take_last_error() noexcept override { return target().take_last_error(); }
@@ -99,6 +107,7 @@ class ForwardingGraphs : public GraphAPI {
 
  protected:
   GraphAPI& target() const noexcept { return *target_->graphs(); }
+  ConditionalAPI& conditionals() const { return dynamic_cast<ConditionalAPI&>(target()); }
   DeviceAPI& device() const noexcept { return *target_; }
   CallHook& hook() const noexcept { return *hook_; }
 

@@ -43,6 +43,11 @@ ModelTensor model_padded(const ModelTensor& x, int context) {
 
 }  // namespace
 
+Flow flow_of(std::int64_t elements) {
+  std::mt19937 random(static_cast<unsigned>(elements));
+  return draw_flow(random);
+}
+
 std::int64_t bucket_of(std::int64_t rows) {
   return *std::ranges::lower_bound(buckets(), rows);
 }
@@ -57,10 +62,11 @@ Tensor view_of(const Tensor& x, int which) {
 StepContext::StepContext(Device device, bool enabled)
     : segments_(device),
       side_(device),
+      sides_(flow_sides(device)),
       context_(std::in_place, device, ContextOptions{.segments = &segments_}) {
-  constexpr const char* kNames[kCallActions] = {"chain", "alias", "sum",     "accumulate",
-                                                "bump",  "fork",  "views",   "nested",
-                                                "blend", "into",  "buckets", "bucket_bump"};
+  constexpr const char* kNames[kCallActions] = {
+      "chain",  "alias", "sum",  "accumulate", "bump",        "fork", "views",
+      "nested", "blend", "into", "buckets",    "bucket_bump", "flow"};
   for (int i = 0; i < kCallActions; ++i) {
     const auto action = static_cast<Action>(i);
     CompileOptions options{.enabled = enabled};
@@ -71,7 +77,8 @@ StepContext::StepContext(Device device, bool enabled)
       options.inputs = {{}, {.is_static = true, .is_mutated = true}};
     if (action == Action::kBucketBump) options.inputs = {{.is_mutated = true}};
     if (action == Action::kBuckets || action == Action::kBucketBump) add_buckets(options);
-    if (i % 2 == 1) rebind(options, i % 4 == 1 ? Rebind::kAlways : Rebind::kAuto);
+    if (i % 2 == 1 || action == Action::kFlow)
+      rebind(options, i % 4 == 1 ? Rebind::kAlways : Rebind::kAuto);
     functions_.push_back(compile(
         *context_, kNames[i],
         [this, action](std::span<const Tensor> inputs) { return step(action, inputs); }, options));
@@ -144,6 +151,11 @@ std::vector<Tensor> StepContext::outputs_of(Action action, std::span<const Tenso
       const Tensor y = affine(x, 1, 1);
       return functions_[static_cast<std::size_t>(Action::kChain)]({&y, 1});
     }
+    case Action::kFlow: {
+      const Tensor y = affine(x, 0.5f, 0);
+      run_flow(flow_of(y.elements()), y, sides_);
+      return {y};
+    }
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};
   }
@@ -191,6 +203,11 @@ std::vector<ModelTensor> model_call(Action action, const ModelTensor& x, const M
     }
     case Action::kNested:
       return {affine(affine(affine(x, 1, 1), 0.5f, 1), -1, 0)};
+    case Action::kFlow: {
+      const ModelTensor result = affine(x, 0.5f, 0);
+      run_flow(flow_of(x.shape.elements()), result.buffer->values);
+      return {result};
+    }
     default:
       return {affine(affine(x, 0.5f, 1), -1, 0)};
   }

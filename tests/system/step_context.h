@@ -7,17 +7,21 @@
 
 #include "cgtree/cgtree.h"
 #include "tests/support/counting_segments.h"
+#include "tests/support/flow_steps.h"
 #include "tests/system/model_tensor.h"
 #include "tests/system/step_program.h"
 
 namespace cgtree::testing {
 
-inline constexpr int kCallActions = 12;
+inline constexpr int kCallActions = 13;
 
 // What kBuckets and kBucketBump find beyond the true rows.
 inline constexpr float kPaddingValue = 3;
 // The rows that these two see of a call with so many, at most 40.
 std::int64_t bucket_of(std::int64_t rows);
+
+// What kFlow does with a tensor of so many elements.
+Flow flow_of(std::int64_t elements);
 
 // Thrown by a step function that was told to.
 struct InjectedFault : std::runtime_error {
@@ -48,6 +52,7 @@ class StepContext {
 
   CountingSegments segments_;
   Stream side_;
+  std::vector<Stream> sides_;  // of kFlow
   std::optional<Context> context_;
   std::vector<Function> functions_;  // by Action
   int fault_ = 0;

@@ -26,6 +26,7 @@ enum class Action : std::uint8_t {
   kBuckets,     // padded to a bucket; one output is sliced, if `to` is odd into a buffer, the other
                 // shows the padding; `y` chooses the size
   kBucketBump,  // as kBump, padded to a bucket; `y` chooses the size
+  kFlow,        // branches and loops, nested
   // The rest.
   kDrop,         // variable `to`
   kView,         // variable `to` becomes a view of `x`; `y` chooses which
@@ -35,7 +36,7 @@ enum class Action : std::uint8_t {
   kCopy,         // variable `to` becomes an eager copy of `x`, made on the context's stream
   kCheck,        // compares all variables
 };
-inline constexpr int kActions = 19;
+inline constexpr int kActions = 20;
 
 struct Operation {
   Action action = Action::kCheck;

@@ -188,6 +188,8 @@ void World::execute(const WorldOperation& operation) {
       return inspect(operation);
     case Deed::kRecycle:
       return recycle(operation);
+    case Deed::kFlow:
+      return flow(operation);
     case Deed::kLease:
       return lease(operation);
     default:

@@ -143,6 +143,8 @@ class World {
   void capture(const WorldOperation& operation);
   void launch(const WorldOperation& operation);
   void release(const WorldOperation& operation);
+  // world_flow.cc
+  void flow(const WorldOperation& operation);
   // world_leases.cc
   void lease(const WorldOperation& operation);
   void check_leased();

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
-    "precapture", "learn",      "inspect",    "recycle",     "lease"};
+    "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -97,6 +97,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kRecycle, Deed::kRecycle, Deed::kEndStream};
     case Feature::kLeases:
       return {Deed::kLease, Deed::kLease, Deed::kLease};
+    case Feature::kFlows:
+      return {Deed::kFlow, Deed::kFlow};
     default:
       return {};
   }
@@ -145,6 +147,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"inspectors", Feature::kInspectors},
     {"recycling", Feature::kRecycling},
     {"leases", Feature::kLeases},
+    {"flows", Feature::kFlows},
 }};
 
 Features parse_features(std::string_view text) {

@@ -54,8 +54,9 @@ enum class Feature : std::uint8_t {
   kInspectors,   // another thread is inside the context when memory is undeclared
   kRecycling,    // streams end with work under way, and later ones have their handles
   kLeases,       // another library holds memory of a step
+  kFlows,        // steps branch and loop
 };
-inline constexpr int kFeatures = 40;
+inline constexpr int kFeatures = 41;
 // A set of features.
 using Features = std::uint64_t;
 
@@ -140,8 +141,9 @@ enum class Deed : std::uint8_t {
   kInspect,     // kInspectors
   kRecycle,     // kRecycling: x is copied on a stream that ends
   kLease,       // kLeases: y says what of the step is held
+  kFlow,        // kFlows: choice says whether a body throws
 };
-inline constexpr int kDeeds = 61;
+inline constexpr int kDeeds = 62;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;

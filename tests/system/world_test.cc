@@ -71,6 +71,8 @@ void note_program(const std::string& text, std::uint64_t seed) {
 
 // Of WorldTotals::done: what a part of 4,000 programs does.
 constexpr std::string_view kDone[] = {
+    "a step branches and loops",
+    "a step that branches throws",
     "a break assigns the block",
     "a break drops the block",
     "a break assigns the input",

@@ -136,7 +136,8 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
     case DeviceAttribute::kSupportsGraphUpdate:
       return std::int64_t{1};
     case DeviceAttribute::kSupportsConditionalNodes:
-      return std::int64_t{driver_version() >= 12040};  // CUDA 12.4 brought them
+      // CUDA 12.4 brought them, 12.8 a second body and kSwitch.
+      return std::int64_t{CUDART_VERSION >= 12080 && driver_version() >= 12080};
     default:
       return std::monostate();
   }

@@ -1,6 +1,11 @@
 // The cuda device: DeviceAPI and GraphAPI as a thin shim over the CUDA runtime.
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "interop/device/conditional_api.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 
@@ -15,7 +20,7 @@ DeviceAPI& cuda_device_api() noexcept;
 namespace cgtree::cuda {
 
 // CudaGraphs is the graph capability of the cuda device, which calls CUDA's functions one to one.
-class CudaGraphs final : public GraphAPI {
+class CudaGraphs final : public GraphAPI, public ConditionalAPI {
  public:
   Code create_event(EventHandle* event) override;
   Code destroy_event(EventHandle event) override;
@@ -58,6 +63,15 @@ class CudaGraphs final : public GraphAPI {
 
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
+
+  // ConditionalAPI.
+  Code create_condition(GraphHandle graph, ConditionHandle* condition) override;
+  Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                       ConditionHandle condition, ConditionalKind kind, std::size_t size,
+                       NodeHandle* node, std::vector<GraphHandle>* bodies) override;
+  Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode) override;
+  Code set_capture_dependencies(StreamHandle stream,
+                                std::span<const NodeHandle> dependencies) override;
 
  private:
   // As read_nodes() does, of one node.

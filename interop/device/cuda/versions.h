@@ -68,6 +68,31 @@ inline cudaError_t add_edges(cudaGraph_t graph, const cudaGraphNode_t* from,
 #endif
 }
 
+// Conditional nodes with all that is asked of them.
+#if CUDART_VERSION >= 12080
+inline cudaError_t add_node(cudaGraphNode_t* node, cudaGraph_t graph,
+                            const std::vector<cudaGraphNode_t>& before,
+                            cudaGraphNodeParams* params) noexcept {
+#if CUDART_VERSION >= 13000
+  return cudaGraphAddNode(node, graph, before.data(), nullptr, before.size(), params);
+#else
+  return cudaGraphAddNode(node, graph, before.data(), before.size(), params);
+#endif
+}
+
+// What is captured next depends on `before`, and on nothing else.
+inline cudaError_t set_capture_dependencies(cudaStream_t stream,
+                                            std::vector<cudaGraphNode_t> before) noexcept {
+#if CUDART_VERSION >= 13000
+  return cudaStreamUpdateCaptureDependencies(stream, before.data(), nullptr, before.size(),
+                                             cudaStreamSetCaptureDependencies);
+#else
+  return cudaStreamUpdateCaptureDependencies(stream, before.data(), before.size(),
+                                             cudaStreamSetCaptureDependencies);
+#endif
+}
+#endif
+
 inline cudaError_t stream_capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                        unsigned long long* id, cudaGraph_t* graph,
                                        const cudaGraphNode_t** before,

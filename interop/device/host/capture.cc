@@ -38,18 +38,21 @@ void add_all(std::vector<NodeHandle>& tails, std::span<const NodeHandle> nodes) 
 }  // namespace
 
 Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode,
-                         const Caller& caller, std::uint64_t id) {
+                         const Caller& caller, std::uint64_t id, std::shared_ptr<Graph> body) {
   if (stream->is_legacy()) {
     const Code code = admit_legacy();
     return ok(code) ? Code::kStreamCaptureUnsupported : code;
   }
   if (stream->capture != nullptr) return Code::kIllegalState;
+  if (body != nullptr && find_graph(body->handle()) != nullptr) return Code::kIllegalState;
   auto capture = std::make_shared<Capture>();
   capture->id = id;
   capture->mode = mode;
   capture->thread = caller.thread;
   capture->origin = stream.get();
-  capture->graph = std::make_unique<Graph>(static_cast<GraphHandle>(id));
+  capture->is_of_body = body != nullptr;
+  capture->graph =
+      body != nullptr ? std::move(body) : std::make_shared<Graph>(static_cast<GraphHandle>(id));
   capture->streams.push_back(stream);
   open_.push_back(capture);
   stream->capture = std::move(capture);
@@ -57,7 +60,7 @@ Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode 
 }
 
 Code CaptureTable::end(const HostStream& stream, const Caller& caller,
-                       std::unique_ptr<Graph>* graph) {
+                       std::shared_ptr<Graph>* graph, bool* is_of_body) {
   if (stream.is_legacy()) {
     const Code code = admit_legacy();
     return ok(code) ? Code::kIllegalState : code;
@@ -75,9 +78,20 @@ Code CaptureTable::end(const HostStream& stream, const Caller& caller,
     code = Code::kStreamCaptureUnjoined;
   } else {
     *graph = std::move(capture->graph);
+    *is_of_body = capture->is_of_body;
   }
   close(*capture);
   return code;
+}
+
+Code CaptureTable::set_dependencies(HostStream& stream, std::span<const NodeHandle> nodes) {
+  if (stream.capture == nullptr) return Code::kIllegalState;
+  if (stream.capture->status != CaptureStatus::kActive) return Code::kStreamCaptureInvalidated;
+  const Graph& graph = *stream.capture->graph;
+  const auto is_known = [&](NodeHandle node) { return graph.find(node) != nullptr; };
+  if (!std::ranges::all_of(nodes, is_known)) return Code::kInvalidValue;
+  stream.tails.assign(nodes.begin(), nodes.end());
+  return Code::kSuccess;
 }
 
 Code CaptureTable::info(const HostStream& stream, CaptureInfo* info) {
@@ -233,15 +247,16 @@ Code CaptureTable::merge(HostStream& stream, const HostEvent& event) {
   return Code::kSuccess;
 }
 
-const Graph* CaptureTable::find_graph(GraphHandle handle) const {
+std::shared_ptr<Graph> CaptureTable::find_graph(GraphHandle handle) const {
   for (const auto& capture : open_) {
-    if (capture->graph->handle() == handle) return capture->graph.get();
+    if (capture->graph->handle() == handle) return capture->graph;
   }
   return nullptr;
 }
 
 void CaptureTable::close(Capture& capture) {
   capture.status = CaptureStatus::kNone;
+  if (capture.is_of_body && capture.graph != nullptr) capture.graph->lose();
   capture.graph.reset();  // events recorded in the capture may keep `capture` for long
   for (const auto& stream : std::exchange(capture.streams, {})) {
     stream->tails.clear();

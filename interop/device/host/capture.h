@@ -54,7 +54,8 @@ struct Capture {
   CaptureMode mode;
   std::uint64_t thread;  // the thread that began it
   const HostStream* origin;
-  std::unique_ptr<Graph> graph;
+  std::shared_ptr<Graph> graph;
+  bool is_of_body;                                   // the graph belongs to a conditional node
   std::vector<std::shared_ptr<HostStream>> streams;  // the streams of the capture, `origin` first
   CaptureStatus status = CaptureStatus::kActive;     // kNone once ended
 };
@@ -71,11 +72,20 @@ class CaptureTable {
   // Returns 906 while a blocking stream captures, 900 on the legacy stream, 401 on a stream that is
   // in a capture already. `id` becomes the capture's id and its graph's handle.
   Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
-             std::uint64_t id);
+             std::uint64_t id) {
+    return begin(stream, mode, caller, id, nullptr);
+  }
+  // The same for a capture that adds nodes to a body. Returns 401 if another one does.
+  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
+             std::uint64_t id, std::shared_ptr<Graph> body);
   // Returns 401 if the stream does not capture; 903 on a forked stream, which invalidates the
   // capture. Otherwise the capture ends: with 901 if it was invalidated, 908 on the wrong thread,
   // 904 if forked work was not joined.
-  Code end(const HostStream& stream, const Caller& caller, std::unique_ptr<Graph>* graph);
+  // A body that was captured to without success is lost.
+  Code end(const HostStream& stream, const Caller& caller, std::shared_ptr<Graph>* graph,
+           bool* is_of_body);
+  // Returns 401 if the stream does not capture, 1 for nodes that its graph does not have.
+  static Code set_dependencies(HostStream& stream, std::span<const NodeHandle> nodes);
   Code info(const HostStream& stream, CaptureInfo* info);
   // Removes a destroyed stream from its capture; ends the capture if the stream is its origin.
   void forget(const HostStream& stream);
@@ -109,7 +119,7 @@ class CaptureTable {
   Code wait(const std::shared_ptr<HostStream>& stream, const HostEvent& event);
 
   // Returns the graph that an open capture builds; null if no open capture has this handle.
-  const Graph* find_graph(GraphHandle handle) const;
+  std::shared_ptr<Graph> find_graph(GraphHandle handle) const;
 
  private:
   Code merge(HostStream& stream, const HostEvent& event);

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -71,6 +73,35 @@ NodeHandle Graph::add_leaf(Work work) {
   return add(std::move(work), leaves);
 }
 
+std::shared_ptr<HostCondition> Graph::add_condition() {
+  return conditions_.emplace_back(std::make_shared<HostCondition>());
+}
+
+std::shared_ptr<HostCondition> Graph::find_condition(ConditionHandle handle) const {
+  const auto found = std::ranges::find_if(
+      conditions_, [&](const auto& condition) { return condition->handle() == handle; });
+  return found == conditions_.end() ? nullptr : *found;
+}
+
+bool Graph::has_conditionals() const {
+  return std::ranges::any_of(
+      nodes_, [](const Node& node) { return std::holds_alternative<ConditionalWork>(node.work); });
+}
+
+// Source: cudaGraphInstantiate of a graph with a host function in a body: 1.
+bool Graph::is_executable() const {
+  return std::ranges::all_of(nodes_, [](const Node& node) {
+    const auto* const conditional = std::get_if<ConditionalWork>(&node.work);
+    if (conditional == nullptr) return true;
+    return std::ranges::all_of(conditional->bodies, [](const auto& body) {
+      const bool calls_back = std::ranges::any_of(body->nodes(), [](const Node& inner) {
+        return std::holds_alternative<HostWork>(inner.work);
+      });
+      return !calls_back && !body->is_lost() && body->is_executable();
+    });
+  });
+}
+
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
   // In a finite DAG it is enough to check the nodes that no other depends on.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -97,6 +128,11 @@ struct Describe {
                        int{fill.value});
   }
   std::string operator()(const HostWork&) const { return "host function"; }
+  std::string operator()(const ConditionalWork& conditional) const {
+    constexpr std::array<std::string_view, 3> kNames = {"if", "while", "switch"};
+    return fmt::format("{} of {} bodies", kNames[static_cast<std::size_t>(conditional.kind)],
+                       conditional.bodies.size());
+  }
 };
 
 }  // namespace
@@ -133,8 +169,13 @@ std::vector<std::size_t> numbers_of(std::span<const NodeHandle> nodes) {
 
 Program::Program(const Graph& graph) : source(graph.handle()), order(graph.order()) {
   steps.reserve(graph.nodes().size());
-  for (const Node& node : graph.nodes())
+  for (const Node& node : graph.nodes()) {
     steps.push_back({node.work, numbers_of(node.dependencies)});
+    auto* const conditional = std::get_if<ConditionalWork>(&steps.back().work);
+    if (conditional == nullptr) continue;
+    for (const std::shared_ptr<Graph>& body : std::exchange(conditional->bodies, {}))
+      conditional->programs.push_back(std::make_shared<const Program>(*body));
+  }
 }
 
 Code Program::run() const {

@@ -2,6 +2,7 @@
 // form.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,11 +12,23 @@
 #include <vector>
 
 #include "interop/device/code.h"
+#include "interop/device/conditional_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/work.h"
 #include "interop/device/host/work_queue.h"
 
 namespace cgtree::host {
+
+// A HostCondition is what kernels set and a conditional node reads. Its value comes first: its
+// address is the handle.
+struct HostCondition {
+  std::atomic<std::uint32_t> value{0};
+  bool is_taken = false;  // a node has it
+
+  ConditionHandle handle() const noexcept {
+    return static_cast<ConditionHandle>(reinterpret_cast<std::uintptr_t>(&value));
+  }
+};
 
 struct Node {
   Work work;
@@ -54,6 +67,16 @@ class Graph {
   NodeHandle add_root(Work work);
   // Adds a node that depends on every node without dependents.
   NodeHandle add_leaf(Work work);
+  std::shared_ptr<HostCondition> add_condition();
+  // Returns null for a condition of another graph.
+  std::shared_ptr<HostCondition> find_condition(ConditionHandle handle) const;
+  // Returns whether it may be made executable: no body has a host function, and none is lost.
+  bool is_executable() const;
+  bool has_conditionals() const;
+  // A capture to this body has failed, which has taken the graph with it.
+  void lose() noexcept { is_lost_ = true; }
+  bool is_lost() const noexcept { return is_lost_; }
+
   // Returns whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 
@@ -61,6 +84,8 @@ class Graph {
   const GraphHandle handle_;
   std::vector<Node> nodes_;
   std::vector<std::size_t> order_;
+  std::vector<std::shared_ptr<HostCondition>> conditions_;
+  bool is_lost_ = false;
 };
 
 // Returns whether they differ in nothing but what a NodePatch holds.

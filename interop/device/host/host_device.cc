@@ -104,9 +104,9 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
       return std::int64_t{0};
     case DeviceAttribute::kSupportsStreamCapture:
     case DeviceAttribute::kSupportsGraphUpdate:
+    case DeviceAttribute::kSupportsConditionalNodes:
       return std::int64_t{1};
     case DeviceAttribute::kSupportsMemoryPools:
-    case DeviceAttribute::kSupportsConditionalNodes:
       return std::int64_t{0};
     default:
       return std::monostate{};

@@ -151,12 +151,12 @@ Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
     const std::lock_guard lock(runtime_.mutex);
     const auto stream = runtime_.find_stream(handle);
     if (stream == nullptr) return Code::kInvalidResourceHandle;
-    std::unique_ptr<Graph> captured;
-    if (const Code code = runtime_.captures.end(*stream, thread.caller(), &captured); !ok(code)) {
-      return code;
-    }
+    std::shared_ptr<Graph> captured;
+    bool is_of_body = false;
+    const Code code = runtime_.captures.end(*stream, thread.caller(), &captured, &is_of_body);
+    if (!ok(code)) return code;
     const GraphHandle name = captured->handle();
-    runtime_.graphs.emplace(name, std::move(captured));
+    if (!is_of_body) runtime_.graphs.emplace(name, std::move(captured));
     *graph = name;
     return Code::kSuccess;
   });
@@ -189,7 +189,7 @@ Code HostGraphs::destroy_graph(GraphHandle graph) {
 Code HostGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Graph* const found = runtime_.find_graph(graph);
+    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
     if (found == nullptr) return Code::kInvalidValue;
     std::vector<NodeHandle> found_nodes(found->nodes().size());
     for (std::size_t i = 0; i < found_nodes.size(); ++i)
@@ -203,8 +203,8 @@ namespace {
 
 // Requires: the runtime's mutex is held.
 const Node* find_node(const Runtime& runtime, NodeHandle handle) {
-  const Graph* const graph = runtime.find_graph(Graph::graph_of(handle));
-  return graph == nullptr ? nullptr : graph->find(handle);
+  const std::shared_ptr<const Graph> graph = runtime.find_graph(Graph::graph_of(handle));
+  return graph == nullptr ? nullptr : graph->find(handle);  // which `runtime` keeps
 }
 
 }  // namespace
@@ -222,11 +222,11 @@ Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
 Code HostGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(graph);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
+    if (found == nullptr) return Code::kInvalidValue;
     std::vector<NodeContents> read;
-    for (const Node& node : found->second->nodes()) {
-      const NodeHandle handle = found->second->node_handle(read.size());
+    for (const Node& node : found->nodes()) {
+      const NodeHandle handle = found->node_handle(read.size());
       read.push_back(contents_of(node.work));
       read.back().node = handle;
     }
@@ -280,6 +280,11 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
       if (found == runtime_.graphs.end()) return Code::kInvalidValue;
       if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
       graph = found->second;
+      if (!graph->is_executable()) return Code::kInvalidValue;
+      const bool is_unique = graph->has_conditionals();  // one executable graph at a time
+      for (const auto& [name, other] : runtime_.execs) {
+        if (is_unique && other->source() == handle) return Code::kNotSupported;
+      }
     }
     auto made = std::make_shared<Exec>(*graph);
     const std::lock_guard lock(runtime_.mutex);
@@ -331,9 +336,9 @@ Code HostGraphs::take_last_error() noexcept {
 Code HostGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(graph);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    *edges = found->second->edges();
+    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
+    if (found == nullptr) return Code::kInvalidValue;
+    *edges = found->edges();
     return Code::kSuccess;
   });
 }
@@ -374,21 +379,21 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
   });
 }
 
-// What a node has is what can be set, but for a host function.
+// What a node has is what can be set, but for host functions and conditional nodes.
 Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
-  bool is_host_function = false;  // which is no error of the thread
+  bool is_fixed = false;  // which is no error of the thread
   const Code code = runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
     const Node* const node = find_node(runtime_, handle);
     if (node == nullptr) return Code::kInvalidValue;
-    is_host_function = type_of(node->work) == NodeType::kHost;
-    if (is_host_function) return Code::kSuccess;
+    is_fixed = !is_patchable(node->work);
+    if (is_fixed) return Code::kSuccess;
     patch->node = handle;
     patch->bytes = patchable_bytes(node->work);
     patch->dims = contents_of(node->work).dims;
     return Code::kSuccess;
   });
-  return is_host_function ? Code::kNotSupported : code;
+  return is_fixed ? Code::kNotSupported : code;
 }
 
 Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
@@ -401,6 +406,81 @@ Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
     if (exec == nullptr) return Code::kInvalidValue;
     exec->set_node(patch);
     return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::create_condition(GraphHandle handle, ConditionHandle* condition) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const std::shared_ptr<Graph> graph = runtime_.find_graph(handle);
+    if (graph == nullptr) return Code::kInvalidValue;
+    *condition = graph->add_condition()->handle();
+    return Code::kSuccess;
+  });
+}
+
+namespace {
+
+bool is_size_of(ConditionalKind kind, std::size_t size) {
+  switch (kind) {
+    case ConditionalKind::kIf:
+      return size == 1 || size == 2;
+    case ConditionalKind::kWhile:
+      return size == 1;
+    case ConditionalKind::kSwitch:
+      return size > 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+Code HostGraphs::add_conditional(GraphHandle handle, std::span<const NodeHandle> dependencies,
+                                 ConditionHandle condition, ConditionalKind kind, std::size_t size,
+                                 NodeHandle* node, std::vector<GraphHandle>* bodies) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const std::shared_ptr<Graph> graph = runtime_.find_graph(handle);
+    if (graph == nullptr || !is_size_of(kind, size)) return Code::kInvalidValue;
+    const auto is_known = [&](NodeHandle other) { return graph->find(other) != nullptr; };
+    if (!std::ranges::all_of(dependencies, is_known)) return Code::kInvalidValue;
+    ConditionalWork work{kind, graph->find_condition(condition), {}};
+    if (work.condition == nullptr || work.condition->is_taken) return Code::kInvalidValue;
+    std::erase_if(runtime_.bodies, [](const auto& body) { return body.second.expired(); });
+    std::vector<GraphHandle> made;
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto name = static_cast<GraphHandle>(runtime_.next_handle());
+      runtime_.bodies.emplace(name, work.bodies.emplace_back(std::make_shared<Graph>(name)));
+      made.push_back(name);
+    }
+    work.condition->is_taken = true;
+    *node = graph->add(std::move(work), dependencies);
+    *bodies = std::move(made);
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::begin_capture_to(StreamHandle handle, GraphHandle graph, CaptureMode mode) {
+  return runtime_.call([&](const ThreadState& thread) {
+    if (!is_mode(mode)) return Code::kInvalidValue;
+    const std::lock_guard lock(runtime_.mutex);
+    const auto stream = runtime_.find_stream(handle);
+    if (stream == nullptr) return Code::kInvalidResourceHandle;
+    std::shared_ptr<Graph> body =
+        runtime_.bodies.contains(graph) ? runtime_.find_graph(graph) : nullptr;
+    if (body == nullptr) return Code::kInvalidValue;
+    return runtime_.captures.begin(stream, mode, thread.caller(), runtime_.next_handle(),
+                                   std::move(body));
+  });
+}
+
+Code HostGraphs::set_capture_dependencies(StreamHandle handle,
+                                          std::span<const NodeHandle> dependencies) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto stream = runtime_.find_stream(handle);
+    if (stream == nullptr) return Code::kInvalidResourceHandle;
+    return CaptureTable::set_dependencies(*stream, dependencies);
   });
 }
 

@@ -1,15 +1,18 @@
 // HostGraphs: the graph functions of the host device.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "interop/device/conditional_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/host/runtime.h"
 
 namespace cgtree::host {
 
 // Thread safety: any thread.
-class HostGraphs final : public GraphAPI {
+class HostGraphs final : public GraphAPI, public ConditionalAPI {
  public:
   explicit HostGraphs(Runtime& runtime) noexcept : runtime_(runtime) {}
 
@@ -54,6 +57,15 @@ class HostGraphs final : public GraphAPI {
 
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
+
+  // ConditionalAPI.
+  Code create_condition(GraphHandle graph, ConditionHandle* condition) override;
+  Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                       ConditionHandle condition, ConditionalKind kind, std::size_t size,
+                       NodeHandle* node, std::vector<GraphHandle>* bodies) override;
+  Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode) override;
+  Code set_capture_dependencies(StreamHandle stream,
+                                std::span<const NodeHandle> dependencies) override;
 
  private:
   // Returns the exec if it has the node and the node's graph still exists; else null. Requires the

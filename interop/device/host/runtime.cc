@@ -123,9 +123,12 @@ std::vector<std::shared_ptr<HostStream>> Runtime::streams_of(int device) const {
   return found;
 }
 
-const Graph* Runtime::find_graph(GraphHandle graph) const {
-  const auto found = graphs.find(graph);
-  return found != graphs.end() ? found->second.get() : captures.find_graph(graph);
+std::shared_ptr<Graph> Runtime::find_graph(GraphHandle graph) const {
+  if (const auto found = graphs.find(graph); found != graphs.end()) return found->second;
+  const auto body = bodies.find(graph);
+  if (body == bodies.end()) return captures.find_graph(graph);
+  std::shared_ptr<Graph> found = body->second.lock();
+  return found == nullptr || found->is_lost() ? nullptr : found;
 }
 
 bool Runtime::is_idle(HostStream& stream) {
@@ -304,6 +307,11 @@ Code Runtime::submitted(const Queued& queued) {
 }
 
 Code Runtime::perform(const Task& task) {
+  if (const auto* const conditional = std::get_if<ConditionalWork>(task.work.get())) {
+    return run_bodies(*conditional, [&](const std::shared_ptr<const Program>& body) {
+      return perform(task, body);
+    });
+  }
   if (checker != nullptr) {
     if (std::string objection = checker->objection(*task.work); !objection.empty()) {
       checker->report(fmt::format("{}: {}", describe(task), objection));
@@ -319,6 +327,17 @@ Code Runtime::perform(const Task& task) {
   if (damage.empty()) return code;
   checker->report(fmt::format("after {}: {}", describe(task), damage));
   return Code::kIllegalAddress;
+}
+
+// The nodes of a body run one after the other.
+Code Runtime::perform(const Task& conditional, const std::shared_ptr<const Program>& body) {
+  for (const std::size_t index : body->order) {
+    Task task = conditional;
+    task.work = std::shared_ptr<const Work>(body, &body->steps[index].work);
+    task.node = static_cast<NodeHandle>(static_cast<std::uintptr_t>(body->source) + 1 + index);
+    if (const Code code = perform(task); !ok(code)) return code;
+  }
+  return Code::kSuccess;
 }
 
 // Finds damage that the checks after each work have missed.

@@ -133,7 +133,8 @@ class Runtime {
   // The rest requires `mutex`. find_ functions return null for an unknown handle.
   std::shared_ptr<HostStream> find_stream(StreamHandle handle);
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
-  const Graph* find_graph(GraphHandle graph) const;  // also one that a capture builds
+  // Also one that a capture builds, and a body; but none that is lost.
+  std::shared_ptr<Graph> find_graph(GraphHandle graph) const;
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
   std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
   // Requires a queue. Adds work to the stream, behind all of `before`.
@@ -153,6 +154,7 @@ class Runtime {
   HandlePool<StreamHandle> stream_handles;
   HandlePool<EventHandle> event_handles;
   std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
+  std::unordered_map<GraphHandle, std::weak_ptr<Graph>> bodies;  // of conditional nodes
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
 
  private:
@@ -184,6 +186,7 @@ class Runtime {
   Queued enqueue_work(HostStream& stream, Work work);
   Code submitted(const Queued& queued);
   Code perform(const Task& task);
+  Code perform(const Task& conditional, const std::shared_ptr<const Program>& body);
   Code check_thoroughly(Code code);
 
   const bool free_waits_;

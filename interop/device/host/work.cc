@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "interop/device/host/graph.h"
+
 namespace cgtree::host {
 namespace {
 
@@ -94,7 +96,8 @@ NodeType type_of(const Work& work) noexcept {
   return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
-                               [](const HostWork&) { return NodeType::kHost; }},
+                               [](const HostWork&) { return NodeType::kHost; },
+                               [](const ConditionalWork&) { return NodeType::kOther; }},
                     work);
 }
 
@@ -122,9 +125,17 @@ NodeContents contents_of(const Work& work) {
                         [&](const HostWork&) {
                           contents.is_decoded = false;
                           contents.why = "what a host function uses cannot be seen";
+                        },
+                        [&](const ConditionalWork&) {
+                          contents.is_decoded = false;
+                          contents.why = "nodes of this type are not read";
                         }},
              work);
   return contents;
+}
+
+bool is_patchable(const Work& work) noexcept {
+  return !std::holds_alternative<HostWork>(work) && !std::holds_alternative<ConditionalWork>(work);
 }
 
 std::vector<std::byte> patchable_bytes(const Work& work) {
@@ -152,7 +163,8 @@ void patch(Work& work, const NodePatch& patch) {
                           copy.source = address(0);
                           copy.destination = address(1);
                         },
-                        [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {}},
+                        [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {},
+                        [](ConditionalWork&) {}},
              work);
 }
 
@@ -176,7 +188,8 @@ bool are_alike(const Work& a, const Work& b) {
                  [&](const HostWork& host) {
                    const auto& other = std::get<HostWork>(b);
                    return host.function == other.function && host.data == other.data;
-                 }},
+                 },
+                 [](const ConditionalWork&) { return false; }},
       a);
 }
 
@@ -186,7 +199,25 @@ Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelAr
   return arguments.size() <= kMaxKernelArguments ? Code::kSuccess : Code::kInvalidValue;
 }
 
+bool may_wait(const Work& work) noexcept {
+  if (const auto* const kernel = std::get_if<KernelWork>(&work)) return kernel->function.waits;
+  const auto* const conditional = std::get_if<ConditionalWork>(&work);
+  if (conditional == nullptr) return false;
+  return std::ranges::any_of(conditional->programs, [](const auto& body) {
+    return std::ranges::any_of(body->steps, [](const auto& step) { return may_wait(step.work); });
+  });
+}
+
+std::size_t next_body(const ConditionalWork& conditional) noexcept {
+  const std::size_t value = conditional.condition->value.load();
+  if (conditional.kind == ConditionalKind::kSwitch) return value;
+  return value != 0 ? 0 : 1;
+}
+
 Code run(const Work& work) noexcept try {
+  if (const auto* const conditional = std::get_if<ConditionalWork>(&work)) {
+    return run_bodies(*conditional, [](const auto& body) { return body->run(); });
+  }
   std::visit(
       Overloaded{
           [](const KernelWork& kernel) {
@@ -194,7 +225,7 @@ Code run(const Work& work) noexcept try {
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
           [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
-          [](const HostWork& host) { host.function(host.data); }},
+          [](const HostWork& host) { host.function(host.data); }, [](const ConditionalWork&) {}},
       work);
   return Code::kSuccess;
 } catch (...) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "interop/device/code.h"
+#include "interop/device/conditional_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/kernel_function.h"
 #include "interop/device/node_contents.h"
@@ -79,11 +80,25 @@ struct HostWork {
   void* data;
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork>;
+struct HostCondition;  // graph.h
+class Graph;
+struct Program;
+
+// A node that runs others. `programs`: what the bodies are once they are part of a Program.
+struct ConditionalWork {
+  ConditionalKind kind;
+  std::shared_ptr<HostCondition> condition;
+  std::vector<std::shared_ptr<Graph>> bodies;
+  std::vector<std::shared_ptr<const Program>> programs = {};
+};
+
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork>;
 
 NodeType type_of(const Work& work) noexcept;
 NodeContents contents_of(const Work& work);
-// Returns the bytes of a NodePatch of this work. Requires: it is no host function.
+// Returns whether set_node() can change the work: all but host functions and conditional nodes.
+bool is_patchable(const Work& work) noexcept;
+// Returns the bytes of a NodePatch of this work. Requires: is_patchable().
 std::vector<std::byte> patchable_bytes(const Work& work);
 void patch(Work& work, const NodePatch& patch);
 // Returns whether they differ in nothing but what a NodePatch holds.
@@ -92,6 +107,22 @@ bool are_alike(const Work& a, const Work& b);
 // Returns kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid
 // or block, or for more arguments than kMaxKernelArguments.
 Code check_launch(const KernelFunction& kernel, const LaunchDims& dims, KernelArguments arguments);
+
+// Returns whether a kernel of the work waits for others: see KernelFunction::waits.
+bool may_wait(const Work& work) noexcept;
+
+// Returns the number of the body that runs next, or the number of bodies if none does.
+std::size_t next_body(const ConditionalWork& conditional) noexcept;
+// Calls run(program) for each body that runs, in turn, until one has failed.
+template <typename Run>
+Code run_bodies(const ConditionalWork& conditional, Run&& run) {
+  for (std::size_t body = next_body(conditional); body < conditional.programs.size();
+       body = next_body(conditional)) {
+    const Code code = run(conditional.programs[body]);
+    if (!ok(code) || conditional.kind != ConditionalKind::kWhile) return code;
+  }
+  return Code::kSuccess;
+}
 
 // Runs the work now. Returns kLaunchFailure if an exception leaves a body or a host function.
 Code run(const Work& work) noexcept;

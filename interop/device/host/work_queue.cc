@@ -67,8 +67,7 @@ void WorkQueue::run(const OperationPtr& operation, Lock& lock) {
 
 void WorkQueue::start(const OperationPtr& operation, Lock& lock) {
   const Work* const work = operation->task.work.get();
-  const auto* const kernel = work == nullptr ? nullptr : std::get_if<KernelWork>(work);
-  if (kernel == nullptr || !kernel->function.waits) return run(operation, lock);
+  if (work == nullptr || !may_wait(*work)) return run(operation, lock);
   ++started_;
   std::thread([this, operation] {
     std::unique_lock own_lock(mutex_);

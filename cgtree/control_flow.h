@@ -1,0 +1,55 @@
+// branch(), choose() and loop(): control flow on the device, inside of a recording.
+//
+//   cgtree::Tensor tokens = ..., stop = cgtree::empty({}, cgtree::DType::kInt32);
+//   cgtree::loop(64, [&] {
+//     launch_decode(cgtree::current_stream(), tokens, kv_cache, stop);   // writes stop
+//     return stop;                                                      // 0: the last round
+//   });
+//
+// A step that runs eagerly reads on the host which way to go, and enqueues the work of that body. A
+// recording has all bodies, in conditional nodes, and its replays decide on the device, each anew.
+//
+// A body enqueues work, and no more: its code runs whenever a recording is made or tried, each time
+// to enqueue the same. It launches on current_stream(), which in a body may be another stream than
+// outside, or on streams that wait for that one; it may have branches and loops of its own. What it
+// makes with empty() is scratch memory that ends with it: results are written to tensors that were
+// made outside. It may not read back, wait for the device, call host functions, allocate
+// stream-ordered memory, call eager_break() or axis_length(), or draw random numbers. What shows
+// while it runs (breaks, random numbers, what it keeps) is refused when the step is warmed up. What
+// shows in a capture alone keeps the step from being recorded, with the name of the body: it runs
+// eagerly. What a body throws, the call throws.
+//
+// All throw InvalidArgument for a missing body, a tensor that says which way to go and is not one
+// element of the type that is asked for on the device of current_stream(), and a body that does
+// what it may not; CaptureError while the stream is captured by other code, and, while the step is
+// recorded, where the device has no conditional nodes (CUDA before 12.8), so that the step runs
+// eagerly. docs/control_flow.md says what each costs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+// Runs then() if the predicate is not 0, else otherwise(), if there is one. `predicate`: int32 or
+// bool.
+void branch(const Tensor& predicate, const std::function<void()>& then,
+            const std::function<void()>& otherwise = nullptr);
+
+// Runs the body with the number that `index` has, int32. As in CUDA, no body runs if there is none
+// with that number.
+void choose(const Tensor& index, std::span<const std::function<void()>> bodies);
+inline void choose(const Tensor& index, std::initializer_list<std::function<void()>> bodies) {
+  choose(index, std::span(bodies.begin(), bodies.size()));
+}
+
+// Runs the body until the flag that it returns, int32 or bool, is 0, or it has run max_rounds
+// times, which is no error. The first round always runs. Returns the number of rounds, int32, as a
+// tensor on the device. Throws InvalidArgument unless 1 <= max_rounds < 2^31.
+Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& body);
+
+}  // namespace cgtree

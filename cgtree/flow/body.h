@@ -1,0 +1,84 @@
+// BodyScope and BodyMemory: what the body of a branch or loop may do while it enqueues its work,
+// and what it allocates meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cgtree/record/breaks.h"
+#include "cgtree/record/step.h"
+#include "interop/random/generator.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+
+// A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". What
+// enqueue() returns is the flag of a loop; undefined for others.
+struct Body {
+  std::string name;
+  std::function<Tensor()> enqueue;
+};
+
+// While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
+// draws no random numbers and asks for no axis_length(), because a replay runs it none or many
+// times. What it allocates has no number in the step.
+class BodyScope final : private BreakHandler, private DrawHandler {
+ public:
+  // Borrows the body.
+  explicit BodyScope(const Body& body) noexcept;
+  ~BodyScope();
+  BodyScope(const BodyScope&) = delete;
+  BodyScope& operator=(const BodyScope&) = delete;
+
+ private:
+  void eager_break(EagerBreak work) override;
+  PhiloxRange reserve(const PhiloxSequenceRef&, std::uint64_t) override { refuse_draw(); }
+  void set_seed(const PhiloxSequenceRef&, std::uint64_t) override { refuse_draw(); }
+  GeneratorState state(const PhiloxSequenceRef&) override { refuse_draw(); }
+  void set_state(const PhiloxSequenceRef&, const GeneratorState&) override { refuse_draw(); }
+  [[noreturn]] void refuse_draw() const;
+
+  const Body& body_;
+  std::uint32_t* const count_;  // of allocations of the step; null outside of steps
+  const std::uint32_t counted_;
+  const BreakScope breaks_{this};
+  const LengthsScope no_lengths_{nullptr};
+  const DrawHandlerScope draws_{*this};
+};
+
+// A BodyMemory serves empty() while a body is captured. What the body allocates stays allocated
+// until the body ends: each round writes it anew, and a part of it that was used again within the
+// body would be safe only where its work is one chain. The bodies of a choice, of which one runs,
+// get the same memory one after the other.
+class BodyMemory final : public StorageAllocator {
+ public:
+  // kTrial: the capture is not kept, and no uses are noted.
+  enum class Of { kTrial, kRecording };
+
+  // Borrows the body.
+  BodyMemory(const Body& body, Of of) noexcept;
+  ~BodyMemory();
+  BodyMemory(const BodyMemory&) = delete;
+  BodyMemory& operator=(const BodyMemory&) = delete;
+
+  // Throws InvalidArgument if a tensor that the body has made is still held.
+  void check_nothing_kept() const;
+
+  // StorageAllocator.
+  StorageRef allocate(std::size_t bytes) override;
+  Device device() const noexcept override { return base_->device(); }
+  void made_elsewhere(const StorageRef& storage) override;
+  bool keep(const StorageRef& storage) override;
+
+ private:
+  const Body& body_;
+  const Of of_;
+  BodyMemory* const outer_;
+  StorageAllocator* const base_;  // of the step
+  std::vector<StorageRef> made_;
+  const AllocatorScope scope_{*this};
+};
+
+}  // namespace cgtree

@@ -1,0 +1,62 @@
+// Sets conditions from memory: one thread each, on both devices.
+#include "cgtree/flow/condition_kernels.h"
+
+#include "interop/device/kernel.h"
+
+namespace cgtree {
+namespace {
+
+struct SetCondition {
+  FlagInMemory flag;
+  ConditionHandle condition;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    set_condition(condition, static_cast<std::uint32_t>(flag.read()));
+  }
+};
+
+struct BeginLoop {
+  std::int32_t* rounds;
+  ConditionHandle condition;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    *rounds = 0;
+    set_condition(condition, 1);
+  }
+};
+
+struct EndRound {
+  FlagInMemory flag;
+  std::int32_t* rounds;
+  std::int32_t max_rounds;
+  ConditionHandle condition;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    *rounds += 1;
+    set_condition(condition, flag.read() != 0 && *rounds < max_rounds ? 1 : 0);
+  }
+};
+
+struct Store {
+  std::int32_t* place;
+  std::int32_t value;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const { *place = value; }
+};
+
+}  // namespace
+
+void launch_set_condition(StreamRef stream, FlagInMemory flag, ConditionHandle condition) {
+  parallel_for(stream, 1, SetCondition{flag, condition});
+}
+
+void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition) {
+  parallel_for(stream, 1, BeginLoop{rounds, condition});
+}
+
+void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
+                      std::int32_t max_rounds, ConditionHandle condition) {
+  parallel_for(stream, 1, EndRound{flag, rounds, max_rounds, condition});
+}
+
+void launch_store(StreamRef stream, std::int32_t* place, std::int32_t value) {
+  parallel_for(stream, 1, Store{place, value});
+}
+
+}  // namespace cgtree

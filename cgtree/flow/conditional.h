@@ -1,0 +1,38 @@
+// Conditional nodes on the stream of a step that is recorded.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "cgtree/flow/body.h"
+#include "interop/device/conditional_api.h"
+#include "interop/device/stream.h"
+
+namespace cgtree {
+
+// How the work of a step, with its branches and loops, runs on a stream.
+enum class FlowMode {
+  kEager,      // now; the host reads which way to go
+  kTrial,      // it is captured to see whether it can be, each body once
+  kRecording,  // it is captured to be replayed
+};
+
+// Returns how work on the stream runs on this thread. Throws CaptureError, which names the `call`,
+// if the stream is captured by other code than a recording of a context.
+FlowMode flow_mode(std::string_view call, StreamRef stream);
+
+// Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
+// captured twice, first in a trial that is not kept, because a capture that fails could not be
+// taken out of the node (conditional_api.h). `set`: launches what sets the condition in front of
+// the node. `end`: launches what follows the work of a body, in the body, with what it has
+// returned. Throws CaptureError where the device has no conditional nodes; InvalidArgument, with
+// the name of the body, for what a body may not do: host functions, allocation nodes, waiting for
+// the device, launches outside of it, keeping what it has made, and all else that cannot be
+// captured; what the bodies throw. Then the capture of the step is broken, so that a step function
+// that goes on is not recorded.
+void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const std::function<void(StreamRef, ConditionHandle)>& set,
+                     const std::function<void(StreamRef, ConditionHandle, const Tensor&)>& end);
+
+}  // namespace cgtree

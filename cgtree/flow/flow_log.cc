@@ -1,0 +1,34 @@
+// The list of the logs that are open on each thread.
+#include "cgtree/flow/flow_log.h"
+
+#include <utility>
+
+namespace cgtree {
+namespace {
+
+constinit thread_local FlowLog* t_first = nullptr;
+
+}  // namespace
+
+FlowLog::FlowLog() noexcept : next_(std::exchange(t_first, this)) {
+}
+
+void FlowLog::close() noexcept {
+  if (!std::exchange(is_open_, false)) return;
+  FlowLog** place = &t_first;
+  while (*place != nullptr && *place != this)
+    place = &(*place)->next_;
+  if (*place != nullptr) *place = next_;
+}
+
+std::span<const GraphHandle> FlowLog::bodies_of(NodeHandle node) const noexcept {
+  const auto found = bodies_.find(node);
+  return found == bodies_.end() ? std::span<const GraphHandle>() : std::span(found->second);
+}
+
+void FlowLog::note(NodeHandle node, const std::vector<GraphHandle>& bodies) {
+  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
+    log->bodies_.insert_or_assign(node, bodies);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,40 @@
+// FlowLog: notes the conditional nodes of a step that is captured, with their bodies, of which a
+// device tells only the one who adds a node.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "interop/device/graph_api.h"
+
+namespace cgtree {
+
+// While a FlowLog is open it hears of each conditional node that its thread adds.
+//
+// Thread safety: used by the thread that captures.
+class FlowLog {
+ public:
+  FlowLog() noexcept;
+  ~FlowLog() { close(); }
+  FlowLog(const FlowLog&) = delete;
+  FlowLog& operator=(const FlowLog&) = delete;
+
+  // Hears of no more nodes.
+  void close() noexcept;
+
+  // Returns whether there is a conditional node.
+  bool any() const noexcept { return !bodies_.empty(); }
+  // Returns the bodies of a node; none of one that has not been noted.
+  std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept;
+
+  // Tells all logs that are open on the thread. Throws std::bad_alloc.
+  static void note(NodeHandle node, const std::vector<GraphHandle>& bodies);
+
+ private:
+  std::unordered_map<NodeHandle, std::vector<GraphHandle>> bodies_;
+  FlowLog* next_;  // open on the same thread
+  bool is_open_ = true;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,735 @@
+// Branches and loops on the device: a recording with them does what eager calls do.
+#include "cgtree/control_flow.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "cgtree/eager_break.h"
+#include "cgtree/scope.h"
+#include "cgtree/steps.h"
+#include "interop/device/graph.h"
+#include "interop/device/host/host_device.h"
+#include "interop/device/kernel.h"
+#include "interop/random/random.h"
+#include "tests/support/flags.h"
+#include "tests/support/flow_steps.h"
+#include "tests/support/forwarding_device.h"
+#include "tests/support/host_slot.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+class ControlFlowTest : public TreeTest {
+ protected:
+  Tensor flag(std::int32_t value) {
+    return from_host(Shape(), std::span<const std::int32_t>(&value, 1), device());
+  }
+  Tensor number(float value) { return tensor({1}, std::span<const float>(&value, 1)); }
+  // y += x, on the current stream.
+  static void add_to(const Tensor& y, const Tensor& x) {
+    const float one = 1;
+    const float* const from = x.data<float>();
+    float* const to = y.data<float>();
+    const std::int64_t count = y.elements();
+    enqueue_kernel(current_stream(), axpy_kernel(), dims_for(count),
+                   arguments_of(one, from, to, count));
+  }
+  static std::int32_t value(const Tensor& tensor) { return tensor.to_vector<std::int32_t>()[0]; }
+
+  // Calls f until it has replayed several times. call(i) makes the arguments and checks the result.
+  template <typename Function, typename Call>
+  void call_often(const Function& f, Call call) {
+    for (int i = 0; i < 8; ++i)
+      call(i);
+    EXPECT_EQ(f.stats().recordings, 1u) << to_string(f.stats());
+    EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
+  }
+
+  // Calls f three times: it runs eagerly, for a reason with this text.
+  template <typename Function>
+  void expect_not_recorded(const Function& f, const std::string& text) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(random_tensor({8}), flag(0));
+    EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 2u);
+    const std::string why = to_string(f.explain(random_tensor({8}), flag(0)));
+    EXPECT_NE(why.find(text), std::string::npos) << why;
+  }
+  // Calls f three times: each call throws InvalidArgument with this text.
+  template <typename Function>
+  void expect_refused(const Function& f, const std::string& text) {
+    for (int call = 0; call < 3; ++call) {
+      try {
+        (void)f(random_tensor({8}), flag(1));
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(f.stats().failures, 3u);
+  }
+};
+CGTREE_ON_ALL_DEVICES(ControlFlowTest);
+
+TEST_P(ControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(
+        taken, [&] { update(y, 2, 1); }, [&] { update(y, 3, 0); });
+    return affine(y, 1, 1);
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(100);
+    const int taken = i % 3;
+    const std::vector<float> y = taken != 0 ? affine_of(x, 2, 1) : affine_of(x, 3, 0);
+    EXPECT_EQ(values(f(tensor({100}, x), flag(taken))), affine_of(y, 1, 1)) << i;
+  });
+}
+
+// Whatever lies behind it.
+TEST_P(ControlFlowTest, AFlagMayBeABool) {
+  const std::vector<std::uint8_t> bytes = {0, 1, 1, 0, 0, 1, 0, 1, 1};
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const Tensor first(taken.storage(), taken.byte_offset(), Shape(), DType::kBool);
+    branch(first, [&] { update(y, 2, 0); });
+    (void)loop(2, [&] {
+      update(y, 1, 1);
+      return first;
+    });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::vector<std::uint8_t> flags = {bytes[at], bytes[at + 1], 1, 1};
+    const std::vector<float> x = random_floats(8);
+    const std::vector<float> expected =
+        flags[0] != 0 ? affine_of(affine_of(affine_of(x, 2, 0), 1, 1), 1, 1) : affine_of(x, 1, 1);
+    EXPECT_EQ(values(f(tensor({8}, x), from_host({4}, std::span(flags), device()))), expected) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, ABranchWithoutASecondWayDoesNothing) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] { update(y, 2, 1); });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(10);
+    EXPECT_EQ(values(f(tensor({10}, x), flag(i % 2))), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, AChoiceOutOfRangeRunsNoBody) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
+    Tensor y = affine(x, 1, 0);
+    choose(index, {[&] { update(y, 2, 0); }, [&] { update(y, 3, 0); }, [&] { update(y, 4, 0); }});
+    return y;
+  });
+  const std::vector<int> indices = {1, 0, 2, 3, -1, 0, 1000000, 2};
+  call_often(f, [&](int i) {
+    const int index = indices[static_cast<std::size_t>(i)];
+    const std::vector<float> x = random_floats(10);
+    const float scale = index < 0 || index > 2 ? 1 : static_cast<float>(index + 2);
+    EXPECT_EQ(values(f(tensor({10}, x), flag(index))), affine_of(x, scale, 0)) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, ALoopRunsUntilItsFlagIsZeroOrItsLimitIsReached) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor wanted) {
+    Tensor y = affine(x, 1, 0);
+    Tensor left = affine(wanted, 1, 0);
+    Tensor goes_on = empty(Shape(), DType::kInt32);
+    Tensor rounds = loop(10, [&] {
+      update(y, 1, 1);
+      update(left, 1, -1);
+      compare(left, 0, goes_on);
+      return goes_on;
+    });
+    return std::pair<Tensor, Tensor>(y, rounds);
+  });
+  const std::vector<int> wanted = {3, 1, 10, 7, 0, 25, 2, 4};
+  call_often(f, [&](int i) {
+    const int asked = wanted[static_cast<std::size_t>(i)];
+    const std::vector<float> x = random_floats(10);
+    const auto [y, rounds] = f(tensor({10}, x), number(static_cast<float>(asked)));
+    std::vector<float> expected = x;
+    for (int round = 0; round < std::clamp(asked, 1, 10); ++round)
+      expected = affine_of(expected, 1, 1);
+    EXPECT_EQ(values(y), expected) << i;
+    EXPECT_EQ(value(rounds), std::clamp(asked, 1, 10)) << i;
+  });
+}
+
+// What is made in a body is scratch: a flag, too.
+TEST_P(ControlFlowTest, BodiesNestAndHaveScratchMemoryOfTheirOwn) {
+  const auto step = [](Tensor x, Tensor n) {
+    Tensor y = affine(x, 1, 0);
+    Tensor left = affine(n, 1, 0);
+    (void)loop(20, [&] {
+      Tensor index = empty(Shape(), DType::kInt32);
+      round_down(affine(left, 0.5F, 0), index);
+      choose(index, {[&] { update(y, 1, 1); },
+                     [&] {
+                       Tensor odd = empty(Shape(), DType::kInt32);
+                       compare(left, 2, odd);  // 3 and 2 are both of this body
+                       branch(
+                           odd, [&] { update(affine(y, 1, 0), 5, 0), update(y, 2, 0); },
+                           [&] { update(y, 1, -2); });
+                     },
+                     [&] {
+                       Tensor again = affine(left, 1, 0);
+                       (void)loop(3, [&] {
+                         update(y, 1, 0.5F);
+                         update(again, 1, -2);
+                         Tensor goes_on = empty(Shape(), DType::kInt32);
+                         compare(again, 1, goes_on);
+                         return goes_on;
+                       });
+                     }});
+      update(left, 1, -1);
+      Tensor goes_on = empty(Shape(), DType::kInt32);
+      compare(left, 0, goes_on);
+      return goes_on;
+    });
+    return add(y, x);
+  };
+  CompiledFunction f = compile(context(), "f", step);
+  CompiledFunction eager = compile(context(), "eager", step, {.enabled = false});
+  call_often(f, [&](int i) {
+    const Tensor x = random_tensor({17});
+    const Tensor n = number(static_cast<float>((3 * i + 2) % 7));
+    EXPECT_EQ(values(f(x, n)), values(eager(x, n))) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, ABodyMayForkASideStream) {
+  const Stream side(device());
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      const StreamRef main = current_stream();
+      side.ref().wait_for(main);
+      Tensor z;
+      {
+        const StreamScope scope(side);
+        z = affine(affine(y, 3, 0), 1, 1);
+      }
+      const Tensor w = affine(y, 2, 0);
+      main.wait_for(side);
+      update(y, 0, 1);
+      add_to(y, add(z, w));
+    });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(1000);
+    std::vector<float> expected = x;
+    if (i % 2 != 0) {
+      for (float& value : expected)
+        value = 1 + ((3 * value + 1) + 2 * value);
+    }
+    EXPECT_EQ(values(f(tensor({1000}, x), flag(i % 2))), expected) << i;
+  });
+}
+
+// A stream that is forked stays in its capture to the end, as in CUDA.
+TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
+  const Stream side(device());
+  const auto fork = [&](Tensor y) {
+    side.ref().wait_for(current_stream());
+    {
+      const StreamScope scope(side);
+      update(y, 2, 0);
+    }
+    current_stream().wait_for(side);
+  };
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    fork(y);
+    branch(taken, [&] { fork(y); });
+    return y;
+  });
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 4 : 2, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
+}
+
+TEST_P(ControlFlowTest, TheBodiesOfAChoiceShareScratchWhichNothingElseLiesIn) {
+  std::vector<std::uintptr_t> first, second;
+  std::uintptr_t before = 0, after = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    const Tensor held = affine(x, 1, 0);
+    Tensor y = affine(x, 1, 0);
+    before = held.address();
+    first.clear();
+    second.clear();
+    const auto body = [&](std::vector<std::uintptr_t>& seen, float scale) {
+      for (int i = 0; i < 3; ++i) {
+        const Tensor scratch = affine(y, scale, 0);
+        seen.push_back(scratch.address());
+        update(y, 0, 0);
+        add_to(y, scratch);
+      }
+    };
+    branch(
+        taken, [&] { body(first, 2); }, [&] { body(second, 4); });
+    const Tensor z = add(y, held);
+    after = z.address();
+    return z;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(1000);
+    std::vector<float> expected = x;
+    for (float& value : expected)
+      value += (i % 2 != 0 ? 8 : 64) * value;
+    EXPECT_EQ(values(f(tensor({1000}, x), flag(i % 2))), expected) << i;
+    if (i == 1) {  // recorded
+      EXPECT_EQ(first, second);
+      EXPECT_EQ(std::set<std::uintptr_t>(first.begin(), first.end()).size(), 3u);
+      EXPECT_EQ(std::count(first.begin(), first.end(), before), 0);
+    }
+  });
+}
+
+TEST_P(ControlFlowTest, ABodyMayCallAnotherCompiledFunction) {
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 1); });
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] { add_to(y, g(y)); });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    std::vector<float> expected = x;
+    if (i % 2 != 0) {
+      for (float& value : expected)
+        value += 3 * value + 1;
+    }
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), expected) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, PaddedInputsStepBlocksAndBuffersReachBodies) {
+  struct Block {
+    float limit;
+  };
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x, Tensor block) {
+                                 Tensor y = affine(x, 1, 0);
+                                 const Tensor limit(block.storage(), 0, {1}, DType::kFloat32);
+                                 const Tensor taken = empty(Shape(), DType::kInt32);
+                                 compare(limit, 0, taken);
+                                 branch(taken, [&] { add_to(y, x); });
+                                 return y;
+                               },
+                               {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                .buckets = {{"rows", {8, 16}}},
+                                .outputs = {{.dynamic = {{0, "rows"}}}}});
+  for (int i = 0; i < 8; ++i) {
+    const std::int64_t rows = 3 + i % 5;
+    const std::vector<float> x = random_floats(rows);
+    const Block block{static_cast<float>(i % 3 - 1)};
+    const Tensor buffer = tensor({rows}, std::vector<float>(static_cast<std::size_t>(rows), NAN));
+    (void)f.into(buffer)(tensor({rows}, x), step_block(block));
+    EXPECT_EQ(values(buffer), affine_of(x, block.limit > 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
+}
+
+// The scratch memory of bodies is part of what a recording must find free.
+TEST_P(ControlFlowTest, OutputsThatAreHeldAreNotOverwrittenByBodies) {
+  const std::vector<Stream> sides = flow_sides(device());
+  std::vector<Flow> flows;
+  using Function = CompiledFunction<Tensor(Tensor)>;
+  std::vector<Function> functions;
+  for (int i = 0; i < 4; ++i)
+    flows.push_back(draw_flow(random_));
+  for (int i = 0; i < 4; ++i) {
+    functions.push_back(compile(context(), "f", [&, i](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      run_flow(flows[static_cast<std::size_t>(i)], y, sides);
+      return y;
+    }));
+  }
+  std::vector<std::pair<Tensor, std::vector<float>>> held;
+  for (int call = 0; call < 60; ++call) {
+    const std::size_t number = random_() % 4;
+    std::vector<float> x = random_floats(300);
+    Tensor y = functions[number](tensor({300}, x));
+    run_flow(flows[number], x);
+    held.emplace_back(std::move(y), std::move(x));
+    if (random_() % 2 == 0) held.erase(held.begin());
+    for (const auto& [output, expected] : held)
+      ASSERT_EQ(values(output), expected) << call;
+  }
+}
+
+TEST_P(ControlFlowTest, OutsideOfAStepItRunsOnTheCurrentStream) {
+  const Stream stream(device());
+  const StreamScope scope(stream);
+  const Tensor x = tensor({4}, random_floats(4));
+  const Tensor goes_on = flag(0);
+  const std::vector<float> before = values(x);
+  branch(
+      flag(0), [&] { update(x, 0, 0); }, [&] { update(x, 2, 0); });
+  choose(flag(5), {[&] { update(x, 0, 0); }});
+  branch(
+      flag(-3), [&] { update(x, 1, 2); }, [&] { update(x, 0, 0); });
+  const Tensor rounds = loop(3, [&] {
+    update(x, 1, 1);
+    return goes_on;
+  });
+  stream.synchronize();
+  EXPECT_EQ(values(x), affine_of(affine_of(affine_of(before, 2, 0), 1, 2), 1, 1));
+  EXPECT_EQ(value(rounds), 1);
+}
+
+TEST_P(ControlFlowTest, WorkBetweenBeginAndEndMayBranch) {
+  const Stream stream(device());
+  Tensor cache = tensor({8}, std::vector<float>(8, 0));
+  const Tensor taken = flag(0);
+  Steps steps(context(), "decode",
+              {.bindings = {{.name = "cache", .is_mutated = true}, {.name = "taken"}}});
+  const std::vector<Binding> bindings{
+      {reinterpret_cast<const void*>(cache.address()), cache.bytes()},
+      {reinterpret_cast<const void*>(taken.address()), taken.bytes()}};
+  float expected = 0;
+  for (std::int32_t i = 0; i < 8; ++i) {
+    const std::int32_t value = i % 2;
+    taken.copy_from(std::span<const std::int32_t>(&value, 1));
+    for (Step step = steps.begin({}, bindings, stream); step.must_run(); step.end()) {
+      branch(
+          taken, [&] { update(cache, 1, 1); }, [&] { update(cache, 1, 10); });
+    }
+    expected += value != 0 ? 1 : 10;
+    stream.synchronize();
+    EXPECT_EQ(values(cache), std::vector<float>(8, expected)) << i;
+  }
+  EXPECT_EQ(steps.stats().replays, 6u) << to_string(steps.stats());
+}
+
+TEST_P(ControlFlowTest, ReplaysAreVerified) {
+  make_context({.verify_every = 1});
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x, Tensor left) {
+                                 (void)loop(5, [&] {
+                                   update(x, 2, 1);
+                                   update(left, 1, -1);
+                                   Tensor goes_on = empty(Shape(), DType::kInt32);
+                                   compare(left, 0, goes_on);
+                                   return goes_on;
+                                 });
+                                 return affine(x, 1, 0);
+                               },
+                               {.inputs = {{.is_mutated = true}, {.is_mutated = true}}});
+  for (int i = 0; i < 8; ++i) {
+    const Tensor x = random_tensor({8});
+    const Tensor left = number(static_cast<float>(i % 4 + 1));
+    std::vector<float> expected = values(x);
+    for (int round = 0; round < i % 4 + 1; ++round)
+      expected = affine_of(expected, 2, 1);
+    EXPECT_EQ(values(f(x, left)), expected) << i;
+    EXPECT_EQ(values(x), expected) << i;
+  }
+  EXPECT_EQ(f.stats().verified, 6u);
+  EXPECT_EQ(f.stats().differed, 0u);
+}
+
+TEST_P(ControlFlowTest, TheAuditSeesWhatBodiesReferTo) {
+  const Tensor kept = random_tensor({8});
+  const Tensor unknown = random_tensor({8});
+  const std::uintptr_t address = unknown.address();
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      add_to(y, kept);
+      branch(taken, [&] {
+        check(current_stream().graphs().memset(current_stream().handle(),
+                                               reinterpret_cast<void*>(address), 0, 4),
+              "fill");
+      });
+    });
+    return y;
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({8}), flag(1));
+  const nlohmann::json audit =
+      nlohmann::json::parse(context().snapshot_json())["nodes"][0]["audit"];
+  EXPECT_EQ(audit["unseen"], nlohmann::json::array());
+  ASSERT_EQ(audit["foreign"].size(), 1u) << audit;
+  EXPECT_EQ(audit["foreign"][0]["kernel"], "a memset");
+  std::set<std::string> owners;
+  for (const nlohmann::json& memory : audit["memory"])
+    owners.insert(memory["owner"].get<std::string>());
+  EXPECT_TRUE(owners.contains("kept")) << audit;
+}
+
+TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesOfItsBranch) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const Scope scope("gate");
+    branch(taken, [&] { update(y, 2, 0); });
+    return y;
+  });
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({8}), flag(1));
+  const nlohmann::json scopes =
+      nlohmann::json::parse(context().snapshot_json())["nodes"][0]["scopes"];
+  const auto paths = scopes["paths"].get<std::vector<std::string>>();
+  int nodes = 0;
+  for (const nlohmann::json& path : scopes["node_paths"])
+    nodes += paths[path.get<std::size_t>()] == "gate";
+  EXPECT_EQ(nodes, 3) << scopes;  // what sets the condition, the branch, and the body's kernel
+}
+
+TEST_P(ControlFlowTest, RebindingAndSharingLeaveRecordingsWithBranchesAlone) {
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x, Tensor taken) {
+                                 Tensor y = affine(x, 1, 0);
+                                 branch(taken, [&] { add_to(y, x); });
+                                 return y;
+                               },
+                               {.inputs = {{.rebind = Rebind::kAlways}}, .max_switch_nodes = 100});
+  std::vector<Tensor> held;
+  for (int i = 0; i < 8; ++i) {
+    const std::vector<float> x = random_floats(8);
+    held.push_back(f(tensor({8}, x), flag(i % 2)));
+    EXPECT_EQ(values(held.back()), affine_of(x, i % 2 != 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_GT(f.stats().recordings, 1u);
+}
+
+TEST_P(ControlFlowTest, RandomBranchesAndLoopsDoWhatPlainArithmeticDoes) {
+  const std::vector<Stream> sides = flow_sides(device());
+  std::uint64_t replays = 0;
+  for (int program = 0; program < 40; ++program) {
+    const Flow flow = draw_flow(random_);
+    CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      run_flow(flow, y, sides);
+      return y;
+    });
+    for (int i = 0; i < 6; ++i) {
+      std::vector<float> x = random_floats(20);
+      const Tensor y = f(tensor({20}, x));
+      run_flow(flow, x);
+      ASSERT_EQ(values(y), x) << "call " << i << " of program " << program;
+    }
+    replays += f.stats().replays;
+  }
+  EXPECT_EQ(replays, 160u);
+}
+
+// ---- What is refused ----
+
+TEST_P(ControlFlowTest, AHostFunctionInABodyKeepsTheStepFromBeingRecorded) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    branch(
+        taken, [&] { update(x, 1, 0); },
+        [&] {
+          const StreamRef stream = current_stream();
+          check(stream.graphs().launch_host_function(
+                    stream.handle(), [](void*) {}, nullptr),
+                "call back");
+        });
+    return affine(x, 1, 0);
+  });
+  expect_not_recorded(f, "otherwise() of branch() calls a host function");
+}
+
+TEST_P(ControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    (void)loop(3, [&] {
+      float value = 0;
+      x.slice(0, 0, 1).copy_to_host(&value, sizeof(value), current_stream());
+      update(x, 1, value);
+      return taken;
+    });
+    return affine(x, 1, 0);
+  });
+  expect_not_recorded(f, "the body of loop() does what cannot be captured");
+}
+
+TEST_P(ControlFlowTest, ABodyDrawsNothing) {
+  const Generator generator(7);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
+    choose(index, {[] {}, [&] { add_to(x, uniform({8}, generator)); }});
+    return affine(x, 1, 0);
+  });
+  expect_refused(f, "body 1 of choose() uses a generator");
+  EXPECT_EQ(generator.state().offset, 0u);
+}
+
+TEST_P(ControlFlowTest, ABodyHasNoBreaks) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
+    branch(index, [&] { eager_break([](const StepValues&) {}); });
+    return affine(x, 1, 0);
+  });
+  expect_refused(f, "then() of branch() calls eager_break()");
+}
+
+TEST_P(ControlFlowTest, ABodyKeepsNoTensorThatItHasMade) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] { y = affine(y, 2, 0); });
+    return y;
+  });
+  expect_refused(f, "then() of branch() keeps 1 of the tensors it has made");
+}
+
+TEST_P(ControlFlowTest, AFlagIsOneElementOfItsTypeOnTheDevice) {
+  const auto refuses = [&](const std::function<void()>& call, const std::string& text) {
+    const Stream stream(device());
+    const StreamScope scope(stream);
+    try {
+      call();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  const auto nothing = [] {};
+  const Tensor two = from_host({2}, std::span<const std::int32_t>({1, 0}), device());
+  refuses([&] { branch(Tensor(), nothing); }, "the predicate of branch() is no tensor");
+  refuses([&] { branch(number(1), nothing); }, "is float32");
+  refuses([&] { branch(two, nothing); }, "is int32 {2}");
+  refuses([&] { branch(flag(1), nullptr); }, "then() of branch() is missing");
+  refuses([&] { choose(number(0), {nothing}); }, "the index of choose() is float32");
+  refuses([&] { choose(flag(0), {}); }, "without bodies");
+  refuses([&] { choose(flag(0), {nothing, nullptr}); }, "body 1 of choose() is missing");
+  refuses([&] { (void)loop(3, [] { return Tensor(); }); }, "what the body of loop() returns is no");
+  refuses([&] { (void)loop(0, [&] { return flag(0); }); }, "at most 0 rounds");
+  refuses([&] { (void)loop(std::int64_t{1} << 31, [&] { return flag(0); }); }, "2147483648 rounds");
+  refuses([&] { (void)loop(3, nullptr); }, "the body of loop() is missing");
+  if (device() == Device::host()) return;
+  refuses([&] { branch(scalar(std::int32_t{1}), nothing); }, "on host");
+}
+
+// ---- What cannot be recorded ----
+
+// Outside of its body the work would run each time.
+TEST_P(ControlFlowTest, WorkThatABodyLaunchesOutsideOfItKeepsTheStepFromBeingRecorded) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const StreamRef outside = current_stream();
+    branch(taken, [&] {
+      const StreamScope scope(outside);
+      update(y, 2, 0);
+    });
+    return y;
+  });
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
+  const std::string why = to_string(f.explain(random_tensor({8}), flag(0)));
+  EXPECT_NE(why.find("then() of branch() launches work on a stream of the step outside"),
+            std::string::npos)
+      << why;
+}
+
+TEST_P(ControlFlowTest, AnExceptionInABodyLeavesTheCallAndNothingElse) {
+  bool throws = true;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      const Tensor scratch = affine(y, 2, 0);
+      if (throws) throw std::runtime_error("boom");
+      add_to(y, scratch);
+    });
+    return y;
+  });
+  EXPECT_THROW((void)f(random_tensor({8}), flag(1)), std::runtime_error);
+  EXPECT_EQ(stats().live_outputs, 0u);
+  throws = false;
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 3 : 1, 0)) << i;
+  });
+}
+
+// A step function that goes on after a body has thrown while it was recorded is not recorded.
+TEST_P(ControlFlowTest, AnExceptionThatTheStepFunctionSwallowsBreaksItsRecording) {
+  int calls_of_body = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    try {
+      branch(taken, [&] {
+        if (current_stream().is_capturing() && ++calls_of_body > 1)
+          throw std::runtime_error("boom");
+        update(y, 2, 0);
+      });
+    } catch (const std::runtime_error&) {
+    }
+    return y;
+  });
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(1))), affine_of(x, 2, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
+}
+
+TEST_P(ControlFlowTest, WhereTheCallersStreamCapturesItIsRefused) {
+  const Stream stream(device());
+  const Tensor x = random_tensor({8});
+  const Tensor taken = flag(1);
+  const StreamScope scope(stream);
+  Capture capture(stream, CaptureMode::kRelaxed);
+  EXPECT_THROW(branch(taken, [&] { update(x, 2, 0); }), CaptureError);
+}
+
+class NoConditionals final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
+    if (attribute == DeviceAttribute::kSupportsConditionalNodes) return std::int64_t{0};
+    return ForwardingDevice::attribute(id, attribute);
+  }
+};
+
+TEST(ControlFlowDeviceTest, WithoutConditionalNodesAStepRunsEagerly) {
+  const std::unique_ptr<DeviceAPI> host = make_host_device({});
+  CallHook hook;
+  NoConditionals device(*host, hook);
+  HostSlot& slot = HostSlot::instance();
+  slot.put(device);
+  {
+    Context context(slot.device());
+    CompiledFunction f = compile(context, "f", [&](Tensor x, Tensor taken) {
+      Tensor y = affine(x, 1, 0);
+      branch(taken, [&] { update(y, 2, 0); });
+      return y;
+    });
+    for (std::int32_t i = 0; i < 5; ++i) {
+      const std::int32_t value = i % 2;
+      const std::vector<float> x = {1, 2, 3};
+      const Tensor taken =
+          from_host(Shape(), std::span<const std::int32_t>(&value, 1), slot.device());
+      const std::vector<float> expected = value != 0 ? std::vector<float>{2, 4, 6} : x;
+      EXPECT_EQ(f(from_host({3}, std::span(x), slot.device()), taken).to_vector<float>(), expected);
+    }
+    EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
+    EXPECT_NE(
+        to_string(f.explain(from_host({3}, std::span<const float>({1, 2, 3}), slot.device()),
+                            from_host(Shape(), std::span<const std::int32_t>({1}), slot.device())))
+            .find("conditional nodes"),
+        std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,47 @@
+// Random branches and loops, nested, on a device and in plain arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree::testing {
+
+// A Flow is work on one tensor whose first element says which way to go.
+struct Flow {
+  enum class Kind {
+    kUpdate,   // x = scale * x + shift
+    kScratch,  // the same by way of a tensor of its own
+    kFork,     // the same on a side stream
+    kBoth,     // parts[0], then parts[1]
+    kBranch,   // parts[0] if x[0] > limit, else parts[1], if there is one
+    kChoose,   // part number floor(4 * x[0])
+    kLoop,     // parts[0] while x[0] > limit, at most `rounds` times
+  };
+
+  Kind kind = Kind::kUpdate;
+  float scale = 0.5F;
+  float shift = 0;
+  float limit = 0;
+  int rounds = 1;
+  bool is_flag_outside = false;  // the flag is made outside of the body, else in it
+  std::vector<Flow> parts;
+};
+
+// Branches and loops up to three deep.
+Flow draw_flow(std::mt19937& random);
+
+// The side streams of flows. A stream that is forked stays in its capture, so that those of a body
+// are not those of what is around it.
+std::vector<Stream> flow_sides(Device device);
+
+// Runs it on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides().
+void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides);
+// The same. Requires: values is not empty.
+void run_flow(const Flow& flow, std::vector<float>& values);
+
+}  // namespace cgtree::testing

@@ -1,0 +1,82 @@
+// World: steps that branch and loop by what is in their input, and bodies that throw.
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "cgtree/control_flow.h"
+#include "tests/support/flags.h"
+#include "tests/support/flow_steps.h"
+#include "tests/support/steps.h"
+#include "tests/system/step_context.h"
+#include "tests/system/world.h"
+#include "tests/system/world_model.h"
+
+namespace cgtree::testing {
+namespace {
+
+constexpr unsigned kFlows = 4;
+
+// Functions of some flows, with a branch around each whose body may throw.
+class Flows {
+ public:
+  enum Throws : std::uint8_t { kNever, kEagerly, kCaptured };
+
+  explicit Flows(WorldContext& with) : sides_(flow_sides(with.context().device())) {
+    for (unsigned seed = 0; seed < kFlows; ++seed) {
+      std::mt19937 random(seed);
+      flows_.push_back(draw_flow(random));
+      functions_.push_back(
+          with.make("flows", [this, seed](std::span<const Tensor> inputs) -> std::vector<Tensor> {
+            const Tensor y = affine(inputs[0], 0.5f, 0);
+            const Tensor always = empty(Shape(), DType::kInt32);
+            compare(affine(y, 0, 1), 0, always);
+            branch(always, [&] {
+              const Tensor scratch = affine(y, 2, 0);
+              throw_if_asked();
+              update(y, 1, 1);
+            });
+            run_flow(flows_[seed], y, sides_);
+            return {y};
+          }));
+    }
+  }
+
+  const WorldContext::Function& function(unsigned number) const { return functions_[number]; }
+  ModelTensor result(unsigned number, const ModelTensor& x) const {
+    const ModelTensor y = affine_of(affine_of(x, 0.5f, 0), 1, 1);
+    run_flow(flows_[number], y.buffer->values);
+    return y;
+  }
+
+  Throws throws = kNever;
+
+ private:
+  void throw_if_asked() const {
+    const bool is_captured = current_stream().is_capturing();
+    if (throws == (is_captured ? kCaptured : kEagerly)) throw InjectedFault();
+  }
+
+  std::vector<Flow> flows_;
+  std::vector<Stream> sides_;
+  std::vector<WorldContext::Function> functions_;
+};
+
+}  // namespace
+
+void World::flow(const WorldOperation& operation) {
+  Flows& flows = context(operation).family<Flows>();
+  const unsigned number = operation.y % kFlows;
+  const Variable x = of_dims(operation.x, operation.y % 8 < 4 ? kRow : Shape{40});
+  if (operation.choice % 16 < 2)
+    flows.throws = operation.choice % 2 == 0 ? Flows::kEagerly : Flows::kCaptured;
+  may_throw_ = flows.throws == Flows::kEagerly;
+  std::vector<Tensor> outputs;
+  const bool done = run_call(operation, flows.function(number), {&x.tensor, 1}, {}, false, outputs);
+  flows.throws = Flows::kNever;
+  ++totals_.done[done ? "a step branches and loops" : "a step that branches throws"];
+  if (!done) return;
+  put(operation.to, {outputs.at(0), flows.result(number, x.model), caller_number(operation),
+                     StreamRef(), false, ends_with_});
+}
+
+}  // namespace cgtree::testing
