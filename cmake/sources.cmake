@@ -109,6 +109,7 @@ cgtree_sources(devices
   interop/device/host/graph.cc
   interop/device/host/host_device.cc
   interop/device/host/host_graphs.cc
+  interop/device/host/host_progress.cc
   interop/device/host/memory.cc
   interop/device/host/runtime.cc
   interop/device/host/work.cc
@@ -299,6 +300,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/cuda_patches.cc
+  interop/device/cuda/cuda_progress.cc
   interop/device/cuda/driver.cc
   interop/device/cuda/cupti.cc
   interop/device/cuda/nvtx.cc

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class Graph {
   NodeHandle add_root(Work work);
   // Adds a node that depends on every node without dependents.
   NodeHandle add_leaf(Work work);
+  // Adds a node behind all of `after` and in front of all of `before`. Returns nothing if a node is
+  // not of this graph, or one of `before` comes before one of `after` in order().
+  std::optional<NodeHandle> insert(Work work, std::span<const NodeHandle> after,
+                                   std::span<const NodeHandle> before);
   // Returns whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 
