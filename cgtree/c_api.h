@@ -344,6 +344,9 @@ typedef struct cgt_context_options {
   const char* name;  // in metrics and profilers; NULL: the device's
   // So many of the first replays of each recording are verified, too: the 1st, 2nd, 4th, 8th...
   uint64_t verify_first;
+  // The time that every n-th replay of each recording takes on the device is measured
+  // (docs/metrics.md). 0: of none.
+  uint64_t time_every_nth_replay;
 } cgt_context_options;
 
 // Makes a context on a device. `options` may be NULL.

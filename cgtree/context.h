@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -145,14 +144,5 @@ class Context {
  private:
   std::shared_ptr<TreeManager> manager_;
 };
-
-// Returns the text for Prometheus of several contexts, for a process that serves them as one page.
-// Throws InvalidArgument if two of them have the same name.
-std::string metrics_text(std::span<const Context* const> contexts);
-
-// Returns a report for people, of at most 40 lines: why calls did not replay, which functions'
-// recordings cost most, and changes to the code, with the numbers behind them
-// (docs/report.md). Any thread.
-std::string report(const Context& context);
 
 }  // namespace cgtree

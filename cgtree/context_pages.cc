@@ -14,7 +14,8 @@ namespace cgtree {
 
 std::string Context::snapshot_json() const {
   const Workings& workings = manager_->workings();
-  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options);
+  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options,
+                               replay_times_of(*manager_));
 }
 
 ContextMetrics Context::metrics() const {

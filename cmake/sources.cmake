@@ -278,6 +278,7 @@ cgtree_sources(watch
   cgtree/watch/event_log.cc
   cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
+  cgtree/watch/replay_timer.cc
   cgtree/watch/report.cc
   cgtree/watch/report_facts.cc
   cgtree/watch/snapshot.cc

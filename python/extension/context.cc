@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/metrics.h"
 #include "cgtree/recent_events.h"
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"

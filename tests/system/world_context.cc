@@ -43,6 +43,7 @@ ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_
   ContextOptions options = limits_of(option, has_budget, own);
   options.verify_every = verify_every;
   options.outputs_lie_apart = option % 4 >= 2;
+  options.time_every_nth_replay = static_cast<std::size_t>(option % 3);
   return options;
 }
 
