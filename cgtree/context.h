@@ -17,6 +17,7 @@
 
 namespace cgtree {
 
+class ProgressWatch;  // cgtree/progress.h
 class TreeManager;
 struct ContextMetrics;  // cgtree/metrics.h
 struct Verification;    // cgtree/verification.h
@@ -132,6 +133,11 @@ class Context {
   // and as text for Prometheus.
   ContextMetrics metrics() const;
   std::string metrics_text() const;
+
+  // From now on replays leave marks of how far they have come, which `watch` reads: it says where
+  // one hangs (docs/hangs.md). Null: no longer. Throws ConcurrentUse, and InvalidArgument on a
+  // device that cannot.
+  void watch_progress(std::shared_ptr<ProgressWatch> watch);
 
   // Writes the graph of a recording to a file for Graphviz; `node` is its number in snapshot_json()
   // and in events. Throws InvalidArgument if there is no such node, and DeviceError if the file

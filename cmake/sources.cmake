@@ -43,6 +43,7 @@ set(CGTREE_HEADERS
   cgtree/options.h
   cgtree/learned_demand.h
   cgtree/precapture.h
+  cgtree/progress.h
   cgtree/recent_events.h
   cgtree/scope.h
   cgtree/size_learner.h
@@ -238,6 +239,8 @@ cgtree_sources(check
   cgtree/check/compare.cc
   cgtree/check/graph_estimate.cc
   cgtree/check/graph_pass.cc
+  cgtree/check/mark_plan.cc
+  cgtree/check/marked_recording.cc
   cgtree/check/node_rebinding.cc
   cgtree/check/probe.cc
   cgtree/check/rebind.cc
@@ -274,10 +277,14 @@ cgtree_sources(faces
 cgtree_sources(watch
   cgtree/ranks/agreement.cc
   cgtree/watch/advise.cc
+  cgtree/watch/context_progress.cc
   cgtree/watch/event_dump.cc
   cgtree/watch/event_log.cc
+  cgtree/watch/event_log_replays.cc
   cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
+  cgtree/watch/progress_text.cc
+  cgtree/watch/progress_watch.cc
   cgtree/watch/replay_timer.cc
   cgtree/watch/report.cc
   cgtree/watch/report_facts.cc

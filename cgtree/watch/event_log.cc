@@ -367,11 +367,6 @@ void EventLog::foreign_pointers(const Node& node) noexcept {
   }
 }
 
-std::shared_ptr<const void> EventLog::open_replay(Node& node, const InputList& inputs) noexcept {
-  timer_.open(node.recording.costs.replays);
-  return open_range("replay", *node.function, node.id, &inputs, std::nullopt);
-}
-
 void EventLog::write_replay_times() noexcept try {
   const auto in_us = [](std::chrono::nanoseconds taken) {
     return std::chrono::duration<double, std::micro>(taken).count();
@@ -388,6 +383,7 @@ void EventLog::write_replay_times() noexcept try {
 
 void EventLog::replay(const Node& node, const CallAxes& axes,
                       std::chrono::nanoseconds time) noexcept {
+  if (progress_ != nullptr) progress_->close();
   if (timer_.close(node, time)) write_replay_times();
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
   if (!has_replays_) return;
@@ -477,6 +473,7 @@ void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) no
 }
 
 void EventLog::evict(const Node& node, SkipReason limit) noexcept {
+  if (progress_ != nullptr) progress_->forget(node);
   FlightEntry noted = entry(FlightEvent::kEvict, node);
   noted.replays = node.recording.costs.replays;
   noted.reason = ShortText<32>(name(limit));
@@ -506,6 +503,7 @@ void EventLog::demote(const FunctionState& function, const Mismatch& last) noexc
 }
 
 void EventLog::drop(const Node& node, std::string_view what) noexcept {
+  if (progress_ != nullptr) progress_->forget(node);
   FlightEntry noted = entry(FlightEvent::kDrop, node);
   noted.what = ShortText<96>(what);
   recorder_->add(noted);
@@ -518,6 +516,7 @@ void EventLog::drop(const Node& node, std::string_view what) noexcept {
 
 void EventLog::failure(const FunctionState& function, std::string_view what,
                        LogLevel level) noexcept {
+  if (progress_ != nullptr) progress_->abandon();
   FlightEntry noted = entry(FlightEvent::kFailure, function);
   noted.what = ShortText<96>(what);
   note_end(noted);

@@ -145,6 +145,11 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     };
   }
   context_.emplace(device, std::move(options));
+  if (option % 2 == 0) {
+    context_->watch_progress(std::make_shared<ProgressWatch>(
+        ProgressOptions{.every_nth_replay = 1 + static_cast<std::size_t>(option % 3),
+                        .time_limit = std::chrono::milliseconds(0)}));
+  }
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(make(
         "step",
