@@ -338,6 +338,7 @@ set(CGTREE_C_SOURCES
   cgtree/c_api/generator.cc
   cgtree/c_api/handles.cc
   cgtree/c_api/json.cc
+  cgtree/c_api/progress.cc
   cgtree/c_api/options.cc
   cgtree/c_api/status.cc
   cgtree/c_api/steps.cc
