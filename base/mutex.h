@@ -32,6 +32,7 @@ namespace cgtree {
   X(kCommunicator, kLong)   /* the last event of a communicator */      \
   X(kAbortable, kBrief)     /* uses of what may be aborted */           \
   X(kTree, kBrief)          /* what monitors read of a context */       \
+  X(kWatch, kBrief)         /* times and marks of replays */            \
   X(kAxisRule, kBrief)      /* counts of sizes */                       \
   X(kDeclared, kBrief)      /* declared memory of a context */          \
   X(kKeepers, kLong)        /* who keeps outputs of a context */        \

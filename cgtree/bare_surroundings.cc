@@ -31,6 +31,7 @@ class NoPass final : public RecordingPass {
 
 std::unique_ptr<CallObserver> make_observer(const ContextOptions& options, const ContextMemory&) {
   refuse(!options.event_file.empty(), "ContextOptions::event_file");
+  refuse(options.time_every_nth_replay > 0, "ContextOptions::time_every_nth_replay");
   return std::make_unique<CallObserver>();
 }
 

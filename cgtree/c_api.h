@@ -5,7 +5,7 @@
 //  1. A function that can fail returns a cgt_status. It never throws, and it writes its
 //     out-parameters only when it returns CGT_OK. cgt_last_error() tells what went wrong on the
 //     calling thread.
-//  2. A handle (cgt_context, cgt_function, cgt_tensor, cgt_generator) is an opaque number, not an
+//  2. A handle (cgt_context, cgt_function, cgt_tensor, ...) is an opaque number, not an
 //     address. A handle is destroyed once, in any order: objects keep what they need. To use a
 //     handle after that, or in place of a handle of another kind, is CGT_INVALID_HANDLE. A null
 //     handle is refused too, except that destroying it does nothing.
@@ -126,11 +126,12 @@ CGT_API size_t cgt_live_handles(void);
 
 // ---- Handles and values -------------------------------------------------------------------------
 
-// The next four are handles.
+// The next five are handles.
 typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
 typedef struct cgt_generator_handle* cgt_generator;
+typedef struct cgt_progress_watch_handle* cgt_progress_watch;
 
 // The layout and the numbers of DLPack's DLDevice.
 typedef struct cgt_device {
@@ -344,6 +345,9 @@ typedef struct cgt_context_options {
   const char* name;  // in metrics and profilers; NULL: the device's
   // So many of the first replays of each recording are verified, too: the 1st, 2nd, 4th, 8th...
   uint64_t verify_first;
+  // The time that every n-th replay of each recording takes on the device is measured
+  // (docs/metrics.md). 0: of none.
+  uint64_t time_every_nth_replay;
 } cgt_context_options;
 
 // Makes a context on a device. `options` may be NULL.
@@ -410,6 +414,39 @@ CGT_API cgt_status cgt_context_dump_events(cgt_context context, const char* path
 // of the signals; see dump_events_on_signal() in recent_events.h. `count` 0: the signals of a
 // crash. Requires: no other thread calls it at the same time.
 CGT_API cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count);
+
+// ---- Where replays hang -------------------------------------------------------------------------
+
+enum {
+  // Only the next replay after one has exceeded the time limit leaves marks.
+  CGT_PROGRESS_BEHIND_LIMIT_ALONE = 1u << 0,
+  CGT_PROGRESS_NO_TIME_LIMIT = 1u << 1
+};
+
+// Options of a watch; NULL in their place means the defaults.
+typedef struct cgt_progress_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  uint64_t every_nth_replay;         // of each recording leaves marks; 0 means 1
+  uint64_t time_limit_milliseconds;  // within which a replay is to end; 0 means 30,000
+  // Called on a thread of the watch's, once for a replay that has not ended by then; by default
+  // that is logged. It must not call contexts but for what any thread may.
+  void (*on_timeout)(void* user, const char* text);
+  void* user;  // must outlive the watch and the contexts that have it
+} cgt_progress_options;
+
+// Makes what says where the replays of contexts hang: see ProgressWatch in cgtree/progress.h.
+// `options` may be NULL.
+CGT_API cgt_status cgt_progress_watch_create(const cgt_progress_options* options,
+                                             cgt_progress_watch* out);
+// Releases the handle. Contexts that have the watch keep it.
+CGT_API cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch);
+// Replays of the context leave marks from now on, by which the watch says where one hangs; NULL: no
+// longer. CGT_CONCURRENT_USE; CGT_INVALID_ARGUMENT on a device that cannot.
+CGT_API cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch);
+// Writes how far the replays have come that have not ended (docs/hangs.md). Any thread.
+CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer,
+                                             size_t capacity, size_t* length);
 
 // ---- Step functions -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
 #include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"
+#include "cgtree/progress.h"
 #include "cgtree/recent_events.h"
 #include "cgtree/scope.h"
 #include "cgtree/size_learner.h"

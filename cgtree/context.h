@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -18,6 +17,7 @@
 
 namespace cgtree {
 
+class ProgressWatch;  // cgtree/progress.h
 class TreeManager;
 struct ContextMetrics;  // cgtree/metrics.h
 struct Verification;    // cgtree/verification.h
@@ -134,6 +134,11 @@ class Context {
   ContextMetrics metrics() const;
   std::string metrics_text() const;
 
+  // From now on replays leave marks of how far they have come, which `watch` reads: it says where
+  // one hangs (docs/hangs.md). Null: no longer. Throws ConcurrentUse, and InvalidArgument on a
+  // device that cannot.
+  void watch_progress(std::shared_ptr<ProgressWatch> watch);
+
   // Writes the graph of a recording to a file for Graphviz; `node` is its number in snapshot_json()
   // and in events. Throws InvalidArgument if there is no such node, and DeviceError if the file
   // cannot be written.
@@ -145,14 +150,5 @@ class Context {
  private:
   std::shared_ptr<TreeManager> manager_;
 };
-
-// Returns the text for Prometheus of several contexts, for a process that serves them as one page.
-// Throws InvalidArgument if two of them have the same name.
-std::string metrics_text(std::span<const Context* const> contexts);
-
-// Returns a report for people, of at most 40 lines: why calls did not replay, which functions'
-// recordings cost most, and changes to the code, with the numbers behind them
-// (docs/report.md). Any thread.
-std::string report(const Context& context);
 
 }  // namespace cgtree

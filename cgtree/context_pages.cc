@@ -1,5 +1,6 @@
 // Tells what a Context says of itself: snapshot, metrics, verified replays and report.
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cgtree/context.h"
@@ -7,14 +8,24 @@
 #include "cgtree/tree/tree_manager.h"
 #include "cgtree/verification.h"
 #include "cgtree/watch/context_metrics.h"
+#include "cgtree/watch/event_log.h"
 #include "cgtree/watch/report.h"
 #include "cgtree/watch/snapshot.h"
 
 namespace cgtree {
 
+void Context::watch_progress(std::shared_ptr<ProgressWatch> watch) {
+  Workings& workings = manager_->workings();
+  const Visit visit(workings.door);
+  auto& log = dynamic_cast<EventLog&>(*workings.events);
+  log.watch_progress(std::move(watch), workings.options, *workings.memory);
+  workings.watches_replays = workings.options.verify_every > 0 || log.watches_replays();
+}
+
 std::string Context::snapshot_json() const {
   const Workings& workings = manager_->workings();
-  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options);
+  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options,
+                               replay_times_of(*manager_));
 }
 
 ContextMetrics Context::metrics() const {

@@ -50,7 +50,8 @@
     CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)                                             \
   X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)                  \
   X(Count, verify_every, verify_every, verify_every)                                     \
-  X(Count, verify_first, verify_first, verify_first)
+  X(Count, verify_first, verify_first, verify_first)                                     \
+  X(Count, time_every_nth_replay, time_every_nth_replay, time_every_nth_replay)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \

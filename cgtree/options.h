@@ -116,6 +116,9 @@ struct ContextOptions {
   // So many of the first replays of each recording are verified beside those, at growing distances:
   // the 1st, 2nd, 4th, 8th and so on. Later replays cost no more for it.
   std::size_t verify_first = 0;
+  // The time that every n-th replay of each recording takes on the device is measured, by two
+  // events, and read by a later replay (docs/metrics.md). 0: of none.
+  std::size_t time_every_nth_replay = 0;
 };
 
 // Whether a graph works on the caller's own input, in place of a copy, and gets its address at each

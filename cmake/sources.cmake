@@ -44,6 +44,7 @@ set(CGTREE_HEADERS
   cgtree/options.h
   cgtree/learned_demand.h
   cgtree/precapture.h
+  cgtree/progress.h
   cgtree/recent_events.h
   cgtree/scope.h
   cgtree/size_learner.h
@@ -110,6 +111,7 @@ cgtree_sources(devices
   interop/device/host/graph.cc
   interop/device/host/host_device.cc
   interop/device/host/host_graphs.cc
+  interop/device/host/host_progress.cc
   interop/device/host/memory.cc
   interop/device/host/runtime.cc
   interop/device/host/work.cc
@@ -244,6 +246,8 @@ cgtree_sources(check
   cgtree/check/compare.cc
   cgtree/check/graph_estimate.cc
   cgtree/check/graph_pass.cc
+  cgtree/check/mark_plan.cc
+  cgtree/check/marked_recording.cc
   cgtree/check/node_rebinding.cc
   cgtree/check/probe.cc
   cgtree/check/rebind.cc
@@ -280,10 +284,15 @@ cgtree_sources(faces
 cgtree_sources(watch
   cgtree/ranks/agreement.cc
   cgtree/watch/advise.cc
+  cgtree/watch/context_progress.cc
   cgtree/watch/event_dump.cc
   cgtree/watch/event_log.cc
+  cgtree/watch/event_log_replays.cc
   cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
+  cgtree/watch/progress_text.cc
+  cgtree/watch/progress_watch.cc
+  cgtree/watch/replay_timer.cc
   cgtree/watch/report.cc
   cgtree/watch/report_facts.cc
   cgtree/watch/snapshot.cc
@@ -308,6 +317,7 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/cuda_graphs.cc
   interop/device/cuda/cuda_nodes.cc
   interop/device/cuda/cuda_patches.cc
+  interop/device/cuda/cuda_progress.cc
   interop/device/cuda/driver.cc
   interop/device/cuda/cupti.cc
   interop/device/cuda/nvtx.cc
@@ -338,6 +348,7 @@ set(CGTREE_C_SOURCES
   cgtree/c_api/generator.cc
   cgtree/c_api/handles.cc
   cgtree/c_api/json.cc
+  cgtree/c_api/progress.cc
   cgtree/c_api/options.cc
   cgtree/c_api/status.cc
   cgtree/c_api/steps.cc

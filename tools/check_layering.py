@@ -49,9 +49,9 @@ FACES = re.compile(
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|metrics|option_table|precapture|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|metrics|option_table|precapture|progress|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
 STAND_AROUND = re.compile(
-    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|conditional_api|node_contents|profiler|virtual_memory_api)|interop/random/random\w*")
+    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|conditional_api|node_contents|profiler|progress_api|virtual_memory_api)|interop/random/random\w*")
 # The registry of devices names each, and kernels name their bodies in CUDA.
 NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
                 pathlib.PurePath("interop/tensor/copy.cc"),

@@ -210,21 +210,6 @@ void Pool::reset_peak_statistics() {
   tallies_.reset_peaks();
 }
 
-void Pool::reset_total_statistics() {
-  PoolCaches::Held held(caches_.get());
-  held.empty();
-  const std::lock_guard lock(mutex_);
-  tallies_.reset_totals();
-  flow_ += held.flow();
-  held.reset_flow();
-  for (const bool is_small : {false, true}) {
-    const Amount ended = std::exchange(flow_.ended[is_small], {});
-    // What is left is the difference that the last requests of live blocks make.
-    flow_.began[is_small] += -ended;
-    CGTREE_CHECK(flow_.began[is_small].count == 0 && flow_.began[is_small].bytes == 0);
-  }
-}
-
 void Pool::expect_restorable() const {
   if (has_pages()) {
     throw InvalidArgument(

@@ -144,7 +144,6 @@ class Pool final : public SegmentUser, private CachedPool {
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
   void reset_peak_statistics();
-  void reset_total_statistics();
 
   // Reports every allocation and free to `observer` from now on, those of restores too. Null
   // removes the observer. It must outlive the pool or the next set_observer().

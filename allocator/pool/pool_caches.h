@@ -88,7 +88,6 @@ class PoolCaches {
   virtual void unlock() noexcept = 0;
   virtual void empty() noexcept = 0;
   virtual Flow flow() const noexcept = 0;
-  virtual void reset_flow() noexcept = 0;
   virtual void set_open(bool is_open) noexcept = 0;
   virtual std::size_t blocks() const noexcept = 0;
   virtual std::size_t marked() const noexcept = 0;
@@ -113,10 +112,6 @@ class PoolCaches::Held {
   }
   // Returns what the tallies of the pool do not count.
   Flow flow() const noexcept { return caches_ == nullptr ? Flow() : caches_->flow(); }
-  // From now on flow() is what has been since.
-  void reset_flow() noexcept {
-    if (caches_ != nullptr) caches_->reset_flow();
-  }
   // Lets caches take blocks, or no longer.
   void set_open(bool is_open) noexcept {
     if (caches_ != nullptr) caches_->set_open(is_open);

@@ -47,13 +47,4 @@ void Tallies::reset_peaks() {
 #undef CGTREE_RESET
 }
 
-void Tallies::reset_totals() {
-#define CGTREE_RESET(name)       \
-  for (Class & tally : classes_) \
-    tally.name.allocated = tally.name.current;
-  CGTREE_POOL_COUNTERS(CGTREE_RESET)
-#undef CGTREE_RESET
-  events = {};
-}
-
 }  // namespace cgtree

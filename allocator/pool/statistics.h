@@ -13,8 +13,8 @@ namespace cgtree {
 struct Counter {
   std::size_t current = 0;
   std::size_t peak = 0;       // of current, since the last reset_peaks()
-  std::size_t allocated = 0;  // sum of all increases, since the last reset_totals()
-  std::size_t freed = 0;      // sum of all decreases, since the last reset_totals()
+  std::size_t allocated = 0;  // sum of all increases
+  std::size_t freed = 0;      // sum of all decreases
 
   friend bool operator==(const Counter&, const Counter&) = default;
 };
@@ -162,8 +162,6 @@ class Tallies {
   PoolStatistics statistics() const;
   // Sets the peaks to the current values.
   void reset_peaks();
-  // Resets totals and events, as if what is there had just been allocated.
-  void reset_totals();
 
   PoolEvents events;
 

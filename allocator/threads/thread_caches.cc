@@ -200,12 +200,6 @@ Flow ThreadCaches::flow() const noexcept {
   return sum;
 }
 
-void ThreadCaches::reset_flow() noexcept {
-  flow_ = {};
-  for (const std::shared_ptr<ThreadCache>& cache : caches_)
-    cache->flow = {};
-}
-
 void ThreadCaches::set_open(bool is_open) noexcept {
   is_open_ = is_open;
   for (const std::shared_ptr<ThreadCache>& cache : caches_)

@@ -82,7 +82,6 @@ class ThreadCaches final : public PoolCaches {
   void unlock() noexcept override;
   void empty() noexcept override;
   Flow flow() const noexcept override;
-  void reset_flow() noexcept override;
   void set_open(bool is_open) noexcept override;
   std::size_t blocks() const noexcept override;
   std::size_t marked() const noexcept override { return marks_.marked(); }

@@ -35,6 +35,7 @@ enum class HandleKind : std::uint8_t {
   kFunction = 2,
   kTensor = 3,
   kGenerator = 4,
+  kProgressWatch = 5,
 };
 
 // Thrown for a handle that has no object, or one of another kind.

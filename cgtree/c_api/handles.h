@@ -21,6 +21,7 @@
 #include "cgtree/c_api/status.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/progress.h"
 #include "cgtree/size_learner.h"
 #include "cgtree/steps.h"
 #include "interop/random/generator.h"
@@ -88,12 +89,18 @@ struct TensorObject {
   std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
 };
 
-// The next four are the tables of all handles. Those of tensors are not pinned, because each call
+// A watch, which contexts share.
+struct WatchObject {
+  std::shared_ptr<ProgressWatch> watch;
+};
+
+// The next five are the tables of all handles. Those of tensors are not pinned, because each call
 // reads many.
 using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
 using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
+using WatchTable = HandleTable<WatchObject, HandleKind::kProgressWatch, Keeping::kPins>;
 
 // The next two convert between a number of a HandleTable and the opaque pointer of the C header.
 template <typename Handle>

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -32,6 +33,7 @@
 
 namespace cgtree {
 
+class MarkedRecording;  // cgtree/check/marked_recording.h
 struct Recording;
 
 // The owner of the memory that an address lies in. The first that holds is taken.
@@ -88,6 +90,10 @@ struct Audit final : GraphFindings {
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
   NodeScopes scopes;
+  // The next two are used by the thread that is inside the context: its graphs with marks, once
+  // they were wanted, or why they could not be made.
+  mutable std::shared_ptr<MarkedRecording> marked;
+  mutable std::string why_unmarked;
 
   // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
   bool refers_to(Range range) const noexcept override;

@@ -111,14 +111,14 @@ void add(Digest& digest, const OutputOptions& options) {
 
 }  // namespace
 
-// The name, the stream, the memory and the event file are a rank's own; outputs lie apart in no
-// group.
+// The name, the stream, the memory, the event file and what is timed are a rank's own; outputs lie
+// apart in no group.
 Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
                max_recordings, max_graph_bytes, max_recording_time, at_limit, event_file,
                event_file_has_replays, checked, group, before_first_launch,
-               captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first] =
-      options;
+               captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first,
+               time_every_nth_replay] = options;
   Digest digest;
   add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
           at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,

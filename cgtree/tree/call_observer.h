@@ -37,8 +37,12 @@ class CallObserver {
                        std::chrono::microseconds /*us*/) noexcept {}
   // The recording is in the tree, and its audit has ended.
   virtual void record(const Node&, const CallAxes&) noexcept {}
-  // Whether replays are watched: if not, replay() is not called, and a replay asks nothing.
+  // Whether replays are watched: if not, a replay tells and asks nothing.
   virtual bool watches_replays() const noexcept { return false; }
+  // The next three are of one replay. Returns what lasts until it is launched, or null.
+  virtual std::shared_ptr<const void> open_replay(Node&, const InputList&) noexcept { return {}; }
+  // What is enqueued on the context's stream from now on is the launch.
+  virtual void begin_launch() noexcept {}
   virtual void replay(const Node&, const CallAxes&, std::chrono::nanoseconds) noexcept {}
   // `divergence`: of the replay from an eager run, or null.
   virtual void verify(const Node&, const Divergence* /*divergence*/) noexcept {}

@@ -32,6 +32,7 @@ namespace {
 }
 
 // Inlined, because a replay that is not watched is to cost no call for those that are.
+template <bool kIsWatched>
 [[gnu::always_inline]] inline void launch_replay(Workings& workings, Node& node,
                                                  const InputList& inputs, TensorList& outputs) {
   Recording& recording = node.recording;
@@ -44,6 +45,7 @@ namespace {
     wait_for_readers(recording, memory.streams());
   }
   memory.streams().wait_for_due();
+  if (kIsWatched) workings.events->begin_launch();
   const Code code = launch(recording, memory.streams());
   if (!ok(code)) [[unlikely]] {
     draws.give_back();
@@ -138,7 +140,7 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
     return replay_watched(workings, node, inputs, outputs);
   }
   begin_replay(workings, node);
-  launch_replay(workings, node, inputs, outputs);
+  launch_replay<false>(workings, node, inputs, outputs);
   count_replay(*node.function);
 }
 
@@ -154,8 +156,8 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
                                       TensorList& outputs) {
   const auto begin = std::chrono::steady_clock::now();
   {
-    const auto range = workings.events->open_range("replay", *node.function, node.id, &inputs);
-    launch_replay(workings, node, inputs, outputs);
+    const auto open = workings.events->open_replay(node, inputs);
+    launch_replay<true>(workings, node, inputs, outputs);
   }
   workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
 }

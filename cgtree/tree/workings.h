@@ -64,7 +64,7 @@ struct Workings {
   const bool has_graphs;                             // whether the device has them
   const Limits limits;
   const std::unique_ptr<CallObserver> events;  // not null
-  const bool watches_replays;                  // whether events, verification or a profiler do
+  bool watches_replays;                        // whether anything does; changed inside the context
 
   Door door;
 

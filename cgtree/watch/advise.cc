@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -74,6 +75,7 @@ class Adviser {
       for (const AxisFacts& axis : function.axes)
         advise_on_padding(function, axis);
     }
+    advise_on_times();
     advise_on_causes();
     advise_on_copies();
     advise_on_foreign_memory();
@@ -137,6 +139,21 @@ class Adviser {
         fmt::format("{:.0f} % of its padded size is padding: {} became {} in {}",
                     100 * (1 - actual / padded), axis.actual, axis.padded, plural(calls, "call")),
         calls);
+  }
+
+  void advise_on_times() {
+    for (const auto& [function, times] : facts_.times) {
+      if (times.count < kEnoughReplays || !times.are_bound_by_host()) continue;
+      const auto mean_us = [&](std::chrono::nanoseconds sum) {
+        return static_cast<double>(sum.count()) / 1000 / static_cast<double>(times.count);
+      };
+      add(fmt::format("'{}': it is bound by the host: put more work into one call", function),
+          fmt::format(
+              "a replay takes {:.1f} us on the host and {:.1f} us on the device, in the mean "
+              "of {}",
+              mean_us(times.host), mean_us(times.device), plural(times.count, "replay")),
+          times.count);
+    }
   }
 
   void advise_on_causes() {

@@ -4,7 +4,13 @@
 #include <algorithm>
 #include <map>
 
+#include "cgtree/watch/event_log.h"
+
 namespace cgtree {
+
+std::map<std::string, ReplayTimes, std::less<>> replay_times_of(const TreeManager& context) {
+  return dynamic_cast<const EventLog&>(*context.workings().events).timer().times();
+}
 
 ContextMetrics metrics_of(const TreeManager& context) {
   const Workings& workings = context.workings();
@@ -12,8 +18,11 @@ ContextMetrics metrics_of(const TreeManager& context) {
   metrics.device = to_string(workings.memory->device());
   metrics.context = workings.options.name.empty() ? metrics.device : workings.options.name;
   metrics.stats = context.stats();
+  const auto times = replay_times_of(context);
   for (const auto& [name, totals] : workings.tree.totals()) {
-    FunctionMetrics& one = metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}});
+    FunctionMetrics& one =
+        metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}, {}});
+    if (const auto found = times.find(name); found != times.end()) one.replay_times = found->second;
     for (const auto& [axis, sums] : totals.axes)
       one.axes.push_back({axis, sums});
   }

@@ -1,6 +1,10 @@
 // metrics_of() and verification_of(): what monitors read of a context, as values.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
+
 #include "cgtree/metrics.h"
 #include "cgtree/tree/tree_manager.h"
 #include "cgtree/verification.h"
@@ -9,6 +13,8 @@ namespace cgtree {
 
 // Any thread, while calls go on.
 ContextMetrics metrics_of(const TreeManager& context);
+// By the name of the function.
+std::map<std::string, ReplayTimes, std::less<>> replay_times_of(const TreeManager& context);
 Verification verification_of(const TreeManager& context);
 
 }  // namespace cgtree

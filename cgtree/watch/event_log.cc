@@ -85,7 +85,8 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
       context_(options.name.empty() ? to_string(memory.device()) : options.name),
       process_(getpid()),
       has_replays_(options.event_file_has_replays && !path_.empty()),
-      warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn) {
+      warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn),
+      timer_(options.time_every_nth_replay, memory) {
   recorder_.reset(&FlightRecorder::take({.time_us = now_us(),
                                          .process = process_,
                                          .context = ShortText<128>(context_),
@@ -366,8 +367,24 @@ void EventLog::foreign_pointers(const Node& node) noexcept {
   }
 }
 
+void EventLog::write_replay_times() noexcept try {
+  const auto in_us = [](std::chrono::nanoseconds taken) {
+    return std::chrono::duration<double, std::micro>(taken).count();
+  };
+  for (const ReplayTimer::Sample& sample : timer_.collect()) {
+    write("device_time", [&]() -> Json {
+      return {{"function", sample.function},   {"node", sample.node},
+              {"began_us", sample.began_us},   {"us", in_us(sample.device)},
+              {"host_us", in_us(sample.host)}, {"found_idle", sample.found_idle}};
+    });
+  }
+} catch (const std::exception&) {  // out of memory: they are lost
+}
+
 void EventLog::replay(const Node& node, const CallAxes& axes,
                       std::chrono::nanoseconds time) noexcept {
+  if (progress_ != nullptr) progress_->close();
+  if (timer_.close(node, time)) write_replay_times();
   log_event(LogLevel::kTrace, "replay function={} node={}", node.function->name, node.id);
   if (!has_replays_) return;
   write("replay", [&]() -> Json {
@@ -456,6 +473,7 @@ void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) no
 }
 
 void EventLog::evict(const Node& node, SkipReason limit) noexcept {
+  if (progress_ != nullptr) progress_->forget(node);
   FlightEntry noted = entry(FlightEvent::kEvict, node);
   noted.replays = node.recording.costs.replays;
   noted.reason = ShortText<32>(name(limit));
@@ -485,6 +503,7 @@ void EventLog::demote(const FunctionState& function, const Mismatch& last) noexc
 }
 
 void EventLog::drop(const Node& node, std::string_view what) noexcept {
+  if (progress_ != nullptr) progress_->forget(node);
   FlightEntry noted = entry(FlightEvent::kDrop, node);
   noted.what = ShortText<96>(what);
   recorder_->add(noted);
@@ -497,6 +516,7 @@ void EventLog::drop(const Node& node, std::string_view what) noexcept {
 
 void EventLog::failure(const FunctionState& function, std::string_view what,
                        LogLevel level) noexcept {
+  if (progress_ != nullptr) progress_->abandon();
   FlightEntry noted = entry(FlightEvent::kFailure, function);
   noted.what = ShortText<96>(what);
   note_end(noted);

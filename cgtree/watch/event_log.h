@@ -14,8 +14,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/options.h"
+#include "cgtree/progress.h"
 #include "cgtree/tree/call_observer.h"
+#include "cgtree/watch/context_progress.h"
 #include "cgtree/watch/flight_recorder.h"
+#include "cgtree/watch/replay_timer.h"
 #include "interop/device/profiler.h"
 
 namespace cgtree {
@@ -28,11 +31,20 @@ class EventLog final : public CallObserver {
  public:
   // Throws InvalidArgument if the file cannot be opened.
   EventLog(const ContextOptions& options, const ContextMemory& memory);
+  ~EventLog() override;
+
+  // Null: replays are watched no longer. Throws InvalidArgument: see ContextProgress.
+  void watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
+                      ContextMemory& memory);
 
   void warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                std::chrono::microseconds us) noexcept override;
   void record(const Node& node, const CallAxes& axes) noexcept override;
-  bool watches_replays() const noexcept override { return has_replays_ || is_profiled_; }
+  bool watches_replays() const noexcept override {
+    return has_replays_ || is_profiled_ || timer_.is_on() || progress_ != nullptr;
+  }
+  std::shared_ptr<const void> open_replay(Node& node, const InputList& inputs) noexcept override;
+  void begin_launch() noexcept override;
   void replay(const Node& node, const CallAxes& axes,
               std::chrono::nanoseconds time) noexcept override;
   void verify(const Node& node, const Divergence* divergence) noexcept override;
@@ -59,6 +71,7 @@ class EventLog final : public CallObserver {
   std::string text_of(const Explanation& why) const override { return to_string(why); }
 
   const FlightRecorder& recorder() const noexcept { return *recorder_; }
+  const ReplayTimer& timer() const noexcept { return timer_; }
 
  private:
   static LogLevel skip_level(bool warns) noexcept {
@@ -73,6 +86,8 @@ class EventLog final : public CallObserver {
                        const CallAxes& axes) noexcept;
   void held_outputs(const Node& last) noexcept;
   void launched_nothing(const FunctionState& function) noexcept;
+  // Of those that have ended meanwhile.
+  void write_replay_times() noexcept;
   std::shared_ptr<const void> profiler_range(std::string_view what, const FunctionState& function,
                                              std::uint64_t recording, const InputList* inputs,
                                              std::optional<SkipReason> reason) const;
@@ -100,6 +115,9 @@ class EventLog final : public CallObserver {
   };
   std::unique_ptr<FlightRecorder, GiveBack> recorder_;  // not null
   std::size_t lost_lines_ = 0;
+  ReplayTimer timer_;
+  std::shared_ptr<ProgressWatch> watch_;  // null: none
+  std::shared_ptr<ContextProgress> progress_;
 };
 
 // Returns {"nearest", "changes"}: what kept the nearest recording from being replayed, as events

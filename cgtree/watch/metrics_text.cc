@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -186,6 +187,46 @@ void add_axes(MetricsText& text) {
           });
 }
 
+template <typename Duration>
+double in_seconds(Duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+void add_replay_times(MetricsText& text) {
+  text.family("cgtree_replay_device_seconds", "histogram",
+              "How long replays took on the device; of those that were timed.",
+              [&](const ContextMetrics& context) {
+                for (const FunctionMetrics& one : context.functions) {
+                  const ReplayTimes& times = one.replay_times;
+                  if (times.count == 0) continue;
+                  std::uint64_t sum = 0;
+                  for (std::size_t i = 0; i < times.histogram.size(); ++i) {
+                    sum += times.histogram[i];
+                    const bool is_last = i == kReplayTimeBounds.size();
+                    const std::string bound =
+                        is_last ? "+Inf" : fmt::format("{}", seconds(kReplayTimeBounds[i]));
+                    text.add({{"function", one.function}, {"le", bound}}, sum, "_bucket");
+                  }
+                  text.add({{"function", one.function}}, in_seconds(times.device), "_sum");
+                  text.add({{"function", one.function}}, sum, "_count");
+                }
+              });
+  const auto of_timed = [&](std::string_view name, std::string_view help, auto&& value) {
+    text.family(name, "counter", help, [&](const ContextMetrics& context) {
+      for (const FunctionMetrics& one : context.functions) {
+        if (one.replay_times.count == 0) continue;
+        text.add({{"function", one.function}}, value(one.replay_times));
+      }
+    });
+  };
+  of_timed("cgtree_replay_host_seconds_total",
+           "How long the calls of the timed replays took on the host.",
+           [](const ReplayTimes& times) { return in_seconds(times.host); });
+  of_timed("cgtree_replays_that_found_the_stream_idle_total",
+           "Timed replays before which the device had nothing to do on the stream.",
+           [](const ReplayTimes& times) { return times.found_idle; });
+}
+
 void add_times(MetricsText& text) {
   text.family("cgtree_record_seconds", "histogram",
               "How long recordings took, from deciding to record until the call returns.",
@@ -254,6 +295,7 @@ std::string metrics_text(std::span<const ContextMetrics> contexts) {
   add_verification(text);
   add_axes(text);
   add_times(text);
+  add_replay_times(text);
   add_memory(text);
   text.of_contexts("cgtree_generations_total", "counter", "Calls of mark_step().",
                    [](const ContextMetrics& context) { return context.stats.generations; });

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -142,17 +143,34 @@ std::string reasons_text(const ReportFacts& facts) {
   return text;
 }
 
+// The means of one function: on the device, on the host, and how often the stream was idle.
+std::string times_text(const ReportFacts& facts, const std::string& function) {
+  const auto found = facts.times.find(function);
+  if (found == facts.times.end() || found->second.count == 0) return {};
+  const ReplayTimes& times = found->second;
+  const auto count = static_cast<double>(times.count);
+  const auto mean_us = [&](std::chrono::nanoseconds sum) {
+    return static_cast<double>(sum.count()) / 1000 / count;
+  };
+  return fmt::format("{:>12.1f}{:>10.1f}{:>6.0f}%", mean_us(times.device), mean_us(times.host),
+                     100 * static_cast<double>(times.found_idle) / count);
+}
+
 std::string costs_text(const ReportFacts& facts) {
   const std::vector<Cost> costs = costs_of(facts);
   if (costs.empty()) return {};
-  std::string text = fmt::format("\n{:<26}{:>12}{:>12}{:>14}{:>12}\n", "recordings cost",
+  std::string text = fmt::format("\n{:<26}{:>12}{:>12}{:>14}{:>12}", "recordings cost",
                                  "recordings", "ms", "memory", "replays");
+  if (!facts.times.empty())
+    text += fmt::format("{:>12}{:>10}{:>7}", "device us", "host us", "idle");
+  text += '\n';
   for (std::size_t i = 0; i < std::min(costs.size(), kMostFunctions); ++i) {
     const Cost& cost = costs[i];
-    text += fmt::format("  {:<24}{:>12}{:>12.1f}{:>14}{:>12}\n",
-                        fitted(facts.functions[cost.function].name, kNameWidth), cost.recordings,
-                        static_cast<double>(cost.us) / 1000, in_mib(cost.bytes),
-                        facts.has_replays ? std::to_string(cost.replays) : "-");
+    const std::string& function = facts.functions[cost.function].name;
+    text += fmt::format("  {:<24}{:>12}{:>12.1f}{:>14}{:>12}{}\n", fitted(function, kNameWidth),
+                        cost.recordings, static_cast<double>(cost.us) / 1000, in_mib(cost.bytes),
+                        facts.has_replays ? std::to_string(cost.replays) : "-",
+                        times_text(facts, function));
   }
   return text;
 }

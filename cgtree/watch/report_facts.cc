@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -101,6 +102,35 @@ RecordingFacts recording_facts(const FactsJson& node) {
   return facts;
 }
 
+ReplayTimes times_of(const FactsJson& object) {
+  const auto time_at = [&](const char* key) {
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(number_at(object, key)));
+  };
+  ReplayTimes times;
+  times.count = number_at(object, "count");
+  times.found_idle = number_at(object, "found_idle");
+  times.device = time_at("device_ns");
+  times.device_min = time_at("device_ns_min");
+  times.device_max = time_at("device_ns_max");
+  times.host = time_at("host_ns");
+  return times;
+}
+
+// Of one replay that an event tells of.
+void add_time(ReplayTimes& times, const FactsJson& event) {
+  const auto time_at = [&](const char* key) {
+    const std::chrono::duration<double, std::micro> us(event.value(key, 0.0));
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(us);
+  };
+  const std::chrono::nanoseconds device = time_at("us");
+  times.device_min = times.count == 0 ? device : std::min(times.device_min, device);
+  times.device_max = std::max(times.device_max, device);
+  ++times.count;
+  times.found_idle += event.value("found_idle", false);
+  times.device += device;
+  times.host += time_at("host_us");
+}
+
 ReportFacts snapshot_facts(const FactsJson& snapshot) {
   if (number_at(snapshot, "version") != 1) {
     throw InvalidArgument(fmt::format("a snapshot of version {} is there, this reads version 1",
@@ -132,6 +162,8 @@ ReportFacts snapshot_facts(const FactsJson& snapshot) {
   }
   for (const auto& [slot, function] : held)
     ++facts.held[function];
+  for (const FactsJson& one : list_at(snapshot, "replay_times"))
+    facts.times[text_at(one, "function")] = times_of(one);
   return facts;
 }
 
@@ -184,6 +216,8 @@ class EventFacts {
     } else if (kind == "replay") {
       ++stats.replays;
       if (RecordingFacts* const one = recording(event)) ++one->replays;
+    } else if (kind == "device_time") {
+      add_time(facts_.times[function.name], event);
     } else if (kind == "skip") {
       const auto reason = named<SkipReason>(text_at(event, "reason"), kSkipReasonCount);
       if (reason) ++stats.skips[static_cast<std::size_t>(*reason)];

@@ -68,7 +68,8 @@ json pools_of(const ContextMemory& memory) {
 }  // namespace
 
 std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
-                          const ContextOptions& options) {
+                          const ContextOptions& options,
+                          const std::map<std::string, ReplayTimes, std::less<>>& times) {
   const std::uint32_t current = tree.current_id();
   json functions = json::array();
   json nodes = json::array();
@@ -80,6 +81,9 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
   drop_unknown_ids(nodes);
   const bool has_current =
       std::ranges::any_of(nodes, [&](const json& node) { return node["id"] == current; });
+  json replay_times = json::array();
+  for (const auto& [function, of_function] : times)
+    replay_times.push_back(replay_times_json(function, of_function));
   const json snapshot = {
       {"schema", "cgtree.snapshot"},
       {"version", kVersion},
@@ -96,6 +100,7 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
       {"verify_every", options.verify_every},
       {"current", has_current ? current : 0},
       {"functions", std::move(functions)},
+      {"replay_times", std::move(replay_times)},
       {"nodes", std::move(nodes)},
       {"slots", slots_of(memory)},
       {"pools", pools_of(memory)}};

@@ -1,17 +1,21 @@
 // Snapshots: a context as JSON.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 
 #include "cgtree/memory/context_memory.h"
+#include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/tree.h"
 
 namespace cgtree {
 
-// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md. Any
-// thread, at any time.
+// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md.
+// `times`: by function. Any thread, at any time.
 std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
-                          const ContextOptions& options);
+                          const ContextOptions& options,
+                          const std::map<std::string, ReplayTimes, std::less<>>& times);
 
 }  // namespace cgtree

@@ -100,4 +100,14 @@ json function_json(const FunctionState& function, const FunctionStats& stats) {
   return entry;
 }
 
+json replay_times_json(const std::string& function, const ReplayTimes& times) {
+  return {{"function", function},
+          {"count", times.count},
+          {"found_idle", times.found_idle},
+          {"device_ns", times.device.count()},
+          {"device_ns_min", times.device_min.count()},
+          {"device_ns_max", times.device_max.count()},
+          {"host_ns", times.host.count()}};
+}
+
 }  // namespace cgtree

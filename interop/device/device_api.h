@@ -19,6 +19,7 @@
 
 namespace cgtree {
 
+class ProgressAPI;       // interop/device/progress_api.h
 class VirtualMemoryAPI;  // interop/device/virtual_memory_api.h
 
 // The numbers up to 15 are TVM's DeviceAttrKind, with its types. The numbers from 1000 on are ours.
@@ -196,6 +197,8 @@ class DeviceAPI {
 
   // Returns null if memory of this kind of device cannot be mapped.
   virtual VirtualMemoryAPI* virtual_memory() noexcept { return nullptr; }
+  // Returns null if this kind of device does not tell how far its work has come.
+  virtual ProgressAPI* progress() noexcept { return nullptr; }
 
  private:
   static constexpr int kMostSeen = 64;

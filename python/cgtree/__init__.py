@@ -30,6 +30,7 @@ from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
     Generator,
     Group,
+    ProgressWatch,
     Stream,
     Tensor,
     as_tensor,
@@ -88,8 +89,8 @@ __version__ = "0.2.0"
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
     "DeviceError", "Error", "Generator", "Group", "GroupError", "InvalidArgument", "MissingField",
-    "NotSupported", "OutOfMemory", "Scope", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError", "WrongType",
-    "WrongValue",
+    "NotSupported", "OutOfMemory", "ProgressWatch", "Scope", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError",
+    "WrongType", "WrongValue",
     "as_tensor", "axis_length", "best_device", "compile", "current_key", "current_stream", "default_context",
     "dump_events_on_signal", "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack",
     "is_in_step", "launch", "mark_step", "metrics_text", "refuse_capture", "report", "scalar", "set_log_level", "stats",

@@ -89,8 +89,8 @@ class Context(_cgtree.Context):
     Context(device="auto", *, stream=None, max_bytes=None, pools_grow_in_place=None,
             outputs_lie_apart=None, max_recordings=None, max_graph_bytes=None, max_recording_time=None,
             at_limit=None, event_file=None, event_file_has_replays=None, checked=None,
-            on_foreign_pointer=None, verify_every=None, verify_first=None, group=None,
-            name=None)
+            on_foreign_pointer=None, verify_every=None, verify_first=None,
+            time_every_nth_replay=None, group=None, name=None)
 
     device: "auto" (the first GPU, or the host device), "cuda:1" or "host".
     stream: the stream on which calls launch their work. By default the context makes a blocking
@@ -113,6 +113,8 @@ class Context(_cgtree.Context):
         raises VerifyError if they differ. By default CGTREE_VERIFY in the environment says n.
     verify_first: n to verify n of the first replays of each recording, too: the 1st, 2nd, 4th, 8th
         and so on.
+    time_every_nth_replay: n to measure the time that every n-th replay of each recording takes on the
+        device; metrics_text() and snapshot_json() have the times.
     group: the Group of ranks that decide together with this context; each makes a context with
         the same options, and the same calls.
     name: what metrics and profilers call the context; by default that of the device.

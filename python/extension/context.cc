@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
+#include "cgtree/metrics.h"
 #include "cgtree/recent_events.h"
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
@@ -172,6 +173,11 @@ std::string snapshot_json(PyObject* self) {
   return inside(self, [](const Context& context) { return context.snapshot_json(); });
 }
 
+void watch_progress(PyObject* self, PyObject* given) {
+  std::shared_ptr<ProgressWatch> watch = to_watch(given);
+  inside(self, [&](Context& context) { context.watch_progress(std::move(watch)); });
+}
+
 std::string recent_events(PyObject* self) {
   return inside(self, [](const Context& context) { return cgtree::recent_events(context); });
 }
@@ -288,6 +294,11 @@ PyMethodDef methods[] = {
                          "metrics_text() -> str: what Prometheus scrapes of this context "
                          "(docs/metrics.md). Any thread."),
     method<snapshot_json>("snapshot_json", "snapshot_json() -> str: the tree as JSON."),
+    method<watch_progress>(
+        "watch_progress",
+        "watch_progress(watch): replays leave marks from now on, by which the ProgressWatch says "
+        "where one hangs; None: no longer (docs/hangs.md). Raises ConcurrentUse, and "
+        "InvalidArgument on a device that cannot."),
     method<recent_events>("recent_events",
                           "recent_events() -> str: the last 1,000 events that are no replays, as "
                           "the lines of an event file (docs/events.md). Any thread."),

@@ -9,6 +9,7 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/options.h"
+#include "cgtree/progress.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {
@@ -36,6 +37,9 @@ std::shared_ptr<ContextState> default_context();
 
 // Returns the counts of calls as a dict.
 Reference dict_of(const FunctionStats& stats);
+
+// Returns the watch of a cgtree.ProgressWatch; null for None. Throws TypeError for another type.
+std::shared_ptr<ProgressWatch> to_watch(PyObject* object);
 
 // ---- Options (options.cc) ----
 

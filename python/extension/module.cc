@@ -465,6 +465,7 @@ Reference make_module() {
   add_recent_calls_type(module.get());
   add_steps_type(module.get());
   add_group_type(module.get());
+  add_progress_watch_type(module.get());
   register_at_exit(module.get());
   return module;
 }

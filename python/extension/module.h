@@ -15,6 +15,7 @@ void add_flat_call_type(PyObject* module);
 void add_recent_calls_type(PyObject* module);
 void add_steps_type(PyObject* module);
 void add_group_type(PyObject* module);
+void add_progress_watch_type(PyObject* module);
 
 // thread_groups(size, time_limit=60): the groups of ranks that are threads
 Reference thread_groups(PyObject* module, PyObject* arguments, PyObject* keywords);

@@ -65,15 +65,6 @@ TEST_F(StatisticsTest, ResetPeaksBeginsAtWhatIsThere) {
   EXPECT_EQ(pool_.statistics().allocated_bytes, (Counter{512, 512, 1536, 1024}));
 }
 
-TEST_F(StatisticsTest, ResetTotalsBeginsAtWhatIsThere) {
-  pool_.restore(pool_.checkpoint(), kAllMayDie);
-  pool_.reset_total_statistics();
-
-  EXPECT_EQ(pool_.statistics().allocated_bytes, (Counter{512, 1536, 512, 0}));
-  EXPECT_EQ(pool_.statistics().restores, 0u);
-  pool_.validate();
-}
-
 TEST_F(StatisticsTest, WritesEveryFieldAsJson) {
   const nlohmann::json json = nlohmann::json::parse(to_json(pool_.statistics()));
 

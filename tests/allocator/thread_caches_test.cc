@@ -319,19 +319,6 @@ TEST_F(ThreadCachesTest, RequestedBytesAreThoseOfTheLastRequest) {
   pool_.validate();
 }
 
-TEST_F(ThreadCachesTest, TotalsBeginAgainWithWhatIsLive) {
-  demand(512);
-  void* const block = pool_.allocate(3);
-  pool_.reset_total_statistics();
-  pool_.reset_peak_statistics();
-
-  EXPECT_EQ(pool_.statistics().requested_bytes, (Counter{3, 512, 3, 0}));
-  EXPECT_EQ(pool_.statistics().allocation, (Counter{1, 1, 1, 0}));
-  pool_.free(block);
-  EXPECT_EQ(pool_.statistics().requested_bytes, (Counter{0, 512, 3, 3}));
-  pool_.validate();
-}
-
 class Recorder final : public PoolObserver {
  public:
   void allocated(const void* address, std::size_t bytes) noexcept override {

@@ -150,6 +150,7 @@ void fuzz_context(Input& input) {
   options.at_limit = input.take<std::int8_t>() % 5;
   options.on_foreign_pointer = input.take<std::int8_t>() % 5;
   options.verify_every = input.take<std::uint8_t>() % 4;
+  options.time_every_nth_replay = input.take<std::uint8_t>() % 4;
   options.name = (has & 8) != 0 ? name.get() : nullptr;
   int released = 0;
   options.release = count;

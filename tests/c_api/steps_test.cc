@@ -1,6 +1,7 @@
 // Step functions through C: everything that they may do.
 #include <signal.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -356,6 +357,39 @@ TEST_P(StepsTest, TheLastEventsAreLinesOfJsonAndAFileHasTheSame) {
   EXPECT_FAILS(cgt_dump_events_on_signal(path.c_str(), none, 1), CGT_INVALID_ARGUMENT, "signal");
   EXPECT_FAILS(cgt_dump_events_on_signal(path.c_str(), nullptr, 1), CGT_INVALID_ARGUMENT,
                "the signals");
+}
+
+TEST_P(StepsTest, AWatchSaysHowFarReplaysHaveCome) {
+  const cgt_progress_options options = {
+      .struct_size = sizeof(options), .flags = CGT_PROGRESS_NO_TIME_LIMIT, .every_nth_replay = 2};
+  Owned<cgt_progress_watch, cgt_progress_watch_destroy> watch;
+  EXPECT_DONE(cgt_progress_watch_create(&options, watch.out()));
+  EXPECT_DONE(cgt_context_watch_progress(context_, watch));
+  char text[1024] = "?";
+  std::size_t length = 0;
+  EXPECT_DONE(cgt_progress_watch_report(watch, text, sizeof(text), &length));
+  EXPECT_THAT(text, HasSubstr("no replay was watched yet"));
+  EXPECT_EQ(std::strlen(text), length);
+  EXPECT_DONE(cgt_context_watch_progress(context_, nullptr));
+  EXPECT_DONE(cgt_progress_watch_report(watch, text, sizeof(text), &length));
+  EXPECT_EQ(length, 0u);
+
+  Owned<cgt_progress_watch, cgt_progress_watch_destroy> with_defaults;
+  EXPECT_DONE(cgt_progress_watch_create(nullptr, with_defaults.out()));
+  EXPECT_DONE(cgt_context_watch_progress(context_, with_defaults));
+  with_defaults.reset();  // the context keeps it
+
+  const cgt_progress_options unknown = {.struct_size = sizeof(unknown), .flags = 1u << 9};
+  cgt_progress_watch none = nullptr;
+  EXPECT_FAILS(cgt_progress_watch_create(&unknown, &none), CGT_INVALID_ARGUMENT,
+               "cgt_progress_options");
+  EXPECT_FAILS(cgt_progress_watch_create(nullptr, nullptr), CGT_INVALID_ARGUMENT, "the watch");
+  EXPECT_FAILS(cgt_progress_watch_report(nullptr, text, sizeof(text), &length), CGT_INVALID_HANDLE,
+               "a watch");
+  EXPECT_FAILS(cgt_context_watch_progress(context_, reinterpret_cast<cgt_progress_watch>(
+                                                        static_cast<cgt_context>(context_))),
+               CGT_INVALID_HANDLE, "the handle of a context: expected a watch");
+  EXPECT_DONE(cgt_progress_watch_destroy(nullptr));
 }
 
 TEST_P(StepsTest, AScopeNamesTheNodesThatAreCapturedUntilItIsClosed) {

@@ -147,6 +147,7 @@ class ForwardingDevice : public DeviceAPI {
   Code synchronize_device(int id) override;
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
   VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }
+  ProgressAPI* progress() noexcept override { return target_->progress(); }
 
   // Requires that nothing made on the old target is used on the new one.
   void set_target(DeviceAPI& target) noexcept {

@@ -1,6 +1,9 @@
 // The bodies of the test kernels; compiled by nvcc, or by the C++ compiler for the host alone.
 #include "tests/support/test_kernels.h"
 
+#include <atomic>
+#include <thread>
+
 #ifdef __CUDACC__
 #define CGTREE_TEST_BODY __host__ __device__
 #else
@@ -53,6 +56,12 @@ void sum_on_host(const LaunchDims&, const void* const* arguments) {
           argument<float*>(arguments, 1));
 }
 
+void spin_on_host(const LaunchDims&, const void* const* arguments) {
+  auto* const flag = argument<std::uint32_t*>(arguments, 0);
+  while (std::atomic_ref(*flag).load(std::memory_order_acquire) == 0)
+    std::this_thread::yield();
+}
+
 #ifdef __CUDACC__
 __device__ std::int64_t thread_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -71,6 +80,10 @@ __global__ void sum_on_cuda(Weights weights, float* y) {
   // Not weights.values[i]: std::array's members are host functions.
   constexpr int kCount = sizeof(Weights) / sizeof(float);
   if (thread_index() == 0) sum_all(reinterpret_cast<const float*>(&weights), kCount, y);
+}
+__global__ void spin_on_cuda(std::uint32_t* flag) {
+  while (*reinterpret_cast<volatile std::uint32_t*>(flag) == 0) {
+  }
 }
 
 #define CGTREE_TEST_GLOBAL(function) reinterpret_cast<const void*>(&function)
@@ -94,6 +107,10 @@ KernelFunction axpy_kernel() {
 
 KernelFunction sum_kernel() {
   return {"sum", &sum_on_host, CGTREE_TEST_GLOBAL(sum_on_cuda)};
+}
+
+KernelFunction spin_kernel() {
+  return {"spin", &spin_on_host, CGTREE_TEST_GLOBAL(spin_on_cuda), /*waits=*/true};
 }
 
 LaunchDims dims_for(std::int64_t count) {

@@ -13,6 +13,7 @@ KernelFunction fill_kernel();     // (float* x, float value, int64 count): x[i] 
 KernelFunction add_one_kernel();  // (float* x, int64 count): x[i] += 1
 KernelFunction axpy_kernel();     // (float a, const float* x, float* y, int64 count): y += a * x
 KernelFunction sum_kernel();      // (Weights w, float* y): *y = the sum of w.values
+KernelFunction spin_kernel();  // (uint32* flag): ends when the host has set *flag, in pinned memory
 
 // A struct passed by value, large enough to need more than one line of parameters.
 struct Weights {

@@ -43,6 +43,7 @@ ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_
   ContextOptions options = limits_of(option, has_budget, own);
   options.verify_every = verify_every;
   options.outputs_lie_apart = option % 4 >= 2;
+  options.time_every_nth_replay = static_cast<std::size_t>(option % 3);
   return options;
 }
 
@@ -144,6 +145,11 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
     };
   }
   context_.emplace(device, std::move(options));
+  if (option % 2 == 0) {
+    context_->watch_progress(std::make_shared<ProgressWatch>(
+        ProgressOptions{.every_nth_replay = 1 + static_cast<std::size_t>(option % 3),
+                        .time_limit = std::chrono::milliseconds(0)}));
+  }
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(make(
         "step",

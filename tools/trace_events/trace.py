@@ -1,12 +1,14 @@
 """Makes a trace in the Trace Event Format, which ui.perfetto.dev and chrome://tracing read.
 
 A process is a process of the trace, and a context a thread of it. Calls are complete events ("X"), what
-happens between or inside of them are instants ("i"), and what a context holds are counters ("C").
+happens between or inside of them are instants ("i"), and what a context holds are counters ("C"). The
+replays whose time on the device was measured are complete events of a thread beside the context's.
 """
 
 import events
 
 CALLS = ("warm_up", "record", "replay", "skip")
+ON_DEVICE = "device_time"
 COMMON = ("event", "time_us", "context", "process", "us")
 
 
@@ -90,6 +92,8 @@ class _Track:
     def make(self):
         for event in self._context.events:
             kind = event["event"]
+            if kind == ON_DEVICE:
+                continue
             if kind in CALLS:
                 self._add_call(event)
                 percent = _padded_percent(event)
@@ -102,6 +106,25 @@ class _Track:
                 self._add_instant(event)
             self._add_held(event)
         return self.events
+
+
+def _began_on_device(event):
+    """Returns when a replay began on the device, by the clock of the host."""
+    began = event.get("began_us")
+    return began if events.is_number(began) else event["time_us"] - event.get("us", 0)
+
+
+def _device_slices(context, process, thread, origin):
+    """Returns the replays of a context that were timed, as slices that do not overlap."""
+    slices, end = [], 0.0
+    for event in sorted((one for one in context.events if one["event"] == ON_DEVICE),
+                        key=_began_on_device):
+        begin = max(round(_began_on_device(event) - origin, 3), end)
+        end = max(begin, round(_began_on_device(event) - origin + event.get("us", 0), 3))
+        slices.append({"ph": "X", "cat": ON_DEVICE, "name": str(event.get("function", ON_DEVICE)),
+                       "ts": begin, "dur": round(end - begin, 3), "pid": process, "tid": thread,
+                       "args": _arguments(event)})
+    return slices
 
 
 def _metadata(kind, value, **ids):
@@ -118,7 +141,8 @@ def _title(context, process_name):
 
 def _began(processes, shifts):
     """Returns when the first call began: the first event of a context may be its end."""
-    times = [event["time_us"] - event.get("us", 0) - shifts.get(i, 0)
+    times = [(_began_on_device(event) if event["event"] == ON_DEVICE else
+              event["time_us"] - event.get("us", 0)) - shifts.get(i, 0)
              for i, process in enumerate(processes) for context in process.contexts
              for event in context.events]
     return min(times)
@@ -141,6 +165,12 @@ def make(processes, shifts):
             metadata.append(_metadata("thread_name", _title(context, process.name()), tid=thread, **ids))
             track = _Track(i + 1, thread, context, origin + shifts.get(i, 0))
             shown += track.make()
+            slices = _device_slices(context, i + 1, thread + 1, origin + shifts.get(i, 0))
+            if slices:
+                thread += 1
+                title = f"{_title(context, process.name())}: on the device"
+                metadata.append(_metadata("thread_name", title, tid=thread, **ids))
+                shown += slices
             if track.set_back > 1000:
                 notes.append(f"{context.path}: the clock was set back by {track.set_back / 1000:.1f} ms; "
                              f"events of '{context.name}' after that are shown at once")

@@ -9,7 +9,7 @@ _WIDTH, _LEFT, _ROW, _TOP = 1140, 190, 24, 22
 _BINS = 400       # marks that one row has room for
 _MOST_ROWS = 40   # functions; further ones share the last row
 _MOST_LISTED = 2000
-_NOT_DRAWN = {"counters"}  # values, and nothing that happens
+_NOT_DRAWN = {"counters", "device_time"}  # values, and nothing that happens
 # By event: the class of its mark, its shape, and in which third of the row it is. Replays lie behind.
 _MARKS = {"warm_up": ("M0-4L4 4H-4Z", 0), "record": ("M-4-4H4V4H-4Z", 0), "verify": ("M-4 0L-1 4L5-4", 1),
           "skip": ("M0-5L4 0L0 5L-4 0Z", 1), "evict": ("M-4-4L4 4M4-4L-4 4", 2),

@@ -499,6 +499,7 @@ class CudaDevice final : public DeviceAPI {
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
+  ProgressAPI* progress() noexcept override { return &progress_; }
 
  private:
   struct IdleEvent {
@@ -536,6 +537,7 @@ class CudaDevice final : public DeviceAPI {
 
   CudaGraphs graphs_;
   CudaVirtualMemory virtual_memory_;
+  CudaProgress progress_;
   Mutex<LockRank::kCudaEvents> mutex_;
   std::vector<IdleEvent> idle_;  // guarded by mutex_
 };

@@ -8,6 +8,7 @@
 #include "interop/device/conditional_api.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/progress_api.h"
 
 namespace cgtree {
 
@@ -76,6 +77,16 @@ class CudaGraphs final : public GraphAPI, public ConditionalAPI {
  private:
   // As read_nodes() does, of one node.
   Code read_node(NodeHandle node, NodeContents* contents);
+};
+
+// CudaProgress has events with times, and memsets in graphs.
+class CudaProgress final : public ProgressAPI {
+ public:
+  Code create_timed_event(EventHandle* event) override;
+  Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
+  Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, void* destination, std::uint8_t value,
+                     std::size_t bytes, NodeHandle* node) override;
 };
 
 }  // namespace cgtree::cuda

@@ -47,6 +47,8 @@ struct HostEvent {
   std::shared_ptr<Capture> capture;  // not null: recorded in this capture, which may have ended
   std::vector<NodeHandle> nodes;     // of that capture; the streams' tails at the record
   OperationPtr operation;            // the event is complete when this is done
+  bool is_timed = false;
+  HostTime time = {};  // of one without an operation
 };
 
 struct Capture {

@@ -102,6 +102,29 @@ bool Graph::is_executable() const {
   });
 }
 
+std::optional<NodeHandle> Graph::insert(Work work, std::span<const NodeHandle> after,
+                                        std::span<const NodeHandle> before) {
+  const auto is_unknown = [&](NodeHandle node) { return find(node) == nullptr; };
+  if (std::ranges::any_of(after, is_unknown) || std::ranges::any_of(before, is_unknown)) {
+    return std::nullopt;
+  }
+  const auto place_of = [&](NodeHandle node) {
+    return std::ranges::find(order_, index_of(node)) - order_.begin();
+  };
+  std::ptrdiff_t place = std::ssize(order_);
+  for (const NodeHandle node : before)
+    place = std::min(place, place_of(node));
+  for (const NodeHandle node : after)
+    if (place_of(node) >= place) return std::nullopt;
+  const NodeHandle made = add(std::move(work), after);
+  order_.pop_back();
+  order_.insert(order_.begin() + place, index_of(made));
+  for (const NodeHandle node : before)
+    nodes_[index_of(node)].dependencies.push_back(made);
+  nodes_.back().has_dependents = !before.empty();
+  return made;
+}
+
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
   // In a finite DAG it is enough to check the nodes that no other depends on.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {

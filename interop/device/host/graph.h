@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,7 +77,10 @@ class Graph {
   // A capture to this body has failed, which has taken the graph with it.
   void lose() noexcept { is_lost_ = true; }
   bool is_lost() const noexcept { return is_lost_; }
-
+  // Adds a node behind all of `after` and in front of all of `before`. Returns nothing if a node is
+  // not of this graph, or one of `before` comes before one of `after` in order().
+  std::optional<NodeHandle> insert(Work work, std::span<const NodeHandle> after,
+                                   std::span<const NodeHandle> before);
   // Returns whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "interop/device/host/host_graphs.h"
+#include "interop/device/host/host_progress.h"
 #include "interop/device/host/memory.h"
 #include "interop/device/host/runtime.h"
 
@@ -61,6 +62,7 @@ class EmbeddedDevice final : public DeviceAPI {
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
   VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
+  ProgressAPI* progress() noexcept override { return &progress_; }
 
  private:
   bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
@@ -85,6 +87,7 @@ class EmbeddedDevice final : public DeviceAPI {
 
   Runtime runtime_;
   HostGraphs graphs_{runtime_};
+  HostProgress progress_{runtime_};
   HostVirtualMemory virtual_memory_{runtime_.memory, runtime_.devices};
 };
 

@@ -41,6 +41,7 @@ Code HostGraphs::record_event(EventHandle handle, StreamHandle stream_handle) {
     // Without a queue, everything submitted so far has run.
     const bool is_queued = runtime_.queue != nullptr && stream->capture == nullptr;
     event->second.operation = is_queued ? runtime_.enqueue(*stream, nullptr) : nullptr;
+    if (!is_queued && event->second.is_timed) event->second.time = HostTime::clock::now();
     return Code::kSuccess;
   });
 }

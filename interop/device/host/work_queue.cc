@@ -43,6 +43,11 @@ bool WorkQueue::is_done(const OperationPtr& operation) {
   return operation == nullptr || operation->is_done;
 }
 
+std::optional<HostTime> WorkQueue::time(const OperationPtr& operation) {
+  const std::lock_guard lock(mutex_);
+  return operation->is_done ? std::optional(operation->time) : std::nullopt;
+}
+
 Code WorkQueue::take_failure() {
   const std::lock_guard lock(mutex_);
   return std::exchange(failure_, Code::kSuccess);
@@ -50,12 +55,14 @@ Code WorkQueue::take_failure() {
 
 void WorkQueue::run(const OperationPtr& operation, Lock& lock) {
   lock.unlock();
-  const Code code = operation->task.work == nullptr ? Code::kSuccess : perform_(operation->task);
+  const bool has_work = operation->task.work != nullptr;
+  const Code code = has_work ? perform_(operation->task) : Code::kSuccess;
   // Released without the lock: the staged bytes of a copy may be many.
   std::shared_ptr<const Work> done_with = std::move(operation->task.work);
   done_with.reset();
   lock.lock();
   operation->code = code;
+  if (!has_work) operation->time = HostTime::clock::now();
   operation->is_done = true;
   if (!ok(code) && ok(failure_)) failure_ = code;
   for (const OperationPtr& dependent : std::exchange(operation->dependents, {})) {

@@ -1,10 +1,12 @@
 // WorkQueue: work that runs later, each piece when all that it waits for is done.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +14,8 @@
 #include "interop/device/host/work.h"
 
 namespace cgtree::host {
+
+using HostTime = std::chrono::steady_clock::time_point;
 
 // A Task is work and where it runs.
 struct Task {
@@ -29,6 +33,7 @@ struct Operation {
   std::uint64_t number = 0;  // in the order of add()
   std::size_t blockers = 0;  // operations it waits for that are not done
   bool is_done = false;
+  HostTime time = {};          // when it was done, if it has no work
   Code code = Code::kSuccess;  // its result
   std::vector<std::shared_ptr<Operation>> dependents;
 };
@@ -49,6 +54,8 @@ class WorkQueue {
   // Returns the operations of the device that are not done.
   std::vector<OperationPtr> pending(int device);
   bool is_done(const OperationPtr& operation);  // null is done
+  // Returns when an operation without work was done, or nothing if it is not.
+  std::optional<HostTime> time(const OperationPtr& operation);
 
   // Waits until the operation is done and returns its result.
   virtual Code wait(const OperationPtr& operation) = 0;

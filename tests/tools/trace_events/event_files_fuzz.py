@@ -28,7 +28,8 @@ PROGRAM = pathlib.Path("tools/trace_events/main.py").resolve()
 SEED = int(os.environ.get("CGTREE_SEED", random.randrange(2**32)))
 CASES = 150
 
-KINDS = ("open", "warm_up", "record", "replay", "skip", "evict", "drop", "verify", "failure", "counters")
+KINDS = ("open", "warm_up", "record", "replay", "skip", "evict", "drop", "verify", "failure", "counters",
+         "device_time")
 
 # What takes the place of a value.
 ODD = (None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, -10**30, 0.5, 1e308,
@@ -48,6 +49,7 @@ def event(rng, kind, at, process, name):
     else:
         made |= {"function": rng.choice(("f", "g")), "us": rng.randrange(2000), "generation": 1, "node": 3,
                  "inputs": "float32 {4}", "axes": {"rows": {"actual": 3, "padded": 4}},
+                 "began_us": at - rng.randrange(4000), "host_us": 1.5, "found_idle": True,
                  "reason": "mutated_input", "what": "broken", "live_outputs": 1, "live_bytes": 9,
                  "cause": {"nearest": 0, "changes": []}}
     return made

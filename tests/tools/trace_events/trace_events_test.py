@@ -118,6 +118,25 @@ class ContentsTest(TraceEventsTest):
         for one, other in zip(found, expected):
             self.assertAlmostEqual(one, other, places=2)
 
+    def test_replays_that_were_timed_are_slices_of_a_track_of_the_device(self):
+        at = 1_700_000_000_000_000
+        common = {"context": "c", "process": 1}
+        timed = {"event": "device_time", **common, "function": "f", "node": 3, "host_us": 1.5,
+                 "found_idle": True}
+        self.write("timed.jsonl", [
+            {"event": "open", "time_us": at, **common, "device": "cuda:0", "has_replays": True},
+            {"event": "replay", "time_us": at + 100, **common, "function": "f", "us": 10},
+            {**timed, "time_us": at + 900, "began_us": at + 95, "us": 40.25},
+            {**timed, "time_us": at + 900, "began_us": at + 130, "us": 20}])  # they do not overlap
+        trace = self.convert("timed.jsonl")
+        self.assertEqual(sorted(trace.threads.values()), ["c (cuda:0)", "c (cuda:0): on the device"])
+        slices = [event for event in trace.of("X") if event["cat"] == "device_time"]
+        self.assertEqual([(one["name"], one["ts"], one["dur"]) for one in slices],
+                         [("f", 95, 40.25), ("f", 135.25, 14.75)])
+        self.assertEqual(slices[0]["args"]["node"], 3)
+        self.assertEqual({one["tid"] for one in trace.of("X") if one["cat"] == "replay"}
+                         & {one["tid"] for one in slices}, set())
+
     def test_ranks_are_processes_in_their_order_whatever_the_order_of_the_files(self):
         self.write_second_rank()
         trace = self.convert("rank1.jsonl", "rank0.jsonl")

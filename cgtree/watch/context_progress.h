@@ -1,0 +1,107 @@
+// ContextProgress: the replays of one context that have not ended, and how far each has come.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cgtree/check/marked_recording.h"
+#include "cgtree/options.h"
+#include "cgtree/progress.h"
+#include "cgtree/tree/tree.h"
+
+namespace cgtree {
+
+// A ContextProgress enqueues a memset of four bytes in front of and behind each replay, by which
+// the host sees that it has begun and ended, and lets those that are to leave marks use the
+// executable graphs of a MarkedRecording.
+//
+// Thread safety: used by the thread that is inside the context, but for what is said of any thread.
+// No call of the device is made with the lock held, nor by what any thread may call.
+class ContextProgress {
+ public:
+  // Throws InvalidArgument for a device that has no graphs, or none with marks; OutOfMemory.
+  ContextProgress(const ContextOptions& options, ContextMemory& memory,
+                  std::size_t every_nth_replay);
+  ~ContextProgress() { end(); }
+  ContextProgress(const ContextProgress&) = delete;
+  ContextProgress& operator=(const ContextProgress&) = delete;
+
+  // The next four are of one replay, in this order. Where the launch fails, abandon() takes the
+  // place of the last.
+  void open(Node& node) noexcept;
+  void begin_launch() noexcept;
+  void restore() noexcept;  // the recording has its own executable graphs again
+  void close() noexcept;
+
+  // Does nothing but if the last replay was opened and not closed: its launch has failed.
+  void abandon() noexcept;
+  // Must be called before a recording goes.
+  void forget(const Node& node) noexcept {
+    if (exchanged_ == &node.recording) restore();
+  }
+  // The memory of the context is about to go. report() is of nothing from then on.
+  void end() noexcept;
+
+  // The next three are for any thread.
+  ContextProgressReport report() const;
+  // Returns whether the first replay that has not ended was launched longer ago than the limit, and
+  // that is the first time it is said of this one. Then the next replay leaves marks.
+  bool exceeds(std::chrono::milliseconds limit) noexcept;
+  int rank() const noexcept { return rank_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kSlots = 64;  // replays that may be in flight
+  struct Launch {
+    std::string function;
+    std::uint32_t node = 0;
+    std::uint64_t number = 0;
+    Clock::time_point time;
+    std::uint64_t sequence = 0;  // counts those of the context
+
+    std::size_t begin_word() const noexcept { return 2 * (sequence % kSlots); }
+    std::size_t end_word() const noexcept { return begin_word() + 1; }
+    std::shared_ptr<const MarkedRecording> marked;
+    std::string why_unmarked;
+    bool is_closed = false;  // its end will be written
+    bool was_told = false;   // that it has exceeded the limit
+  };
+  using Launches = std::list<Launch>;
+
+  bool has_ended(const Launch& launch) const noexcept {
+    return read_word(flags_, launch.end_word()) != 0;
+  }
+  // Returns its graphs with marks, which are made if there are none; or null, and why.
+  std::shared_ptr<MarkedRecording> marked_of(Recording& recording, std::string* why);
+  Launches take_ended();
+  void write_flag(std::size_t word);
+  void give_up(std::string_view what) noexcept;
+
+  ContextMemory& memory_;
+  const std::string context_;
+  const std::string device_;
+  const int rank_;
+  const int ranks_;
+  const std::size_t every_;
+  bool is_open_ = false;            // a replay that is noted is in progress
+  bool has_failed_ = false;         // nothing is noted any more
+  Recording* exchanged_ = nullptr;  // has the graphs of `exchanged_for_`
+  MarkedRecording* exchanged_for_ = nullptr;
+  std::uint64_t launched_ = 0;
+  std::atomic<bool> marks_next_{false};
+
+  mutable Mutex<LockRank::kWatch> mutex_;  // guards all below
+  Tensor flags_;                           // two words for each slot; null after end()
+  Launches launches_;                      // the last that has ended, and those behind it
+  std::uint64_t unwatched_ = 0;
+};
+
+}  // namespace cgtree

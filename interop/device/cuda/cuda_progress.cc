@@ -1,0 +1,61 @@
+// Events with times, and memsets between the nodes of a graph, over the CUDA runtime.
+#include <vector>
+
+#include "interop/device/cuda/cuda_device.h"
+#include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/runtime.h"
+#include "interop/device/cuda/versions.h"
+
+namespace cgtree::cuda {
+
+Code CudaProgress::create_timed_event(EventHandle* event) {
+  cudaEvent_t created = nullptr;
+  const Code code = to_code(cudaEventCreateWithFlags(&created, cudaEventDefault));
+  if (ok(code)) *event = to_handle<EventHandle>(created);
+  return code;
+}
+
+Code CudaProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) {
+  float milliseconds = 0;
+  const Code code = to_code(cudaEventElapsedTime(&milliseconds, native(from), native(to)));
+  if (!ok(code)) return code;
+  const std::chrono::duration<double, std::milli> found(milliseconds);
+  *time = std::chrono::duration_cast<std::chrono::nanoseconds>(found);
+  return code;
+}
+
+Code CudaProgress::insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
+                                 std::span<const NodeHandle> before, void* destination,
+                                 std::uint8_t value, std::size_t bytes, NodeHandle* node) {
+  const auto natives = [](std::span<const NodeHandle> nodes) {
+    std::vector<cudaGraphNode_t> found;
+    for (const NodeHandle one : nodes)
+      found.push_back(native(one));
+    return found;
+  };
+  cudaMemsetParams params = {};
+  params.dst = destination;
+  params.value = value;
+  params.elementSize = 1;
+  params.width = bytes;
+  params.height = 1;
+  const std::vector<cudaGraphNode_t> behind = natives(after);
+  cudaGraphNode_t added = nullptr;
+  Code code =
+      to_code(cudaGraphAddMemsetNode(&added, native(graph), behind.data(), behind.size(), &params));
+  if (!ok(code) || before.empty()) {
+    if (ok(code)) *node = to_handle<NodeHandle>(added);
+    return code;
+  }
+  const std::vector<cudaGraphNode_t> to = natives(before);
+  const std::vector<cudaGraphNode_t> from(to.size(), added);
+  code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
+  if (!ok(code)) {
+    (void)cudaGraphDestroyNode(added);
+    return code;
+  }
+  *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
+}  // namespace cgtree::cuda

@@ -1,0 +1,24 @@
+// HostProgress: events with times, and memsets in graphs, of the host device.
+#pragma once
+
+#include "interop/device/host/runtime.h"
+#include "interop/device/progress_api.h"
+
+namespace cgtree::host {
+
+// Thread safety: any thread.
+class HostProgress final : public ProgressAPI {
+ public:
+  explicit HostProgress(Runtime& runtime) noexcept : runtime_(runtime) {}
+
+  Code create_timed_event(EventHandle* event) override;
+  Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
+  Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, void* destination, std::uint8_t value,
+                     std::size_t bytes, NodeHandle* node) override;
+
+ private:
+  Runtime& runtime_;
+};
+
+}  // namespace cgtree::host

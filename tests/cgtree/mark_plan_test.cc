@@ -1,0 +1,217 @@
+// Where marks lie, and what a report says of them.
+#include "cgtree/check/mark_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "cgtree/progress.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+NodeHandle node(int number) {
+  return static_cast<NodeHandle>(100 + number);
+}
+
+// A graph of kernels by name.
+struct Nodes {
+  explicit Nodes(const std::vector<std::pair<std::string, std::string>>& scopes_and_kernels) {
+    for (const auto& [scope, kernel] : scopes_and_kernels) {
+      NodeContents& one = contents.emplace_back();
+      one.node = node(static_cast<int>(contents.size()) - 1);
+      one.type = NodeType::kKernel;
+      auto layout = std::make_shared<KernelLayout>();
+      layout->name = kernel;
+      one.kernel = std::move(layout);
+      names.push_back(scope);
+    }
+    scopes.assign(names.begin(), names.end());
+  }
+  void chain() {
+    for (std::size_t i = 1; i < contents.size(); ++i)
+      edges.push_back({contents[i - 1].node, contents[i].node});
+  }
+  std::vector<PlannedMark> plan() const { return plan_marks(contents, edges, scopes); }
+
+  std::vector<NodeContents> contents;
+  std::vector<GraphEdge> edges;
+  std::vector<std::string> names;
+  std::vector<std::string_view> scopes;
+};
+
+std::vector<std::string> scopes_of(const std::vector<PlannedMark>& marks) {
+  std::vector<std::string> scopes;
+  for (const PlannedMark& mark : marks)
+    scopes.push_back(mark.scope);
+  return scopes;
+}
+
+TEST(MarkPlanTest, AMarkLiesBehindTheNodesOfAScope) {
+  Nodes nodes({{"a", "one"}, {"a", "two"}, {"a", "one"}, {"b", "three"}});
+  nodes.chain();
+  const std::vector<PlannedMark> marks = nodes.plan();
+  ASSERT_THAT(scopes_of(marks), ElementsAre("a", "b"));
+  EXPECT_THAT(marks[0].kernels, ElementsAre("one", "two"));
+  EXPECT_THAT(marks[0].after, ElementsAre(node(2)));
+  EXPECT_THAT(marks[0].before, ElementsAre(node(3)));
+  EXPECT_THAT(marks[1].after, ElementsAre(node(3)));
+  EXPECT_THAT(marks[1].before, IsEmpty());
+}
+
+TEST(MarkPlanTest, ACollectiveHasAMarkOfItsOwn) {
+  Nodes nodes({{"a", "one"},
+               {"a", "_Z38ncclDevKernel_AllReduce_Sum_f32_RING_LL24"},
+               {"a", "collective"},
+               {"a", "two"}});
+  nodes.chain();
+  const std::vector<PlannedMark> marks = nodes.plan();
+  ASSERT_THAT(scopes_of(marks), ElementsAre("a", "a", "a", "a"));
+  EXPECT_FALSE(marks[0].is_collective);
+  EXPECT_TRUE(marks[1].is_collective);
+  EXPECT_TRUE(marks[2].is_collective);
+  EXPECT_FALSE(marks[3].is_collective);
+}
+
+TEST(MarkPlanTest, AScopeWithManyNodesHasSeveralMarksAndNoneIsNeededForAnEmptyGraph) {
+  Nodes nodes(std::vector<std::pair<std::string, std::string>>(3 * kLongestStretch + 1, {"", "k"}));
+  nodes.chain();
+  EXPECT_EQ(nodes.plan().size(), 4u);
+  EXPECT_THAT(Nodes({}).plan(), IsEmpty());
+}
+
+TEST(MarkPlanTest, TheNumberOfMarksHasALimit) {
+  std::vector<std::pair<std::string, std::string>> many;
+  for (std::size_t i = 0; i < kMostMarks + 50; ++i)
+    many.push_back({std::to_string(i), "k"});
+  Nodes nodes(many);
+  nodes.chain();
+  EXPECT_EQ(nodes.plan().size(), kMostMarks);
+}
+
+// Two branches beside each other do not wait for each other's marks.
+TEST(MarkPlanTest, BranchesStayApart) {
+  Nodes nodes({{"", "fork"}, {"a", "one"}, {"b", "two"}, {"a", "three"}, {"", "join"}});
+  nodes.edges = {{node(0), node(1)},
+                 {node(0), node(2)},
+                 {node(1), node(3)},
+                 {node(2), node(4)},
+                 {node(3), node(4)}};
+  const std::vector<PlannedMark> marks = nodes.plan();
+  ASSERT_THAT(scopes_of(marks), ElementsAre("", "a", "b", "a", ""));
+  EXPECT_THAT(marks[1].before, ElementsAre(node(3)));
+  EXPECT_THAT(marks[2].before, ElementsAre(node(4)));
+  EXPECT_THAT(marks[3].before, ElementsAre(node(4)));
+}
+
+// In any graph: the marks make no cycle, each node is in front of exactly one mark, and no node
+// behind a mark can run before it.
+TEST(MarkPlanTest, MarksMakeNoCycleInAnyGraph) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    const int count = static_cast<int>(random() % 40);
+    std::vector<std::pair<std::string, std::string>> kinds;
+    for (int i = 0; i < count; ++i) {
+      kinds.push_back({std::string(1, static_cast<char>('a' + random() % 3)),
+                       random() % 6 == 0 ? "collective" : "k"});
+    }
+    Nodes nodes(kinds);
+    std::vector<int> place(
+        static_cast<std::size_t>(count));  // the order need not be that of numbers
+    for (int i = 0; i < count; ++i)
+      place[static_cast<std::size_t>(i)] = i;
+    std::ranges::shuffle(place, random);
+    for (int i = 0; i < count; ++i) {
+      for (int j = i + 1; j < count; ++j) {
+        if (random() % 8 == 0) {
+          nodes.edges.push_back(
+              {node(place[static_cast<std::size_t>(i)]), node(place[static_cast<std::size_t>(j)])});
+        }
+      }
+    }
+    const std::vector<PlannedMark> marks = nodes.plan();
+
+    std::map<int, std::set<int>> in_front;  // by number; marks from 1000 on
+    const auto number = [](NodeHandle one) { return static_cast<int>(one) - 100; };
+    for (int i = 0; i < count; ++i)
+      in_front[i];
+    for (const GraphEdge& edge : nodes.edges)
+      in_front[number(edge.to)].insert(number(edge.from));
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      const int mark = 1000 + static_cast<int>(i);
+      in_front[mark];
+      for (const NodeHandle one : marks[i].after)
+        in_front[mark].insert(number(one));
+      for (const NodeHandle one : marks[i].before)
+        in_front[number(one)].insert(mark);
+    }
+    std::set<int> done;
+    for (bool goes_on = true; std::exchange(goes_on, false);) {
+      for (const auto& [one, before] : in_front) {
+        if (done.contains(one)) continue;
+        if (!std::ranges::all_of(before, [&](int other) { return done.contains(other); })) continue;
+        done.insert(one);
+        goes_on = true;
+      }
+    }
+    EXPECT_EQ(done.size(), in_front.size()) << "a cycle; seed " << seed << ", round " << round;
+  }
+}
+
+ReplayMark mark(std::string scope, bool is_reached, bool is_collective = false) {
+  return {std::move(scope), {is_collective ? "collective" : "k"}, is_collective, is_reached};
+}
+
+ContextProgressReport rank(int rank, std::vector<ReplayMark> marks, bool has_ended = false) {
+  ContextProgressReport report{.context = "c", .device = "host:0", .rank = rank, .ranks = 2};
+  ReplayProgress& replay = report.replays.emplace_back();
+  replay.function = "f";
+  replay.node = 7;
+  replay.number = 3;
+  replay.has_begun = true;
+  replay.has_ended = has_ended;
+  replay.marks = std::move(marks);
+  return report;
+}
+
+TEST(ProgressTextTest, ARankThatHasLeftOutACollectiveIsNamedWithIt) {
+  const ContextProgressReport all[] = {
+      rank(0, {mark("a", true, true), mark("b", true, true), mark("c", false, true)}),
+      rank(1, {mark("a", true, true), mark("c", true, true)}, /*has_ended=*/true)};
+  const std::string text = to_string(all);
+  EXPECT_THAT(text, HasSubstr("it is collective 3 of 3, which waits for the other ranks"));
+  EXPECT_THAT(text,
+              HasSubstr("rank 0 waits in collective 3, 'c': rank 1 has ended replay 3 of 'f' "
+                        "(recording 7); its recording has 2 collectives where this one has 3, and "
+                        "collective 2 is 'c' where here it is 'b'"));
+}
+
+TEST(ProgressTextTest, ARankThatHangsElsewhereIsNamedWithItsKernels) {
+  const ContextProgressReport all[] = {rank(0, {mark("a", true), mark("a", false, true)}),
+                                       rank(1, {mark("a", false), mark("a", false, true)})};
+  EXPECT_THAT(to_string(all),
+              HasSubstr("rank 0 waits in collective 1, 'a': rank 1 is in front of its collective 1 "
+                        "of 1, 'a': kernel k\n"));
+}
+
+TEST(ProgressTextTest, ContextsThatAreNoRanksAreNotCompared) {
+  ContextProgressReport one = rank(0, {mark("a", false, true)});
+  ContextProgressReport other = rank(0, {mark("a", true, true)}, true);
+  one.ranks = other.ranks = 1;
+  const ContextProgressReport all[] = {one, other};
+  EXPECT_THAT(to_string(all), Not(HasSubstr("rank 0")));
+}
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,375 @@
+// Where replays hang: planted hangs are named, and replays that leave marks do what others do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "cgtree/check/mark_plan.h"
+#include "cgtree/scope.h"
+#include "interop/device/kernel.h"
+#include "tests/support/gate.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+// A SpinFlag lets spin_kernel() end, or has it spin. It ends at the end of the test in any case.
+class SpinFlag {
+ public:
+  explicit SpinFlag(DeviceAPI& api) : api_(api) {
+    void* data = nullptr;
+    check(api.alloc_pinned(sizeof(std::uint32_t), &data), "allocate pinned memory");
+    flag_ = static_cast<std::uint32_t*>(data);
+    let_end();
+  }
+  ~SpinFlag() {
+    let_end();
+    (void)api_.synchronize_device(0);
+    (void)api_.free_pinned(flag_);
+  }
+  SpinFlag(const SpinFlag&) = delete;
+  SpinFlag& operator=(const SpinFlag&) = delete;
+
+  void let_spin() { std::atomic_ref(*flag_).store(0); }
+  void let_end() { std::atomic_ref(*flag_).store(1); }
+  void launch() const {
+    const StreamRef stream = current_stream();
+    check(stream.graphs().launch_kernel(stream.handle(), spin_kernel(), LaunchDims{},
+                                        arguments_of(flag_)),
+          "launch a kernel that spins");
+  }
+
+ private:
+  DeviceAPI& api_;
+  std::uint32_t* flag_ = nullptr;
+};
+
+// Waits until the predicate holds, so that a test that waits for it in vain fails in place of
+// hanging.
+void wait_until(const std::function<bool()>& holds) {
+  for (int i = 0; i < 30'000; ++i) {
+    if (holds()) return;
+    std::this_thread::sleep_for(1ms);
+  }
+  ADD_FAILURE() << "it has not come in half a minute";
+}
+
+std::vector<std::string> scopes_of(const std::vector<ReplayMark>& marks, bool is_reached) {
+  std::vector<std::string> scopes;
+  for (const ReplayMark& mark : marks)
+    if (mark.is_reached == is_reached) scopes.push_back(mark.scope);
+  return scopes;
+}
+
+std::shared_ptr<ProgressWatch> watch_without_limit(std::size_t every = 1) {
+  return std::make_shared<ProgressWatch>(
+      ProgressOptions{.every_nth_replay = every, .time_limit = 0ms});
+}
+
+class ProgressWatchTest : public TreeTest {
+ protected:
+  // Warms up and records, with the outputs held as later.
+  template <typename F>
+  Tensor prepare(F& f, const Tensor& x) {
+    Tensor held;
+    for (int call = 0; call < 5; ++call)
+      held = f(x);
+    context().synchronize();
+    return held;
+  }
+  // Of the replay that is in flight, or the last.
+  static ReplayProgress last(const ProgressWatch& watch) {
+    return watch.report().at(0).replays.back();
+  }
+};
+
+// Copied inputs that move, outputs that are held, and an input that is copied back: the marked
+// graphs are patched as the others.
+TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
+  context().watch_progress(watch_without_limit(2));
+  const auto f = compile(context(), "f",
+                         [](Tensor x, Tensor state) {
+                           Tensor y;
+                           {
+                             const Scope scope("first");
+                             y = affine(x, 2, 1);
+                           }
+                           const Scope scope("second");
+                           update(state, 1, 1);
+                           return add(y, state);
+                         },
+                         {.inputs = {{}, {.is_mutated = true}}});
+  std::vector<float> state = random_floats(3);
+  std::vector<Tensor> inputs;
+  for (int call = 0; call < 20; ++call) {
+    const std::vector<float> x = random_floats(3);
+    inputs.push_back(tensor({3}, x));
+    Tensor state_now = tensor({3}, state);
+    const Tensor out = f(inputs.back(), state_now);
+    std::vector<float> expected = affine_of(x, 2, 1);
+    for (std::size_t i = 0; i < 3; ++i)
+      expected[i] += state[i] += 1;
+    EXPECT_EQ(values(out), expected) << call;
+    EXPECT_EQ(values(state_now), state) << call;
+  }
+  EXPECT_GE(f.stats().replays, 16u);
+  EXPECT_EQ(f.stats().failures, 0u);
+}
+
+TEST_P(ProgressWatchTest, AReplayThatHasEndedHasReachedAllItsMarks) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", [](Tensor x) {
+    Tensor y;
+    for (const char* name : {"a", "b", "c"}) {
+      const Scope scope(name);
+      y = affine(x, 2, 0);
+    }
+    return y;
+  });
+  prepare(f, random_tensor({3}));
+
+  const ReplayProgress replay = last(*watch);
+  EXPECT_TRUE(replay.has_begun);
+  EXPECT_TRUE(replay.has_ended);
+  EXPECT_EQ(replay.function, "f");
+  EXPECT_GT(replay.node, 0u);
+  EXPECT_THAT(scopes_of(replay.marks, true), ElementsAre("", "a", "b", "c"));
+  EXPECT_THAT(to_string(watch->report()), HasSubstr("all replays have ended, the last was replay"));
+}
+
+TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  int breaks = 0;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y;
+    {
+      const Scope scope("in front");
+      y = affine(x, 2, 0);
+    }
+    eager_break([&](const StepValues&) { ++breaks; });
+    const Scope scope("behind");
+    return affine(y, 3, 0);
+  });
+  for (int call = 0; call < 8; ++call) {
+    const std::vector<float> x = random_floats(3);
+    EXPECT_EQ(values(f(tensor({3}, x))), affine_of(affine_of(x, 2, 0), 3, 0)) << call;
+  }
+  EXPECT_GE(f.stats().replays, 5u);
+  EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("", "in front", "behind"));
+}
+
+TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
+  const auto watch = watch_without_limit(3);
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor x = random_tensor({3});
+  for (int call = 0; call < 2; ++call)
+    (void)f(x);
+  for (std::uint64_t replay = 1; replay <= 7; ++replay) {
+    (void)f(x);
+    context().synchronize();
+    EXPECT_EQ(last(*watch).number, replay);
+    EXPECT_EQ(last(*watch).marks.empty(), replay % 3 != 0) << replay;
+    EXPECT_EQ(last(*watch).why_unmarked.empty(), replay % 3 == 0) << replay;
+  }
+}
+
+TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
+  EXPECT_FALSE(manager()->workings().watches_replays);
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  EXPECT_TRUE(manager()->workings().watches_replays);
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  prepare(f, random_tensor({3}));
+  EXPECT_EQ(watch->report().size(), 1u);
+
+  context().watch_progress(nullptr);
+
+  EXPECT_FALSE(manager()->workings().watches_replays);
+  EXPECT_THAT(watch->report(), IsEmpty());
+  const std::vector<float> x = random_floats(3);
+  EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+  context().watch_progress(watch_without_limit());  // again, with the marks that it has
+  EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+}
+
+TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f =
+      compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_switch_nodes = 4});
+  prepare(f, random_tensor({3}));
+  EXPECT_THAT(last(*watch).marks, IsEmpty());
+  EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_switch_nodes"));
+  EXPECT_TRUE(last(*watch).has_ended);
+}
+
+TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
+  make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int round = 0; round < 3; ++round) {
+    for (const std::int64_t count : {2, 5}) {
+      for (int call = 0; call < 4; ++call) {
+        const std::vector<float> x = random_floats(count);
+        EXPECT_EQ(values(f(tensor({count}, x))), affine_of(x, 2, 0));
+      }
+    }
+  }
+  EXPECT_GT(f.stats().evictions, 0u);
+  EXPECT_GT(context().release_memory(), 0u);
+  context().synchronize();
+  EXPECT_THAT(to_string(watch->report()), HasSubstr("all replays have ended"));
+}
+
+TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  {
+    auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+    prepare(f, random_tensor({3}));
+  }
+  make_context({});
+  EXPECT_THAT(watch->report(), IsEmpty());
+}
+
+CGTREE_ON_ALL_DEVICES(ProgressWatchTest);
+
+// Planted hangs, where a launch returns before its work has ended.
+class HangTest : public ProgressWatchTest {};
+
+TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
+  SpinFlag flag(*GetParam().api);
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "decode", [&](Tensor x) {
+    Tensor y;
+    {
+      const Scope scope("layer 0");
+      y = affine(x, 2, 0);
+    }
+    {
+      const Scope scope("layer 1");
+      flag.launch();
+      y = affine(y, 2, 0);
+    }
+    const Scope scope("layer 2");
+    return affine(y, 2, 0);
+  });
+  const std::vector<float> values_of_x = random_floats(3);
+  const Tensor x = tensor({3}, values_of_x);  // to free memory would wait for the device
+  Tensor held = prepare(f, x);
+
+  flag.let_spin();
+  held = f(x);
+  wait_until([&] {
+    const ReplayProgress replay = last(*watch);
+    return replay.has_begun && !scopes_of(replay.marks, true).empty() &&
+           scopes_of(replay.marks, true).back() == "layer 0";
+  });
+
+  const ReplayProgress replay = last(*watch);
+  EXPECT_FALSE(replay.has_ended);
+  EXPECT_THAT(scopes_of(replay.marks, false), ElementsAre("layer 1", "layer 2"));
+  const std::string text = to_string(watch->report());
+  EXPECT_THAT(text, AllOf(HasSubstr("of 'decode' (recording"), HasSubstr("has not ended"),
+                          HasSubstr("reached      mark 2 of 4, behind 'layer 0'"),
+                          HasSubstr("not reached  mark 3 of 4, behind 'layer 1': kernels ")));
+  EXPECT_THAT(text, HasSubstr("spin"));
+
+  flag.let_end();
+  EXPECT_EQ(values(held), affine_of(values_of_x, 8, 0));
+  EXPECT_TRUE(last(*watch).has_ended);
+}
+
+TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor x = random_tensor({3});
+  Tensor held = prepare(f, x);
+  {
+    const Stream side(device());
+    const Gate gate(side);
+    context().stream().wait_for(side);
+    held = f(x);
+    held = f(x);
+
+    const std::string text = to_string(watch->report());
+    EXPECT_TRUE(gate.is_closed());
+    EXPECT_THAT(text, AllOf(HasSubstr("has not begun"), HasSubstr("1 behind it")));
+  }
+  context().synchronize();
+  EXPECT_TRUE(last(*watch).has_ended);
+}
+
+// Collects what a watch tells.
+class Told {
+ public:
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_.push_back(text);
+  }
+  std::vector<std::string> texts() const {
+    const std::lock_guard lock(mutex_);
+    return texts_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
+  SpinFlag flag(*GetParam().api);
+  Told told;
+  const auto watch = std::make_shared<ProgressWatch>(ProgressOptions{
+      .every_nth_replay = 0, .time_limit = 20ms, .on_timeout = [&](const auto& text) {
+        told.add(text);
+      }});
+  auto f = compile(context(), "f", [&](Tensor x) {
+    const Scope scope("spins");
+    flag.launch();
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({3});
+  Tensor held = prepare(f, x);
+  context().watch_progress(watch);
+
+  flag.let_spin();
+  held = f(x);
+  wait_until([&] { return !told.texts().empty(); });
+  ASSERT_FALSE(told.texts().empty());
+  EXPECT_THAT(told.texts()[0], AllOf(HasSubstr("has not ended"), HasSubstr("leaves no marks")));
+  flag.let_end();
+  context().synchronize();
+
+  flag.let_spin();
+  held = f(x);
+  wait_until([&] { return told.texts().size() > 1; });
+  ASSERT_GT(told.texts().size(), 1u);
+  EXPECT_THAT(told.texts()[1], AllOf(HasSubstr("behind 'spins': kernels"), HasSubstr("spin")));
+  flag.let_end();
+  context().synchronize();
+  context().watch_progress(nullptr);
+  EXPECT_EQ(told.texts().size(), 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, HangTest, ::testing::ValuesIn(devices_that_work_later()),
+                         device_name);
+
+}  // namespace
+}  // namespace cgtree::testing

@@ -1,0 +1,92 @@
+"""Where replays hang, and how long they take on the device, from Python."""
+
+import json
+import sys
+import unittest
+
+sys.path.insert(0, "tests/python")
+
+from support import cgtree, floats, setUpModule  # noqa: E402,F401
+
+
+class ProgressPythonTest(unittest.TestCase):
+    def setUp(self):
+        self.context = cgtree.Context("host", name="decode")
+        self.addCleanup(self.context.close)
+
+    def replay(self, context, calls=6):
+        step = context.compile(lambda x: x * 2, name="step", framework="numpy")
+        for _ in range(calls):
+            step(floats(3))
+        context.synchronize()
+
+    def test_a_watch_says_what_its_contexts_have_replayed(self):
+        watch = cgtree.ProgressWatch(time_limit=0)
+        self.context.watch_progress(watch)
+        self.assertIn("no replay was watched yet", watch.report())
+        with cgtree.Context("host", name="prefill") as other:
+            other.watch_progress(watch)
+            self.replay(other)
+            self.replay(self.context)
+            text = watch.report()
+            for name in ("decode", "prefill"):
+                self.assertIn(f"context '{name}' on host:0", text)
+            self.assertEqual(text.count("all replays have ended, the last was replay"), 2)
+        self.assertNotIn("prefill", watch.report())
+        self.context.watch_progress(None)
+        self.assertEqual(watch.report(), "")
+
+    def test_a_replay_that_exceeds_the_limit_is_told_of_while_it_hangs(self):
+        told = []
+
+        def step(x):
+            # Runs at each launch, as the work of the host device. The third is the first replay.
+            def work(_):
+                launches.append(0)
+                while len(launches) == 3 and not told:
+                    pass
+
+            cgtree.launch(work, x)
+            return x
+
+        launches = []
+        watch = cgtree.ProgressWatch(time_limit=0.05, on_timeout=told.append)
+        self.context.watch_progress(watch)
+        compiled = self.context.compile(step, name="spins")
+        x = cgtree.empty((2,), device="host")
+        for _ in range(3):
+            compiled(x)
+        self.context.watch_progress(None)
+        self.assertEqual(len(told), 1)
+        self.assertIn("replay 1 of 'spins'", told[0])
+        self.assertIn("has not ended", told[0])
+
+    def test_what_is_no_watch_is_refused(self):
+        with self.assertRaises(TypeError):
+            self.context.watch_progress("watch")
+        with self.assertRaises(cgtree.InvalidArgument):
+            cgtree.ProgressWatch(on_timeout="print")
+
+    def test_a_context_may_end_before_its_watch_and_behind_it(self):
+        watch = cgtree.ProgressWatch()
+        with cgtree.Context("host") as context:
+            context.watch_progress(watch)
+            del watch
+            self.replay(context)
+        watch = cgtree.ProgressWatch()
+        with cgtree.Context("host") as context:
+            context.watch_progress(watch)
+            self.replay(context)
+        self.assertEqual(watch.report(), "")
+
+    def test_replays_that_were_timed_are_in_metrics_and_snapshots(self):
+        with cgtree.Context("host", name="timed", time_every_nth_replay=2) as context:
+            self.replay(context, 2 + 6)
+            self.assertIn('cgtree_replay_device_seconds_count{context="timed",function="step"} 3',
+                          context.metrics_text())
+            times = json.loads(context.snapshot_json())["replay_times"]
+        self.assertEqual([(one["function"], one["count"]) for one in times], [("step", 3)])
+
+
+if __name__ == "__main__":
+    unittest.main()
