@@ -53,6 +53,11 @@ class GraphExamination final : public Examination {
     const auto begin = std::chrono::steady_clock::now();
     read();
     audit_.finish(scopes_.take());
+    if (flow_.any() && step_->recording.findings != nullptr) {
+      audit_of(step_->recording).why_unmarked =
+          "its graph has conditional nodes, so that there cannot be a second executable graph of "
+          "it";
+    }
     step_->recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                           std::chrono::steady_clock::now() - begin)
                                           .count();

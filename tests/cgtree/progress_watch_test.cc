@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cgtree/check/mark_plan.h"
+#include "cgtree/control_flow.h"
 #include "cgtree/scope.h"
 #include "interop/device/kernel.h"
 #include "tests/support/gate.h"
@@ -214,6 +215,28 @@ TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
   EXPECT_THAT(last(*watch).marks, IsEmpty());
   EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_switch_nodes"));
   EXPECT_TRUE(last(*watch).has_ended);
+}
+
+// CUDA instantiates such a graph once at a time.
+TEST_P(ProgressWatchTest, RecordingsThatBranchLeaveNoMarksAndSayWhy) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", [](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 2, 0);
+    branch(taken, [&] { update(y, 3, 1); });
+    return y;
+  });
+  for (std::int32_t call = 0; call < 6; ++call) {
+    const std::int32_t taken = call % 2;
+    const std::vector<float> x = random_floats(3);
+    const std::vector<float> y = affine_of(x, 2, 0);
+    const Tensor flag = from_host(Shape(), std::span(&taken, 1), device());
+    EXPECT_EQ(values(f(tensor({3}, x), flag)), taken != 0 ? affine_of(y, 3, 1) : y) << call;
+  }
+  context().synchronize();
+  EXPECT_GT(f.stats().replays, 0u);
+  EXPECT_THAT(last(*watch).marks, IsEmpty());
+  EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("conditional nodes"));
 }
 
 TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
