@@ -6,10 +6,16 @@ import pathlib
 import random
 import sqlite3
 import subprocess
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 PROGRAM = pathlib.Path("tools/scope_times/scope_times").resolve()
+sys.path.append(str(PROGRAM.parent))
+
+import cupti_trace  # noqa: E402
 
 
 def snapshot(nodes):
@@ -124,6 +130,28 @@ class ScopeTimesTest(unittest.TestCase):
             self.assertEqual(status, 0)
             self.assertEqual(self.rows(output), {"attention": (1, 0.012, 0.012),
                                                  "mlp": (1, 0.007, 0.007), "(in no scope)": (1, 0.003, 0.003)})
+
+    def test_what_cupti_sees_is_read(self):
+        records = [types.SimpleNamespace(kind=3, name="gemm", start=1000, end=13000, graph_id=3, graph_node_id=5),
+                   types.SimpleNamespace(kind=1, start=0, end=7000, graph_id=0, graph_node_id=(1 << 32) + 6),
+                   types.SimpleNamespace(kind=9)]  # of a kind that was not asked for
+        asked, callbacks = [], []
+        cupti = types.SimpleNamespace(
+            ActivityKind=types.SimpleNamespace(CONCURRENT_KERNEL=3, MEMCPY=1, MEMSET=2),
+            activity_register_callbacks=lambda *given: callbacks.extend(given),
+            activity_enable=asked.append, activity_disable=asked.remove,
+            activity_flush_all=lambda flag: callbacks[1](records))
+        path = self.folder / "trace.json"
+        with unittest.mock.patch.dict(sys.modules, {"cupti": types.SimpleNamespace(cupti=cupti)}):
+            with cupti_trace.cupti_trace(path):
+                self.assertEqual(asked, [3, 1, 2])
+                self.assertGreater(callbacks[0]()[0], 0)
+        self.assertEqual(asked, [])
+        nodes = [("attention", 5, (3 << 32) + 5), ("mlp", (1 << 32) + 6, 0)]
+        status, output, _ = self.run_tool(path, "--snapshot", self.write_snapshot(nodes))
+        self.assertEqual(status, 0)
+        self.assertEqual(self.rows(output), {"attention": (1, 0.012, 0.012), "mlp": (1, 0.007, 0.007),
+                                             "(in no scope)": (0, 0.0, 0.0)})
 
     def test_a_number_of_two_scopes_counts_for_neither(self):
         one = self.write_snapshot([("a", 1, 0)], "one.json")
