@@ -108,7 +108,8 @@ double measure_time(const Trace& trace, Pool& pool) {
 
 ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options) {
   CountingSource counting(source);
-  Pool pool(counting, {.name = "replay", .growth = options.growth});
+  // No work uses the memory.
+  Pool pool(counting, {.name = "replay", .growth = options.growth, .stream = kIdle});
   ReplayResult result{.operations = trace.steps.size()};
   measure_memory(trace, pool, result);
   result.segment_requests = counting.requests;
