@@ -14,11 +14,11 @@
 
 namespace cgtree {
 
-// A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". What
-// enqueue() returns is the flag of a loop; undefined for others.
+// A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". enqueue()
+// returns the results of the body, or the flag of a loop.
 struct Body {
   std::string name;
-  std::function<Tensor()> enqueue;
+  std::function<std::vector<Tensor>()> enqueue;
 };
 
 // While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
@@ -65,6 +65,8 @@ class BodyMemory final : public StorageAllocator {
 
   // Throws InvalidArgument if a tensor that the body has made is still held.
   void check_nothing_kept() const;
+  // Where what is used outside of the body comes from.
+  StorageAllocator& outside() const noexcept { return outer_ != nullptr ? *outer_ : *base_; }
 
   // StorageAllocator.
   StorageRef allocate(std::size_t bytes) override;

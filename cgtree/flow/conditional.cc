@@ -49,7 +49,8 @@ void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& e
   BodyMemory memory(body, of);
   {
     const BodyScope scope(body);
-    end(body.enqueue());
+    const std::vector<Tensor> returned = body.enqueue();
+    end(returned);
   }
   memory.check_nothing_kept();
 }
@@ -87,10 +88,12 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
 
 // Returns why the body cannot be captured, or "". Relaxed: a capture in a thread's own mode would
 // forbid other threads what this capture, which is not kept, does not mind.
-std::string try_to_capture(const Body& body, StreamRef stream, Graph* graph) {
+template <typename Tried>
+std::string try_to_capture(const Body& body, StreamRef stream, const Tried& tried, Graph* graph) {
   try {
     Capture capture(stream, CaptureMode::kRelaxed);
-    enqueue(body, stream, BodyMemory::Of::kTrial, [](const Tensor&) {});
+    enqueue(body, stream, BodyMemory::Of::kTrial,
+            [&](std::span<const Tensor> returned) { tried(body, returned); });
     const Code code = capture.end(graph);
     return ok(code) ? "" : std::string(name(code));
   } catch (const DeviceError& error) {
@@ -99,13 +102,14 @@ std::string try_to_capture(const Body& body, StreamRef stream, Graph* graph) {
 }
 
 // The stream of the step captures, so that nothing runs which the body launches there.
-void try_body(const Body& body, StreamRef own) {
+template <typename Tried>
+void try_body(const Body& body, StreamRef own, const Tried& tried) {
   const BodyStream stream(own.device());
   const bool was_trial = std::exchange(t_is_trial, true);
   Graph graph;
   std::string failure;
   try {
-    failure = try_to_capture(body, stream.ref(), &graph);
+    failure = try_to_capture(body, stream.ref(), tried, &graph);
   } catch (...) {
     t_is_trial = was_trial;
     throw;
@@ -204,8 +208,9 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
 }
 
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const std::function<void(const Body&, std::span<const Tensor>)>& tried,
                      const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const std::function<void(StreamRef, ConditionHandle, const Tensor&)>& end) {
+                     const EndBody& end) {
   const StreamRef own = current_stream();
   GraphAPI& graphs = own.graphs();
   StepCapture step(own);
@@ -219,7 +224,7 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   }
   std::size_t nodes = step.nodes();
   for (const Body& body : bodies) {
-    try_body(body, own);
+    try_body(body, own, tried);
     step.expect(nodes, body);
   }
   ConditionHandle condition = ConditionHandle::kNull;
@@ -239,7 +244,7 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
     const BodyStream stream(own.device());
     BodyCapture capture(*conditionals, stream.ref(), made[i]);
     enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
-            [&](const Tensor& flag) { end(stream.ref(), condition, flag); });
+            [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
     capture.end(bodies[i]);
     step.expect(nodes, bodies[i]);
   }

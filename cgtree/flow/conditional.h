@@ -11,6 +11,9 @@
 
 namespace cgtree {
 
+// Launches what follows the work of a body, in the body, with what it has returned.
+using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const Tensor>)>;
+
 // How the work of a step, with its branches and loops, runs on a stream.
 enum class FlowMode {
   kEager,      // now; the host reads which way to go
@@ -31,8 +34,10 @@ FlowMode flow_mode(std::string_view call, StreamRef stream);
 // the device, launches outside of it, keeping what it has made, and all else that cannot be
 // captured; what the bodies throw. Then the capture of the step is broken, so that a step function
 // that goes on is not recorded.
+// `tried` sees what each body has returned in its trial, before `set` is called.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const std::function<void(const Body&, std::span<const Tensor>)>& tried,
                      const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const std::function<void(StreamRef, ConditionHandle, const Tensor&)>& end);
+                     const EndBody& end);
 
 }  // namespace cgtree

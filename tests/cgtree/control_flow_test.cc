@@ -210,6 +210,71 @@ TEST_P(ControlFlowTest, BodiesNestAndHaveScratchMemoryOfTheirOwn) {
   });
 }
 
+TEST_P(ControlFlowTest, ABranchReturnsWhatItsBodyReturns) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    const Tensor before = affine(x, 1, 1);
+    Tensor y = branch(
+        taken, [&] { return affine(affine(before, 2, 0), 1, 1); }, [&] { return before; });
+    return branch(
+        taken,
+        [&] {  // results of branches in branches
+          return branch(
+              taken, [&] { return affine(y, 4, 0); }, [&] { return y; });
+        },
+        [&] { return y; });
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(30);
+    std::vector<float> expected = affine_of(x, 1, 1);
+    if (i % 2 != 0) expected = affine_of(affine_of(affine_of(expected, 2, 0), 1, 1), 4, 0);
+    EXPECT_EQ(values(f(tensor({30}, x), flag(i % 2))), expected) << i;
+  });
+}
+
+// The last body is for all other numbers, so that there is a result.
+TEST_P(ControlFlowTest, AChoiceWithResultsHasABodyForEachNumber) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
+    const std::vector<std::function<std::vector<Tensor>()>> bodies = {
+        [&] {
+          return std::vector<Tensor>{affine(x, 2, 0), x.transpose(0, 1)};
+        },
+        [&] {
+          return std::vector<Tensor>{x, affine(x.transpose(0, 1), 3, 0)};
+        },
+        [&] {
+          return std::vector<Tensor>{affine(x, 0, 7), x.transpose(0, 1)};
+        }};
+    std::vector<Tensor> results = choose_results(index, bodies);
+    return std::pair(results[0], results[1]);
+  });
+  const std::vector<int> indices = {1, 0, 2, 3, -1, 0, 1, 2};
+  call_often(f, [&](int i) {
+    const int index = indices[static_cast<std::size_t>(i)];
+    const std::vector<float> x = random_floats(9);
+    const auto [first, second] = f(tensor({3, 3}, x), flag(index));
+    std::vector<float> expected = std::vector<float>(9, 7);
+    if (index == 0) expected = affine_of(x, 2, 0);
+    if (index == 1) expected = x;
+    EXPECT_EQ(values(first), expected) << i;
+    std::vector<float> transposed(9);
+    for (std::size_t k = 0; k < 9; ++k)
+      transposed[k] = x[k % 3 * 3 + k / 3];
+    EXPECT_EQ(values(second), index == 1 ? affine_of(transposed, 3, 0) : transposed) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, BodiesThatReturnOtherShapesKeepTheStepFromBeingRecorded) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    return branch(
+        taken, [&] { return affine(x, 2, 0); }, [&] { return affine(x.slice(0, 0, 3), 2, 0); });
+  });
+  expect_not_recorded(f, "result 0 of otherwise() of branch() is float32 {3}");
+  const Stream stream(device());
+  const StreamScope scope(stream);
+  const auto nothing = [] { return Tensor(); };
+  EXPECT_THROW((void)branch(flag(1), nothing, nothing), InvalidArgument);
+}
+
 TEST_P(ControlFlowTest, ABodyMayForkASideStream) {
   const Stream side(device());
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
