@@ -34,6 +34,13 @@ class GraphExamination final : public Examination {
   void examine(CapturedStep& step) override {
     step_ = &step;
     flow_.close();
+    if (flow_.has_failed()) {
+      throw CaptureError(
+          static_cast<int>(Code::kStreamCaptureInvalidated),
+          fmt::format("'{}' goes on after memory has run out in a branch or loop, which its "
+                      "recording would lack: let the exception pass",
+                      step.call.function().name));
+    }
     scopes_.finish(step.recording);
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);

@@ -207,14 +207,14 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
                                  call));
 }
 
-void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
-                     const std::function<void(const Body&, std::span<const Tensor>)>& tried,
-                     const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const EndBody& end) {
+namespace {
+
+// As add_conditional(), in this capture.
+void add_to(const StepCapture& step, std::string_view call, ConditionalKind kind,
+            std::span<const Body> bodies, const TriedBody& tried, const SetCondition& set,
+            const EndBody& end) {
   const StreamRef own = current_stream();
-  GraphAPI& graphs = own.graphs();
-  StepCapture step(own);
-  check(graphs.peek_last_error(), "capture what is in front of a branch or loop");
+  check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
   ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
   if (conditionals == nullptr) {
     throw CaptureError(static_cast<int>(Code::kNotSupported),
@@ -248,7 +248,22 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
     capture.end(bodies[i]);
     step.expect(nodes, bodies[i]);
   }
-  step.keep();
+}
+
+}  // namespace
+
+// Where memory has run out the capture is in order, and the call is decided again; the log has it
+// refused if the step function goes on.
+void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end) {
+  StepCapture step(current_stream());
+  try {
+    add_to(step, call, kind, bodies, tried, set, end);
+    step.keep();
+  } catch (const OutOfMemory&) {
+    if (FlowLog::note_failure()) step.keep();
+    throw;
+  }
 }
 
 }  // namespace cgtree

@@ -11,6 +11,10 @@
 
 namespace cgtree {
 
+// Sees what a body has returned in its trial.
+using TriedBody = std::function<void(const Body&, std::span<const Tensor>)>;
+// Launches what sets the condition in front of the node. Called after all trials.
+using SetCondition = std::function<void(StreamRef, ConditionHandle)>;
 // Launches what follows the work of a body, in the body, with what it has returned.
 using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const Tensor>)>;
 
@@ -27,17 +31,12 @@ FlowMode flow_mode(std::string_view call, StreamRef stream);
 
 // Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
 // captured twice, first in a trial that is not kept, because a capture that fails could not be
-// taken out of the node (conditional_api.h). `set`: launches what sets the condition in front of
-// the node. `end`: launches what follows the work of a body, in the body, with what it has
-// returned. Throws CaptureError where the device has no conditional nodes; InvalidArgument, with
-// the name of the body, for what a body may not do: host functions, allocation nodes, waiting for
-// the device, launches outside of it, keeping what it has made, and all else that cannot be
-// captured; what the bodies throw. Then the capture of the step is broken, so that a step function
-// that goes on is not recorded.
-// `tried` sees what each body has returned in its trial, before `set` is called.
+// taken out of the node (conditional_api.h). Throws CaptureError where the device has no
+// conditional nodes; InvalidArgument, with the name of the body, for what a body may not do: host
+// functions, allocation nodes, waiting for the device, launches outside of it, keeping what it has
+// made, and all else that cannot be captured; what the bodies and the functions throw. Then the
+// capture of the step is broken, so that a step function that goes on is not recorded.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
-                     const std::function<void(const Body&, std::span<const Tensor>)>& tried,
-                     const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const EndBody& end);
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end);
 
 }  // namespace cgtree

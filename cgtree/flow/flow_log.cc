@@ -31,4 +31,10 @@ void FlowLog::note(NodeHandle node, const std::vector<GraphHandle>& bodies) {
     log->bodies_.insert_or_assign(node, bodies);
 }
 
+bool FlowLog::note_failure() noexcept {
+  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
+    log->has_failed_ = true;
+  return t_first != nullptr;
+}
+
 }  // namespace cgtree

@@ -28,13 +28,19 @@ class FlowLog {
   // Returns the bodies of a node; none of one that has not been noted.
   std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept;
 
+  // Whether a branch or loop is missing, because memory has run out.
+  bool has_failed() const noexcept { return has_failed_; }
+
   // Tells all logs that are open on the thread. Throws std::bad_alloc.
   static void note(NodeHandle node, const std::vector<GraphHandle>& bodies);
+  // Tells them that a node is missing. Returns false if there is none.
+  static bool note_failure() noexcept;
 
  private:
   std::unordered_map<NodeHandle, std::vector<GraphHandle>> bodies_;
   FlowLog* next_;  // open on the same thread
   bool is_open_ = true;
+  bool has_failed_ = false;
 };
 
 }  // namespace cgtree

@@ -748,6 +748,39 @@ TEST_P(ControlFlowTest, AnExceptionThatTheStepFunctionSwallowsBreaksItsRecording
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
 }
 
+// As where memory runs out elsewhere in a step that is recorded: the call throws, or is decided
+// again, and the function may be recorded later.
+TEST_P(ControlFlowTest, MemoryThatRunsOutInABodyIsNoFailureOfTheCapture) {
+  make_context({.max_bytes = std::size_t{16} << 20});
+  bool is_large = true;
+  bool swallows = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    try {
+      branch(taken, [&] {
+        if (is_large) (void)empty({std::int64_t{64} << 20}, DType::kFloat32);
+        update(y, 2, 0);
+      });
+    } catch (const OutOfMemory&) {
+      if (!swallows) throw;
+    }
+    return y;
+  });
+  const Tensor not_taken = flag(0);
+  (void)f(random_tensor({8}), not_taken);  // warms up
+  EXPECT_THROW((void)f(random_tensor({8}), not_taken), OutOfMemory);
+  swallows = true;
+  EXPECT_THROW((void)f(random_tensor({8}), not_taken), CaptureError);
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_EQ(f.stats().skipped(), 0u) << to_string(f.stats());
+  is_large = false;
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().replays, 3u) << to_string(f.stats());
+}
+
 TEST_P(ControlFlowTest, WhereTheCallersStreamCapturesItIsRefused) {
   const Stream stream(device());
   const Tensor x = random_tensor({8});
