@@ -123,30 +123,23 @@ class Results {
   std::vector<Tensor> made_;
 };
 
-// All bodies, one after the other, for what they may not do.
-std::vector<Tensor> run_all(std::span<const Body> bodies) {
-  Results results;
-  for (const Body& body : bodies) {
-    run_once(body, [&](std::span<const Tensor> returned) {
-      results.expect(body, returned);
-      if (&body == &bodies.front()) results.make();
-      results.write(returned);
-    });
-  }
-  return results.take();
-}
-
 // `last`: the number of the body that runs where there is none with the number of `index`, or -1.
 std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
                                std::span<const Body> bodies, std::int32_t last = -1) {
   const StreamRef stream = current_stream();
   const FlowMode mode = flow_mode(call, stream);
-  if (mode == FlowMode::kTrial) return run_all(bodies);
   Results results;
+  const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
+    results.expect(body, returned);
+  };
+  if (mode == FlowMode::kTrial) {
+    try_bodies(bodies, expect);
+    results.make();
+    return results.take();
+  }
   if (mode == FlowMode::kRecording) {
     add_conditional(
-        call, kind, bodies,
-        [&](const Body& body, std::span<const Tensor> returned) { results.expect(body, returned); },
+        call, kind, bodies, expect,
         [&](StreamRef own, ConditionHandle condition) {
           results.make();
           expect_use(index.storage(), own);
@@ -252,7 +245,7 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   auto* const place = rounds.data<std::int32_t>();
   switch (mode) {
     case FlowMode::kTrial:
-      run_once(body, [](std::span<const Tensor>) {});
+      try_bodies(std::span(&body, 1), [](const Body&, std::span<const Tensor>) {});
       return rounds;
     case FlowMode::kRecording:
       add_conditional(

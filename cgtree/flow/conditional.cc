@@ -101,7 +101,6 @@ std::string try_to_capture(const Body& body, StreamRef stream, const Tried& trie
   }
 }
 
-// The stream of the step captures, so that nothing runs which the body launches there.
 template <typename Tried>
 void try_body(const Body& body, StreamRef own, const Tried& tried) {
   const BodyStream stream(own.device());
@@ -119,16 +118,10 @@ void try_body(const Body& body, StreamRef own, const Tried& tried) {
   check_nodes(body, own.graphs(), graph);
 }
 
-// Unless it is kept, the capture of the step is broken: its graph lacks what should be there. A
-// question about a stream that captures does it, in every mode.
-class StepCapture {
+// What a stream captures around bodies.
+class OpenGraph {
  public:
-  explicit StepCapture(StreamRef stream) : stream_(stream) {}
-  ~StepCapture() {
-    if (!is_kept_) static_cast<void>(stream_.api().query_stream(stream_.handle()));
-  }
-  StepCapture(const StepCapture&) = delete;
-  StepCapture& operator=(const StepCapture&) = delete;
+  explicit OpenGraph(StreamRef stream) : stream_(stream) {}
 
   CaptureInfo info() const {
     CaptureInfo found;
@@ -149,6 +142,22 @@ class StepCapture {
            "launches work on a stream of the step outside of the body (in a body, "
            "current_stream() is another one; launch there, or on streams that wait for it)");
   }
+
+ private:
+  const StreamRef stream_;
+};
+
+// Unless it is kept, the capture of the step is broken: its graph lacks what should be there. A
+// question about a stream that captures does it, in every mode.
+class StepCapture {
+ public:
+  explicit StepCapture(StreamRef stream) : stream_(stream) {}
+  ~StepCapture() {
+    if (!is_kept_) static_cast<void>(stream_.api().query_stream(stream_.handle()));
+  }
+  StepCapture(const StepCapture&) = delete;
+  StepCapture& operator=(const StepCapture&) = delete;
+
   void keep() noexcept { is_kept_ = true; }
 
  private:
@@ -207,13 +216,23 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
                                  call));
 }
 
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
+  const StreamRef own = current_stream();
+  const OpenGraph around(own);
+  const std::size_t nodes = around.nodes();
+  for (const Body& body : bodies) {
+    try_body(body, own, tried);
+    around.expect(nodes, body);
+  }
+}
+
 namespace {
 
-// As add_conditional(), in this capture.
-void add_to(const StepCapture& step, std::string_view call, ConditionalKind kind,
+// As add_conditional(), but an exception leaves the capture as it is.
+void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
             std::span<const Body> bodies, const TriedBody& tried, const SetCondition& set,
             const EndBody& end) {
-  const StreamRef own = current_stream();
+  const OpenGraph step(own);
   check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
   ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
   if (conditionals == nullptr) {
@@ -222,11 +241,7 @@ void add_to(const StepCapture& step, std::string_view call, ConditionalKind kind
                                    "have: CUDA has them from 12.8 on, driver and toolkit",
                                    call, to_string(own.device())));
   }
-  std::size_t nodes = step.nodes();
-  for (const Body& body : bodies) {
-    try_body(body, own, tried);
-    step.expect(nodes, body);
-  }
+  try_bodies(bodies, tried);
   ConditionHandle condition = ConditionHandle::kNull;
   check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
   set(own, condition);
@@ -239,7 +254,7 @@ void add_to(const StepCapture& step, std::string_view call, ConditionalKind kind
   check(conditionals->set_capture_dependencies(own.handle(), std::span(&node, 1)),
         "go on behind a conditional node");
   FlowLog::note(node, made);
-  nodes = step.nodes();
+  const std::size_t nodes = step.nodes();
   for (std::size_t i = 0; i < bodies.size(); ++i) {
     const BodyStream stream(own.device());
     BodyCapture capture(*conditionals, stream.ref(), made[i]);
@@ -256,9 +271,10 @@ void add_to(const StepCapture& step, std::string_view call, ConditionalKind kind
 // refused if the step function goes on.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end) {
-  StepCapture step(current_stream());
+  const StreamRef own = current_stream();
+  StepCapture step(own);
   try {
-    add_to(step, call, kind, bodies, tried, set, end);
+    add_to(own, call, kind, bodies, tried, set, end);
     step.keep();
   } catch (const OutOfMemory&) {
     if (FlowLog::note_failure()) step.keep();

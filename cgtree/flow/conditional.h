@@ -21,13 +21,18 @@ using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const T
 // How the work of a step, with its branches and loops, runs on a stream.
 enum class FlowMode {
   kEager,      // now; the host reads which way to go
-  kTrial,      // it is captured to see whether it can be, each body once
+  kTrial,      // it is captured to see whether it can be
   kRecording,  // it is captured to be replayed
 };
 
 // Returns how work on the stream runs on this thread. Throws CaptureError, which names the `call`,
 // if the stream is captured by other code than a recording of a context.
 FlowMode flow_mode(std::string_view call, StreamRef stream);
+
+// Captures each body once, on a stream of its own, and keeps nothing. current_stream() captures, so
+// that nothing runs which a body launches there. Throws InvalidArgument as add_conditional(), and
+// what the bodies and `tried` throw.
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried);
 
 // Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
 // captured twice, first in a trial that is not kept, because a capture that fails could not be

@@ -353,6 +353,36 @@ TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
 }
 
+// That shows before anything is captured to be kept: a driver does not survive a capture that fails
+// in a body.
+TEST_P(ControlFlowTest, ASideStreamThatABodyForksIsNotOneOfABodyInIt) {
+  const Stream side(device());
+  const auto fork = [&](Tensor y) {
+    side.ref().wait_for(current_stream());
+    {
+      const StreamScope scope(side);
+      update(y, 2, 0);
+    }
+    current_stream().wait_for(side);
+  };
+  int captures = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      captures += current_stream().is_capturing() ? 1 : 0;
+      fork(y);
+      branch(taken, [&] { fork(y); });
+    });
+    return y;
+  });
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 4 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
+  EXPECT_EQ(captures, 1) << "not captured to be kept";
+}
+
 TEST_P(ControlFlowTest, TheBodiesOfAChoiceShareScratchWhichNothingElseLiesIn) {
   std::vector<std::uintptr_t> first, second;
   std::uintptr_t before = 0, after = 0;
