@@ -49,7 +49,7 @@ bool is_warming_up() noexcept {
 template <typename Use>
 void run_once(const Body& body, const Use& use) {
   std::optional<BodyMemory> memory;
-  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording);
+  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
   {
     std::vector<Tensor> returned;
     {

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <string>
 #include <vector>
 
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/step.h"
+#include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 
@@ -57,8 +59,11 @@ class BodyMemory final : public StorageAllocator {
   // kTrial: the capture is not kept, and no uses are noted.
   enum class Of { kTrial, kRecording };
 
-  // Borrows the body.
-  BodyMemory(const Body& body, Of of) noexcept;
+  // Borrows the body. `fork`: of the stream that it is captured on; null where the step's own fork
+  // sees all streams.
+  BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept;
+  // Frees what the body has made; but while a body around this one has a side stream that has not
+  // joined, and that may run beside this one, hands it on to that body.
   ~BodyMemory();
   BodyMemory(const BodyMemory&) = delete;
   BodyMemory& operator=(const BodyMemory&) = delete;
@@ -77,9 +82,11 @@ class BodyMemory final : public StorageAllocator {
  private:
   const Body& body_;
   const Of of_;
+  const StreamFork* const fork_;
   BodyMemory* const outer_;
   StorageAllocator* const base_;  // of the step
-  std::vector<StorageRef> made_;
+  std::list<StorageRef> made_;
+  std::list<StorageRef> handed_on_;  // by bodies in this one
   const AllocatorScope scope_{*this};
 };
 

@@ -46,7 +46,7 @@ template <typename End>
 void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& end) {
   const StreamFork fork(stream);
   const StreamScope current(stream);
-  BodyMemory memory(body, of);
+  BodyMemory memory(body, of, &fork);
   {
     const BodyScope scope(body);
     const std::vector<Tensor> returned = body.enqueue();

@@ -329,6 +329,51 @@ TEST_P(ControlFlowTest, ASideStreamOfAStepMayBranch) {
   });
 }
 
+// What a body has used is not used again beside it.
+TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
+  const Stream side(device());
+  std::set<std::uintptr_t> in_body, beside, behind;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    Tensor z = affine(x, 1, 0);
+    branch(taken, [&] {
+      for (std::set<std::uintptr_t>* const seen : {&in_body, &beside, &behind})
+        seen->clear();
+      const StreamRef main = current_stream();
+      side.ref().wait_for(main);
+      branch(taken, [&] {
+        const Tensor scratch = affine(y, 2, 0);
+        in_body.insert(scratch.address());
+        add_to(y, scratch);
+      });
+      {
+        const StreamScope scope(side);
+        const Tensor scratch = affine(z, 4, 0);
+        beside.insert(scratch.address());
+        add_to(z, scratch);
+      }
+      main.wait_for(side);
+      const Tensor scratch = affine(y, 1, 0);
+      behind.insert(scratch.address());
+      add_to(y, scratch);
+    });
+    return add(y, z);
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(300);
+    std::vector<float> expected = x;
+    for (float& value : expected)
+      value = i % 2 != 0 ? 6 * value + (value + 4 * value) : value + value;
+    const std::vector<float> found = values(f(tensor({300}, x), flag(i % 2)));
+    for (std::size_t k = 0; k < found.size(); ++k)
+      ASSERT_FLOAT_EQ(found[k], expected[k]) << i;
+    if (i == 1) {  // recorded
+      for (const std::uintptr_t address : in_body)
+        EXPECT_FALSE(beside.contains(address));
+    }
+  });
+}
+
 // A stream that is forked stays in its capture to the end, as in CUDA.
 TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
   const Stream side(device());
