@@ -258,8 +258,11 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
   for (std::size_t i = 0; i < bodies.size(); ++i) {
     const BodyStream stream(own.device());
     BodyCapture capture(*conditionals, stream.ref(), made[i]);
-    enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
-            [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
+    {
+      const FlowLog::BodyOn on(stream.ref());
+      enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
+              [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
+    }
     capture.end(bodies[i]);
     step.expect(nodes, bodies[i]);
   }

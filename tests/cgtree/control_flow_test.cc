@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -638,11 +639,24 @@ TEST_P(ControlFlowTest, TheAuditSeesWhatBodiesReferTo) {
   EXPECT_TRUE(owners.contains("kept")) << audit;
 }
 
-TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesOfItsBranch) {
+TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesThatWereOpen) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
     const Scope scope("gate");
-    branch(taken, [&] { update(y, 2, 0); });
+    branch(taken, [&] {
+      update(y, 2, 0);
+      {
+        const Scope inner("inner");
+        update(y, 2, 0);
+        branch(taken, [&] {
+          update(y, 2, 0);
+          const Scope innermost("innermost");
+          update(y, 2, 0);
+        });
+        update(y, 2, 0);
+      }
+      update(y, 2, 0);
+    });
     return y;
   });
   for (int call = 0; call < 2; ++call)
@@ -650,10 +664,13 @@ TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesOfItsBranch) {
   const nlohmann::json scopes =
       nlohmann::json::parse(context().snapshot_json())["nodes"][0]["scopes"];
   const auto paths = scopes["paths"].get<std::vector<std::string>>();
-  int nodes = 0;
+  std::map<std::string, int> nodes;
   for (const nlohmann::json& path : scopes["node_paths"])
-    nodes += paths[path.get<std::size_t>()] == "gate";
-  EXPECT_EQ(nodes, 3) << scopes;  // what sets the condition, the branch, and the body's kernel
+    ++nodes[paths[path.get<std::size_t>()]];
+  // A branch is what sets its condition, and its node.
+  EXPECT_EQ(nodes["gate"], 2 + 2) << scopes;
+  EXPECT_EQ(nodes["gate/inner"], 1 + 2 + 1 + 1) << scopes;
+  EXPECT_EQ(nodes["gate/inner/innermost"], 1) << scopes;
 }
 
 TEST_P(ControlFlowTest, RebindingAndSharingLeaveRecordingsWithBranchesAlone) {
