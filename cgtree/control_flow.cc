@@ -14,6 +14,7 @@
 #include "cgtree/flow/body.h"
 #include "cgtree/flow/condition_kernels.h"
 #include "cgtree/flow/conditional.h"
+#include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -43,61 +44,148 @@ bool is_warming_up() noexcept {
   return step != nullptr && step->allocations().kind == StepAllocations::Kind::kWarmUp;
 }
 
-// Runs use(what the body has returned) before what the body has made is gone. A warm-up finds out
-// what the body keeps.
+// Runs use(what the body has returned), with what is then current outside of the body, before what
+// the body has made is gone. A warm-up finds out what the body keeps.
 template <typename Use>
 void run_once(const Body& body, const Use& use) {
   std::optional<BodyMemory> memory;
-  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording);
+  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
   {
-    const BodyScope scope(body);
-    use(body.enqueue());
+    std::vector<Tensor> returned;
+    {
+      const BodyScope scope(body);
+      returned = body.enqueue();
+    }
+    std::optional<AllocatorScope> outside;
+    if (memory) outside.emplace(memory->outside());
+    use(returned);
   }
   if (memory) memory->check_nothing_kept();
 }
 
-void run_once(const Body& body) {
-  run_once(body, [](const Tensor&) {});
-}
-
-// Each body once, for what it may not do.
-void run_all(std::span<const Body> bodies) {
-  for (const Body& body : bodies)
-    run_once(body);
-}
-
-void choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
-                std::span<const Body> bodies) {
-  const StreamRef stream = current_stream();
-  switch (flow_mode(call, stream)) {
-    case FlowMode::kTrial:
-      return run_all(bodies);
-    case FlowMode::kRecording:
-      add_conditional(
-          call, kind, bodies,
-          [&](StreamRef own, ConditionHandle condition) {
-            expect_use(index.storage(), own);
-            launch_set_condition(own, in_memory(index), condition);
-            note_use(index.storage(), own);
-          },
-          [](StreamRef, ConditionHandle, const Tensor&) {});
+// The results of a choice, which lie outside of its bodies, since one of them runs.
+class Results {
+ public:
+  // Throws InvalidArgument unless the body has returned what the first one did.
+  void expect(const Body& body, std::span<const Tensor> returned) {
+    for (std::size_t i = 0; i < returned.size(); ++i)
+      expect_on_device(body, i, returned[i]);
+    if (first_.empty()) {
+      first_ = body.name;
+      for (const Tensor& one : returned)
+        like_.push_back({Shape(one.shape().dims()), one.dtype(), describe(one)});
       return;
-    case FlowMode::kEager:
-      break;
+    }
+    if (returned.size() != like_.size()) {
+      throw InvalidArgument(fmt::format("{} returns {} tensors, and {} returns {}", body.name,
+                                        returned.size(), first_, like_.size()));
+    }
+    for (std::size_t i = 0; i < returned.size(); ++i) {
+      const Shape shape(returned[i].shape().dims());
+      if (shape == like_[i].shape && returned[i].dtype() == like_[i].dtype) continue;
+      throw InvalidArgument(
+          fmt::format("result {} of {} is {}, and that of {} is {}: all bodies must return the "
+                      "same shapes and types",
+                      i, body.name, describe(returned[i]), first_, like_[i].text));
+    }
   }
-  const auto value = static_cast<std::uint32_t>(read(index, stream));
-  const std::size_t number =
-      kind == ConditionalKind::kSwitch ? value : static_cast<std::size_t>(value == 0);
-  if (number < bodies.size()) run_once(bodies[number]);
+  // Allocates them. Requires: expect() was called.
+  void make() {
+    for (const Like& one : like_)
+      made_.push_back(empty(one.shape, one.dtype, current_stream().device()));
+  }
+  // Copies what a body has returned.
+  void write(std::span<const Tensor> returned) const {
+    const StreamRef stream = current_stream();
+    for (std::size_t i = 0; i < returned.size(); ++i) {
+      copy_elements(stream, made_[i], returned[i]);
+      note_use(returned[i].storage(), stream);
+      note_use(made_[i].storage(), stream);
+    }
+  }
+  std::vector<Tensor> take() { return std::move(made_); }
+
+ private:
+  struct Like {
+    Shape shape;
+    DType dtype;
+    std::string text;
+  };
+  static void expect_on_device(const Body& body, std::size_t i, const Tensor& one) {
+    const Device device = current_stream().device();
+    if (one.defined() && one.device() == device) return;
+    throw InvalidArgument(fmt::format("result {} of {} is {}, and must be on {}", i, body.name,
+                                      describe(one), to_string(device)));
+  }
+
+  std::string first_;  // the name of the body that has returned them; empty: none yet
+  std::vector<Like> like_;
+  std::vector<Tensor> made_;
+};
+
+// `last`: the number of the body that runs where there is none with the number of `index`, or -1.
+std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
+                               std::span<const Body> bodies, std::int32_t last = -1) {
+  const StreamRef stream = current_stream();
+  const FlowMode mode = flow_mode(call, stream);
+  Results results;
+  const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
+    results.expect(body, returned);
+  };
+  if (mode == FlowMode::kTrial) {
+    try_bodies(bodies, expect);
+    results.make();
+    return results.take();
+  }
+  if (mode == FlowMode::kRecording) {
+    add_conditional(
+        call, kind, bodies, expect,
+        [&](StreamRef own, ConditionHandle condition) {
+          results.make();
+          expect_use(index.storage(), own);
+          launch_set_condition(own, in_memory(index), last, condition);
+          note_use(index.storage(), own);
+        },
+        [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
+          results.write(returned);
+        });
+    return results.take();
+  }
+  const std::int32_t value = read(index, stream);
+  std::size_t number = value == 0 ? 1 : 0;
+  if (kind == ConditionalKind::kSwitch) {
+    const bool is_outside = last >= 0 && (value < 0 || value > last);
+    number = static_cast<std::uint32_t>(is_outside ? last : value);
+  }
+  if (number < bodies.size()) {
+    run_once(bodies[number], [&](std::span<const Tensor> returned) {
+      results.expect(bodies[number], returned);
+      results.make();
+      results.write(returned);
+    });
+  }
+  return results.take();
+}
+
+void expect_body(std::string_view name, bool is_there) {
+  if (!is_there) throw InvalidArgument(fmt::format("{} is missing", name));
 }
 
 Body plain(std::string name, const std::function<void()>& body) {
-  if (!body) throw InvalidArgument(fmt::format("{} is missing", name));
+  expect_body(name, static_cast<bool>(body));
   return {std::move(name), [&body] {
             body();
-            return Tensor();
+            return std::vector<Tensor>();
           }};
 }
+
+Body with_results(std::string name, const std::function<std::vector<Tensor>()>& body) {
+  expect_body(name, static_cast<bool>(body));
+  return {std::move(name), body};
+}
+
+constexpr std::string_view kPredicate = "the predicate of branch()";
+constexpr std::string_view kIndex = "the index of choose()";
 
 }  // namespace
 
@@ -105,8 +193,8 @@ void branch(const Tensor& predicate, const std::function<void()>& then,
             const std::function<void()>& otherwise) {
   std::vector<Body> bodies{plain("then() of branch()", then)};
   if (otherwise) bodies.push_back(plain("otherwise() of branch()", otherwise));
-  check_flag("the predicate of branch()", predicate, current_stream(), /*may_be_bool=*/true);
-  choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+  check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
+  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
 }
 
 void choose(const Tensor& index, std::span<const std::function<void()>> given) {
@@ -114,8 +202,28 @@ void choose(const Tensor& index, std::span<const std::function<void()>> given) {
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
     bodies.push_back(plain(fmt::format("body {} of choose()", i), given[i]));
-  check_flag("the index of choose()", index, current_stream(), /*may_be_bool=*/false);
-  choose_one("choose()", ConditionalKind::kSwitch, index, bodies);
+  check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
+  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies);
+}
+
+std::vector<Tensor> branch_results(const Tensor& predicate,
+                                   const std::function<std::vector<Tensor>()>& then,
+                                   const std::function<std::vector<Tensor>()>& otherwise) {
+  const Body bodies[] = {with_results("then() of branch()", then),
+                         with_results("otherwise() of branch()", otherwise)};
+  check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
+  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+}
+
+std::vector<Tensor> choose_results(const Tensor& index,
+                                   std::span<const std::function<std::vector<Tensor>()>> given) {
+  if (given.empty()) throw InvalidArgument("choose() without bodies");
+  std::vector<Body> bodies;
+  for (std::size_t i = 0; i < given.size(); ++i)
+    bodies.push_back(with_results(fmt::format("body {} of choose()", i), given[i]));
+  check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
+  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies,
+                    static_cast<std::int32_t>(given.size()) - 1);
 }
 
 Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
@@ -130,25 +238,26 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
                     Tensor flag = given();
                     check_flag("what the body of loop() returns", flag, current_stream(),
                                /*may_be_bool=*/true);
-                    return flag;
+                    return std::vector<Tensor>{std::move(flag)};
                   }};
   const FlowMode mode = flow_mode("loop()", stream);
   Tensor rounds = empty(Shape(), DType::kInt32, stream.device());
   auto* const place = rounds.data<std::int32_t>();
   switch (mode) {
     case FlowMode::kTrial:
-      run_once(body);
+      try_bodies(std::span(&body, 1), [](const Body&, std::span<const Tensor>) {});
       return rounds;
     case FlowMode::kRecording:
       add_conditional(
           "loop()", ConditionalKind::kWhile, std::span(&body, 1),
+          [](const Body&, std::span<const Tensor>) {},
           [&](StreamRef own, ConditionHandle condition) {
             launch_begin_loop(own, place, condition);
             note_use(rounds.storage(), own);
           },
-          [&](StreamRef own, ConditionHandle condition, const Tensor& flag) {
-            launch_end_round(own, in_memory(flag), place, most, condition);
-            note_use(flag.storage(), own);
+          [&](StreamRef own, ConditionHandle condition, std::span<const Tensor> flag) {
+            launch_end_round(own, in_memory(flag[0]), place, most, condition);
+            note_use(flag[0].storage(), own);
             note_use(rounds.storage(), own);
           });
       return rounds;
@@ -157,7 +266,7 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   }
   std::int32_t count = 0;
   for (bool goes_on = true; goes_on && count < most; ++count)
-    run_once(body, [&](const Tensor& flag) { goes_on = read(flag, stream) != 0; });
+    run_once(body, [&](std::span<const Tensor> flag) { goes_on = read(flag[0], stream) != 0; });
   launch_store(stream, place, count);
   note_use(rounds.storage(), stream);
   return rounds;

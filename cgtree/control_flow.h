@@ -13,11 +13,11 @@
 // to enqueue the same. It launches on current_stream(), which in a body may be another stream than
 // outside, or on streams that wait for that one; it may have branches and loops of its own. What it
 // makes with empty() is scratch memory that ends with it: results are written to tensors that were
-// made outside. It may not read back, wait for the device, call host functions, allocate
-// stream-ordered memory, call eager_break() or axis_length(), or draw random numbers. What shows
-// while it runs (breaks, random numbers, what it keeps) is refused when the step is warmed up. What
-// shows in a capture alone keeps the step from being recorded, with the name of the body: it runs
-// eagerly. What a body throws, the call throws.
+// made outside, or returned to branch_results() and its like. It may not read back, wait for the
+// device, call host functions, allocate stream-ordered memory, call eager_break() or axis_length(),
+// or draw random numbers. What shows while it runs (breaks, random numbers, what it keeps) is
+// refused when the step is warmed up. What shows in a capture alone keeps the step from being
+// recorded, with the name of the body: it runs eagerly. What a body throws, the call throws.
 //
 // All throw InvalidArgument for a missing body, a tensor that says which way to go and is not one
 // element of the type that is asked for on the device of current_stream(), and a body that does
@@ -26,10 +26,13 @@
 // eagerly. docs/control_flow.md says what each costs.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 #include "interop/tensor/tensor.h"
 
@@ -45,6 +48,27 @@ void branch(const Tensor& predicate, const std::function<void()>& then,
 void choose(const Tensor& index, std::span<const std::function<void()>> bodies);
 inline void choose(const Tensor& index, std::initializer_list<std::function<void()>> bodies) {
   choose(index, std::span(bodies.begin(), bodies.size()));
+}
+
+// As branch(), with bodies that return tensors, of the same shapes and element types: returns
+// copies of what the body has returned that ran, which may be what it has made. Throws
+// InvalidArgument, too, for other results than the first body's; of a body that does not run, they
+// keep the step from being recorded.
+std::vector<Tensor> branch_results(const Tensor& predicate,
+                                   const std::function<std::vector<Tensor>()>& then,
+                                   const std::function<std::vector<Tensor>()>& otherwise);
+// The same for choose(). Where there is no body with the number of `index`, the last one runs.
+std::vector<Tensor> choose_results(const Tensor& index,
+                                   std::span<const std::function<std::vector<Tensor>()>> bodies);
+
+// branch_results() with one tensor: y = branch(predicate, [&] { return a; }, [&] { return b; });
+template <typename Then, typename Otherwise>
+requires std::same_as<std::invoke_result_t<Then&>, Tensor> &&
+    std::same_as<std::invoke_result_t<Otherwise&>, Tensor>
+        Tensor branch(const Tensor& predicate, Then&& then, Otherwise&& otherwise) {
+  return branch_results(
+      predicate, [&] { return std::vector<Tensor>{then()}; },
+      [&] { return std::vector<Tensor>{otherwise()}; })[0];
 }
 
 // Runs the body until the flag that it returns, int32 or bool, is 0, or it has run max_rounds

@@ -34,6 +34,13 @@ class GraphExamination final : public Examination {
   void examine(CapturedStep& step) override {
     step_ = &step;
     flow_.close();
+    if (flow_.has_failed()) {
+      throw CaptureError(
+          static_cast<int>(Code::kStreamCaptureInvalidated),
+          fmt::format("'{}' goes on after memory has run out in a branch or loop, which its "
+                      "recording would lack: let the exception pass",
+                      step.call.function().name));
+    }
     scopes_.finish(step.recording);
     audit_.begin(step);
     rebind(step, probe_ ? &*probe_ : nullptr);
@@ -76,16 +83,15 @@ class GraphExamination final : public Examination {
       const auto ids = [&](NodeHandle node) {
         return has_ids ? profile_ids(node, exec.handle()) : ProfileIds();
       };
-      is_read = read(graph.handle(), NodeHandle::kNull, ids, &bytes) && is_read;
+      is_read = read(graph.handle(), /*is_body=*/false, ids, &bytes) && is_read;
     });
     const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
     if (is_read && !is_joint) recording.costs.graph_bytes = bytes;
   }
 
-  // Reads a graph, and behind each conditional node its bodies. `in`: the outermost conditional
-  // node that the graph is a body of, or null. Returns whether all could be read.
+  // Reads a graph, and behind each conditional node its bodies. Returns whether all could be read.
   template <typename Ids>
-  bool read(GraphHandle graph, NodeHandle in, const Ids& ids, std::size_t* bytes) {
+  bool read(GraphHandle graph, bool is_body, const Ids& ids, std::size_t* bytes) {
     GraphAPI& api = step_->memory.stream().graphs();
     std::vector<NodeContents> nodes;
     std::vector<GraphEdge> edges;
@@ -99,10 +105,7 @@ class GraphExamination final : public Examination {
     }
     for (NodeContents& node : nodes) {
       const NodeHandle handle = node.node;
-      const NodeHandle captured_with = in != NodeHandle::kNull ? in : handle;
-      if (scopes_.any()) {
-        scopes_.add(node, captured_with, in != NodeHandle::kNull ? ProfileIds() : ids(handle));
-      }
+      if (scopes_.any()) scopes_.add(node, is_body ? ProfileIds() : ids(handle));
       const std::span<const GraphHandle> bodies = flow_.bodies_of(handle);
       if (!bodies.empty()) {  // its condition is no memory, and what it does is done by its bodies
         node.is_decoded = true;
@@ -110,16 +113,16 @@ class GraphExamination final : public Examination {
       }
       if (!is_root_or_tail(step_->recording, handle)) audit_.read(std::move(node));
       for (const GraphHandle body : bodies)
-        is_read = read(body, captured_with, ids, bytes) && is_read;
+        is_read = read(body, /*is_body=*/true, ids, bytes) && is_read;
     }
     return is_read;
   }
 
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
-  FlowLog flow_;
   SharedExecs* const shared_;
   ScopeLog scopes_;
+  FlowLog flow_{[this](StreamRef stream) { scopes_.look_at_body(stream); }};
   CapturedStep* step_ = nullptr;  // from examine() on
 };
 

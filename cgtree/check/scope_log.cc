@@ -6,6 +6,7 @@
 
 #include "base/log_event.h"
 #include "cgtree/check/scope_stack.h"
+#include "cgtree/flow/flow_log.h"
 
 namespace cgtree {
 
@@ -30,25 +31,55 @@ void ScopeLog::before_change(std::string_view path) noexcept {
 
 // Source: cudaStreamGetCaptureInfo, of its graph: while the capture is open all is allowed but to
 // destroy it and to remove nodes.
-void ScopeLog::look(std::string_view path) {
+std::optional<std::vector<NodeHandle>> ScopeLog::nodes_of(StreamRef stream,
+                                                          CaptureInfo* info) const {
   GraphAPI& api = stream_.graphs();
   const bool has_error = !ok(api.peek_last_error());
-  CaptureInfo info;
   std::vector<NodeHandle> nodes;
-  Code code = api.capture_info(stream_.handle(), &info);
+  Code code = api.capture_info(stream.handle(), info);
   // Not yet begun, or broken: then nothing is kept.
-  if (ok(code) && info.status != CaptureStatus::kActive) return;
-  if (ok(code)) code = api.graph_nodes(info.graph, &nodes);
+  if (ok(code) && info->status != CaptureStatus::kActive) return std::nullopt;
+  if (ok(code)) code = api.graph_nodes(info->graph, &nodes);
   // Otherwise the capture would count as broken.
   if (!ok(code) && !has_error) (void)api.take_last_error();
   check(code, "list the nodes of a step that is captured");
+  return nodes;
+}
+
+void ScopeLog::look_at_body(StreamRef stream, std::string_view path) {
+  CaptureInfo info;
+  std::optional<std::vector<NodeHandle>> nodes = nodes_of(stream, &info);
+  if (!nodes) return;
+  auto seen = std::ranges::find(bodies_, info.id, &SeenGraph::capture);
+  if (seen == bodies_.end()) seen = bodies_.insert(seen, {info.id, info.graph, {}, 0});
+  const std::uint32_t number = number_of(path);
+  any_ = any_ || (number != 0 && nodes->size() > seen->nodes.size());
+  note_new(*seen, *std::move(nodes), number);
+}
+
+void ScopeLog::look_at_body(StreamRef stream) noexcept {
+  if (is_lost_) return;
+  try {
+    look_at_body(stream, ScopeStack::of_thread().path());
+  } catch (const std::exception& error) {
+    is_lost_ = true;
+    log_event(LogLevel::kWarn, "scopes_lost what=\"{}\"", error.what());
+  }
+}
+
+void ScopeLog::look(std::string_view path) {
+  for (const StreamRef body : FlowLog::streams())
+    look_at_body(body, path);
+  CaptureInfo info;
+  std::optional<std::vector<NodeHandle>> nodes = nodes_of(stream_, &info);
+  if (!nodes) return;
   const std::uint32_t number = number_of(path);
   if (graphs_.empty()) first_ = number;
   if (graphs_.empty() || graphs_.back().capture != info.id) {
     if (!graphs_.empty()) graphs_.back().rest = number;
     graphs_.push_back({info.id, info.graph, {}, number});
   }
-  note_new(graphs_.back(), std::move(nodes), number);
+  note_new(graphs_.back(), *std::move(nodes), number);
 }
 
 // Devices list nodes in the order of their creation, but need not.
@@ -98,7 +129,7 @@ void ScopeLog::finish(Recording& recording) {
   used_ = {{0, 0}};
 }
 
-void ScopeLog::add(const NodeContents& node, NodeHandle captured_with, ProfileIds ids) {
+void ScopeLog::add(const NodeContents& node, ProfileIds ids) {
   std::uint32_t kernel = 0;
   if (!node.name().empty()) {
     const auto [found, is_new] = kernels_.try_emplace(
@@ -106,7 +137,7 @@ void ScopeLog::add(const NodeContents& node, NodeHandle captured_with, ProfileId
     if (is_new) scopes_.kernels.push_back(found->first);
     kernel = found->second;
   }
-  const auto found = paths_.find(captured_with);
+  const auto found = paths_.find(node.node);
   const std::uint32_t number =
       found == paths_.end() ? 0 : found->second;  // the library's own: none
   const auto [path, is_first] =

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,9 +35,11 @@ class ScopeLog {
   void finish(Recording& recording);
   // Whether some node was captured in a scope. Requires: finish() was called.
   bool any() const noexcept { return any_; }
-  // Adds the next node, in the order of GraphAPI::graph_nodes(), over all graphs. `captured_with`:
-  // the node itself, or the conditional node that it is in. Requires: any().
-  void add(const NodeContents& node, NodeHandle captured_with, ProfileIds ids);
+  // Adds the next node, in the order of GraphAPI::graph_nodes(), over all graphs. Requires: any().
+  void add(const NodeContents& node, ProfileIds ids);
+
+  // The capture of a body of a conditional node is about to end on this stream.
+  void look_at_body(StreamRef stream) noexcept;
   NodeScopes take() { return std::move(scopes_); }
 
   // For the stack of the thread. The path is that of the scopes that were open until now.
@@ -53,6 +56,9 @@ class ScopeLog {
   };
 
   void look(std::string_view path);
+  // Returns the nodes of what a stream captures now; nothing if it does not, or has failed.
+  std::optional<std::vector<NodeHandle>> nodes_of(StreamRef stream, CaptureInfo* info) const;
+  void look_at_body(StreamRef stream, std::string_view path);
   void end() noexcept;
   std::uint32_t number_of(std::string_view path);
   void note_new(SeenGraph& graph, std::vector<NodeHandle> nodes, std::uint32_t path);
@@ -64,6 +70,7 @@ class ScopeLog {
   bool any_ = false;
   ScopeLog* next_ = nullptr;
   std::vector<SeenGraph> graphs_;  // in the order of the captures
+  std::vector<SeenGraph> bodies_;  // of conditional nodes
   std::uint32_t first_ = 0;        // the path in which the first look was taken
   std::unordered_map<NodeHandle, std::uint32_t> paths_;
   std::unordered_map<std::string, std::uint32_t> numbers_;  // of paths

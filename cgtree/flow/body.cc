@@ -46,9 +46,10 @@ void BodyScope::refuse_draw() const {
       body_.name));
 }
 
-BodyMemory::BodyMemory(const Body& body, Of of) noexcept
+BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
     : body_(body),
       of_(of),
+      fork_(fork),
       outer_(t_memory),
       base_(outer_ != nullptr ? outer_->base_ : current_allocator()) {
   CGTREE_CHECK(base_ != nullptr);
@@ -57,11 +58,17 @@ BodyMemory::BodyMemory(const Body& body, Of of) noexcept
 
 BodyMemory::~BodyMemory() {
   t_memory = outer_;
+  for (BodyMemory* around = outer_; around != nullptr; around = around->outer_) {
+    if (around->fork_ == nullptr || around->fork_->is_joined()) continue;
+    around->handed_on_.splice(around->handed_on_.end(), made_);
+    around->handed_on_.splice(around->handed_on_.end(), handed_on_);
+    return;
+  }
 }
 
 void BodyMemory::check_nothing_kept() const {
   const auto kept = std::ranges::count_if(
-      made_, [](const StorageRef& storage) { return storage->references() > 1; });
+      made_, [](const StorageRef& storage) { return storage && storage->references() > 1; });
   if (kept == 0) return;
   throw InvalidArgument(fmt::format(
       "{} keeps {} of the tensors it has made: they are scratch memory of the body; make what is "
@@ -70,8 +77,8 @@ void BodyMemory::check_nothing_kept() const {
 }
 
 StorageRef BodyMemory::allocate(std::size_t bytes) {
-  made_.reserve(made_.size() + 1);
-  return made_.emplace_back(base_->allocate(bytes));
+  made_.emplace_back();  // before what it is for
+  return made_.back() = base_->allocate(bytes);
 }
 
 void BodyMemory::made_elsewhere(const StorageRef& storage) {

@@ -4,21 +4,23 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <string>
 #include <vector>
 
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/step.h"
+#include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
 
-// A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". What
-// enqueue() returns is the flag of a loop; undefined for others.
+// A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". enqueue()
+// returns the results of the body, or the flag of a loop.
 struct Body {
   std::string name;
-  std::function<Tensor()> enqueue;
+  std::function<std::vector<Tensor>()> enqueue;
 };
 
 // While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
@@ -57,14 +59,19 @@ class BodyMemory final : public StorageAllocator {
   // kTrial: the capture is not kept, and no uses are noted.
   enum class Of { kTrial, kRecording };
 
-  // Borrows the body.
-  BodyMemory(const Body& body, Of of) noexcept;
+  // Borrows the body. `fork`: of the stream that it is captured on; null where the step's own fork
+  // sees all streams.
+  BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept;
+  // Frees what the body has made; but while a body around this one has a side stream that has not
+  // joined, and that may run beside this one, hands it on to that body.
   ~BodyMemory();
   BodyMemory(const BodyMemory&) = delete;
   BodyMemory& operator=(const BodyMemory&) = delete;
 
   // Throws InvalidArgument if a tensor that the body has made is still held.
   void check_nothing_kept() const;
+  // Where what is used outside of the body comes from.
+  StorageAllocator& outside() const noexcept { return outer_ != nullptr ? *outer_ : *base_; }
 
   // StorageAllocator.
   StorageRef allocate(std::size_t bytes) override;
@@ -75,9 +82,11 @@ class BodyMemory final : public StorageAllocator {
  private:
   const Body& body_;
   const Of of_;
+  const StreamFork* const fork_;
   BodyMemory* const outer_;
   StorageAllocator* const base_;  // of the step
-  std::vector<StorageRef> made_;
+  std::list<StorageRef> made_;
+  std::list<StorageRef> handed_on_;  // by bodies in this one
   const AllocatorScope scope_{*this};
 };
 

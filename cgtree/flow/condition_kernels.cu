@@ -8,9 +8,12 @@ namespace {
 
 struct SetCondition {
   FlagInMemory flag;
+  std::int64_t last;  // as wide as the rest
   ConditionHandle condition;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
-    set_condition(condition, static_cast<std::uint32_t>(flag.read()));
+    const std::int32_t value = flag.read();
+    const bool is_outside = last >= 0 && (value < 0 || value > last);
+    set_condition(condition, static_cast<std::uint32_t>(is_outside ? last : value));
   }
 };
 
@@ -42,8 +45,9 @@ struct Store {
 
 }  // namespace
 
-void launch_set_condition(StreamRef stream, FlagInMemory flag, ConditionHandle condition) {
-  parallel_for(stream, 1, SetCondition{flag, condition});
+void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
+                          ConditionHandle condition) {
+  parallel_for(stream, 1, SetCondition{flag, last, condition});
 }
 
 void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition) {

@@ -21,8 +21,10 @@ struct FlagInMemory {
   }
 };
 
-// The condition becomes the value of the flag.
-void launch_set_condition(StreamRef stream, FlagInMemory flag, ConditionHandle condition);
+// The condition becomes the value of the flag; `last` if that is not from 0 to `last`, unless
+// `last` is negative.
+void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
+                          ConditionHandle condition);
 // In front of a loop: *rounds = 0, and the condition holds.
 void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition);
 // At the end of a round: *rounds += 1; the condition holds if the flag is not 0 and *rounds <

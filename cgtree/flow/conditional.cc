@@ -46,10 +46,11 @@ template <typename End>
 void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& end) {
   const StreamFork fork(stream);
   const StreamScope current(stream);
-  BodyMemory memory(body, of);
+  BodyMemory memory(body, of, &fork);
   {
     const BodyScope scope(body);
-    end(body.enqueue());
+    const std::vector<Tensor> returned = body.enqueue();
+    end(returned);
   }
   memory.check_nothing_kept();
 }
@@ -87,10 +88,12 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
 
 // Returns why the body cannot be captured, or "". Relaxed: a capture in a thread's own mode would
 // forbid other threads what this capture, which is not kept, does not mind.
-std::string try_to_capture(const Body& body, StreamRef stream, Graph* graph) {
+template <typename Tried>
+std::string try_to_capture(const Body& body, StreamRef stream, const Tried& tried, Graph* graph) {
   try {
     Capture capture(stream, CaptureMode::kRelaxed);
-    enqueue(body, stream, BodyMemory::Of::kTrial, [](const Tensor&) {});
+    enqueue(body, stream, BodyMemory::Of::kTrial,
+            [&](std::span<const Tensor> returned) { tried(body, returned); });
     const Code code = capture.end(graph);
     return ok(code) ? "" : std::string(name(code));
   } catch (const DeviceError& error) {
@@ -98,14 +101,14 @@ std::string try_to_capture(const Body& body, StreamRef stream, Graph* graph) {
   }
 }
 
-// The stream of the step captures, so that nothing runs which the body launches there.
-void try_body(const Body& body, StreamRef own) {
+template <typename Tried>
+void try_body(const Body& body, StreamRef own, const Tried& tried) {
   const BodyStream stream(own.device());
   const bool was_trial = std::exchange(t_is_trial, true);
   Graph graph;
   std::string failure;
   try {
-    failure = try_to_capture(body, stream.ref(), &graph);
+    failure = try_to_capture(body, stream.ref(), tried, &graph);
   } catch (...) {
     t_is_trial = was_trial;
     throw;
@@ -115,16 +118,10 @@ void try_body(const Body& body, StreamRef own) {
   check_nodes(body, own.graphs(), graph);
 }
 
-// Unless it is kept, the capture of the step is broken: its graph lacks what should be there. A
-// question about a stream that captures does it, in every mode.
-class StepCapture {
+// What a stream captures around bodies.
+class OpenGraph {
  public:
-  explicit StepCapture(StreamRef stream) : stream_(stream) {}
-  ~StepCapture() {
-    if (!is_kept_) static_cast<void>(stream_.api().query_stream(stream_.handle()));
-  }
-  StepCapture(const StepCapture&) = delete;
-  StepCapture& operator=(const StepCapture&) = delete;
+  explicit OpenGraph(StreamRef stream) : stream_(stream) {}
 
   CaptureInfo info() const {
     CaptureInfo found;
@@ -145,6 +142,22 @@ class StepCapture {
            "launches work on a stream of the step outside of the body (in a body, "
            "current_stream() is another one; launch there, or on streams that wait for it)");
   }
+
+ private:
+  const StreamRef stream_;
+};
+
+// Unless it is kept, the capture of the step is broken: its graph lacks what should be there. A
+// question about a stream that captures does it, in every mode.
+class StepCapture {
+ public:
+  explicit StepCapture(StreamRef stream) : stream_(stream) {}
+  ~StepCapture() {
+    if (!is_kept_) static_cast<void>(stream_.api().query_stream(stream_.handle()));
+  }
+  StepCapture(const StepCapture&) = delete;
+  StepCapture& operator=(const StepCapture&) = delete;
+
   void keep() noexcept { is_kept_ = true; }
 
  private:
@@ -203,13 +216,24 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
                                  call));
 }
 
-void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
-                     const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const std::function<void(StreamRef, ConditionHandle, const Tensor&)>& end) {
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
   const StreamRef own = current_stream();
-  GraphAPI& graphs = own.graphs();
-  StepCapture step(own);
-  check(graphs.peek_last_error(), "capture what is in front of a branch or loop");
+  const OpenGraph around(own);
+  const std::size_t nodes = around.nodes();
+  for (const Body& body : bodies) {
+    try_body(body, own, tried);
+    around.expect(nodes, body);
+  }
+}
+
+namespace {
+
+// As add_conditional(), but an exception leaves the capture as it is.
+void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
+            std::span<const Body> bodies, const TriedBody& tried, const SetCondition& set,
+            const EndBody& end) {
+  const OpenGraph step(own);
+  check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
   ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
   if (conditionals == nullptr) {
     throw CaptureError(static_cast<int>(Code::kNotSupported),
@@ -217,11 +241,7 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
                                    "have: CUDA has them from 12.8 on, driver and toolkit",
                                    call, to_string(own.device())));
   }
-  std::size_t nodes = step.nodes();
-  for (const Body& body : bodies) {
-    try_body(body, own);
-    step.expect(nodes, body);
-  }
+  try_bodies(bodies, tried);
   ConditionHandle condition = ConditionHandle::kNull;
   check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
   set(own, condition);
@@ -234,16 +254,35 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   check(conditionals->set_capture_dependencies(own.handle(), std::span(&node, 1)),
         "go on behind a conditional node");
   FlowLog::note(node, made);
-  nodes = step.nodes();
+  const std::size_t nodes = step.nodes();
   for (std::size_t i = 0; i < bodies.size(); ++i) {
     const BodyStream stream(own.device());
     BodyCapture capture(*conditionals, stream.ref(), made[i]);
-    enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
-            [&](const Tensor& flag) { end(stream.ref(), condition, flag); });
+    {
+      const FlowLog::BodyOn on(stream.ref());
+      enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
+              [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
+    }
     capture.end(bodies[i]);
     step.expect(nodes, bodies[i]);
   }
-  step.keep();
+}
+
+}  // namespace
+
+// Where memory has run out the capture is in order, and the call is decided again; the log has it
+// refused if the step function goes on.
+void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end) {
+  const StreamRef own = current_stream();
+  StepCapture step(own);
+  try {
+    add_to(own, call, kind, bodies, tried, set, end);
+    step.keep();
+  } catch (const OutOfMemory&) {
+    if (FlowLog::note_failure()) step.keep();
+    throw;
+  }
 }
 
 }  // namespace cgtree

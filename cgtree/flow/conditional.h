@@ -11,10 +11,17 @@
 
 namespace cgtree {
 
+// Sees what a body has returned in its trial.
+using TriedBody = std::function<void(const Body&, std::span<const Tensor>)>;
+// Launches what sets the condition in front of the node. Called after all trials.
+using SetCondition = std::function<void(StreamRef, ConditionHandle)>;
+// Launches what follows the work of a body, in the body, with what it has returned.
+using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const Tensor>)>;
+
 // How the work of a step, with its branches and loops, runs on a stream.
 enum class FlowMode {
   kEager,      // now; the host reads which way to go
-  kTrial,      // it is captured to see whether it can be, each body once
+  kTrial,      // it is captured to see whether it can be
   kRecording,  // it is captured to be replayed
 };
 
@@ -22,17 +29,19 @@ enum class FlowMode {
 // if the stream is captured by other code than a recording of a context.
 FlowMode flow_mode(std::string_view call, StreamRef stream);
 
+// Captures each body once, on a stream of its own, and keeps nothing. current_stream() captures, so
+// that nothing runs which a body launches there. Throws InvalidArgument as add_conditional(), and
+// what the bodies and `tried` throw.
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried);
+
 // Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
 // captured twice, first in a trial that is not kept, because a capture that fails could not be
-// taken out of the node (conditional_api.h). `set`: launches what sets the condition in front of
-// the node. `end`: launches what follows the work of a body, in the body, with what it has
-// returned. Throws CaptureError where the device has no conditional nodes; InvalidArgument, with
-// the name of the body, for what a body may not do: host functions, allocation nodes, waiting for
-// the device, launches outside of it, keeping what it has made, and all else that cannot be
-// captured; what the bodies throw. Then the capture of the step is broken, so that a step function
-// that goes on is not recorded.
+// taken out of the node (conditional_api.h). Throws CaptureError where the device has no
+// conditional nodes; InvalidArgument, with the name of the body, for what a body may not do: host
+// functions, allocation nodes, waiting for the device, launches outside of it, keeping what it has
+// made, and all else that cannot be captured; what the bodies and the functions throw. Then the
+// capture of the step is broken, so that a step function that goes on is not recorded.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
-                     const std::function<void(StreamRef, ConditionHandle)>& set,
-                     const std::function<void(StreamRef, ConditionHandle, const Tensor&)>& end);
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end);
 
 }  // namespace cgtree

@@ -7,10 +7,26 @@ namespace cgtree {
 namespace {
 
 constinit thread_local FlowLog* t_first = nullptr;
+thread_local std::vector<StreamRef> t_streams;
 
 }  // namespace
 
-FlowLog::FlowLog() noexcept : next_(std::exchange(t_first, this)) {
+FlowLog::FlowLog(Look look) noexcept : look_(std::move(look)), next_(std::exchange(t_first, this)) {
+}
+
+std::span<const StreamRef> FlowLog::streams() noexcept {
+  return t_streams;
+}
+
+FlowLog::BodyOn::BodyOn(StreamRef stream) {
+  t_streams.push_back(stream);
+}
+
+FlowLog::BodyOn::~BodyOn() {
+  for (FlowLog* log = t_first; log != nullptr; log = log->next_) {
+    if (log->look_) log->look_(t_streams.back());
+  }
+  t_streams.pop_back();
 }
 
 void FlowLog::close() noexcept {
@@ -29,6 +45,12 @@ std::span<const GraphHandle> FlowLog::bodies_of(NodeHandle node) const noexcept 
 void FlowLog::note(NodeHandle node, const std::vector<GraphHandle>& bodies) {
   for (FlowLog* log = t_first; log != nullptr; log = log->next_)
     log->bodies_.insert_or_assign(node, bodies);
+}
+
+bool FlowLog::note_failure() noexcept {
+  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
+    log->has_failed_ = true;
+  return t_first != nullptr;
 }
 
 }  // namespace cgtree

@@ -2,20 +2,25 @@
 // device tells only the one who adds a node.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "interop/device/graph_api.h"
+#include "interop/device/stream.h"
 
 namespace cgtree {
 
-// While a FlowLog is open it hears of each conditional node that its thread adds.
+// While a FlowLog is open it hears of each conditional node that its thread adds, and of the
+// streams on which bodies are captured.
 //
 // Thread safety: used by the thread that captures.
 class FlowLog {
  public:
-  FlowLog() noexcept;
+  // look(stream) is called when the capture of a body is about to end there. It must not throw.
+  using Look = std::function<void(StreamRef)>;
+  explicit FlowLog(Look look = nullptr) noexcept;
   ~FlowLog() { close(); }
   FlowLog(const FlowLog&) = delete;
   FlowLog& operator=(const FlowLog&) = delete;
@@ -28,13 +33,32 @@ class FlowLog {
   // Returns the bodies of a node; none of one that has not been noted.
   std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept;
 
+  // Whether a branch or loop is missing, because memory has run out.
+  bool has_failed() const noexcept { return has_failed_; }
+
+  // Where bodies are captured on this thread, the innermost last.
+  static std::span<const StreamRef> streams() noexcept;
+
+  // While a BodyOn lives, a body is captured there. Throws std::bad_alloc.
+  class BodyOn {
+   public:
+    explicit BodyOn(StreamRef stream);
+    ~BodyOn();
+    BodyOn(const BodyOn&) = delete;
+    BodyOn& operator=(const BodyOn&) = delete;
+  };
+
   // Tells all logs that are open on the thread. Throws std::bad_alloc.
   static void note(NodeHandle node, const std::vector<GraphHandle>& bodies);
+  // Tells them that a node is missing. Returns false if there is none.
+  static bool note_failure() noexcept;
 
  private:
   std::unordered_map<NodeHandle, std::vector<GraphHandle>> bodies_;
+  const Look look_;
   FlowLog* next_;  // open on the same thread
   bool is_open_ = true;
+  bool has_failed_ = false;
 };
 
 }  // namespace cgtree

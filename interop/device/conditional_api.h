@@ -16,8 +16,8 @@
 // The functions are CUDA's, one to one, as in GraphAPI. CUDA's rules, on every device: bodies have
 // kernels, copies, memsets and conditional nodes, and no host functions, events or allocations; a
 // graph with conditional nodes is instantiated once at a time. A capture to a body that fails takes
-// the body's graph with it: then the whole graph must be given up (driver 580: it may be ended only
-// as a broken capture, and even that can end the process).
+// the body's graph with it; what ends the capture around it, or destroys its graph, then ends the
+// process (driver 580).
 #pragma once
 
 #include <atomic>

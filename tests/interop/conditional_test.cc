@@ -93,7 +93,7 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
 TEST_P(ConditionalTest, AnIfRunsOneOfItsTwoBodiesByTheValueOfEachLaunch) {
   begin();
   const ConditionHandle taken = condition(stream_);
-  launch_set_condition(ref(stream_), {flag_, false}, taken);
+  launch_set_condition(ref(stream_), {flag_, false}, -1, taken);
   const auto bodies = add(stream_, taken, ConditionalKind::kIf, 2);
   capture_to(bodies[0], side_, [&](StreamHandle s) { check(bench_->add_one(s, x_), "capture"); });
   capture_to(bodies[1], side_,
@@ -113,7 +113,7 @@ TEST_P(ConditionalTest, AnIfRunsOneOfItsTwoBodiesByTheValueOfEachLaunch) {
 TEST_P(ConditionalTest, ASwitchRunsTheBodyOfTheNumberAndNoneOutOfRange) {
   begin();
   const ConditionHandle taken = condition(stream_);
-  launch_set_condition(ref(stream_), {flag_, false}, taken);
+  launch_set_condition(ref(stream_), {flag_, false}, -1, taken);
   const auto bodies = add(stream_, taken, ConditionalKind::kSwitch, 3);
   for (std::size_t i = 0; i < 3; ++i) {
     capture_to(bodies[i], side_,
@@ -165,7 +165,7 @@ TEST_P(ConditionalTest, BodiesNestAndForkAndJoin) {
     check(bench_->add_one(s, x_), "capture");
     bench_->order(fork, s);
     const ConditionHandle taken = condition(s);
-    launch_set_condition(ref(s), {rounds_, false}, taken);  // not in the first round
+    launch_set_condition(ref(s), {rounds_, false}, -1, taken);  // not in the first round
     const auto inner_bodies = add(s, taken, ConditionalKind::kIf, 1);
     capture_to(inner_bodies[0], inner,
                [&](StreamHandle t) { check(bench_->add_one(t, x_ + 2), "capture"); });
@@ -184,7 +184,7 @@ TEST_P(ConditionalTest, BodiesNestAndForkAndJoin) {
 TEST_P(ConditionalTest, ABodyMayBeEmpty) {
   begin();
   const ConditionHandle taken = condition(stream_);
-  launch_set_condition(ref(stream_), {flag_, false}, taken);
+  launch_set_condition(ref(stream_), {flag_, false}, -1, taken);
   const auto bodies = add(stream_, taken, ConditionalKind::kSwitch, 2);
   capture_to(bodies[1], side_, [&](StreamHandle s) { check(bench_->add_one(s, x_), "capture"); });
   const ExecHandle exec = bench_->instantiate(bench_->end(stream_));
@@ -248,7 +248,7 @@ TEST_P(ConditionalTest, AGraphWithAHostFunctionInABodyIsNotInstantiated) {
 TEST_P(ConditionalTest, AGraphHasOneExecutableGraphAtATime) {
   begin();
   const ConditionHandle taken = condition(stream_);
-  launch_set_condition(ref(stream_), {flag_, false}, taken);
+  launch_set_condition(ref(stream_), {flag_, false}, -1, taken);
   const auto bodies = add(stream_, taken, ConditionalKind::kIf, 1);
   capture_to(bodies[0], side_, [&](StreamHandle s) { check(bench_->add_one(s, x_), "capture"); });
   const GraphHandle graph = bench_->end(stream_);

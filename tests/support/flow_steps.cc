@@ -26,12 +26,12 @@ Flow draw(std::mt19937& random, int depth) {
   flow.limit = static_cast<float>(pick(5) - 2) / 4;
   flow.rounds = 1 + pick(4);
   flow.is_flag_outside = pick(2) == 0;
-  flow.kind = static_cast<Flow::Kind>(pick(depth < kMostDeep ? 7 : 3));
+  flow.kind = static_cast<Flow::Kind>(pick(depth < kMostDeep ? 8 : 3));
   int parts = 0;
   if (flow.kind == Flow::Kind::kBoth) parts = 2;
   if (flow.kind == Flow::Kind::kBranch) parts = 1 + pick(2);
   if (flow.kind == Flow::Kind::kChoose) parts = 1 + pick(4);
-  if (flow.kind == Flow::Kind::kLoop) parts = 1;
+  if (flow.kind == Flow::Kind::kLoop || flow.kind == Flow::Kind::kResult) parts = 1;
   for (int i = 0; i < parts; ++i)
     flow.parts.push_back(draw(random, depth + (flow.kind == Flow::Kind::kBoth ? 0 : 1)));
   return flow;
@@ -110,6 +110,17 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) 
       });
       return;
     }
+    case Flow::Kind::kResult: {
+      const Tensor flag = make_flag();
+      compare(x, flow.limit, flag);
+      const Tensor y = branch(
+          flag, [&] { return affine(x, flow.scale, flow.shift); },
+          [&] {
+            part(0)();
+            return x;
+          });
+      return copy_elements(current_stream(), x, y);
+    }
   }
 }
 
@@ -139,6 +150,12 @@ void run_flow(const Flow& flow, std::vector<float>& values) {
       for (int round = 0; round == 0 || (round < flow.rounds && values[0] > flow.limit); ++round)
         run_flow(flow.parts[0], values);
       return;
+    case Flow::Kind::kResult: {
+      if (!(values[0] > flow.limit)) return run_flow(flow.parts[0], values);
+      for (float& value : values)
+        value = flow.scale * value + flow.shift;
+      return;
+    }
   }
 }
 

@@ -21,6 +21,7 @@ struct Flow {
     kBranch,   // parts[0] if x[0] > limit, else parts[1], if there is one
     kChoose,   // part number floor(4 * x[0])
     kLoop,     // parts[0] while x[0] > limit, at most `rounds` times
+    kResult,   // as kUpdate if x[0] > limit, else parts[0], as what a branch returns
   };
 
   Kind kind = Kind::kUpdate;

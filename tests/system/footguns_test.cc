@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
@@ -50,6 +51,30 @@ TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
   doubles = false;
 
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
+}
+
+// There the work would run each time.
+TEST_P(FootgunsTest, WorkThatABodyLaunchesOnTheStreamOutsideOfItIsNotRecorded) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const StreamRef outside = current_stream();
+    branch(taken, [&] {
+      const StreamScope scope(outside);
+      update(y, 2, 0);
+    });
+    return y;
+  });
+  const auto flag = [&](std::int32_t value) {
+    return from_host(Shape(), std::span<const std::int32_t>(&value, 1), device());
+  };
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), affine_of(x, i % 2 != 0 ? 2 : 1, 0)) << i;
+  }
+  EXPECT_EQ(f.stats().recordings, 0u);
+  EXPECT_EQ(skips(f, SkipReason::kCaptureFailed), 4u);
+  EXPECT_THAT(to_string(f.explain(random_tensor({8}), flag(0))),
+              HasSubstr("then() of branch() launches work on a stream of the step outside"));
 }
 
 TEST_P(FootgunsTest, AValueBesideTheRoundedKeyIsThatOfTheRecordedCall) {
