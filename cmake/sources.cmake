@@ -76,6 +76,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   cgtree/check/audit.h
   cgtree/check/node_scopes.h
   cgtree/record/graph_findings.h
+  cgtree/watch/progress_json.h
   cgtree/watch/report.h
   cgtree/watch/report_facts.h)
 
