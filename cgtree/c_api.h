@@ -447,6 +447,9 @@ CGT_API cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_
 // Writes how far the replays have come that have not ended (docs/hangs.md). Any thread.
 CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer,
                                              size_t capacity, size_t* length);
+// Writes the same as JSON, which the program `cgtree_report` reads: of several processes together.
+CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
+                                           size_t* length);
 
 // ---- Step functions -----------------------------------------------------------------------------
 

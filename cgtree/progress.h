@@ -63,8 +63,9 @@ struct ProgressOptions {
   // Of each recording, every n-th replay leaves marks. A second executable graph is made for that.
   // 0: only the next replay after one has exceeded the time limit.
   std::size_t every_nth_replay = 1;
-  // The time within which a replay is to end, from its launch. What exceeds it is reported once; 0:
-  // nothing is, and report() is there to be called.
+  // The time within which a replay is to end, from when those in front of it have ended; up to a
+  // fourth more may go by. What exceeds it is reported once; 0: nothing is, and report() is there
+  // to be called.
   std::chrono::milliseconds time_limit{30'000};
   // Called on a thread of the watch with what to_string() makes of report(); by default that is
   // logged as an error. Must not throw, and must not call the contexts but for what any thread may.
@@ -80,7 +81,7 @@ class ProgressWatch {
  public:
   // Starts the thread, if there is a time limit.
   explicit ProgressWatch(ProgressOptions options = {});
-  // Ends it. Requires: this is not the thread.
+  // Ends it, and waits until it has ended, but on the thread itself.
   ~ProgressWatch();
   ProgressWatch(const ProgressWatch&) = delete;
   ProgressWatch& operator=(const ProgressWatch&) = delete;
@@ -97,7 +98,7 @@ class ProgressWatch {
 
  private:
   struct State;
-  const std::unique_ptr<State> state_;
+  const std::shared_ptr<State> state_;  // the thread keeps it
 };
 
 }  // namespace cgtree

@@ -77,6 +77,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   cgtree/check/audit.h
   cgtree/check/node_scopes.h
   cgtree/record/graph_findings.h
+  cgtree/watch/progress_json.h
   cgtree/watch/report.h
   cgtree/watch/report_facts.h)
 
@@ -290,6 +291,7 @@ cgtree_sources(watch
   cgtree/watch/event_log_replays.cc
   cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
+  cgtree/watch/progress_json.cc
   cgtree/watch/progress_text.cc
   cgtree/watch/progress_watch.cc
   cgtree/watch/replay_timer.cc

@@ -9,7 +9,7 @@
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
 #include "cgtree/c_api/sized_struct.h"
-#include "cgtree/progress.h"
+#include "cgtree/watch/progress_json.h"
 
 namespace cgtree::capi {
 namespace {
@@ -61,6 +61,14 @@ cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer, siz
   return guarded([&] {
     const auto pin = WatchTable::pin(number_of(watch), "the watch");
     write_text(to_string(pin->watch->report()), buffer, capacity, length);
+  });
+}
+
+cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
+                                   size_t* length) {
+  return guarded([&] {
+    const auto pin = WatchTable::pin(number_of(watch), "the watch");
+    write_text(progress_json(pin->watch->report()), buffer, capacity, length);
   });
 }
 

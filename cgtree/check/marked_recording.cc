@@ -59,6 +59,8 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : 
   GraphAPI& api = stream.graphs();
   ProgressAPI& progress = *stream.api().progress();
   const DeviceScope current = stream.make_device_current();
+  const RelaxedCapture relaxed(
+      &api);  // to instantiate is to be no part of a capture of another thread
   struct OfGraph {
     GraphHandle graph;
     std::vector<NodeHandle> first;

@@ -191,7 +191,8 @@ bool ContextProgress::exceeds(std::chrono::milliseconds limit) noexcept {
   const std::lock_guard lock(mutex_);
   for (Launch& launch : launches_) {
     if (has_ended(launch)) continue;
-    if (launch.was_told || Clock::now() - launch.time <= limit) return false;
+    if (!launch.first_since) launch.first_since = Clock::now();
+    if (launch.was_told || Clock::now() - *launch.first_since <= limit) return false;
     launch.was_told = true;
     marks_next_ = true;
     return true;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,9 @@ class ContextProgress {
 
   // The next three are for any thread.
   ContextProgressReport report() const;
-  // Returns whether the first replay that has not ended was launched longer ago than the limit, and
-  // that is the first time it is said of this one. Then the next replay leaves marks.
+  // Returns whether the first replay that has not ended was found to be the first longer ago than
+  // the limit, and that is the first time it is said of this one. Then the next replay leaves
+  // marks.
   bool exceeds(std::chrono::milliseconds limit) noexcept;
   int rank() const noexcept { return rank_; }
 
@@ -71,8 +73,9 @@ class ContextProgress {
     std::size_t end_word() const noexcept { return begin_word() + 1; }
     std::shared_ptr<const MarkedRecording> marked;
     std::string why_unmarked;
-    bool is_closed = false;  // its end will be written
-    bool was_told = false;   // that it has exceeded the limit
+    bool is_closed = false;                        // its end will be written
+    std::optional<Clock::time_point> first_since;  // when it was found that no other is in front
+    bool was_told = false;                         // that it has exceeded the limit
   };
   using Launches = std::list<Launch>;
 

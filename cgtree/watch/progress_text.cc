@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cgtree/progress.h"
@@ -98,6 +99,28 @@ std::string context_text(const ContextProgressReport& context) {
   return text;
 }
 
+// Ranks make the same collectives in the same order: the first that differs is the one to look at.
+std::string difference_of(const std::vector<const ReplayMark*>& own,
+                          const std::vector<const ReplayMark*>& others) {
+  const auto [here, there] = std::ranges::mismatch(
+      own, others, {}, [](const ReplayMark* mark) { return std::string_view(mark->scope); },
+      [](const ReplayMark* mark) { return std::string_view(mark->scope); });
+  if (here == own.end() && there == others.end()) return "";
+  const auto number = here - own.begin() + 1;
+  std::string text;
+  if (own.size() != others.size()) {
+    text += fmt::format("; its recording has {} collectives where this one has {}", others.size(),
+                        own.size());
+  }
+  const auto place = [](const ReplayMark* mark) { return place_of(*mark); };
+  if (here == own.end()) return text + fmt::format(", and {} behind them", place(*there));
+  if (there == others.end()) {
+    return text + fmt::format(", and none like collective {}, {}", number, place(*here));
+  }
+  return text + fmt::format("{} collective {} is {} where here it is {}",
+                            text.empty() ? ";" : ", and", number, place(*there), place(*here));
+}
+
 // Returns where a rank is, for one that waits for it in collective `number` (from 0) of `waiting`.
 std::string where_is(const ContextProgressReport& other, const ReplayProgress& waiting,
                      std::size_t number) {
@@ -128,21 +151,7 @@ std::string where_is(const ContextProgressReport& other, const ReplayProgress& w
   if (replay->number == waiting.number && reached_of(others) == number && current != nullptr) {
     return text;
   }
-  // Ranks make the same collectives in the same order: the first that differs is the one to look
-  // at.
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    if (i < others.size() && others[i]->scope == own[i]->scope) continue;
-    text += fmt::format("; its recording has {} collectives where this one has {}", others.size(),
-                        own.size());
-    if (own.size() != others.size() && i < others.size()) {
-      text += fmt::format(", and collective {} is {} where here it is {}", i + 1,
-                          place_of(*others[i]), place_of(*own[i]));
-    } else if (i >= others.size()) {
-      text += fmt::format(", and none like collective {}, {}", i + 1, place_of(*own[i]));
-    }
-    return text;
-  }
-  return text;
+  return text + difference_of(own, others);
 }
 
 std::string ranks_text(std::span<const ContextProgressReport> contexts) {

@@ -64,9 +64,9 @@ struct ProgressWatch::State {
 };
 
 ProgressWatch::ProgressWatch(ProgressOptions options)
-    : state_(std::make_unique<State>(std::move(options))) {
+    : state_(std::make_shared<State>(std::move(options))) {
   if (state_->options.time_limit.count() > 0) {
-    state_->thread = std::thread([state = state_.get()] { state->serve(); });
+    state_->thread = std::thread([state = state_] { state->serve(); });
   }
 }
 
@@ -77,7 +77,11 @@ ProgressWatch::~ProgressWatch() {
     state_->ends = true;
   }
   state_->ended.notify_all();
-  state_->thread.join();
+  if (state_->thread.get_id() == std::this_thread::get_id()) {
+    state_->thread.detach();
+  } else {
+    state_->thread.join();
+  }
 }
 
 const ProgressOptions& ProgressWatch::options() const noexcept {

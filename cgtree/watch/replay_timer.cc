@@ -73,6 +73,7 @@ void ReplayTimer::begin_launch() noexcept try {
   const StreamRef stream = memory_.stream();
   {
     const DeviceScope current = stream.make_device_current();
+    const RelaxedCapture relaxed(&graphs());  // a query is no part of a capture of another thread
     found_idle_ = ok(stream.api().query_stream(stream.handle()));
   }
   // Those that are pending are told by the anchor that there is.
@@ -105,7 +106,7 @@ std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
   std::vector<Sample> samples;
   while (!pending_.empty()) {
     Timed& first = pending_.front();
-    const RelaxedCapture relaxed(&graphs());  // a query is no part of a capture of another thread
+    const RelaxedCapture relaxed(&graphs());
     Code code = graphs().query_event(first.end);
     ProgressAPI& progress = *memory_.stream().api().progress();
     std::chrono::nanoseconds since_anchor{0};

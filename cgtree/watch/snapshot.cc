@@ -84,26 +84,25 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
   json replay_times = json::array();
   for (const auto& [function, of_function] : times)
     replay_times.push_back(replay_times_json(function, of_function));
-  const json snapshot = {
-      {"schema", "cgtree.snapshot"},
-      {"version", kVersion},
-      {"time_us", now_us()},
-      {"context", options.name.empty() ? to_string(memory.device()) : options.name},
-      {"device", to_string(memory.device())},
-      {"generation", memory.generation()},
-      {"restores", memory.restores()},
-      {"live_outputs", memory.live_outputs()},
-      {"live_bytes", memory.live_bytes()},
-      {"reserved_bytes", memory.reserved_bytes()},
-      {"recording_us", tree.spent.recording_time.get().count()},
-      {"max_recordings", options.max_recordings},
-      {"verify_every", options.verify_every},
-      {"current", has_current ? current : 0},
-      {"functions", std::move(functions)},
-      {"replay_times", std::move(replay_times)},
-      {"nodes", std::move(nodes)},
-      {"slots", slots_of(memory)},
-      {"pools", pools_of(memory)}};
+  json snapshot = {{"schema", "cgtree.snapshot"},
+                   {"version", kVersion},
+                   {"time_us", now_us()},
+                   {"context", options.name.empty() ? to_string(memory.device()) : options.name},
+                   {"device", to_string(memory.device())},
+                   {"generation", memory.generation()},
+                   {"restores", memory.restores()},
+                   {"live_outputs", memory.live_outputs()},
+                   {"live_bytes", memory.live_bytes()},
+                   {"reserved_bytes", memory.reserved_bytes()},
+                   {"recording_us", tree.spent.recording_time.get().count()},
+                   {"max_recordings", options.max_recordings},
+                   {"verify_every", options.verify_every},
+                   {"current", has_current ? current : 0},
+                   {"functions", std::move(functions)},
+                   {"nodes", std::move(nodes)},
+                   {"slots", slots_of(memory)},
+                   {"pools", pools_of(memory)}};
+  if (!replay_times.empty()) snapshot["replay_times"] = std::move(replay_times);
   // Names are the caller's, and may not be UTF-8.
   return snapshot.dump(1, ' ', false, json::error_handler_t::replace);
 }

@@ -4,7 +4,8 @@ On each device a step function is warmed up, recorded and replayed with random i
 results are compared. Exit status: 0 if all are right, 1 if not.
 
 python -m cgtree report FILE prints the report of a snapshot, or of an event file: one for each of its
-contexts. Exit status: 0, or 2 if there is nothing to report.
+contexts. Of files that have what ProgressWatch.report_json() returns, one for each process, it says where
+replays hang and what each rank waits for. Exit status: 0, or 2 if there is nothing to report.
 
 python -m cgtree --cmake-dir, --include-dir or --library prints where the C ABI of this package is, for
 -DCMAKE_PREFIX_PATH=, a compiler's -I, and its linker. Exit status: 0, or 2 where this package has none.
@@ -88,13 +89,16 @@ def test(device):
         return None if function.stats()["replays"] > replays else "it does not replay"
 
 
-def report(path):
-    """Prints the report of a file. Returns the exit status."""
+def report(paths):
+    """Prints the report of a file, or of several of watches. Returns the exit status."""
+    texts, path = [], ", ".join(paths)
     try:
-        # The end of a file that is being written may be half of a character.
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = cgtree.Context._report_of(file.read())
-        sys.stdout.write(text)
+        for path in paths:
+            # The end of a file that is being written may be half of a character.
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
+        path = ", ".join(paths)
+        sys.stdout.write(cgtree.Context._report_of(texts))
         sys.stdout.flush()
     except OSError as error:
         print(f"python -m cgtree: {path}: {error.strerror}", file=sys.stderr)
@@ -124,8 +128,9 @@ def main(arguments=None):
         parser.add_argument("--" + name.replace("_", "-"), dest="place", action="store_const", const=name,
                             help=f"print the {what}, for programs in C and C++")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    to_report = commands.add_parser("report", help="print the report of a snapshot or an event file")
-    to_report.add_argument("file", help="Context.snapshot_json() in a file, or an event_file")
+    to_report = commands.add_parser("report", help="print the report of a snapshot, an event file or watches")
+    to_report.add_argument("file", nargs="+", help="Context.snapshot_json() in a file, or an event_file, "
+                           "or ProgressWatch.report_json() of each process")
     options = parser.parse_args(arguments)
     if options.place is not None:
         return place(options.place)

@@ -15,6 +15,7 @@
 #include "cgtree/stats_table.h"
 #include "cgtree/tree/tree_manager.h"
 #include "cgtree/verification.h"
+#include "cgtree/watch/progress_json.h"
 #include "cgtree/watch/report.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
@@ -207,9 +208,15 @@ std::string metrics_text_of(PyObject*, PyObject* list) {
   });
 }
 
-std::string report_of(PyObject*, PyObject* text) {
-  const std::string source = to_text(text, "a snapshot, or the lines of an event file");
-  return without_gil([&] { return cgtree::report_of(source); });
+std::string report_of(PyObject*, PyObject* list) {
+  std::vector<std::string> texts;
+  for_each_item(list, [&](PyObject* text) {
+    texts.push_back(to_text(text, "a snapshot, the lines of an event file, or report_json()"));
+  });
+  return without_gil([&] {
+    const bool is_one = texts.size() == 1 && !is_progress(texts[0]);
+    return is_one ? cgtree::report_of(texts[0]) : to_string(join_progress(texts));
+  });
 }
 
 void enter_eager(PyObject* self) {

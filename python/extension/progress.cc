@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/watch/progress_json.h"
 #include "python/extension/context.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
@@ -74,6 +75,11 @@ std::string report(PyObject* self) {
   return without_gil([&] { return to_string(watch->report()); });
 }
 
+std::string report_json(PyObject* self) {
+  const std::shared_ptr<ProgressWatch> watch = value_of<WatchHolder>(self).watch;
+  return without_gil([&] { return progress_json(watch->report()); });
+}
+
 constexpr const char* kDoc =
     "ProgressWatch(every_nth_replay=1, time_limit=30.0, on_timeout=None): says where replays hang, "
     "by\n"
@@ -103,6 +109,9 @@ void add_progress_watch_type(PyObject* module) {
       method<report>("report",
                      "report() -> str: how far the replays of its contexts have come that have not "
                      "ended, and what ranks wait for (docs/hangs.md). Does not wait. Any thread."),
+      method<report_json>("report_json",
+                          "report_json() -> str: the same as JSON. `python -m cgtree report` "
+                          "brings those of ranks that are processes together."),
       {nullptr, nullptr, 0, nullptr}};
   g_type = add_object_type<WatchHolder>(
       module, {.name = "cgtree.ProgressWatch", .doc = kDoc, .methods = methods, .make = make});

@@ -370,6 +370,8 @@ TEST_P(StepsTest, AWatchSaysHowFarReplaysHaveCome) {
   EXPECT_DONE(cgt_progress_watch_report(watch, text, sizeof(text), &length));
   EXPECT_THAT(text, HasSubstr("no replay was watched yet"));
   EXPECT_EQ(std::strlen(text), length);
+  EXPECT_DONE(cgt_progress_watch_json(watch, text, sizeof(text), &length));
+  EXPECT_EQ(nlohmann::json::parse(text)["schema"], "cgtree.progress");
   EXPECT_DONE(cgt_context_watch_progress(context_, nullptr));
   EXPECT_DONE(cgt_progress_watch_report(watch, text, sizeof(text), &length));
   EXPECT_EQ(length, 0u);

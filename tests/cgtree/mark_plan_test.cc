@@ -10,7 +10,9 @@
 #include <set>
 #include <string>
 
+#include "base/error.h"
 #include "cgtree/progress.h"
+#include "cgtree/watch/progress_json.h"
 
 namespace cgtree::testing {
 namespace {
@@ -197,6 +199,22 @@ TEST(ProgressTextTest, ARankThatHasLeftOutACollectiveIsNamedWithIt) {
                         "collective 2 is 'c' where here it is 'b'"));
 }
 
+TEST(ProgressTextTest, RecordingsWhoseCollectivesDifferOtherwiseAreComparedToo) {
+  const auto text_of = [](std::vector<ReplayMark> first, std::vector<ReplayMark> second) {
+    const ContextProgressReport all[] = {rank(0, std::move(first)),
+                                         rank(1, std::move(second), /*has_ended=*/true)};
+    return to_string(all);
+  };
+  EXPECT_THAT(text_of({mark("a", true, true), mark("b", false, true)},
+                      {mark("a", true, true), mark("c", true, true)}),
+              HasSubstr("(recording 7); collective 2 is 'c' where here it is 'b'\n"));
+  EXPECT_THAT(
+      text_of({mark("a", false, true)}, {mark("a", true, true), mark("b", true, true)}),
+      HasSubstr("its recording has 2 collectives where this one has 1, and 'b' behind them"));
+  EXPECT_THAT(text_of({mark("a", true, true), mark("b", false, true)}, {mark("a", true, true)}),
+              HasSubstr("where this one has 2, and none like collective 2, 'b'\n"));
+}
+
 TEST(ProgressTextTest, ARankThatHangsElsewhereIsNamedWithItsKernels) {
   const ContextProgressReport all[] = {rank(0, {mark("a", true), mark("a", false, true)}),
                                        rank(1, {mark("a", false), mark("a", false, true)})};
@@ -211,6 +229,39 @@ TEST(ProgressTextTest, ContextsThatAreNoRanksAreNotCompared) {
   one.ranks = other.ranks = 1;
   const ContextProgressReport all[] = {one, other};
   EXPECT_THAT(to_string(all), Not(HasSubstr("rank 0")));
+}
+
+TEST(ProgressJsonTest, ReadsWhatItHasWritten) {
+  ContextProgressReport one = rank(1, {mark("a/b", true), mark("\"c\"\n", false, true)});
+  one.unwatched = 3;
+  one.replays[0].age = std::chrono::milliseconds(1234);
+  one.replays[0].why_unmarked = "why";
+  one.replays[0].marks[0].kernels = {"k1", "k2"};
+  const ContextProgressReport both[] = {one, rank(0, {}, true)};
+  const std::string text = progress_json(both);
+
+  EXPECT_TRUE(is_progress(text));
+  EXPECT_FALSE(is_progress(R"({"schema": "cgtree.snapshot"})"));
+  const std::vector<ContextProgressReport> read = read_progress(text);
+  EXPECT_EQ(to_string(read), to_string(both));
+  EXPECT_EQ(progress_json(read), text);
+}
+
+TEST(ProgressJsonTest, ReportsOfProcessesAreJoinedInTheOrderOfRanks) {
+  const ContextProgressReport second[] = {rank(1, {mark("a", true, true)}, true)};
+  const ContextProgressReport first[] = {rank(0, {mark("a", true, true), mark("b", false, true)})};
+  const std::string texts[] = {progress_json(second), progress_json(first)};
+  const ContextProgressReport both[] = {first[0], second[0]};
+  EXPECT_EQ(to_string(join_progress(texts)), to_string(both));
+}
+
+TEST(ProgressJsonTest, OtherTextIsRefused) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"schema": "cgtree.progress", "version": 2})",
+                           R"({"schema": "cgtree.progress", "version": 1})",
+                           R"({"schema": "cgtree.progress", "version": 1, "contexts": [{}]})",
+                           R"({"schema": 3, "version": 1, "contexts": []})"}) {
+    EXPECT_THROW((void)read_progress(text), InvalidArgument) << text;
+  }
 }
 
 }  // namespace

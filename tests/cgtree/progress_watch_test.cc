@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -206,6 +207,43 @@ TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
+// A capture that forbids queries and instantiating to all threads is not broken by the marks, which
+// are made meanwhile, or by events with times.
+TEST_P(ProgressWatchTest, AnotherThreadMayCaptureWhileMarksAreMade) {
+  make_context({.time_every_nth_replay = 1});
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const std::vector<float> values_of_x = random_floats(3);
+  const Tensor x = tensor({3}, values_of_x);
+  Tensor held;
+  for (int call = 0; call < 2; ++call)
+    held = f(x);
+  held = Tensor();
+  context().synchronize();
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  GraphAPI& graphs = GetParam().graphs();
+  const Stream captured(device(), StreamKind::kNonBlocking);
+  std::promise<void> has_begun, may_end;
+  Code code = Code::kUnknown;
+  std::thread other([&] {
+    EXPECT_EQ(graphs.begin_capture(captured.ref().handle(), CaptureMode::kGlobal), Code::kSuccess);
+    has_begun.set_value();
+    may_end.get_future().wait();
+    GraphHandle graph = GraphHandle::kNull;
+    code = graphs.end_capture(captured.ref().handle(), &graph);
+    if (ok(code)) code = graphs.destroy_graph(graph);
+  });
+  has_begun.get_future().wait();
+  held = f(x);
+  may_end.set_value();
+  other.join();
+
+  EXPECT_EQ(code, Code::kSuccess);
+  EXPECT_EQ(f.stats().replays, 1u);
+  EXPECT_EQ(values(held), affine_of(values_of_x, 2, 0));
+  EXPECT_FALSE(last(*watch).marks.empty()) << last(*watch).why_unmarked;
+}
+
 TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
@@ -389,6 +427,34 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   context().synchronize();
   context().watch_progress(nullptr);
   EXPECT_EQ(told.texts().size(), 2u);
+}
+
+TEST_P(HangTest, AWatchMayEndOnItsOwnThread) {
+  SpinFlag flag(*GetParam().api);
+  std::atomic<bool> is_told{false};
+  std::shared_ptr<ProgressWatch> watch;
+  const auto end = [&](const std::string&) {
+    context().watch_progress(nullptr);  // no call is in progress
+    watch.reset();
+    is_told = true;
+  };
+  watch = std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 20ms, .on_timeout = end});
+  const std::weak_ptr<ProgressWatch> seen = watch;
+  auto f = compile(context(), "f", [&](Tensor x) {
+    flag.launch();
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({3});
+  Tensor held = prepare(f, x);
+  context().watch_progress(watch);
+  flag.let_spin();
+  held = f(x);
+  wait_until([&] { return is_told.load(); });
+  flag.let_end();
+  context().synchronize();
+  EXPECT_TRUE(seen.expired());
+  held = f(x);
+  context().synchronize();
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, HangTest, ::testing::ValuesIn(devices_that_work_later()),

@@ -1,7 +1,10 @@
 """Where replays hang, and how long they take on the device, from Python."""
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, "tests/python")
@@ -60,6 +63,23 @@ class ProgressPythonTest(unittest.TestCase):
         self.assertEqual(len(told), 1)
         self.assertIn("replay 1 of 'spins'", told[0])
         self.assertIn("has not ended", told[0])
+
+    def test_reports_of_processes_come_together(self):
+        paths = []
+        for name in ("first", "second"):
+            watch = cgtree.ProgressWatch(time_limit=0)
+            with cgtree.Context("host", name=name) as context, tempfile.NamedTemporaryFile(
+                    "w", suffix=".json", delete=False) as file:
+                context.watch_progress(watch)
+                self.replay(context)
+                file.write(watch.report_json())
+                text = watch.report()
+            self.addCleanup(os.remove, file.name)
+            paths.append((file.name, text))
+        done = subprocess.run([sys.executable, "-m", "cgtree", "report", *(path for path, _ in paths)],
+                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+                              capture_output=True, encoding="utf-8", check=True)
+        self.assertEqual(done.stdout, "".join(text for _, text in paths))
 
     def test_what_is_no_watch_is_refused(self):
         with self.assertRaises(TypeError):

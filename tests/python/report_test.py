@@ -87,9 +87,9 @@ class ReportPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.InvalidArgument):
             cgtree.report(self.context)
         with self.assertRaises(cgtree.InvalidArgument):
-            cgtree.Context._report_of("{}")
+            cgtree.Context._report_of(["{}"])
         with self.assertRaises(TypeError):
-            cgtree.Context._report_of(3)
+            cgtree.Context._report_of([3])
 
 
 class ExplainPythonTest(unittest.TestCase):

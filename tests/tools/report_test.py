@@ -16,6 +16,17 @@ EVENTS = [{"event": "open", "context": "decode", "process": 1, "device": "host:0
           {"event": "open", "context": "prefill", "process": 1, "device": "host:0"}]
 
 
+def progress_of(rank, layers):
+    """Rank 0 hangs in its last collective, and the others have ended."""
+    marks = [{"scope": layer, "kernels": ["collective"], "collective": True,
+              "reached": rank > 0 or layer != layers[-1]} for layer in layers]
+    replay = {"function": "step", "node": 2, "number": 5, "age_ms": 1500, "begun": True,
+              "ended": rank > 0, "marks": marks, "why_unmarked": ""}
+    return {"schema": "cgtree.progress", "version": 1, "contexts": [
+        {"context": f"c{rank}", "device": "host:0", "rank": rank, "ranks": 2, "unwatched": 0,
+         "replays": [replay]}]}
+
+
 class ReportToolTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -26,8 +37,8 @@ class ReportToolTest(unittest.TestCase):
         return subprocess.run([REPORT, *arguments], encoding="utf-8", check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
-    def file(self, text):
-        path = os.path.join(self.folder, "file")
+    def file(self, text, name="file"):
+        path = os.path.join(self.folder, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         return path
@@ -44,15 +55,29 @@ class ReportToolTest(unittest.TestCase):
         self.assertIn("context 'decode'", result.stdout)
         self.assertIn("context 'prefill'", result.stdout)
 
+    def test_reports_of_ranks_that_are_processes_come_together(self):
+        ranks = [self.file(json.dumps(progress_of(rank, layers)), f"rank{rank}")
+                 for rank, layers in enumerate([["a", "b", "c"], ["a", "c"]])]
+        result = self.run_tool(*reversed(ranks))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertLess(result.stdout.index("rank 0 of 2"), result.stdout.index("rank 1 of 2"))
+        self.assertIn("rank 0 waits in collective 3, 'c': rank 1 has ended replay 5 of 'step' "
+                      "(recording 2); its recording has 2 collectives where this one has 3, and "
+                      "collective 2 is 'c' where here it is 'b'", result.stdout)
+        self.assertIn("rank 0 of 2", self.run_tool(ranks[0]).stdout)
+        for other in (json.dumps(SNAPSHOT), "{", json.dumps({"schema": "cgtree.progress"})):
+            result = self.run_tool(ranks[0], self.file(other))
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn("file: no report of a ProgressWatch", result.stderr)
+
     def test_what_is_no_report_is_refused_with_the_name_of_the_file(self):
         for path in [self.file("neither"), self.folder, os.path.join(self.folder, "missing")]:
             result = self.run_tool(path)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn(path, result.stderr)
-        for arguments in [(), ("a", "b")]:
-            result = self.run_tool(*arguments)
-            self.assertEqual(result.returncode, 2)
-            self.assertIn("usage: report FILE", result.stderr)
+        result = self.run_tool()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("usage: report FILE", result.stderr)
         self.assertIn("event_file", self.run_tool("--help").stdout)
 
 

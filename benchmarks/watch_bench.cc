@@ -1,0 +1,96 @@
+// What does it cost to watch replays: to time them, and to have them leave marks?
+//
+// BM_Call rows are the host's time of replays, of which none is watched, each n-th is timed, or
+// each leaves marks. BM_Device rows are the device's time of a replay of 128 kernels in so many
+// scopes, without marks and with a mark behind each scope.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "benchmarks/support/kernels.h"
+#include "benchmarks/support/program.h"
+#include "benchmarks/support/times.h"
+#include "cgtree/cgtree.h"
+
+namespace cgtree::benchmarks {
+namespace {
+
+constexpr int kKernels = 128;
+constexpr int kCalls = 4;  // per sample of the device's time
+
+std::shared_ptr<ProgressWatch> marks_all() {
+  return std::make_shared<ProgressWatch>(
+      ProgressOptions{.every_nth_replay = 1, .time_limit = std::chrono::milliseconds(0)});
+}
+
+void host_time(benchmark::State& state, Device device, std::size_t timed, bool is_marked) {
+  Context context(device, {.time_every_nth_replay = timed});
+  if (is_marked) context.watch_progress(marks_all());
+  const auto f = compile(context, "step",
+                         [](Tensor x) {
+                           return trivial_step({&x, 1});
+                         },
+                         {.inputs = {{.is_static = true}}});
+  const Tensor x = empty({1}, DType::kFloat32, device);
+  for (int i = 0; i < 4; ++i)
+    static_cast<void>(f(x));
+  HostTime(state, context.stream(), {.calls = 32}).measure([&] { static_cast<void>(f(x)); });
+}
+
+void device_time(benchmark::State& state, Device device, int scopes, bool is_marked) {
+  Context context(device);
+  if (is_marked) context.watch_progress(marks_all());
+  const Tensor x = empty({1}, DType::kFloat32, device);
+  const auto f = compile(context, "step",
+                         [=](Tensor y) {
+                           for (int i = 0; i < kKernels; ++i) {
+                             const Scope scope(std::to_string(i * scopes / kKernels));
+                             launch_trivial_kernel(current_stream(), y.data<float>());
+                           }
+                           return y;
+                         },
+                         {.inputs = {{.is_static = true, .is_mutated = true}}});
+  for (int i = 0; i < 4; ++i)
+    static_cast<void>(f(x));
+  DeviceTime time(state, context.stream(), kCalls);
+  time.measure([&] { static_cast<void>(f(x)); });
+}
+
+void add_rows(const Options& options) {
+  const Device device = options.device;
+  const auto add_host = [&](const std::string& what, std::size_t timed, bool is_marked) {
+    Batches batches{.calls = 32};
+    batches.samples = options.samples;
+    batches.apply_to(benchmark::RegisterBenchmark(
+        ("BM_Call/" + what).c_str(),
+        [=](benchmark::State& state) { host_time(state, device, timed, is_marked); }));
+  };
+  add_host("not_watched", 0, false);
+  add_host("timed:1000", 1000, false);
+  add_host("timed:1", 1, false);
+  add_host("marked", 0, true);
+  for (const int scopes : {4, 32, 128}) {
+    for (const bool is_marked : {false, true}) {
+      const std::string row =
+          fmt::format("BM_Device/scopes:{}/{}", scopes, is_marked ? "marked" : "plain");
+      benchmark::RegisterBenchmark(
+          row.c_str(),
+          [=](benchmark::State& state) { device_time(state, device, scopes, is_marked); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::benchmarks
+
+int main(int argc, char** argv) {
+  return cgtree::benchmarks::run_program(
+      argc, argv,
+      {"What does it cost to time replays, and to have them leave marks?",
+       &cgtree::benchmarks::add_rows});
+}
