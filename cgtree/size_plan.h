@@ -33,6 +33,7 @@ class SizeCosts {
   // makes it longer. An eager call counts as a quarter longer than a replay at least, because the
   // host, which a replay leaves free, has work for all of it.
   void add(std::int64_t size, double replay_us, double eager_us);
+  // Returns whether add() was called.
   bool are_measured() const noexcept { return !replay_.empty(); }
   // A call that replays a recording of this size; the size itself before anything was measured.
   double replay(std::int64_t size) const { return at(replay_, size, 1); }
