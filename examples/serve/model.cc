@@ -1,11 +1,15 @@
 // The order of the kernels in a step.
 #include "examples/serve/model.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "cgtree/scope.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 
@@ -61,14 +65,20 @@ Tensor Model::make_kv_cache(std::int64_t blocks) const {
 
 Tensor Model::decode(const Tensor& batch, const Tensor& kv_cache,
                      Communicator* communicator) const {
-  return multiply(run_layers(batch, kv_cache, communicator), weights_.head, DType::kFloat32);
+  const Tensor rows = run_layers(batch, kv_cache, communicator);
+  const Scope head("head");
+  return multiply(rows, weights_.head, DType::kFloat32);
 }
 
 Tensor Model::prefill(const Tensor& tokens, const Tensor& tables, const Tensor& kv_cache,
                       Communicator* communicator) const {
   const Tensor batch = empty({tokens.elements(), 2 + tables.dim(1)}, DType::kInt32);
-  lay_out_prompts(current_stream(), tokens, tables, batch);
+  {
+    const Scope layout("layout");
+    lay_out_prompts(current_stream(), tokens, tables, batch);
+  }
   const Tensor rows = run_layers(batch, kv_cache, communicator);
+  const Scope head("head");
   const Tensor last = empty({tokens.dim(0), config_.hidden}, dtype());
   take_last(current_stream(), batch, rows, last);
   return multiply(last, weights_.head, DType::kFloat32);
@@ -81,9 +91,14 @@ Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
   const std::int64_t rows = batch.dim(0);
   const Tensor x = empty({rows, config_.hidden}, dtype());
   Tensor delta;
-  embed(stream, batch, weights_.embedding, x);
+  {
+    const Scope embedding("embedding");
+    embed(stream, batch, weights_.embedding, x);
+  }
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const Weights::Layer& layer = weights_.layers[static_cast<std::size_t>(i)];
+    const Scope scope(fmt::format("layer {}", i));
+    std::optional<Scope> part(std::in_place, "attention");
     const Tensor qkv = multiply(normalize(x, delta, layer.attention_norm), layer.qkv, dtype());
     rope_and_cache(stream, batch, angles_, kv_cache, i, qkv);
     const Tensor attended = empty({rows, layer.output.dim(1)}, dtype());
@@ -91,17 +106,20 @@ Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
     delta = multiply(attended, layer.output, dtype());
     if (communicator != nullptr) communicator->all_reduce(delta);
 
+    part.emplace("mlp");
     const Tensor gate_up = multiply(normalize(x, delta, layer.ffn_norm), layer.gate_up, dtype());
     const Tensor activated = empty({rows, layer.down.dim(1)}, dtype());
     swiglu(stream, gate_up, activated);
     delta = multiply(activated, layer.down, dtype());
     if (communicator != nullptr) communicator->all_reduce(delta);
   }
+  const Scope norm("norm");
   return normalize(x, delta, weights_.final_norm);
 }
 
 Tensor Model::choose_tokens(const Tensor& logits, float temperature, const Generator& generator,
                             Communicator* communicator) const {
+  const Scope choice("choice");
   const StreamRef stream = current_stream();
   const std::int64_t rows = logits.dim(0), columns = logits.dim(1);
   PhiloxRange noise;

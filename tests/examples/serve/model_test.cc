@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "cgtree/cgtree.h"
 #include "tests/examples/serve/llama_reference.h"
@@ -179,6 +182,33 @@ TEST_P(ModelTest, PrefillAndDecodeGiveTheLogitsOfTheReference) {
     for (std::size_t i = 0; i < 3; ++i)
       expect_close(logits, i, reference.logits(requests[i]).back());
   }
+}
+
+// But for what the library adds: the copy of the batch.
+TEST_P(ModelTest, EachNodeOfAStepIsInAScope) {
+  const auto decode =
+      compile(*context_, "decode",
+              [&](Tensor batch, Tensor cache) { return model_->decode(batch, cache, nullptr); },
+              {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+  const Ints table = random_tables(1)[0];
+  for (std::int32_t call = 0; call < 3; ++call) {
+    Ints batch = {1, call};
+    batch.insert(batch.end(), table.begin(), table.end());
+    (void)decode(from_host<std::int32_t>({1, 2 + kTable}, batch, device()), cache_);
+  }
+  const auto snapshot = nlohmann::json::parse(context_->snapshot_json());
+  ASSERT_EQ(snapshot["nodes"].size(), 1u);
+  const nlohmann::json& scopes = snapshot["nodes"][0]["scopes"];
+  std::map<std::string, int> nodes;
+  for (const std::size_t path : scopes["node_paths"])
+    ++nodes[scopes["paths"][path]];
+  EXPECT_EQ(nodes.extract("").mapped(), 1);
+  std::vector<std::string> names;
+  for (const auto& [name, count] : nodes)
+    names.push_back(name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"embedding", "head", "layer 0/attention", "layer 0/mlp",
+                                      "layer 1/attention", "layer 1/mlp", "norm"}));
 }
 
 TEST_P(ModelTest, TokenByTokenGivesWhatTheWholePromptGives) {
