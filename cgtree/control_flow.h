@@ -1,9 +1,9 @@
 // branch(), choose() and loop(): control flow on the device, inside of a recording.
 //
-//   cgtree::Tensor tokens = ..., stop = cgtree::empty({}, cgtree::DType::kInt32);
+//   cgtree::Tensor goes_on = cgtree::empty({}, cgtree::DType::kInt32);
 //   cgtree::loop(64, [&] {
-//     launch_decode(cgtree::current_stream(), tokens, kv_cache, stop);   // writes stop
-//     return stop;                                                      // 0: the last round
+//     launch_decode(cgtree::current_stream(), tokens, kv_cache, goes_on);  // writes goes_on
+//     return goes_on;                                                     // 0: the last round
 //   });
 //
 // A step that runs eagerly reads on the host which way to go, and enqueues the work of that body. A

@@ -759,6 +759,15 @@ TEST_P(ControlFlowTest, ABodyHasNoBreaks) {
   expect_refused(f, "then() of branch() calls eager_break()");
 }
 
+TEST_P(ControlFlowTest, ABodyAsksForNoLengthOfAnAxis) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    branch(taken, [] { (void)axis_length("rows"); });
+    return affine(x, 1, 0);
+  });
+  expect_refused(
+      f, "axis_length(\"rows\") outside of a step function, or in an eager_break() or body");
+}
+
 TEST_P(ControlFlowTest, ABodyKeepsNoTensorThatItHasMade) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
