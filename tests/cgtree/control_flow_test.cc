@@ -764,7 +764,8 @@ TEST_P(ControlFlowTest, ABodyAsksForNoLengthOfAnAxis) {
     branch(taken, [] { (void)axis_length("rows"); });
     return affine(x, 1, 0);
   });
-  expect_refused(f, "axis_length(\"rows\") outside of a step function, or in a break, branch");
+  expect_refused(
+      f, "axis_length(\"rows\") outside of a step function, or in an eager_break() or body");
 }
 
 TEST_P(ControlFlowTest, ABodyKeepsNoTensorThatItHasMade) {
