@@ -42,6 +42,15 @@ class ControlFlowTest : public TreeTest {
     enqueue_kernel(current_stream(), axpy_kernel(), dims_for(count),
                    arguments_of(one, from, to, count));
   }
+  // y *= 2, on a stream that the current one is forked to and that joins it.
+  static void double_on(StreamRef side, const Tensor& y) {
+    side.wait_for(current_stream());
+    {
+      const StreamScope scope(side);
+      update(y, 2, 0);
+    }
+    current_stream().wait_for(side);
+  }
   static std::int32_t value(const Tensor& tensor) { return tensor.to_vector<std::int32_t>()[0]; }
 
   // Calls f until it has replayed several times. call(i) makes the arguments and checks the result.
@@ -378,18 +387,10 @@ TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
 // A stream that is forked stays in its capture to the end, as in CUDA.
 TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
   const Stream side(device());
-  const auto fork = [&](Tensor y) {
-    side.ref().wait_for(current_stream());
-    {
-      const StreamScope scope(side);
-      update(y, 2, 0);
-    }
-    current_stream().wait_for(side);
-  };
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
-    fork(y);
-    branch(taken, [&] { fork(y); });
+    double_on(side, y);
+    branch(taken, [&] { double_on(side, y); });
     return y;
   });
   for (int i = 0; i < 4; ++i) {
@@ -403,21 +404,13 @@ TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
 // in a body.
 TEST_P(ControlFlowTest, ASideStreamThatABodyForksIsNotOneOfABodyInIt) {
   const Stream side(device());
-  const auto fork = [&](Tensor y) {
-    side.ref().wait_for(current_stream());
-    {
-      const StreamScope scope(side);
-      update(y, 2, 0);
-    }
-    current_stream().wait_for(side);
-  };
   int captures = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
     branch(taken, [&] {
       captures += current_stream().is_capturing() ? 1 : 0;
-      fork(y);
-      branch(taken, [&] { fork(y); });
+      double_on(side, y);
+      branch(taken, [&] { double_on(side, y); });
     });
     return y;
   });
