@@ -59,8 +59,8 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : 
   GraphAPI& api = stream.graphs();
   ProgressAPI& progress = *stream.api().progress();
   const DeviceScope current = stream.make_device_current();
-  const RelaxedCapture relaxed(
-      &api);  // to instantiate is to be no part of a capture of another thread
+  // To instantiate is to be no part of a capture of another thread.
+  const RelaxedCapture relaxed(&api);
   struct OfGraph {
     GraphHandle graph;
     std::vector<NodeHandle> first;
@@ -92,10 +92,10 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : 
             "clear the marks of a recording");
     }
     for (PlannedMark& mark : one.marks) {
-      check(
-          progress.insert_memset(one.graph, mark.after, mark.before, word_of(page_, marks_.size()),
-                                 1, sizeof(std::uint32_t), &unused),
-          "add a mark to a recording");
+      std::uint32_t* const word = word_of(page_, marks_.size());
+      check(progress.insert_memset(one.graph, mark.after, mark.before, word, 1, sizeof(*word),
+                                   &unused),
+            "add a mark to a recording");
       marks_.push_back(std::move(mark));
     }
   }
