@@ -128,6 +128,20 @@ TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
   EXPECT_EQ(f.stats().failures, 0u);
 }
 
+// Each executable graph keeps the addresses that it was given last: an input that comes twice, and
+// between that from elsewhere, has to be told to both.
+TEST_P(ProgressWatchTest, BothExecutableGraphsLearnWhereInputsAre) {
+  context().watch_progress(watch_without_limit(2));
+  const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  const std::vector<std::vector<float>> x = {random_floats(3), random_floats(3)};
+  const std::vector<Tensor> inputs = {tensor({3}, x[0]), tensor({3}, x[1])};
+  for (std::size_t call = 0; call < 24; ++call) {
+    const std::size_t i = call / 2 % 2;
+    EXPECT_EQ(values(f(inputs[i])), affine_of(x[i], 2, 1)) << call;
+  }
+  EXPECT_GE(f.stats().replays, 20u);
+}
+
 TEST_P(ProgressWatchTest, AReplayThatHasEndedHasReachedAllItsMarks) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
@@ -415,6 +429,8 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   wait_until([&] { return !told.texts().empty(); });
   ASSERT_FALSE(told.texts().empty());
   EXPECT_THAT(told.texts()[0], AllOf(HasSubstr("has not ended"), HasSubstr("leaves no marks")));
+  std::this_thread::sleep_for(200ms);  // it goes on to hang, and was told of
+  EXPECT_EQ(told.texts().size(), 1u);
   flag.let_end();
   context().synchronize();
 
