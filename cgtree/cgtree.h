@@ -13,6 +13,7 @@
 #include "cgtree/explanation.h"
 #include "cgtree/graph_scope.h"
 #include "cgtree/key.h"
+#include "cgtree/loop_stream.h"
 #include "cgtree/metrics.h"
 #include "cgtree/options.h"
 #include "cgtree/precapture.h"

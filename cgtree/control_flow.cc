@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,54 +12,13 @@
 #include "cgtree/flow/body.h"
 #include "cgtree/flow/condition_kernels.h"
 #include "cgtree/flow/conditional.h"
+#include "cgtree/flow/flag.h"
+#include "cgtree/flow/loop.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
-
-void check_flag(std::string_view what, const Tensor& flag, StreamRef stream, bool may_be_bool) {
-  const bool is_of_type = flag.defined() && (flag.dtype() == DType::kInt32 ||
-                                             (may_be_bool && flag.dtype() == DType::kBool));
-  if (is_of_type && flag.elements() == 1 && flag.device() == stream.device()) return;
-  throw InvalidArgument(fmt::format("{} is {}, and must be one element of {} on {}", what,
-                                    describe(flag), may_be_bool ? "int32 or bool" : "int32",
-                                    to_string(stream.device())));
-}
-
-FlagInMemory in_memory(const Tensor& flag) {
-  return {flag.data(), flag.dtype() == DType::kBool};
-}
-
-std::int32_t read(const Tensor& flag, StreamRef stream) {
-  std::int32_t value = 0;
-  flag.copy_to_host(&value, flag.bytes(), stream);
-  return value;
-}
-
-bool is_warming_up() noexcept {
-  StepScope* const step = StepScope::current();
-  return step != nullptr && step->allocations().kind == StepAllocations::Kind::kWarmUp;
-}
-
-// Runs use(what the body has returned), with what is then current outside of the body, before what
-// the body has made is gone. A warm-up finds out what the body keeps.
-template <typename Use>
-void run_once(const Body& body, const Use& use) {
-  std::optional<BodyMemory> memory;
-  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
-  {
-    std::vector<Tensor> returned;
-    {
-      const BodyScope scope(body);
-      returned = body.enqueue();
-    }
-    std::optional<AllocatorScope> outside;
-    if (memory) outside.emplace(memory->outside());
-    use(returned);
-  }
-  if (memory) memory->check_nothing_kept();
-}
 
 // The results of a choice, which lie outside of its bodies, since one of them runs.
 class Results {
@@ -143,7 +100,7 @@ std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, cons
         [&](StreamRef own, ConditionHandle condition) {
           results.make();
           expect_use(index.storage(), own);
-          launch_set_condition(own, in_memory(index), last, condition);
+          launch_set_condition(own, flag_of(index), last, condition);
           note_use(index.storage(), own);
         },
         [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
@@ -151,14 +108,14 @@ std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, cons
         });
     return results.take();
   }
-  const std::int32_t value = read(index, stream);
+  const std::int32_t value = read_flag(index, stream);
   std::size_t number = value == 0 ? 1 : 0;
   if (kind == ConditionalKind::kSwitch) {
     const bool is_outside = last >= 0 && (value < 0 || value > last);
     number = static_cast<std::uint32_t>(is_outside ? last : value);
   }
   if (number < bodies.size()) {
-    run_once(bodies[number], [&](std::span<const Tensor> returned) {
+    run_eagerly(bodies[number], [&](std::span<const Tensor> returned) {
       results.expect(bodies[number], returned);
       results.make();
       results.write(returned);
@@ -193,7 +150,7 @@ void branch(const Tensor& predicate, const std::function<void()>& then,
             const std::function<void()>& otherwise) {
   std::vector<Body> bodies{plain("then() of branch()", then)};
   if (otherwise) bodies.push_back(plain("otherwise() of branch()", otherwise));
-  check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
+  expect_flag(kPredicate, predicate, current_stream());
   (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
 }
 
@@ -202,7 +159,7 @@ void choose(const Tensor& index, std::span<const std::function<void()>> given) {
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
     bodies.push_back(plain(fmt::format("body {} of choose()", i), given[i]));
-  check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
+  expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
   (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies);
 }
 
@@ -211,7 +168,7 @@ std::vector<Tensor> branch_results(const Tensor& predicate,
                                    const std::function<std::vector<Tensor>()>& otherwise) {
   const Body bodies[] = {with_results("then() of branch()", then),
                          with_results("otherwise() of branch()", otherwise)};
-  check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
+  expect_flag(kPredicate, predicate, current_stream());
   return choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
 }
 
@@ -221,55 +178,25 @@ std::vector<Tensor> choose_results(const Tensor& index,
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
     bodies.push_back(with_results(fmt::format("body {} of choose()", i), given[i]));
-  check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
+  expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
   return choose_one("choose()", ConditionalKind::kSwitch, index, bodies,
                     static_cast<std::int32_t>(given.size()) - 1);
 }
 
 Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   if (!given) throw InvalidArgument("the body of loop() is missing");
-  if (max_rounds < 1 || max_rounds > std::numeric_limits<std::int32_t>::max()) {
-    throw InvalidArgument(
-        fmt::format("loop() of at most {} rounds: give a limit from 1 to 2147483647", max_rounds));
-  }
-  const auto most = static_cast<std::int32_t>(max_rounds);
-  const StreamRef stream = current_stream();
+  const std::int32_t most = expect_max_rounds(max_rounds);
   const Body body{"the body of loop()", [&] {
                     Tensor flag = given();
-                    check_flag("what the body of loop() returns", flag, current_stream(),
-                               /*may_be_bool=*/true);
+                    expect_flag("what the body of loop() returns", flag, current_stream());
                     return std::vector<Tensor>{std::move(flag)};
                   }};
-  const FlowMode mode = flow_mode("loop()", stream);
-  Tensor rounds = empty(Shape(), DType::kInt32, stream.device());
-  auto* const place = rounds.data<std::int32_t>();
-  switch (mode) {
-    case FlowMode::kTrial:
-      try_bodies(std::span(&body, 1), [](const Body&, std::span<const Tensor>) {});
-      return rounds;
-    case FlowMode::kRecording:
-      add_conditional(
-          "loop()", ConditionalKind::kWhile, std::span(&body, 1),
-          [](const Body&, std::span<const Tensor>) {},
-          [&](StreamRef own, ConditionHandle condition) {
-            launch_begin_loop(own, place, condition);
-            note_use(rounds.storage(), own);
-          },
-          [&](StreamRef own, ConditionHandle condition, std::span<const Tensor> flag) {
-            launch_end_round(own, in_memory(flag[0]), place, most, condition);
-            note_use(flag[0].storage(), own);
-            note_use(rounds.storage(), own);
-          });
-      return rounds;
-    case FlowMode::kEager:
-      break;
-  }
-  std::int32_t count = 0;
-  for (bool goes_on = true; goes_on && count < most; ++count)
-    run_once(body, [&](std::span<const Tensor> flag) { goes_on = read(flag[0], stream) != 0; });
-  launch_store(stream, place, count);
-  note_use(rounds.storage(), stream);
-  return rounds;
+  const StreamRef stream = current_stream();
+  (void)flow_mode("loop()", stream);  // throws where no memory can be taken
+  Tensor count = empty(Shape(), DType::kInt32, stream.device());
+  CountedRounds rounds(count, most);
+  run_loop(body, rounds);
+  return count;
 }
 
 }  // namespace cgtree

@@ -18,10 +18,11 @@ enum class UnverifiedReason {
   kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
   kSharedMemory,   // tensors that the function writes share memory
   kNoMemory,       // for an eager run, or to save the memory that it writes
+  kLoopStream,     // a loop hands out rows, which an eager run would hand out again
 };
 
 // The number of reasons, for arrays that have an element for each.
-inline constexpr int kUnverifiedReasonCount = 4;
+inline constexpr int kUnverifiedReasonCount = 5;
 
 // An output, or an input that the function writes, that was compared.
 struct VerifiedTensor {

@@ -43,6 +43,7 @@ set(CGTREE_HEADERS
   cgtree/metrics.h
   cgtree/options.h
   cgtree/learned_demand.h
+  cgtree/loop_stream.h
   cgtree/precapture.h
   cgtree/progress.h
   cgtree/recent_events.h
@@ -237,9 +238,12 @@ cgtree_sources(tree
 
 cgtree_sources(flow
   cgtree/control_flow.cc
+  cgtree/loop_stream.cc
   cgtree/flow/body.cc
   cgtree/flow/conditional.cc
-  cgtree/flow/flow_log.cc)
+  cgtree/flow/flag.cc
+  cgtree/flow/flow_log.cc
+  cgtree/flow/loop.cc)
 
 cgtree_sources(check
   cgtree/check/address_words.cc

@@ -44,12 +44,12 @@ SUB_ROOMS = {
 # The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
 # cgtree/torch/ are too.
 FACES = re.compile(
-    r"cgtree|communicator|compile|context\w*|control_flow|function_handle|learned_demand|precapture|recent_events|scope|size_learner|steps|surroundings|bare_\w+"
+    r"cgtree|communicator|compile|context\w*|control_flow|function_handle|learned_demand|loop_stream|precapture|recent_events|scope|size_learner|steps|surroundings|bare_\w+"
     r"|torch|c_api\w*")
 # What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
 CORE = re.compile(
     r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|metrics|option_table|precapture|progress|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
+    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|loop_stream|metrics|option_table|precapture|progress|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
 STAND_AROUND = re.compile(
     r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|conditional_api|node_contents|profiler|progress_api|virtual_memory_api)|interop/random/random\w*")
 # The registry of devices names each, and kernels name their bodies in CUDA.

@@ -61,7 +61,9 @@ class GraphExamination final : public Examination {
     read();
     audit_.finish(scopes_.take());
     if (flow_.any() && step_->recording.findings != nullptr) {
-      audit_of(step_->recording).why_unmarked =
+      const Audit& audit = audit_of(step_->recording);
+      audit.hands_out_rows = flow_.hands_out_rows();
+      audit.why_unmarked =
           "its graph has conditional nodes, so that there cannot be a second executable graph of "
           "it";
     }

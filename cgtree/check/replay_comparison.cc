@@ -163,6 +163,8 @@ std::unique_ptr<ReplayComparison> ReplayComparison::prepare(const Call& call,
   std::unique_ptr<ReplayComparison> made(new ReplayComparison(call, recording, memory));
   *why_not = UnverifiedReason::kEagerBreaks;
   if (!recording.further.empty()) return nullptr;
+  *why_not = UnverifiedReason::kLoopStream;
+  if (audit_of(recording).hands_out_rows) return nullptr;
   *why_not = UnverifiedReason::kForeignMemory;
   if (call.function().is_callers_work &&
       !may_run_twice(call, audit_of(recording), *memory.declared())) {

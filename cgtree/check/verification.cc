@@ -17,6 +17,8 @@ std::string_view name(UnverifiedReason reason) noexcept {
       return "shared_memory";
     case UnverifiedReason::kNoMemory:
       return "no_memory";
+    case UnverifiedReason::kLoopStream:
+      return "loop_stream";
   }
   return "unknown";
 }
@@ -35,6 +37,9 @@ std::string_view explain(UnverifiedReason reason) noexcept {
     case UnverifiedReason::kNoMemory:
       return "there was no memory for an eager run beside the recording, or to save what it "
              "writes: give the context more, or verify with smaller inputs";
+    case UnverifiedReason::kLoopStream:
+      return "a loop hands out rows to a LoopStream, and an eager run would hand them out again: "
+             "verify a variant of the step function that has loop() without one";
   }
   return "";
 }

@@ -89,4 +89,9 @@ bool BodyMemory::keep(const StorageRef& storage) {
   return of_ == Of::kTrial || base_->keep(storage);
 }
 
+bool is_warming_up() noexcept {
+  StepScope* const step = StepScope::current();
+  return step != nullptr && step->allocations().kind == StepAllocations::Kind::kWarmUp;
+}
+
 }  // namespace cgtree

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,5 +90,27 @@ class BodyMemory final : public StorageAllocator {
   std::list<StorageRef> handed_on_;  // by bodies in this one
   const AllocatorScope scope_{*this};
 };
+
+// Returns whether a step is warmed up on this thread.
+bool is_warming_up() noexcept;
+
+// Runs the body now, on current_stream(), and use(what it has returned), with what is then current
+// outside of the body, before what the body has made is gone. A warm-up finds out what it keeps.
+template <typename Use>
+void run_eagerly(const Body& body, const Use& use) {
+  std::optional<BodyMemory> memory;
+  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
+  {
+    std::vector<Tensor> returned;
+    {
+      const BodyScope scope(body);
+      returned = body.enqueue();
+    }
+    std::optional<AllocatorScope> outside;
+    if (memory) outside.emplace(memory->outside());
+    use(returned);
+  }
+  if (memory) memory->check_nothing_kept();
+}
 
 }  // namespace cgtree

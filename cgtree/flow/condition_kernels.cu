@@ -1,6 +1,8 @@
 // Sets conditions from memory: one thread each, on both devices.
 #include "cgtree/flow/condition_kernels.h"
 
+#include <atomic>
+
 #include "interop/device/kernel.h"
 
 namespace cgtree {
@@ -17,12 +19,17 @@ struct SetCondition {
   }
 };
 
+// Of a loop, which has no condition in an eager run.
+CGTREE_HOST_DEVICE inline void go_on(ConditionHandle condition, bool goes_on) {
+  if (condition != ConditionHandle::kNull) set_condition(condition, goes_on ? 1 : 0);
+}
+
 struct BeginLoop {
   std::int32_t* rounds;
   ConditionHandle condition;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
     *rounds = 0;
-    set_condition(condition, 1);
+    go_on(condition, true);
   }
 };
 
@@ -33,14 +40,59 @@ struct EndRound {
   ConditionHandle condition;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
     *rounds += 1;
-    set_condition(condition, flag.read() != 0 && *rounds < max_rounds ? 1 : 0);
+    go_on(condition, flag.read() != 0 && *rounds < max_rounds);
   }
 };
 
-struct Store {
-  std::int32_t* place;
-  std::int32_t value;
-  CGTREE_HOST_DEVICE void operator()(std::int64_t) const { *place = value; }
+struct BeginRingLoop {
+  RingState* state;
+  std::int32_t* rounds;
+  ConditionHandle condition;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    state->loops += 1;
+    *rounds = 0;
+    go_on(condition, true);
+  }
+};
+
+// One thread writes the row: the host sees its bytes before the number of rows that counts it.
+struct EndRingRound {
+  Ring ring;
+  const std::uint32_t* row;
+  std::uint32_t bytes;
+  FlagInMemory flag;
+  std::int32_t* rounds;
+  std::int32_t max_rounds;
+  ConditionHandle condition;
+
+  CGTREE_HOST_DEVICE std::uint64_t stopped() const {
+#if defined(__CUDA_ARCH__)
+    return *static_cast<volatile std::uint64_t*>(&ring.header->stopped);
+#else
+    return std::atomic_ref(ring.header->stopped).load(std::memory_order_acquire);
+#endif
+  }
+  CGTREE_HOST_DEVICE void publish(std::uint64_t written) const {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+    *static_cast<volatile std::uint64_t*>(&ring.header->written) = written;
+#else
+    std::atomic_ref(ring.header->written).store(written, std::memory_order_release);
+#endif
+  }
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    RingState& state = *ring.state;
+    const std::int32_t round = (*rounds)++;
+    const bool goes_on = flag.read() != 0 && round + 1 < max_rounds && stopped() < state.loops;
+    std::byte* const slot = slot_of(ring, state.written);
+    *reinterpret_cast<RingSlot*>(slot) = {state.loops, round, bytes, goes_on ? 0u : 1u, 0};
+    auto* const to = reinterpret_cast<std::uint32_t*>(slot + sizeof(RingSlot));
+    for (std::uint32_t i = 0; i < bytes / 4; ++i)
+      to[i] = row[i];
+    publish(++state.written);
+    state.goes_on = goes_on ? 1 : 0;
+    go_on(condition, goes_on);
+  }
 };
 
 }  // namespace
@@ -59,8 +111,17 @@ void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
   parallel_for(stream, 1, EndRound{flag, rounds, max_rounds, condition});
 }
 
-void launch_store(StreamRef stream, std::int32_t* place, std::int32_t value) {
-  parallel_for(stream, 1, Store{place, value});
+void launch_begin_ring_loop(StreamRef stream, const Ring& ring, std::int32_t* rounds,
+                            ConditionHandle condition) {
+  parallel_for(stream, 1, BeginRingLoop{ring.state, rounds, condition});
+}
+
+void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,
+                           FlagInMemory flag, std::int32_t* rounds, std::int32_t max_rounds,
+                           ConditionHandle condition) {
+  parallel_for(stream, 1,
+               EndRingRound{ring, static_cast<const std::uint32_t*>(row), bytes, flag, rounds,
+                            max_rounds, condition});
 }
 
 }  // namespace cgtree

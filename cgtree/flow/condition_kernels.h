@@ -1,9 +1,10 @@
 // The kernels that set conditions, which nvcc compiles. They are launched on a stream, without
-// checks.
+// checks. Those of loops set no condition that is null.
 #pragma once
 
 #include <cstdint>
 
+#include "cgtree/flow/ring.h"
 #include "interop/device/conditional_api.h"
 #include "interop/device/stream.h"
 
@@ -31,7 +32,13 @@ void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle c
 // max_rounds.
 void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
                       std::int32_t max_rounds, ConditionHandle condition);
-// *place = value
-void launch_store(StreamRef stream, std::int32_t* place, std::int32_t value);
+// The same for a loop whose rows go to a ring: it has another number, and *rounds = 0.
+void launch_begin_ring_loop(StreamRef stream, const Ring& ring, std::int32_t* rounds,
+                            ConditionHandle condition);
+// As launch_end_round(), where the host may have stopped the loop, too. The round's row, `bytes` at
+// `row`, a multiple of 4, goes to the ring, and whether there is another one to its state.
+void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,
+                           FlagInMemory flag, std::int32_t* rounds, std::int32_t max_rounds,
+                           ConditionHandle condition);
 
 }  // namespace cgtree

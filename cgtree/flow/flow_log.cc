@@ -47,6 +47,11 @@ void FlowLog::note(NodeHandle node, const std::vector<GraphHandle>& bodies) {
     log->bodies_.insert_or_assign(node, bodies);
 }
 
+void FlowLog::note_rows() noexcept {
+  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
+    log->hands_out_rows_ = true;
+}
+
 bool FlowLog::note_failure() noexcept {
   for (FlowLog* log = t_first; log != nullptr; log = log->next_)
     log->has_failed_ = true;

@@ -36,6 +36,9 @@ class FlowLog {
   // Whether a branch or loop is missing, because memory has run out.
   bool has_failed() const noexcept { return has_failed_; }
 
+  // Whether a loop hands out rows, which an eager run beside a replay would hand out again.
+  bool hands_out_rows() const noexcept { return hands_out_rows_; }
+
   // Where bodies are captured on this thread, the innermost last.
   static std::span<const StreamRef> streams() noexcept;
 
@@ -50,6 +53,8 @@ class FlowLog {
 
   // Tells all logs that are open on the thread. Throws std::bad_alloc.
   static void note(NodeHandle node, const std::vector<GraphHandle>& bodies);
+  // Tells them that a loop hands out rows.
+  static void note_rows() noexcept;
   // Tells them that a node is missing. Returns false if there is none.
   static bool note_failure() noexcept;
 
@@ -59,6 +64,7 @@ class FlowLog {
   FlowLog* next_;  // open on the same thread
   bool is_open_ = true;
   bool has_failed_ = false;
+  bool hands_out_rows_ = false;
 };
 
 }  // namespace cgtree

@@ -1,0 +1,63 @@
+// Counts and runs rounds.
+#include "cgtree/flow/loop.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "cgtree/flow/conditional.h"
+#include "cgtree/flow/flag.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+
+void CountedRounds::begin(StreamRef stream, ConditionHandle condition) {
+  launch_begin_loop(stream, count_.data<std::int32_t>(), condition);
+  note_use(count_.storage(), stream);
+}
+
+void CountedRounds::end_round(StreamRef stream, ConditionHandle condition,
+                              std::span<const Tensor> returned) {
+  launch_end_round(stream, flag_of(returned[0]), count_.data<std::int32_t>(), most_, condition);
+  note_use(returned[0].storage(), stream);
+  note_use(count_.storage(), stream);
+}
+
+bool CountedRounds::goes_on(StreamRef stream, std::span<const Tensor> returned) {
+  return read_flag(returned[0], stream) != 0 && ++rounds_ < most_;
+}
+
+std::int32_t expect_max_rounds(std::int64_t max_rounds) {
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (max_rounds >= 1 && max_rounds <= kMost) return static_cast<std::int32_t>(max_rounds);
+  throw InvalidArgument(
+      fmt::format("loop() of at most {} rounds: give a limit from 1 to {}", max_rounds, kMost));
+}
+
+void run_loop(const Body& body, Rounds& rounds) {
+  const StreamRef stream = current_stream();
+  const auto is_any = [](const Body&, std::span<const Tensor>) {};
+  switch (flow_mode("loop()", stream)) {
+    case FlowMode::kTrial:
+      return try_bodies(std::span(&body, 1), is_any);
+    case FlowMode::kRecording:
+      return add_conditional(
+          "loop()", ConditionalKind::kWhile, std::span(&body, 1), is_any,
+          [&](StreamRef own, ConditionHandle condition) { rounds.begin(own, condition); },
+          [&](StreamRef own, ConditionHandle condition, std::span<const Tensor> returned) {
+            rounds.end_round(own, condition, returned);
+          });
+    case FlowMode::kEager:
+      break;
+  }
+  rounds.begin(stream, ConditionHandle::kNull);
+  for (bool goes_on = true; goes_on;) {
+    run_eagerly(body, [&](std::span<const Tensor> returned) {
+      rounds.end_round(stream, ConditionHandle::kNull, returned);
+      goes_on = rounds.goes_on(stream, returned);
+    });
+  }
+}
+
+}  // namespace cgtree

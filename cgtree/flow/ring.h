@@ -1,0 +1,52 @@
+// The ring of a LoopStream: rows that a device writes while the host reads.
+//
+// It has one slot more than the rows that the host may be behind, so that a row which may be read
+// is not the one that is being written: while the device writes row w, rows w - rows to w - 1 are
+// whole. The host copies a row, and then looks again whether it still was one of those.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "interop/device/device_api.h"
+
+namespace cgtree {
+
+// In pinned memory, in front of the slots. Each side writes a cache line of its own.
+struct RingHeader {
+  alignas(64) std::uint64_t written = 0;  // rows, by the device
+  alignas(64) std::uint64_t stopped = 0;  // loops up to this number end, by the host
+};
+
+// In front of the bytes of a row.
+struct RingSlot {
+  std::uint64_t loop;   // from 1 on
+  std::int32_t round;   // from 0 on
+  std::uint32_t bytes;  // of the row
+  std::uint32_t is_last;
+  std::uint32_t unused;
+};
+
+// In memory of the device.
+struct RingState {
+  std::uint64_t loops;    // begun
+  std::uint64_t written;  // as RingHeader
+  std::int32_t goes_on;   // whether the loop has another round
+  std::int32_t unused;
+};
+
+// What kernels know of a ring.
+struct Ring {
+  RingHeader* header;
+  std::byte* slots;
+  RingState* state;
+  std::uint64_t slot_bytes;
+  std::uint64_t slot_count;
+};
+
+// Where slot `row % slot_count` begins.
+CGTREE_HOST_DEVICE inline std::byte* slot_of(const Ring& ring, std::uint64_t row) {
+  return ring.slots + row % ring.slot_count * ring.slot_bytes;
+}
+
+}  // namespace cgtree

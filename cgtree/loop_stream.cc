@@ -1,0 +1,204 @@
+// Hands out rows by a ring in pinned memory.
+#include "cgtree/loop_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "allocator/caching/pinned_memory.h"
+#include "base/error.h"
+#include "cgtree/flow/conditional.h"
+#include "cgtree/flow/flag.h"
+#include "cgtree/flow/flow_log.h"
+#include "cgtree/flow/loop.h"
+#include "cgtree/flow/ring.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::size_t kMostRowBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostRows = std::size_t{1} << 20;
+constexpr auto kSpinning = std::chrono::microseconds(50);
+constexpr auto kNap = std::chrono::microseconds(20);
+
+std::int64_t slot_bytes(std::size_t row_bytes) {
+  return static_cast<std::int64_t>((sizeof(RingSlot) + row_bytes + 7) / 8 * 8);
+}
+
+}  // namespace
+
+struct LoopStream::State {
+  State(Device on, std::size_t bytes, std::size_t behind)
+      : device(on),
+        row_bytes(bytes),
+        rows(behind),
+        pinned(PinnedMemory(on).empty({static_cast<std::int64_t>(sizeof(RingHeader)) +
+                                       static_cast<std::int64_t>(behind + 1) * slot_bytes(bytes)},
+                                      DType::kUInt8)),
+        on_device(empty({static_cast<std::int64_t>(sizeof(RingState))}, DType::kUInt8, on)),
+        ring{new (pinned.data()) RingHeader(),
+             static_cast<std::byte*>(pinned.data()) + sizeof(RingHeader),
+             static_cast<RingState*>(on_device.data()),
+             static_cast<std::uint64_t>(slot_bytes(bytes)),
+             static_cast<std::uint64_t>(behind + 1)} {
+    const RingState none{};
+    on_device.copy_from_host(&none, sizeof(none));
+  }
+
+  std::uint64_t written() const noexcept {
+    return std::atomic_ref(ring.header->written).load(std::memory_order_acquire);
+  }
+
+  const Device device;
+  const std::size_t row_bytes;
+  const std::size_t rows;
+  const Tensor pinned;     // the header, and behind it the slots
+  const Tensor on_device;  // RingState
+  const Ring ring;
+  std::uint64_t read = 0;                 // rows
+  std::atomic<std::uint64_t> ended = {};  // loops, as far as the rows tell that were read
+};
+
+namespace {
+
+// Rounds that also go to a ring.
+class RingRounds final : public Rounds {
+ public:
+  // All are borrowed.
+  RingRounds(const Ring& ring, const Tensor& pinned, const Tensor& state, const Tensor& count,
+             std::int32_t most) noexcept
+      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most) {}
+
+  // Rounds. The body returns the flag and the row.
+  void begin(StreamRef stream, ConditionHandle condition) override {
+    FlowLog::note_rows();
+    launch_begin_ring_loop(stream, ring_, count_.data<std::int32_t>(), condition);
+    note_own_use(stream);
+  }
+  void end_round(StreamRef stream, ConditionHandle condition,
+                 std::span<const Tensor> returned) override {
+    const Tensor& row = returned[1];
+    launch_end_ring_round(stream, ring_, row.data(), static_cast<std::uint32_t>(row.bytes()),
+                          flag_of(returned[0]), count_.data<std::int32_t>(), most_, condition);
+    note_use(returned[0].storage(), stream);
+    note_use(row.storage(), stream);
+    note_own_use(stream);
+  }
+  bool goes_on(StreamRef stream, std::span<const Tensor>) override {
+    constexpr auto kAt = static_cast<std::int64_t>(offsetof(RingState, goes_on));
+    return read_flag(Tensor(state_.storage(), state_.byte_offset() + kAt, Shape(), DType::kInt32),
+                     stream) != 0;
+  }
+
+ private:
+  void note_own_use(StreamRef stream) const {
+    for (const Tensor* const used : {&pinned_, &state_, &count_})
+      note_use(used->storage(), stream);
+  }
+
+  const Ring& ring_;
+  const Tensor& pinned_;
+  const Tensor& state_;
+  const Tensor& count_;
+  const std::int32_t most_;
+};
+
+void expect_row(const Tensor& row, StreamRef stream, std::size_t most) {
+  const bool fits = row.defined() && row.device() == stream.device() && row.is_contiguous() &&
+                    row.bytes() <= most && row.bytes() % 4 == 0 && row.address() % 4 == 0;
+  if (fits) return;
+  throw InvalidArgument(
+      fmt::format("the row that the body of loop() returns is {}, and must be contiguous on {}, a "
+                  "multiple of 4 "
+                  "bytes and at most the {} of its LoopStream",
+                  describe(row), to_string(stream.device()), most));
+}
+
+}  // namespace
+
+LoopStream::LoopStream(Device device, std::size_t row_bytes, std::size_t rows) {
+  const bool is_valid = row_bytes > 0 && row_bytes % 4 == 0 && row_bytes <= kMostRowBytes &&
+                        rows > 0 && rows <= kMostRows;
+  if (!is_valid) {
+    throw InvalidArgument(
+        fmt::format("a LoopStream of {} rows of {} bytes: give 1 to {} rows, and a multiple of 4 "
+                    "up to {} bytes",
+                    rows, row_bytes, kMostRows, kMostRowBytes));
+  }
+  state_ = std::make_unique<State>(device, row_bytes, rows);
+}
+
+LoopStream::~LoopStream() = default;
+LoopStream::LoopStream(LoopStream&&) noexcept = default;
+LoopStream& LoopStream::operator=(LoopStream&&) noexcept = default;
+
+std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::nanoseconds limit) {
+  State& state = *state_;
+  const auto begin = std::chrono::steady_clock::now();
+  while (state.written() == state.read) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= limit) return std::nullopt;
+    if (waited < kSpinning) continue;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, limit - waited));
+  }
+  RingSlot slot{};
+  const std::byte* const from = slot_of(state.ring, state.read);
+  std::memcpy(&slot, from, sizeof(slot));
+  const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
+  std::memcpy(to.data(), from + sizeof(slot), std::min(bytes, state.row_bytes));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const std::uint64_t written = state.written();
+  if (written - state.read > state.rows) {
+    const std::uint64_t lost = written - state.rows - state.read;
+    state.read += lost;
+    throw InvalidArgument(
+        fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
+                    "or give it more than {} rows",
+                    lost, state.rows));
+  }
+  if (slot.bytes > to.size()) {
+    throw InvalidArgument(
+        fmt::format("the next row of a LoopStream has {} bytes, and there is room "
+                    "for {}",
+                    slot.bytes, to.size()));
+  }
+  ++state.read;
+  const bool is_last = slot.is_last != 0;
+  state.ended.store(is_last ? slot.loop : slot.loop - 1);
+  return LoopRow{slot.loop, slot.round, slot.bytes, is_last};
+}
+
+void LoopStream::stop() noexcept {
+  std::atomic_ref(state_->ring.header->stopped)
+      .store(state_->ended.load() + 1, std::memory_order_release);
+}
+
+Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& given) {
+  if (!given) throw InvalidArgument("the body of loop() is missing");
+  const std::int32_t most = expect_max_rounds(max_rounds);
+  const StreamRef stream = current_stream();
+  const LoopStream::State& state = *rows.state_;
+  if (state.device != stream.device()) {
+    throw InvalidArgument(fmt::format("loop() on {} with a LoopStream of {}",
+                                      to_string(stream.device()), to_string(state.device)));
+  }
+  const Body body{"the body of loop()", [&] {
+                    LoopRound round = given();
+                    expect_flag("what the body of loop() returns", round.goes_on, current_stream());
+                    expect_row(round.row, current_stream(), state.row_bytes);
+                    return std::vector<Tensor>{std::move(round.goes_on), std::move(round.row)};
+                  }};
+  (void)flow_mode("loop()", stream);  // throws where no memory can be taken
+  Tensor count = empty(Shape(), DType::kInt32, stream.device());
+  RingRounds rounds(state.ring, state.pinned, state.on_device, count, most);
+  run_loop(body, rounds);
+  return count;
+}
+
+}  // namespace cgtree

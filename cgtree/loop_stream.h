@@ -1,0 +1,86 @@
+// LoopStream: rows that a loop on the device hands out while it runs, one for each round.
+//
+//   cgtree::LoopStream tokens(device, /*row_bytes=*/4 * rows, /*rows=*/1024);
+//   auto step = [&](Tensor batch, Tensor kv_cache) {
+//     Tensor next = empty({rows}, DType::kInt32), goes_on = empty({}, DType::kInt32);
+//     return loop(64, tokens, [&]() -> LoopRound {
+//       launch_decode(current_stream(), batch, kv_cache, next, goes_on);
+//       return {goes_on, next};
+//     });
+//   };
+//   ...
+//   std::vector<std::int32_t> row(rows);
+//   while (auto got = tokens.next(std::as_writable_bytes(std::span(row)), 1s)) {
+//     send_to_clients(row);
+//     if (client_has_gone) tokens.stop();
+//     if (got->is_last) break;
+//   }
+//
+// The device does not wait for the host: of a host that is more than `rows` rows behind, rows are
+// lost, and next() says so. Each loop hands out as many rows as it makes rounds, at least one,
+// whether the step runs eagerly, is warmed up or replayed. A replay that hands out rows is not
+// verified, because an eager run beside it would hand them out again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "interop/device/device.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+// What the body of a loop returns that hands out rows.
+struct LoopRound {
+  Tensor goes_on;  // the flag, as of loop()
+  Tensor row;      // contiguous; a multiple of 4 bytes, at most row_bytes
+};
+
+// A row that was handed out.
+struct LoopRow {
+  std::uint64_t loop = 0;  // its number, from 1 on: of the loops that have run with this stream
+  std::int32_t round = 0;  // from 0 on
+  std::size_t bytes = 0;
+  bool is_last = false;  // of its loop
+};
+
+// Loops of one LoopStream must not run at the same time. Recordings keep what they use of it.
+//
+// Thread safety: stop() may be called by any thread; next() by one at a time, while loops are
+// enqueued and run.
+class LoopStream {
+ public:
+  // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
+  // behind. Throws InvalidArgument for other sizes, and for a device without events; OutOfMemory.
+  LoopStream(Device device, std::size_t row_bytes, std::size_t rows);
+  ~LoopStream();
+  LoopStream(LoopStream&&) noexcept;
+  LoopStream& operator=(LoopStream&&) noexcept;
+
+  // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
+  // nothing if there is none by then. Throws InvalidArgument if rows were lost, with their number,
+  // and goes on with the oldest one that is left; and for a row that is larger than `to`, which
+  // remains.
+  std::optional<LoopRow> next(std::span<std::byte> to, std::chrono::nanoseconds limit);
+
+  // The loop of the row that next() would return ends with the round that it is in, or, if it has
+  // not begun, with its first one.
+  void stop() noexcept;
+
+ private:
+  friend Tensor loop(std::int64_t max_rounds, LoopStream& rows,
+                     const std::function<LoopRound()>& body);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// As loop(), and each round hands out its row. Throws InvalidArgument for a row of another device,
+// one that is not contiguous, or too large.
+Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& body);
+
+}  // namespace cgtree

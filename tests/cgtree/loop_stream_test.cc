@@ -1,0 +1,331 @@
+// Loops that hand out rows: the host gets each row of each round, once, and may end the loop.
+#include "cgtree/loop_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cgtree/control_flow.h"
+#include "tests/support/flags.h"
+#include "tests/support/gate.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int kWidth = 3;  // floats of a row
+
+class LoopStreamTest : public TreeTest {
+ protected:
+  Tensor flag(std::int32_t value) {
+    return from_host(Shape(), std::span<const std::int32_t>(&value, 1), device());
+  }
+  static std::int32_t count(const Tensor& tensor) { return tensor.to_vector<std::int32_t>()[0]; }
+
+  // y = x; then rounds of y = 2 y + 1, which go on while y[0] is below `limit` or `most` is
+  // reached, and hand out y.
+  auto doubling(LoopStream& rows, float limit, std::int64_t most) {
+    return [this, &rows, limit, most](Tensor x) {
+      const Tensor y = affine(x, 1, 0);
+      const Tensor below = empty(Shape(), DType::kInt32, device());
+      return loop(most, rows, [&]() -> LoopRound {
+        update(y, 2, 1);
+        const Tensor negative = affine(y, -1, 0);
+        compare(negative, -limit, below);
+        return {below, y};
+      });
+    };
+  }
+  static std::vector<std::vector<float>> doubled(std::vector<float> y, float limit, int most) {
+    std::vector<std::vector<float>> rows;
+    do {
+      y = affine_of(y, 2, 1);
+      rows.push_back(y);
+    } while (y[0] < limit && std::ssize(rows) < most);
+    return rows;
+  }
+  LoopStream make(std::size_t rows) { return {device(), kWidth * sizeof(float), rows}; }
+  // Returns the next row, which must be there within seconds.
+  static std::vector<float> next(LoopStream& rows, LoopRow* row) {
+    std::vector<float> values(kWidth, -7);
+    const std::optional<LoopRow> got =
+        rows.next(std::as_writable_bytes(std::span(values)), seconds(5));
+    EXPECT_TRUE(got.has_value());
+    *row = got.value_or(LoopRow{.is_last = true});
+    EXPECT_EQ(row->bytes, kWidth * sizeof(float));
+    return values;
+  }
+  static bool is_empty(LoopStream& rows) {
+    std::vector<float> values(kWidth);
+    return !rows.next(std::as_writable_bytes(std::span(values)), seconds(0));
+  }
+};
+CGTREE_ON_ALL_DEVICES(LoopStreamTest);
+
+TEST_P(LoopStreamTest, EachRoundOfEachRunHandsOutItsRowOnce) {
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 50, 9));
+  for (std::uint64_t call = 1; call <= 8; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const auto expected = doubled(x, 50, 9);
+    const Tensor rounds = f(tensor({kWidth}, x));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      LoopRow row;
+      EXPECT_EQ(next(rows, &row), expected[i]) << call << " " << i;
+      EXPECT_EQ(row.loop, call);
+      EXPECT_EQ(row.round, static_cast<std::int32_t>(i));
+      EXPECT_EQ(row.is_last, i + 1 == expected.size());
+    }
+    EXPECT_TRUE(is_empty(rows));
+    EXPECT_EQ(count(rounds), std::ssize(expected));
+  }
+  EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
+}
+
+TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 5));
+  for (int call = 0; call < 6; ++call) {
+    const bool is_stopped = call % 2 != 0;
+    if (is_stopped) rows.stop();
+    EXPECT_EQ(count(f(random_tensor({kWidth}))), is_stopped ? 1 : 5) << call;
+    LoopRow row;
+    do {
+      (void)next(rows, &row);
+    } while (!row.is_last);
+  }
+}
+
+// Of a host that is too far behind.
+TEST_P(LoopStreamTest, RowsThatWereOverwrittenAreSaidToBeLostAndTheRestIsRead) {
+  LoopStream rows = make(4);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 10));
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const auto expected = doubled(x, 1e30f, 10);
+    (void)f(tensor({kWidth}, x)).to_vector<std::int32_t>();
+    std::vector<float> values(kWidth);
+    try {
+      (void)rows.next(std::as_writable_bytes(std::span(values)), seconds(0));
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("6 rows"), std::string::npos) << error.what();
+    }
+    for (std::size_t i = 6; i < 10; ++i) {
+      LoopRow row;
+      EXPECT_EQ(next(rows, &row), expected[i]);
+      EXPECT_EQ(row.round, static_cast<std::int32_t>(i));
+    }
+    EXPECT_TRUE(is_empty(rows));
+  }
+}
+
+TEST_P(LoopStreamTest, ExactlyAsManyRowsAsItHasAreKept) {
+  LoopStream rows = make(10);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 10));
+  for (int call = 0; call < 4; ++call) {
+    (void)f(random_tensor({kWidth})).to_vector<std::int32_t>();
+    LoopRow row;
+    for (int i = 0; i < 10; ++i) {
+      (void)next(rows, &row);
+      EXPECT_EQ(row.round, i);
+    }
+  }
+}
+
+TEST_P(LoopStreamTest, ARowThatIsLargerThanTheBufferRemains) {
+  LoopStream rows = make(4);
+  (void)doubling(rows, 0, 1)(random_tensor({kWidth}));
+  context().synchronize();
+  std::vector<float> small(kWidth - 1);
+  EXPECT_THROW((void)rows.next(std::as_writable_bytes(std::span(small)), seconds(5)),
+               InvalidArgument);
+  LoopRow row;
+  (void)next(rows, &row);
+  EXPECT_TRUE(row.is_last);
+}
+
+TEST_P(LoopStreamTest, TheRowsOfALoopWithinALoopComeInOrder) {
+  LoopStream rows = make(32);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    const Tensor y = affine(x, 1, 0);
+    return loop(3, [&] {
+      (void)loop(2, rows, [&]() -> LoopRound {
+        update(y, 2, 1);
+        return {on, y};
+      });
+      return on;
+    });
+  });
+  std::uint64_t number = 0;
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const auto expected = doubled(x, 1e30f, 6);
+    (void)f(tensor({kWidth}, x), flag(1));
+    for (int i = 0; i < 6; ++i) {
+      LoopRow row;
+      EXPECT_EQ(next(rows, &row), expected[static_cast<std::size_t>(i)]);
+      EXPECT_EQ(row.round, i % 2);
+      if (i % 2 == 0) ++number;
+      EXPECT_EQ(row.loop, number);
+    }
+  }
+  EXPECT_TRUE(is_empty(rows));
+}
+
+TEST_P(LoopStreamTest, ARecordingOutlivesTheStreamThatItWritesTo) {
+  std::optional<LoopStream> rows(make(4));
+  const Tensor x = random_tensor({kWidth});
+  const Tensor on = flag(1);
+  CompiledFunction f = compile(context(), "f", [&](Tensor y) {
+    if (!rows) return affine(y, 0, 0);
+    return loop(2, *rows, [&]() -> LoopRound { return {on, y}; });
+  });
+  for (int call = 0; call < 3; ++call)
+    (void)f(x);
+  rows.reset();
+  const Tensor others = random_tensor({4096});  // where it was, if its memory is free
+  const std::vector<float> before = values(others);
+  EXPECT_EQ(count(f(x)), 2);
+  EXPECT_EQ(f.stats().replays, 2u);
+  EXPECT_EQ(values(others), before);
+}
+
+TEST_P(LoopStreamTest, AReplayThatHandsOutRowsIsNotVerified) {
+  make_context({.verify_every = 1});
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 2));
+  for (int call = 0; call < 5; ++call) {
+    (void)f(random_tensor({kWidth}));
+    LoopRow row;
+    for (int i = 0; i < 2; ++i)
+      (void)next(rows, &row);
+    EXPECT_TRUE(row.is_last);
+    EXPECT_TRUE(is_empty(rows)) << call;
+  }
+  EXPECT_EQ(f.stats().verified, 0u);
+  EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kLoopStream)], 3u);
+}
+
+TEST_P(LoopStreamTest, ABodyThatThrowsLeavesTheStreamInOrder) {
+  LoopStream rows = make(16);
+  bool throws = false;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    const Tensor y = affine(x, 1, 0);
+    int round = 0;
+    return loop(2, rows, [&]() -> LoopRound {
+      if (throws && round++ == 1) throw std::runtime_error("the body");
+      update(y, 2, 1);
+      return {on, y};
+    });
+  });
+  throws = true;
+  EXPECT_THROW((void)f(random_tensor({kWidth}), flag(1)), std::runtime_error);
+  throws = false;
+  LoopRow row;
+  (void)next(rows, &row);
+  EXPECT_FALSE(row.is_last);
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    (void)f(tensor({kWidth}, x), flag(1));
+    for (const std::vector<float>& expected : doubled(x, 1e30f, 2))
+      EXPECT_EQ(next(rows, &row), expected);
+    EXPECT_TRUE(row.is_last);
+    EXPECT_EQ(row.loop, static_cast<std::uint64_t>(call) + 2);
+  }
+}
+
+TEST_P(LoopStreamTest, WhatCannotBeARowIsRefused) {
+  EXPECT_THROW(LoopStream(device(), 0, 4), InvalidArgument);
+  EXPECT_THROW(LoopStream(device(), 6, 4), InvalidArgument);
+  EXPECT_THROW(LoopStream(device(), 4, 0), InvalidArgument);
+  LoopStream rows = make(4);
+  const StreamScope current(context().stream());
+  const Tensor on = flag(1), row = random_tensor({kWidth});
+  const auto expect_refused = [&](const Tensor& one) {
+    EXPECT_THROW((void)loop(1, rows, [&]() -> LoopRound { return {on, one}; }), InvalidArgument);
+  };
+  expect_refused(Tensor());
+  expect_refused(random_tensor({kWidth + 1}));
+  expect_refused(random_tensor({2, kWidth}).slice(1, 0, 1));
+  expect_refused(
+      from_host({1}, std::span<const std::uint8_t>(std::array<std::uint8_t, 1>{1}), device()));
+  EXPECT_THROW((void)loop(0, rows, [&]() -> LoopRound { return {on, row}; }), InvalidArgument);
+  EXPECT_THROW((void)loop(1, rows, nullptr), InvalidArgument);
+  EXPECT_THROW((void)loop(1, rows, [&]() -> LoopRound { return {row, row}; }), InvalidArgument);
+  EXPECT_TRUE(is_empty(rows));
+  (void)loop(1, rows, [&]() -> LoopRound { return {on, row}; });
+  LoopRow got;
+  EXPECT_EQ(next(rows, &got), values(row));
+}
+
+// Where the host goes on while the device works.
+class LateLoopStreamTest : public LoopStreamTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, LateLoopStreamTest,
+                         ::testing::ValuesIn(devices_that_work_later()), device_name);
+
+TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 3));
+  LoopRow row;
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const Tensor input = tensor({kWidth}, x);
+    context().synchronize();
+    if (call < 2) {  // these read on the host, which waits
+      (void)f(input);
+    } else {
+      Gate gate(context().stream());
+      (void)f(input);
+      EXPECT_TRUE(!gate.is_closed() || is_empty(rows));
+      gate.open();
+    }
+    for (const std::vector<float>& expected : doubled(x, 1e30f, 3))
+      EXPECT_EQ(next(rows, &row), expected);
+    EXPECT_TRUE(row.is_last);
+  }
+}
+
+TEST_P(LateLoopStreamTest, TheHostEndsALoopThatRuns) {
+  constexpr std::int64_t kMost = 100'000'000;
+  LoopStream rows = make(1000);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    const Tensor y = affine(x, 1, 0);
+    return loop(kMost, rows, [&]() -> LoopRound {
+      update(y, 1, 1);
+      return {on, y};
+    });
+  });
+  for (int call = 0; call < 4; ++call) {
+    const bool goes_on = call >= 2;
+    const Tensor rounds = f(random_tensor({kWidth}), flag(goes_on ? 1 : 0));
+    LoopRow row;
+    if (goes_on) {
+      (void)next(rows, &row);
+      EXPECT_FALSE(row.is_last);
+      rows.stop();
+    }
+    const std::int32_t made = count(rounds);
+    EXPECT_LT(made, kMost);
+    while (!row.is_last) {
+      std::vector<float> values(kWidth);
+      try {
+        row = rows.next(std::as_writable_bytes(std::span(values)), seconds(0)).value();
+      } catch (const InvalidArgument&) {  // some were overwritten
+      }
+    }
+    EXPECT_EQ(row.round, made - 1);
+    EXPECT_TRUE(is_empty(rows));
+  }
+}
+
+}  // namespace
+}  // namespace cgtree::testing
