@@ -47,13 +47,13 @@ bool is_warming_up() noexcept {
 // Runs use(what the body has returned), with what is then current outside of the body, before what
 // the body has made is gone. A warm-up finds out what the body keeps.
 template <typename Use>
-void run_once(const Body& body, const Use& use) {
+void run_once(const Body& body, std::int32_t round, const Use& use) {
   std::optional<BodyMemory> memory;
   if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
   {
     std::vector<Tensor> returned;
     {
-      const BodyScope scope(body);
+      const BodyScope scope(body, round);
       returned = body.enqueue();
     }
     std::optional<AllocatorScope> outside;
@@ -125,9 +125,11 @@ class Results {
 
 // `last`: the number of the body that runs where there is none with the number of `index`, or -1.
 std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
-                               std::span<const Body> bodies, std::int32_t last = -1) {
+                               std::span<const Body> bodies, FlowDraws& draws,
+                               std::int32_t last = -1) {
   const StreamRef stream = current_stream();
   const FlowMode mode = flow_mode(call, stream);
+  draws.reserve();
   Results results;
   const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
     results.expect(body, returned);
@@ -158,7 +160,7 @@ std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, cons
     number = static_cast<std::uint32_t>(is_outside ? last : value);
   }
   if (number < bodies.size()) {
-    run_once(bodies[number], [&](std::span<const Tensor> returned) {
+    run_once(bodies[number], /*round=*/0, [&](std::span<const Tensor> returned) {
       results.expect(bodies[number], returned);
       results.make();
       results.write(returned);
@@ -171,17 +173,18 @@ void expect_body(std::string_view name, bool is_there) {
   if (!is_there) throw InvalidArgument(fmt::format("{} is missing", name));
 }
 
-Body plain(std::string name, const std::function<void()>& body) {
+Body plain(std::string name, const FlowDraws& draws, const std::function<void()>& body) {
   expect_body(name, static_cast<bool>(body));
-  return {std::move(name), [&body] {
+  return {std::move(name), draws, [&body] {
             body();
             return std::vector<Tensor>();
           }};
 }
 
-Body with_results(std::string name, const std::function<std::vector<Tensor>()>& body) {
+Body with_results(std::string name, const FlowDraws& draws,
+                  const std::function<std::vector<Tensor>()>& body) {
   expect_body(name, static_cast<bool>(body));
-  return {std::move(name), body};
+  return {std::move(name), draws, body};
 }
 
 constexpr std::string_view kPredicate = "the predicate of branch()";
@@ -190,43 +193,51 @@ constexpr std::string_view kIndex = "the index of choose()";
 }  // namespace
 
 void branch(const Tensor& predicate, const std::function<void()>& then,
-            const std::function<void()>& otherwise) {
-  std::vector<Body> bodies{plain("then() of branch()", then)};
-  if (otherwise) bodies.push_back(plain("otherwise() of branch()", otherwise));
+            const std::function<void()>& otherwise, const std::vector<Generator>& generators) {
+  FlowDraws draws(generators);
+  std::vector<Body> bodies{plain("then() of branch()", draws, then)};
+  if (otherwise) bodies.push_back(plain("otherwise() of branch()", draws, otherwise));
   check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
-  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
 }
 
-void choose(const Tensor& index, std::span<const std::function<void()>> given) {
+void choose(const Tensor& index, std::span<const std::function<void()>> given,
+            const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
+  FlowDraws draws(generators);
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(plain(fmt::format("body {} of choose()", i), given[i]));
+    bodies.push_back(plain(fmt::format("body {} of choose()", i), draws, given[i]));
   check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies);
+  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws);
 }
 
 std::vector<Tensor> branch_results(const Tensor& predicate,
                                    const std::function<std::vector<Tensor>()>& then,
-                                   const std::function<std::vector<Tensor>()>& otherwise) {
-  const Body bodies[] = {with_results("then() of branch()", then),
-                         with_results("otherwise() of branch()", otherwise)};
+                                   const std::function<std::vector<Tensor>()>& otherwise,
+                                   const std::vector<Generator>& generators) {
+  FlowDraws draws(generators);
+  const Body bodies[] = {with_results("then() of branch()", draws, then),
+                         with_results("otherwise() of branch()", draws, otherwise)};
   check_flag(kPredicate, predicate, current_stream(), /*may_be_bool=*/true);
-  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
 }
 
 std::vector<Tensor> choose_results(const Tensor& index,
-                                   std::span<const std::function<std::vector<Tensor>()>> given) {
+                                   std::span<const std::function<std::vector<Tensor>()>> given,
+                                   const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
+  FlowDraws draws(generators);
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(with_results(fmt::format("body {} of choose()", i), given[i]));
+    bodies.push_back(with_results(fmt::format("body {} of choose()", i), draws, given[i]));
   check_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies,
+  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws,
                     static_cast<std::int32_t>(given.size()) - 1);
 }
 
-Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
+Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given,
+            const std::vector<Generator>& generators) {
   if (!given) throw InvalidArgument("the body of loop() is missing");
   if (max_rounds < 1 || max_rounds > std::numeric_limits<std::int32_t>::max()) {
     throw InvalidArgument(
@@ -234,7 +245,8 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   }
   const auto most = static_cast<std::int32_t>(max_rounds);
   const StreamRef stream = current_stream();
-  const Body body{"the body of loop()", [&] {
+  FlowDraws draws(generators);
+  const Body body{"the body of loop()", draws, [&] {
                     Tensor flag = given();
                     check_flag("what the body of loop() returns", flag, current_stream(),
                                /*may_be_bool=*/true);
@@ -243,6 +255,7 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   const FlowMode mode = flow_mode("loop()", stream);
   Tensor rounds = empty(Shape(), DType::kInt32, stream.device());
   auto* const place = rounds.data<std::int32_t>();
+  draws.reserve(place);
   switch (mode) {
     case FlowMode::kTrial:
       try_bodies(std::span(&body, 1), [](const Body&, std::span<const Tensor>) {});
@@ -265,8 +278,10 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
       break;
   }
   std::int32_t count = 0;
-  for (bool goes_on = true; goes_on && count < most; ++count)
-    run_once(body, [&](std::span<const Tensor> flag) { goes_on = read(flag[0], stream) != 0; });
+  for (bool goes_on = true; goes_on && count < most; ++count) {
+    run_once(body, count,
+             [&](std::span<const Tensor> flag) { goes_on = read(flag[0], stream) != 0; });
+  }
   launch_store(stream, place, count);
   note_use(rounds.storage(), stream);
   return rounds;

@@ -48,7 +48,7 @@ void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& e
   const StreamScope current(stream);
   BodyMemory memory(body, of, &fork);
   {
-    const BodyScope scope(body);
+    const BodyScope scope(body, /*round=*/std::nullopt);
     const std::vector<Tensor> returned = body.enqueue();
     end(returned);
   }

@@ -108,6 +108,8 @@ class Generator {
   // would repeat the numbers. Throws OutOfMemory while recording.
   PhiloxRange reserve(std::uint64_t blocks) const;
 
+  const PhiloxSequenceRef& sequence() const noexcept { return sequence_; }
+
  private:
   PhiloxSequenceRef sequence_;
 };

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "cgtree/eager_break.h"
+#include "cgtree/flow/condition_kernels.h"
 #include "cgtree/scope.h"
 #include "cgtree/steps.h"
 #include "interop/device/graph.h"
@@ -704,6 +705,154 @@ TEST_P(ControlFlowTest, RandomBranchesAndLoopsDoWhatPlainArithmeticDoes) {
   EXPECT_EQ(replays, 160u);
 }
 
+// ---- Random numbers ----
+
+// What a body draws in that round of a branch or loop that has taken the block at `call`.
+std::vector<float> drawn_in(const PhiloxPosition& call, std::int32_t round, std::size_t count) {
+  const PhiloxPosition at = draws_of_round(philox(call.seed, call.offset, 0), round);
+  std::vector<float> drawn;
+  for (std::size_t i = 0; i < count; ++i)
+    drawn.push_back(to_uniform(philox(at.seed, at.offset, i / 4).words[i % 4]));
+  return drawn;
+}
+
+TEST_P(ControlFlowTest, ALoopDrawsAnewInEachRoundAndMovesItsGeneratorByOneBlock) {
+  const Generator generator(seed_);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor wanted) {
+    Tensor y = affine(x, 1, 0);
+    Tensor left = affine(wanted, 1, 0);
+    const auto body = [&] {
+      add_to(y, uniform({10}, generator));
+      Tensor goes_on = empty(Shape(), DType::kInt32);
+      update(left, 1, -1);
+      compare(left, 0, goes_on);
+      return goes_on;
+    };
+    (void)loop(10, body, {generator});
+    return std::pair(y, uniform({4}, generator));
+  });
+  std::set<float> seen;
+  std::size_t rounds = 0;
+  call_often(f, [&](int i) {
+    const int wanted = i * 3 % 7 + 1;
+    const auto offset = static_cast<std::uint64_t>(2 * i);
+    std::vector<float> expected = random_floats(10);
+    const auto [y, behind] = f(tensor({10}, expected), number(static_cast<float>(wanted)));
+    for (int round = 0; round < wanted; ++round, ++rounds) {
+      const std::vector<float> drawn = drawn_in({seed_, offset}, round, 10);
+      for (std::size_t k = 0; k < drawn.size(); ++k)
+        expected[k] += drawn[k];
+      seen.insert(drawn[0]);
+    }
+    EXPECT_EQ(values(y), expected) << i;
+    std::vector<float> next;
+    for (const std::uint32_t word : philox(seed_, offset, 1).words)
+      next.push_back(to_uniform(word));
+    EXPECT_EQ(values(behind), next) << i;
+    EXPECT_EQ(generator.state().offset, offset + 2) << i;
+  });
+  EXPECT_GT(seen.size(), rounds - 3);
+}
+
+TEST_P(ControlFlowTest, WhicheverWayIsTakenABranchMovesItsGeneratorsAlike) {
+  const Generator first(seed_), second(seed_ + 1);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(
+        taken,
+        [&] {
+          add_to(y, uniform({8}, first));
+          add_to(y, uniform({8}, second));
+          add_to(y, uniform({8}, first));
+        },
+        nullptr, {first, second});
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const auto offset = static_cast<std::uint64_t>(i);
+    std::vector<float> expected = random_floats(8);
+    const Tensor y = f(tensor({8}, expected), flag(i / 2 % 2));
+    if (i / 2 % 2 != 0) {
+      const std::vector<float> own = drawn_in({seed_, offset}, 0, 16);
+      const std::vector<float> other = drawn_in({seed_ + 1, offset}, 0, 8);
+      for (std::size_t k = 0; k < 8; ++k)
+        expected[k] = ((expected[k] + own[k]) + other[k]) + own[8 + k];
+    }
+    EXPECT_EQ(values(y), expected) << i;
+    EXPECT_EQ(first.state().offset, offset + 1) << i;
+    EXPECT_EQ(second.state().offset, offset + 1) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, RandomProgramsDrawInReplaysWhatEagerOnesDraw) {
+  const std::vector<Stream> sides = flow_sides(device());
+  std::uint64_t replays = 0;
+  for (int program = 0; program < 30; ++program) {
+    const Flow flow = draw_flow(random_, /*draws=*/true);
+    const Generator generator(seed_), twins(seed_);
+    const auto step = [&](const Generator& from) {
+      return [&flow, &sides, from](Tensor x) {
+        Tensor y = affine(x, 1, 0);
+        run_flow(flow, y, sides, &from);
+        return y;
+      };
+    };
+    CompiledFunction f = compile(context(), "f", step(generator));
+    CompiledFunction eager = compile(context(), "eager", step(twins), {.enabled = false});
+    PhiloxPosition at{seed_, 0};
+    for (int i = 0; i < 6; ++i) {
+      std::vector<float> x = random_floats(20);
+      const Tensor y = f(tensor({20}, x));
+      ASSERT_EQ(values(y), values(eager(tensor({20}, x)))) << "call " << i << " of " << program;
+      run_flow(flow, x, &at);
+      ASSERT_EQ(values(y), x) << "call " << i << " of program " << program;
+      ASSERT_EQ(generator.state().offset, at.offset) << "call " << i << " of program " << program;
+    }
+    replays += f.stats().replays;
+  }
+  EXPECT_EQ(replays, 120u);
+}
+
+TEST_P(ControlFlowTest, VerificationRepeatsWhatBodiesDraw) {
+  make_context({.verify_every = 1});
+  const Generator generator(seed_);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const auto body = [&] {
+      branch(
+          taken, [&] { add_to(y, uniform({8}, generator)); }, nullptr, {generator});
+      return taken;
+    };
+    (void)loop(3, body, {generator});
+    return y;
+  });
+  for (int i = 0; i < 8; ++i)
+    (void)f(random_tensor({8}), flag(i % 3));
+  EXPECT_EQ(f.stats().verified, 6u);
+  EXPECT_EQ(f.stats().differed, 0u);
+  EXPECT_EQ(generator.state().offset, 8u);
+}
+
+TEST_P(ControlFlowTest, OutsideOfAStepABodyDrawsToo) {
+  const Stream stream(device());
+  const StreamScope scope(stream);
+  const Generator generator(seed_);
+  const Tensor y = tensor({8}, std::vector<float>(8, 0));
+  const Tensor goes_on = flag(1);
+  const auto body = [&] {
+    add_to(y, uniform({8}, generator, device()));
+    return goes_on;
+  };
+  (void)loop(2, body, {generator});
+  stream.synchronize();
+  std::vector<float> expected = drawn_in({seed_, 0}, 0, 8);
+  const std::vector<float> second = drawn_in({seed_, 0}, 1, 8);
+  for (std::size_t k = 0; k < 8; ++k)
+    expected[k] += second[k];
+  EXPECT_EQ(values(y), expected);
+  EXPECT_EQ(generator.state().offset, 1u);
+}
+
 // ---- What is refused ----
 
 TEST_P(ControlFlowTest, AHostFunctionInABodyKeepsTheStepFromBeingRecorded) {
@@ -734,14 +883,50 @@ TEST_P(ControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
   expect_not_recorded(f, "the body of loop() does what cannot be captured");
 }
 
-TEST_P(ControlFlowTest, ABodyDrawsNothing) {
+TEST_P(ControlFlowTest, ABodyDrawsOnlyFromWhatItsCallAndThoseAroundItAreGiven) {
   const Generator generator(7);
+  const std::vector<Generator> given{Generator(1), generator};
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
-    choose(index, {[] {}, [&] { add_to(x, uniform({8}, generator)); }});
+    choose(index, {[] {}, [&] { add_to(x, uniform({8}, generator)); }}, {Generator(3)});
     return affine(x, 1, 0);
   });
-  expect_refused(f, "body 1 of choose() uses a generator");
+  expect_refused(f, "body 1 of choose() uses a generator that its branch or loop was not given");
+  CompiledFunction nested = compile(context(), "nested", [&](Tensor x, Tensor taken) {
+    branch(taken, [&] {
+      branch(
+          taken, [&] { add_to(x, uniform({8}, generator)); }, nullptr, given);
+    });
+    return affine(x, 1, 0);
+  });
+  expect_refused(nested, "then() of branch() uses a generator that its branch or loop was not");
   EXPECT_EQ(generator.state().offset, 0u);
+}
+
+// That shows when the body is tried.
+TEST_P(ControlFlowTest, ABodyThatDrawsFromAnotherGeneratorKeepsTheStepFromBeingRecorded) {
+  const Generator generator(7);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    branch(taken, [&] { add_to(x, uniform({8}, generator)); });
+    return affine(x, 1, 0);
+  });
+  expect_not_recorded(f, "then() of branch() uses a generator that its branch or loop was not");
+  EXPECT_EQ(generator.state().offset, 0u);
+}
+
+TEST_P(ControlFlowTest, ABodyAsksForNoPositionOfAGenerator) {
+  const Generator generator(7);
+  const auto use = [&](const std::function<void()>& ask) {
+    CompiledFunction f = compile(context(), "f", [&, ask](Tensor x, Tensor taken) {
+      branch(taken, ask, nullptr, {generator});
+      return affine(x, 1, 0);
+    });
+    expect_refused(f, "then() of branch() asks for the position of a generator, or sets it");
+  };
+  const GeneratorState before = generator.state();
+  use([&] { (void)generator.state(); });
+  use([&] { generator.set_seed(3); });
+  use([&] { generator.set_state(before); });
+  EXPECT_EQ(generator.state(), before);
 }
 
 TEST_P(ControlFlowTest, ABodyHasNoBreaks) {
