@@ -119,7 +119,19 @@ void BodyMemory::check_nothing_kept() const {
       body_.name, kept));
 }
 
+// Where there is no fork, the step itself frees in order.
+bool BodyMemory::is_one_chain() const noexcept {
+  for (const BodyMemory* body = this; body != nullptr; body = body->outer_) {
+    if (body->fork_ != nullptr && !body->fork_->is_joined()) return false;
+  }
+  return true;
+}
+
 StorageRef BodyMemory::allocate(std::size_t bytes) {
+  if (is_one_chain()) {
+    handed_on_.clear();
+    made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
+  }
   made_.emplace_back();  // before what it is for
   return made_.back() = base_->allocate(bytes);
 }

@@ -18,10 +18,10 @@
 
 namespace cgtree {
 
-// A FlowDraws is what the bodies of one branch or loop may draw from. How often a body runs is known
-// on the device alone, and the generators must not depend on it: the call takes one block of each,
-// and each run of a body draws from a sequence of its own, which begins where this block and the
-// number of the round say (draws_of_round()).
+// A FlowDraws is what the bodies of one branch or loop may draw from. How often a body runs is
+// known on the device alone, and the generators must not depend on it: the call takes one block of
+// each, and each run of a body draws from a sequence of its own, which begins where this block and
+// the number of the round say (draws_of_round()).
 class FlowDraws {
  public:
   // Borrows the generators.
@@ -94,10 +94,10 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   const DrawHandlerScope draws_{*this};
 };
 
-// A BodyMemory serves empty() while a body is captured. What the body allocates stays allocated
-// until the body ends: each round writes it anew, and a part of it that was used again within the
-// body would be safe only where its work is one chain. The bodies of a choice, of which one runs,
-// get the same memory one after the other.
+// A BodyMemory serves empty() while a body is captured. What the body has let go of is used again
+// within it where its work so far is one chain: no side stream of it, or of what is around it, has
+// yet to join. The rest stays allocated until the body ends. The bodies of a choice, of which one
+// runs, get the same memory one after the other.
 class BodyMemory final : public StorageAllocator {
  public:
   // kTrial: the capture is not kept, and no uses are noted.
@@ -124,6 +124,8 @@ class BodyMemory final : public StorageAllocator {
   bool keep(const StorageRef& storage) override;
 
  private:
+  bool is_one_chain() const noexcept;
+
   const Body& body_;
   const Of of_;
   const StreamFork* const fork_;
