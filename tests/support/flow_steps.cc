@@ -108,8 +108,8 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
     case Flow::Kind::kBranch: {
       const Tensor flag = make_flag();
       compare(x, flow.limit, flag);
-      return branch(flag, part(0),
-                    flow.parts.size() > 1 ? std::function<void()>(part(1)) : nullptr, generators);
+      return branch(flag, part(0), flow.parts.size() > 1 ? std::function<void()>(part(1)) : nullptr,
+                    generators);
     }
     case Flow::Kind::kChoose: {
       const Tensor index = make_flag();

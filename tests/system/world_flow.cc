@@ -79,8 +79,8 @@ void World::flow(const WorldOperation& operation) {
   flows.throws = Flows::kNever;
   ++totals_.done[done ? "a step branches and loops" : "a step that branches throws"];
   if (!done) return;
-  put(operation.to, {outputs.at(0), flows.result(number, x.model, operation.choice), caller_number(operation),
-                     StreamRef(), false, ends_with_});
+  put(operation.to, {outputs.at(0), flows.result(number, x.model, operation.choice),
+                     caller_number(operation), StreamRef(), false, ends_with_});
 }
 
 }  // namespace cgtree::testing
