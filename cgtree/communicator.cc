@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "base/mutex.h"
+#include "cgtree/flow/conditional.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/tree_manager.h"
@@ -108,7 +109,7 @@ StreamRef Communicator::State::enter(std::string_view what) const {
                            : "inside a step of another context"));
   }
   const StreamRef stream = current_stream();
-  if (stream != step->stream()) {
+  if (stream != ordered_stream(*step)) {
     throw InvalidArgument(fmt::format(
         "{} of a communicator on another stream than the step's: uses on two streams have no order "
         "among the ranks; make the step's stream wait for the other one, and call it there",

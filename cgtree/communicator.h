@@ -23,8 +23,9 @@ namespace cgtree {
 //
 // Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the
 // context (a step function, between begin() and end(), Context::eager()), in a step whose current
-// stream is not the step's own, and while other code captures that stream; otherwise as those of
-// Collectives.
+// stream is not the step's own (in a body of a branch or loop there, that of the body), and while
+// other code captures that stream; otherwise as those of Collectives. Which way a branch or loop
+// goes must be the same on all ranks.
 //
 // Thread safety: used by the thread that is inside the context.
 class Communicator {

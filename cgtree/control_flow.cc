@@ -82,9 +82,11 @@ class Results {
 
 // `last`: the number of the body that runs where there is none with the number of `index`, or -1.
 std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
-                               std::span<const Body> bodies, std::int32_t last = -1) {
+                               std::span<const Body> bodies, FlowDraws& draws,
+                               std::int32_t last = -1) {
   const StreamRef stream = current_stream();
   const FlowMode mode = flow_mode(call, stream);
+  draws.reserve();
   Results results;
   const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
     results.expect(body, returned);
@@ -115,7 +117,7 @@ std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, cons
     number = static_cast<std::uint32_t>(is_outside ? last : value);
   }
   if (number < bodies.size()) {
-    run_eagerly(bodies[number], [&](std::span<const Tensor> returned) {
+    run_eagerly(bodies[number], /*round=*/0, [&](std::span<const Tensor> returned) {
       results.expect(bodies[number], returned);
       results.make();
       results.write(returned);
@@ -128,17 +130,18 @@ void expect_body(std::string_view name, bool is_there) {
   if (!is_there) throw InvalidArgument(fmt::format("{} is missing", name));
 }
 
-Body plain(std::string name, const std::function<void()>& body) {
+Body plain(std::string name, const FlowDraws& draws, const std::function<void()>& body) {
   expect_body(name, static_cast<bool>(body));
-  return {std::move(name), [&body] {
+  return {std::move(name), draws, [&body] {
             body();
             return std::vector<Tensor>();
           }};
 }
 
-Body with_results(std::string name, const std::function<std::vector<Tensor>()>& body) {
+Body with_results(std::string name, const FlowDraws& draws,
+                  const std::function<std::vector<Tensor>()>& body) {
   expect_body(name, static_cast<bool>(body));
-  return {std::move(name), body};
+  return {std::move(name), draws, body};
 }
 
 constexpr std::string_view kPredicate = "the predicate of branch()";
@@ -147,46 +150,55 @@ constexpr std::string_view kIndex = "the index of choose()";
 }  // namespace
 
 void branch(const Tensor& predicate, const std::function<void()>& then,
-            const std::function<void()>& otherwise) {
-  std::vector<Body> bodies{plain("then() of branch()", then)};
-  if (otherwise) bodies.push_back(plain("otherwise() of branch()", otherwise));
+            const std::function<void()>& otherwise, const std::vector<Generator>& generators) {
+  FlowDraws draws(generators);
+  std::vector<Body> bodies{plain("then() of branch()", draws, then)};
+  if (otherwise) bodies.push_back(plain("otherwise() of branch()", draws, otherwise));
   expect_flag(kPredicate, predicate, current_stream());
-  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
 }
 
-void choose(const Tensor& index, std::span<const std::function<void()>> given) {
+void choose(const Tensor& index, std::span<const std::function<void()>> given,
+            const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
+  FlowDraws draws(generators);
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(plain(fmt::format("body {} of choose()", i), given[i]));
+    bodies.push_back(plain(fmt::format("body {} of choose()", i), draws, given[i]));
   expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies);
+  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws);
 }
 
 std::vector<Tensor> branch_results(const Tensor& predicate,
                                    const std::function<std::vector<Tensor>()>& then,
-                                   const std::function<std::vector<Tensor>()>& otherwise) {
-  const Body bodies[] = {with_results("then() of branch()", then),
-                         with_results("otherwise() of branch()", otherwise)};
+                                   const std::function<std::vector<Tensor>()>& otherwise,
+                                   const std::vector<Generator>& generators) {
+  FlowDraws draws(generators);
+  const Body bodies[] = {with_results("then() of branch()", draws, then),
+                         with_results("otherwise() of branch()", draws, otherwise)};
   expect_flag(kPredicate, predicate, current_stream());
-  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies);
+  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
 }
 
 std::vector<Tensor> choose_results(const Tensor& index,
-                                   std::span<const std::function<std::vector<Tensor>()>> given) {
+                                   std::span<const std::function<std::vector<Tensor>()>> given,
+                                   const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
+  FlowDraws draws(generators);
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(with_results(fmt::format("body {} of choose()", i), given[i]));
+    bodies.push_back(with_results(fmt::format("body {} of choose()", i), draws, given[i]));
   expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies,
+  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws,
                     static_cast<std::int32_t>(given.size()) - 1);
 }
 
-Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
+Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given,
+            const std::vector<Generator>& generators) {
   if (!given) throw InvalidArgument("the body of loop() is missing");
   const std::int32_t most = expect_max_rounds(max_rounds);
-  const Body body{"the body of loop()", [&] {
+  FlowDraws draws(generators);
+  const Body body{"the body of loop()", draws, [&] {
                     Tensor flag = given();
                     expect_flag("what the body of loop() returns", flag, current_stream());
                     return std::vector<Tensor>{std::move(flag)};
@@ -194,6 +206,7 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given) {
   const StreamRef stream = current_stream();
   (void)flow_mode("loop()", stream);  // throws where no memory can be taken
   Tensor count = empty(Shape(), DType::kInt32, stream.device());
+  draws.reserve(count.data<std::int32_t>());
   CountedRounds rounds(count, most);
   run_loop(body, rounds);
   return count;

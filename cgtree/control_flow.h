@@ -15,9 +15,14 @@
 // makes with empty() is scratch memory that ends with it: results are written to tensors that were
 // made outside, or returned to branch_results() and its like. It may not read back, wait for the
 // device, call host functions, allocate stream-ordered memory, call eager_break() or axis_length(),
-// or draw random numbers. What shows while it runs (breaks, random numbers, what it keeps) is
-// refused when the step is warmed up. What shows in a capture alone keeps the step from being
-// recorded, with the name of the body: it runs eagerly. What a body throws, the call throws.
+// or ask for the position of a generator. What shows while it runs (breaks, generators, what it
+// keeps) is refused when the step is warmed up. What shows in a capture alone keeps the step from
+// being recorded, with the name of the body: it runs eagerly. What a body throws, the call throws.
+//
+// `generators`: those that bodies may draw random numbers from. The call takes one block of each,
+// whatever way is taken, and each run of a body, in each round of a loop, draws numbers of its own
+// that follow from it, the same eagerly and in a replay. A branch or loop in a body is given them,
+// too, if its bodies draw. Each costs a small kernel in each body.
 //
 // All throw InvalidArgument for a missing body, a tensor that says which way to go and is not one
 // element of the type that is asked for on the device of current_stream(), and a body that does
@@ -34,6 +39,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -41,13 +47,16 @@ namespace cgtree {
 // Runs then() if the predicate is not 0, else otherwise(), if there is one. `predicate`: int32 or
 // bool.
 void branch(const Tensor& predicate, const std::function<void()>& then,
-            const std::function<void()>& otherwise = nullptr);
+            const std::function<void()>& otherwise = nullptr,
+            const std::vector<Generator>& generators = {});
 
 // Runs the body with the number that `index` has, int32. As in CUDA, no body runs if there is none
 // with that number.
-void choose(const Tensor& index, std::span<const std::function<void()>> bodies);
-inline void choose(const Tensor& index, std::initializer_list<std::function<void()>> bodies) {
-  choose(index, std::span(bodies.begin(), bodies.size()));
+void choose(const Tensor& index, std::span<const std::function<void()>> bodies,
+            const std::vector<Generator>& generators = {});
+inline void choose(const Tensor& index, std::initializer_list<std::function<void()>> bodies,
+                   const std::vector<Generator>& generators = {}) {
+  choose(index, std::span(bodies.begin(), bodies.size()), generators);
 }
 
 // As branch(), with bodies that return tensors, of the same shapes and element types: returns
@@ -56,24 +65,28 @@ inline void choose(const Tensor& index, std::initializer_list<std::function<void
 // keep the step from being recorded.
 std::vector<Tensor> branch_results(const Tensor& predicate,
                                    const std::function<std::vector<Tensor>()>& then,
-                                   const std::function<std::vector<Tensor>()>& otherwise);
+                                   const std::function<std::vector<Tensor>()>& otherwise,
+                                   const std::vector<Generator>& generators = {});
 // The same for choose(). Where there is no body with the number of `index`, the last one runs.
 std::vector<Tensor> choose_results(const Tensor& index,
-                                   std::span<const std::function<std::vector<Tensor>()>> bodies);
+                                   std::span<const std::function<std::vector<Tensor>()>> bodies,
+                                   const std::vector<Generator>& generators = {});
 
 // branch_results() with one tensor: y = branch(predicate, [&] { return a; }, [&] { return b; });
 template <typename Then, typename Otherwise>
 requires std::same_as<std::invoke_result_t<Then&>, Tensor> &&
     std::same_as<std::invoke_result_t<Otherwise&>, Tensor>
-        Tensor branch(const Tensor& predicate, Then&& then, Otherwise&& otherwise) {
+        Tensor branch(const Tensor& predicate, Then&& then, Otherwise&& otherwise,
+                      const std::vector<Generator>& generators = {}) {
   return branch_results(
       predicate, [&] { return std::vector<Tensor>{then()}; },
-      [&] { return std::vector<Tensor>{otherwise()}; })[0];
+      [&] { return std::vector<Tensor>{otherwise()}; }, generators)[0];
 }
 
 // Runs the body until the flag that it returns, int32 or bool, is 0, or it has run max_rounds
 // times, which is no error. The first round always runs. Returns the number of rounds, int32, as a
 // tensor on the device. Throws InvalidArgument unless 1 <= max_rounds < 2^31.
-Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& body);
+Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& body,
+            const std::vector<Generator>& generators = {});
 
 }  // namespace cgtree

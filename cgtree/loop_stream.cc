@@ -179,7 +179,8 @@ void LoopStream::stop() noexcept {
       .store(state_->ended.load() + 1, std::memory_order_release);
 }
 
-Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& given) {
+Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& given,
+            const std::vector<Generator>& generators) {
   if (!given) throw InvalidArgument("the body of loop() is missing");
   const std::int32_t most = expect_max_rounds(max_rounds);
   const StreamRef stream = current_stream();
@@ -188,7 +189,8 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
     throw InvalidArgument(fmt::format("loop() on {} with a LoopStream of {}",
                                       to_string(stream.device()), to_string(state.device)));
   }
-  const Body body{"the body of loop()", [&] {
+  FlowDraws draws(generators);
+  const Body body{"the body of loop()", draws, [&] {
                     LoopRound round = given();
                     expect_flag("what the body of loop() returns", round.goes_on, current_stream());
                     expect_row(round.row, current_stream(), state.row_bytes);
@@ -196,6 +198,7 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
                   }};
   (void)flow_mode("loop()", stream);  // throws where no memory can be taken
   Tensor count = empty(Shape(), DType::kInt32, stream.device());
+  draws.reserve(count.data<std::int32_t>());
   RingRounds rounds(state.ring, state.pinned, state.on_device, count, most);
   run_loop(body, rounds);
   return count;

@@ -29,8 +29,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "interop/device/device.h"
+#include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -74,13 +76,15 @@ class LoopStream {
 
  private:
   friend Tensor loop(std::int64_t max_rounds, LoopStream& rows,
-                     const std::function<LoopRound()>& body);
+                     const std::function<LoopRound()>& body,
+                     const std::vector<Generator>& generators);
   struct State;
   std::unique_ptr<State> state_;
 };
 
 // As loop(), and each round hands out its row. Throws InvalidArgument for a row of another device,
 // one that is not contiguous, or too large.
-Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& body);
+Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& body,
+            const std::vector<Generator>& generators = {});
 
 }  // namespace cgtree

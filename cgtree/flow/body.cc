@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "cgtree/flow/condition_kernels.h"
 
 namespace cgtree {
 namespace {
@@ -23,13 +25,38 @@ std::uint32_t* count_of_step() noexcept {
 
 }  // namespace
 
-BodyScope::BodyScope(const Body& body) noexcept
-    : body_(body), count_(count_of_step()), counted_(count_ == nullptr ? 0 : *count_) {
+void FlowDraws::reserve(const std::int32_t* round) {
+  round_ = round;
+  for (const Generator& generator : generators_)
+    blocks_.push_back(generator.reserve(1));
+}
+
+BodyScope::Uncounted::Uncounted() noexcept
+    : count_(count_of_step()), counted_(count_ == nullptr ? 0 : *count_) {
   if (count_ != nullptr) *count_ = std::max(*count_, kFirstInBodies);
 }
 
-BodyScope::~BodyScope() {
+BodyScope::Uncounted::~Uncounted() {
   if (count_ != nullptr) *count_ = counted_;
+}
+
+BodyScope::BodyScope(const Body& body, std::optional<std::int32_t> round) : body_(body) {
+  for (std::size_t i = 0; i < body.draws.blocks_.size(); ++i) {
+    const PhiloxRange& call = body.draws.blocks_[i];
+    Draws& draws = made_.emplace_back(Draws{body.draws.generators_[i].sequence(), {}, {}});
+    if (!round) {
+      const StreamRef stream = current_stream();
+      draws.place = empty({sizeof(PhiloxPosition)}, DType::kUInt8);
+      launch_begin_draws(stream, call, body.draws.round_,
+                         reinterpret_cast<PhiloxPosition*>(draws.place.address()));
+      note_use(draws.place.storage(), stream);
+    } else if (call.origin() == nullptr) {
+      draws.first = draws_of_round(call.block(0), *round);
+    } else {
+      throw InvalidArgument(fmt::format(
+          "{} draws on a stream that the recording of the step does not capture", body.name));
+    }
+  }
 }
 
 void BodyScope::eager_break(EagerBreak) {
@@ -39,10 +66,26 @@ void BodyScope::eager_break(EagerBreak) {
       body_.name));
 }
 
-void BodyScope::refuse_draw() const {
+PhiloxRange BodyScope::reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) {
+  const auto found = std::ranges::find(made_, sequence, &Draws::sequence);
+  if (found == made_.end()) {
+    throw InvalidArgument(fmt::format(
+        "{} uses a generator that its branch or loop was not given: pass it there, and to each "
+        "branch and loop around that one, so that they take as much of it whatever way is taken",
+        body_.name));
+  }
+  const std::uint64_t before = std::exchange(found->blocks, found->blocks + blocks);
+  if (found->place.defined()) {
+    return {reinterpret_cast<const PhiloxPosition*>(found->place.address()), before};
+  }
+  expect_no_capture();
+  return PhiloxRange({found->first.seed, found->first.offset + before});
+}
+
+void BodyScope::refuse_position() const {
   throw InvalidArgument(fmt::format(
-      "{} uses a generator: how often a body runs, and so how many random numbers a replay draws, "
-      "is known on the device alone; draw before the branch or loop",
+      "{} asks for the position of a generator, or sets it: how often a body runs, and so what "
+      "that is, is known on the device alone; do it before or behind the branch or loop",
       body_.name));
 }
 
@@ -76,7 +119,19 @@ void BodyMemory::check_nothing_kept() const {
       body_.name, kept));
 }
 
+// Where there is no fork, the step itself frees in order.
+bool BodyMemory::is_one_chain() const noexcept {
+  for (const BodyMemory* body = this; body != nullptr; body = body->outer_) {
+    if (body->fork_ != nullptr && !body->fork_->is_joined()) return false;
+  }
+  return true;
+}
+
 StorageRef BodyMemory::allocate(std::size_t bytes) {
+  if (is_one_chain()) {
+    handed_on_.clear();
+    made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
+  }
   made_.emplace_back();  // before what it is for
   return made_.back() = base_->allocate(bytes);
 }

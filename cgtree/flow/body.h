@@ -1,11 +1,12 @@
 // BodyScope and BodyMemory: what the body of a branch or loop may do while it enqueues its work,
-// and what it allocates meanwhile.
+// what it draws, and what it allocates meanwhile.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,44 +18,86 @@
 
 namespace cgtree {
 
+// A FlowDraws is what the bodies of one branch or loop may draw from. How often a body runs is
+// known on the device alone, and the generators must not depend on it: the call takes one block of
+// each, and each run of a body draws from a sequence of its own, which begins where this block and
+// the number of the round say (draws_of_round()).
+class FlowDraws {
+ public:
+  // Borrows the generators.
+  explicit FlowDraws(std::span<const Generator> generators) noexcept : generators_(generators) {}
+
+  // Takes the blocks. `round`: where the device counts the rounds of a loop. Must be called once,
+  // before any body runs or is captured. Throws as Generator::reserve().
+  void reserve(const std::int32_t* round = nullptr);
+
+ private:
+  friend class BodyScope;
+
+  const std::span<const Generator> generators_;
+  std::vector<PhiloxRange> blocks_;  // of each
+  const std::int32_t* round_ = nullptr;
+};
+
 // A Body is the code of one body. `name`: for messages, such as "body 1 of choose()". enqueue()
-// returns the results of the body, or the flag of a loop.
+// returns the results of the body, or the flag of a loop. `draws`: borrowed.
 struct Body {
   std::string name;
+  const FlowDraws& draws;
   std::function<std::vector<Tensor>()> enqueue;
 };
 
 // While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
-// draws no random numbers and asks for no axis_length(), because a replay runs it none or many
-// times. What it allocates has no number in the step.
+// and asks for no axis_length() and no position of a generator, because a replay runs it none or
+// many times. What it allocates has no number in the step.
 class BodyScope final : private BreakHandler, private DrawHandler {
  public:
-  // Borrows the body.
-  explicit BodyScope(const Body& body) noexcept;
-  ~BodyScope();
+  // Borrows the body. `round`: of a body that runs now; none of one that current_stream() captures.
+  // Throws InvalidArgument, OutOfMemory.
+  BodyScope(const Body& body, std::optional<std::int32_t> round);
   BodyScope(const BodyScope&) = delete;
   BodyScope& operator=(const BodyScope&) = delete;
 
  private:
+  // While it lives, what the step allocates has no number.
+  class Uncounted {
+   public:
+    Uncounted() noexcept;
+    ~Uncounted();
+    Uncounted(const Uncounted&) = delete;
+    Uncounted& operator=(const Uncounted&) = delete;
+
+   private:
+    std::uint32_t* const count_;  // of allocations of the step; null outside of steps
+    const std::uint32_t counted_;
+  };
+  // What this run draws from one generator.
+  struct Draws {
+    PhiloxSequenceRef sequence;
+    Tensor place;          // where a body that is captured finds the position
+    PhiloxPosition first;  // of a body that runs now
+    std::uint64_t blocks = 0;
+  };
+
   void eager_break(EagerBreak work) override;
-  PhiloxRange reserve(const PhiloxSequenceRef&, std::uint64_t) override { refuse_draw(); }
-  void set_seed(const PhiloxSequenceRef&, std::uint64_t) override { refuse_draw(); }
-  GeneratorState state(const PhiloxSequenceRef&) override { refuse_draw(); }
-  void set_state(const PhiloxSequenceRef&, const GeneratorState&) override { refuse_draw(); }
-  [[noreturn]] void refuse_draw() const;
+  PhiloxRange reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) override;
+  void set_seed(const PhiloxSequenceRef&, std::uint64_t) override { refuse_position(); }
+  GeneratorState state(const PhiloxSequenceRef&) override { refuse_position(); }
+  void set_state(const PhiloxSequenceRef&, const GeneratorState&) override { refuse_position(); }
+  [[noreturn]] void refuse_position() const;
 
   const Body& body_;
-  std::uint32_t* const count_;  // of allocations of the step; null outside of steps
-  const std::uint32_t counted_;
+  std::vector<Draws> made_;
+  const Uncounted uncounted_;
   const BreakScope breaks_{this};
   const LengthsScope no_lengths_{nullptr};
   const DrawHandlerScope draws_{*this};
 };
 
-// A BodyMemory serves empty() while a body is captured. What the body allocates stays allocated
-// until the body ends: each round writes it anew, and a part of it that was used again within the
-// body would be safe only where its work is one chain. The bodies of a choice, of which one runs,
-// get the same memory one after the other.
+// A BodyMemory serves empty() while a body is captured. What the body has let go of is used again
+// within it where its work so far is one chain: no side stream of it, or of what is around it, has
+// yet to join. The rest stays allocated until the body ends. The bodies of a choice, of which one
+// runs, get the same memory one after the other.
 class BodyMemory final : public StorageAllocator {
  public:
   // kTrial: the capture is not kept, and no uses are noted.
@@ -81,6 +124,8 @@ class BodyMemory final : public StorageAllocator {
   bool keep(const StorageRef& storage) override;
 
  private:
+  bool is_one_chain() const noexcept;
+
   const Body& body_;
   const Of of_;
   const StreamFork* const fork_;
@@ -97,13 +142,13 @@ bool is_warming_up() noexcept;
 // Runs the body now, on current_stream(), and use(what it has returned), with what is then current
 // outside of the body, before what the body has made is gone. A warm-up finds out what it keeps.
 template <typename Use>
-void run_eagerly(const Body& body, const Use& use) {
+void run_eagerly(const Body& body, std::int32_t round, const Use& use) {
   std::optional<BodyMemory> memory;
   if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
   {
     std::vector<Tensor> returned;
     {
-      const BodyScope scope(body);
+      const BodyScope scope(body, round);
       returned = body.enqueue();
     }
     std::optional<AllocatorScope> outside;

@@ -1,4 +1,4 @@
-// Sets conditions from memory: one thread each, on both devices.
+// Sets conditions from memory, and begins draws: one thread each, on both devices.
 #include "cgtree/flow/condition_kernels.h"
 
 #include <atomic>
@@ -7,6 +7,15 @@
 
 namespace cgtree {
 namespace {
+
+struct BeginDraws {
+  PhiloxRange call;
+  const std::int32_t* round;
+  PhiloxPosition* place;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    *place = draws_of_round(call.block(0), round == nullptr ? 0 : *round);
+  }
+};
 
 struct SetCondition {
   FlagInMemory flag;
@@ -96,6 +105,11 @@ struct EndRingRound {
 };
 
 }  // namespace
+
+void launch_begin_draws(StreamRef stream, const PhiloxRange& call, const std::int32_t* round,
+                        PhiloxPosition* place) {
+  parallel_for(stream, 1, BeginDraws{call, round, place});
+}
 
 void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
                           ConditionHandle condition) {

@@ -1,5 +1,5 @@
-// The kernels that set conditions, which nvcc compiles. They are launched on a stream, without
-// checks. Those of loops set no condition that is null.
+// The kernels that set conditions, and begin the random numbers of bodies, which nvcc compiles.
+// They are launched on a stream, without checks. Those of loops set no condition that is null.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include "cgtree/flow/ring.h"
 #include "interop/device/conditional_api.h"
 #include "interop/device/stream.h"
+#include "interop/random/philox.h"
 
 namespace cgtree {
 
@@ -22,6 +23,20 @@ struct FlagInMemory {
   }
 };
 
+// Returns where a run of a body begins to draw. `call`: one block, which the branch or loop has
+// reserved. It is as random as the seed and the offset of any two runs must be to be apart.
+CGTREE_HOST_DEVICE constexpr PhiloxPosition draws_of_round(const PhiloxBlock& call,
+                                                           std::int32_t round) {
+  const PhiloxBlock own =
+      philox4x32({{static_cast<std::uint32_t>(round), 0, call.words[2], call.words[3]}},
+                 call.words[0], call.words[1]);
+  return {static_cast<std::uint64_t>(own.words[1]) << 32 | own.words[0],
+          static_cast<std::uint64_t>(own.words[3]) << 32 | own.words[2]};
+}
+
+// *place = draws_of_round(the first block of `call`, *round), in round 0 if `round` is null.
+void launch_begin_draws(StreamRef stream, const PhiloxRange& call, const std::int32_t* round,
+                        PhiloxPosition* place);
 // The condition becomes the value of the flag; `last` if that is not from 0 to `last`, unless
 // `last` is negative.
 void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,

@@ -17,6 +17,29 @@ namespace {
 
 constinit thread_local bool t_is_trial = false;
 
+// Where work of a step is in its order while a body is captured; no stream where a branch or loop
+// around the body is not.
+struct Order {
+  StepScope* step = nullptr;
+  StreamRef stream;
+};
+constinit thread_local Order t_order;
+
+class OrderInBody {
+ public:
+  // `around`: where the branch or loop is.
+  OrderInBody(StreamRef around, StreamRef body) : before_(t_order) {
+    StepScope* const step = StepScope::current();
+    t_order = {step, around == ordered_stream(*step) ? body : StreamRef()};
+  }
+  ~OrderInBody() { t_order = before_; }
+  OrderInBody(const OrderInBody&) = delete;
+  OrderInBody& operator=(const OrderInBody&) = delete;
+
+ private:
+  const Order before_;
+};
+
 constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
 
 // The stream of a body. A step that is recorded forbids its thread what making a stream may do.
@@ -44,11 +67,12 @@ class BodyStream {
 // they have joined when the capture has ended.
 template <typename End>
 void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& end) {
+  const OrderInBody order(current_stream(), stream);
   const StreamFork fork(stream);
   const StreamScope current(stream);
   BodyMemory memory(body, of, &fork);
   {
-    const BodyScope scope(body);
+    const BodyScope scope(body, /*round=*/std::nullopt);
     const std::vector<Tensor> returned = body.enqueue();
     end(returned);
   }
@@ -83,6 +107,19 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
     NodeType type = NodeType::kOther;
     check(graphs.node_type(node, &type), "look at a node of a body");
     if (const std::string what = text_of(type); !what.empty()) refuse(body, what);
+  }
+}
+
+// Adds the nodes of a body to those of the step.
+void count_nodes(GraphAPI& graphs, GraphHandle body) {
+  StepAllocations& step = StepScope::current()->allocations();
+  std::vector<NodeHandle> nodes;
+  check(graphs.graph_nodes(body, &nodes), "list the nodes of a body");
+  step.body_nodes += nodes.size();
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(graphs.node_type(node, &type), "look at a node of a body");
+    step.body_kernels += type == NodeType::kKernel;
   }
 }
 
@@ -202,6 +239,10 @@ class BodyCapture {
 
 }  // namespace
 
+StreamRef ordered_stream(const StepScope& step) noexcept {
+  return t_order.step == &step ? t_order.stream : step.stream();
+}
+
 FlowMode flow_mode(std::string_view call, StreamRef stream) {
   if (t_is_trial) return FlowMode::kTrial;
   if (!stream.is_capturing()) return FlowMode::kEager;
@@ -264,6 +305,7 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
               [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
     }
     capture.end(bodies[i]);
+    count_nodes(own.graphs(), made[i]);
     step.expect(nodes, bodies[i]);
   }
 }

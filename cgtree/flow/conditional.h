@@ -29,6 +29,11 @@ enum class FlowMode {
 // if the stream is captured by other code than a recording of a context.
 FlowMode flow_mode(std::string_view call, StreamRef stream);
 
+// Returns the stream on which work of the step that the thread runs is in the step's order: its
+// own, and in a body that is captured, that of the body. Returns no stream in a body that runs
+// beside other work of the step.
+StreamRef ordered_stream(const StepScope& step) noexcept;
+
 // Captures each body once, on a stream of its own, and keeps nothing. current_stream() captures, so
 // that nothing runs which a body launches there. Throws InvalidArgument as add_conditional(), and
 // what the bodies and `tried` throw.

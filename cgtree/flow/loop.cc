@@ -52,8 +52,9 @@ void run_loop(const Body& body, Rounds& rounds) {
       break;
   }
   rounds.begin(stream, ConditionHandle::kNull);
-  for (bool goes_on = true; goes_on;) {
-    run_eagerly(body, [&](std::span<const Tensor> returned) {
+  bool goes_on = true;
+  for (std::int32_t round = 0; goes_on; ++round) {
+    run_eagerly(body, round, [&](std::span<const Tensor> returned) {
       rounds.end_round(stream, ConditionHandle::kNull, returned);
       goes_on = rounds.goes_on(stream, returned);
     });

@@ -35,6 +35,8 @@ struct StepAllocations {
   std::vector<Range> ranges;            // the ranges of all of them, dead or alive
   std::vector<StorageRef> kept;         // for kRecord: other memory that the work of the step uses
   std::vector<StorageRef> elsewhere;    // for kRecord: what it has made outside of the pools
+  std::size_t body_nodes = 0;           // for kRecord: in bodies of conditional nodes
+  std::size_t body_kernels = 0;         // among them
   std::vector<const Storage*> written;  // for kRecord: what calls in the step write in place
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.

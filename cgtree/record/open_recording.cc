@@ -180,6 +180,8 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   recording.for_each_graph([&](const Graph& graph, GraphExec&) {
     if (!failure) failure = count_nodes(memory_.stream().graphs(), graph, recording.costs);
   });
+  recording.costs.step_nodes += scope_.allocations().body_nodes;
+  recording.costs.kernels += scope_.allocations().body_kernels;
   return failure;
 }
 

@@ -108,6 +108,9 @@ class Generator {
   // would repeat the numbers. Throws OutOfMemory while recording.
   PhiloxRange reserve(std::uint64_t blocks) const;
 
+  // What a DrawHandler knows the generator by.
+  const PhiloxSequenceRef& sequence() const noexcept { return sequence_; }
+
  private:
   PhiloxSequenceRef sequence_;
 };

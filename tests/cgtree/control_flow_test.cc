@@ -11,7 +11,10 @@
 #include <stdexcept>
 
 #include "cgtree/eager_break.h"
+#include "cgtree/flow/condition_kernels.h"
+#include "cgtree/precapture.h"
 #include "cgtree/scope.h"
+#include "cgtree/size_learner.h"
 #include "cgtree/steps.h"
 #include "interop/device/graph.h"
 #include "interop/device/host/host_device.h"
@@ -352,6 +355,8 @@ TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
       const StreamRef main = current_stream();
       side.ref().wait_for(main);
       branch(taken, [&] {
+        for (const float scale : {1.0F, 2.0F, 0.5F})
+          in_body.insert(affine(y, scale, 0).address());
         const Tensor scratch = affine(y, 2, 0);
         in_body.insert(scratch.address());
         add_to(y, scratch);
@@ -378,6 +383,7 @@ TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
     for (std::size_t k = 0; k < found.size(); ++k)
       ASSERT_FLOAT_EQ(found[k], expected[k]) << i;
     if (i == 1) {  // recorded
+      EXPECT_EQ(in_body.size(), 4u) << "used once, while it may run beside other work";
       for (const std::uintptr_t address : in_body)
         EXPECT_FALSE(beside.contains(address));
     }
@@ -432,6 +438,8 @@ TEST_P(ControlFlowTest, TheBodiesOfAChoiceShareScratchWhichNothingElseLiesIn) {
     first.clear();
     second.clear();
     const auto body = [&](std::vector<std::uintptr_t>& seen, float scale) {
+      const Tensor kept = affine(y, 1, 0);
+      seen.push_back(kept.address());
       for (int i = 0; i < 3; ++i) {
         const Tensor scratch = affine(y, scale, 0);
         seen.push_back(scratch.address());
@@ -453,10 +461,127 @@ TEST_P(ControlFlowTest, TheBodiesOfAChoiceShareScratchWhichNothingElseLiesIn) {
     EXPECT_EQ(values(f(tensor({1000}, x), flag(i % 2))), expected) << i;
     if (i == 1) {  // recorded
       EXPECT_EQ(first, second);
-      EXPECT_EQ(std::set<std::uintptr_t>(first.begin(), first.end()).size(), 3u);
+      EXPECT_EQ(std::set<std::uintptr_t>(first.begin(), first.end()).size(), 2u);
       EXPECT_EQ(std::count(first.begin(), first.end(), before), 0);
     }
   });
+}
+
+TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
+  std::set<std::uintptr_t> seen;
+  const auto step = [&](int length) {
+    return [&seen, length](Tensor x, Tensor goes_on) {
+      Tensor y = affine(x, 1, 0);
+      (void)loop(2, [&] {
+        seen.clear();
+        Tensor link = y;
+        for (int i = 0; i < length; ++i) {
+          link = affine(link, 1, 1);
+          seen.insert(link.address());
+        }
+        update(y, 0, 0);
+        add_to(y, link);
+        return goes_on;
+      });
+      return y;
+    };
+  };
+  const auto footprint_of = [&](int length) {
+    make_context({});
+    CompiledFunction f = compile(context(), "f", step(length));
+    call_often(f, [&](int i) {
+      const std::vector<float> x = random_floats(1000);
+      std::vector<float> expected = x;
+      for (int k = 0; k < length * (1 + i % 2); ++k)
+        expected = affine_of(expected, 1, 1);
+      EXPECT_EQ(values(f(tensor({1000}, x), flag(i % 2))), expected) << i;
+      if (i == 1) {  // recorded
+        EXPECT_EQ(seen.size(), 2u);
+      }
+    });
+    const nlohmann::json snapshot = nlohmann::json::parse(context().snapshot_json());
+    return snapshot["nodes"][0]["footprint_bytes"].get<std::size_t>();
+  };
+  EXPECT_EQ(footprint_of(10), footprint_of(2));
+}
+
+// Also of what a body around has let go of, and not while work beside it may still read it.
+TEST_P(ControlFlowTest, WhatASideStreamOfABodyMayReadIsNotUsedAgainBeforeItJoins) {
+  const Stream side(device());
+  std::uintptr_t first = 0, beside = 0, nested = 0, behind = 0;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    Tensor z = affine(x, 1, 0);
+    branch(taken, [&] {
+      const StreamRef main = current_stream();
+      Tensor read = affine(y, 2, 0);
+      first = read.address();
+      side.ref().wait_for(main);
+      {
+        const StreamScope scope(side);
+        add_to(z, read);
+      }
+      read = Tensor();
+      {
+        const Tensor scratch = affine(y, 4, 0);
+        beside = scratch.address();
+        add_to(y, scratch);
+      }
+      branch(taken, [&] {
+        const Tensor scratch = affine(y, 2, 0);
+        nested = scratch.address();
+        add_to(y, scratch);
+      });
+      main.wait_for(side);
+      const Tensor scratch = affine(y, 2, 0);
+      behind = scratch.address();
+      add_to(y, scratch);
+    });
+    return add(y, z);
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(300);
+    std::vector<float> expected = x;
+    for (float& value : expected) {
+      const float five = value + 4 * value;
+      const float fifteen = five + 2 * five;
+      value = i % 2 != 0 ? (fifteen + 2 * fifteen) + (value + 2 * value) : value + value;
+    }
+    EXPECT_EQ(values(f(tensor({300}, x), flag(i % 2))), expected) << i;
+    if (i != 1) return;  // recorded
+    EXPECT_NE(beside, first);
+    EXPECT_NE(nested, first);
+    EXPECT_NE(nested, beside);
+    EXPECT_TRUE(behind == first || behind == beside || behind == nested);
+  });
+}
+
+TEST_P(ControlFlowTest, NodesOfBodiesCount) {
+  const auto step = [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    (void)loop(3, [&] {
+      for (int i = 0; i < 5; ++i)
+        update(y, 1, 1);
+      branch(taken, [&] { update(y, 2, 0); });
+      return taken;
+    });
+    return y;
+  };
+  // affine(); what begins the loop, and its node; five updates, a branch of two nodes and one in
+  // it, and the end of the round.
+  constexpr std::size_t kNodes = 1 + 2 + (5 + 2 + 1 + 1);
+  for (const std::size_t least : {kNodes, kNodes + 1}) {
+    make_context({});
+    CompiledFunction f = compile(context(), "f", step, {.min_graph_nodes = least});
+    for (int i = 0; i < 3; ++i)
+      (void)f(random_tensor({8}), flag(i % 2));
+    EXPECT_EQ(f.stats().replays, least == kNodes ? 1u : 0u) << least;
+    EXPECT_EQ(f.stats().skipped(SkipReason::kTooSmall), least == kNodes ? 0u : 2u) << least;
+    if (least > kNodes) continue;
+    const nlohmann::json node = nlohmann::json::parse(context().snapshot_json())["nodes"][0];
+    EXPECT_EQ(node["graph_nodes"], kNodes + 1) << "with that of the inputs";
+    EXPECT_EQ(node["kernel_nodes"], kNodes + 1 - 2);
+  }
 }
 
 TEST_P(ControlFlowTest, ABodyMayCallAnotherCompiledFunction) {
@@ -502,6 +627,54 @@ TEST_P(ControlFlowTest, PaddedInputsStepBlocksAndBuffersReachBodies) {
     EXPECT_EQ(values(buffer), affine_of(x, block.limit > 0 ? 2 : 1, 0)) << i;
   }
   EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
+}
+
+// Recordings that are made before the calls come, and whose bodies see padded inputs.
+TEST_P(ControlFlowTest, SizesAreRecordedAheadAndLearnedWithBranchesAndLoops) {
+  const Generator generator(seed_);
+  const auto step = [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] { update(y, 2, 1); });
+    const auto body = [&] {
+      (void)uniform({1}, generator);
+      update(y, 1, 1);
+      return taken;
+    };
+    (void)loop(2, body, {generator});
+    return y;
+  };
+  const MakeInputs make_inputs = [&](const CallSizes& sizes) {
+    return std::vector<Tensor>{random_tensor({sizes["rows"]}), flag(1)};
+  };
+  const auto expect_replays = [&](const auto& f, std::int64_t most) {
+    const std::uint64_t before = f.stats().replays;
+    for (std::int64_t rows = 1; rows <= most; ++rows) {
+      const bool is_taken = rows % 3 == 0;
+      const std::vector<float> x = random_floats(rows);
+      std::vector<float> expected = affine_of(is_taken ? affine_of(x, 2, 1) : x, 1, 1);
+      if (is_taken) expected = affine_of(expected, 1, 1);
+      EXPECT_EQ(values(f(tensor({rows}, x), flag(is_taken ? 1 : 0))), expected) << rows;
+    }
+    EXPECT_EQ(f.stats().replays, before + static_cast<std::uint64_t>(most));
+  };
+  CompiledFunction ahead = compile(context(), "ahead", step,
+                                   {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                    .buckets = {{"rows", {4, 8}}},
+                                    .outputs = {{.dynamic = {{0, "rows"}}}}});
+  EXPECT_EQ(precapture(ahead, {}, make_inputs).count(Precaptured::Outcome::kRecorded), 2u);
+  expect_replays(ahead, 8);
+
+  CompiledFunction learned = compile(context(), "learned", step,
+                                     {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                      .axes = {{.name = "rows", .policy = AxisPolicy::kLearned}},
+                                      .outputs = {{.dynamic = {{0, "rows"}}}}});
+  SizeLearner learner(learned, make_inputs, {.generators = {generator}});
+  (void)learned(random_tensor({6}), flag(0));
+  const std::uint64_t offset = generator.state().offset;
+  for (int i = 0; i < 8; ++i)
+    (void)learner.idle(std::chrono::seconds(100));
+  EXPECT_EQ(generator.state().offset, offset) << "they were put back";
+  expect_replays(learned, 6);
 }
 
 // The scratch memory of bodies is part of what a recording must find free.
@@ -704,6 +877,152 @@ TEST_P(ControlFlowTest, RandomBranchesAndLoopsDoWhatPlainArithmeticDoes) {
   EXPECT_EQ(replays, 160u);
 }
 
+// ---- Random numbers ----
+
+// What a body draws in that round of a branch or loop that has taken the block at `call`.
+std::vector<float> drawn_in(const PhiloxPosition& call, std::int32_t round, std::size_t count) {
+  const PhiloxPosition at = draws_of_round(philox(call.seed, call.offset, 0), round);
+  std::vector<float> drawn;
+  for (std::size_t i = 0; i < count; ++i)
+    drawn.push_back(to_uniform(philox(at.seed, at.offset, i / 4).words[i % 4]));
+  return drawn;
+}
+
+TEST_P(ControlFlowTest, ALoopDrawsAnewInEachRoundAndMovesItsGeneratorByOneBlock) {
+  const Generator generator(seed_);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor wanted) {
+    Tensor y = affine(x, 1, 0);
+    Tensor left = affine(wanted, 1, 0);
+    const auto body = [&] {
+      add_to(y, uniform({10}, generator));
+      Tensor goes_on = empty(Shape(), DType::kInt32);
+      update(left, 1, -1);
+      compare(left, 0, goes_on);
+      return goes_on;
+    };
+    (void)loop(10, body, {generator});
+    return std::pair(y, uniform({4}, generator));
+  });
+  std::set<float> seen;
+  std::size_t rounds = 0;
+  call_often(f, [&](int i) {
+    const int wanted = i * 3 % 7 + 1;
+    const auto offset = static_cast<std::uint64_t>(2 * i);
+    std::vector<float> expected = random_floats(10);
+    const auto [y, behind] = f(tensor({10}, expected), number(static_cast<float>(wanted)));
+    for (int round = 0; round < wanted; ++round, ++rounds) {
+      const std::vector<float> drawn = drawn_in({seed_, offset}, round, 10);
+      for (std::size_t k = 0; k < drawn.size(); ++k)
+        expected[k] += drawn[k];
+      seen.insert(drawn[0]);
+    }
+    EXPECT_EQ(values(y), expected) << i;
+    std::vector<float> next;
+    for (const std::uint32_t word : philox(seed_, offset, 1).words)
+      next.push_back(to_uniform(word));
+    EXPECT_EQ(values(behind), next) << i;
+    EXPECT_EQ(generator.state().offset, offset + 2) << i;
+  });
+  EXPECT_GT(seen.size(), rounds - 3);
+}
+
+TEST_P(ControlFlowTest, WhicheverWayIsTakenABranchMovesItsGeneratorsAlike) {
+  const Generator first(seed_), second(seed_ + 1);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken,
+           [&] {
+             add_to(y, uniform({8}, first));
+             add_to(y, uniform({8}, second));
+             add_to(y, uniform({8}, first));
+           },
+           nullptr, {first, second});
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const auto offset = static_cast<std::uint64_t>(i);
+    std::vector<float> expected = random_floats(8);
+    const Tensor y = f(tensor({8}, expected), flag(i / 2 % 2));
+    if (i / 2 % 2 != 0) {
+      const std::vector<float> own = drawn_in({seed_, offset}, 0, 16);
+      const std::vector<float> other = drawn_in({seed_ + 1, offset}, 0, 8);
+      for (std::size_t k = 0; k < 8; ++k)
+        expected[k] = ((expected[k] + own[k]) + other[k]) + own[8 + k];
+    }
+    EXPECT_EQ(values(y), expected) << i;
+    EXPECT_EQ(first.state().offset, offset + 1) << i;
+    EXPECT_EQ(second.state().offset, offset + 1) << i;
+  });
+}
+
+TEST_P(ControlFlowTest, RandomProgramsDrawInReplaysWhatEagerOnesDraw) {
+  const std::vector<Stream> sides = flow_sides(device());
+  std::uint64_t replays = 0;
+  for (int program = 0; program < 30; ++program) {
+    const Flow flow = draw_flow(random_, /*draws=*/true);
+    const Generator generator(seed_), twins(seed_);
+    const auto step = [&](const Generator& from) {
+      return [&flow, &sides, from](Tensor x) {
+        Tensor y = affine(x, 1, 0);
+        run_flow(flow, y, sides, &from);
+        return y;
+      };
+    };
+    CompiledFunction f = compile(context(), "f", step(generator));
+    CompiledFunction eager = compile(context(), "eager", step(twins), {.enabled = false});
+    PhiloxPosition at{seed_, 0};
+    for (int i = 0; i < 6; ++i) {
+      std::vector<float> x = random_floats(20);
+      const Tensor y = f(tensor({20}, x));
+      ASSERT_EQ(values(y), values(eager(tensor({20}, x)))) << "call " << i << " of " << program;
+      run_flow(flow, x, &at);
+      ASSERT_EQ(values(y), x) << "call " << i << " of program " << program;
+      ASSERT_EQ(generator.state().offset, at.offset) << "call " << i << " of program " << program;
+    }
+    replays += f.stats().replays;
+  }
+  EXPECT_EQ(replays, 120u);
+}
+
+TEST_P(ControlFlowTest, VerificationRepeatsWhatBodiesDraw) {
+  make_context({.verify_every = 1});
+  const Generator generator(seed_);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    const auto body = [&] {
+      branch(taken, [&] { add_to(y, uniform({8}, generator)); }, nullptr, {generator});
+      return taken;
+    };
+    (void)loop(3, body, {generator});
+    return y;
+  });
+  for (int i = 0; i < 8; ++i)
+    (void)f(random_tensor({8}), flag(i % 3));
+  EXPECT_EQ(f.stats().verified, 6u);
+  EXPECT_EQ(f.stats().differed, 0u);
+  EXPECT_EQ(generator.state().offset, 8u);
+}
+
+TEST_P(ControlFlowTest, OutsideOfAStepABodyDrawsToo) {
+  const Stream stream(device());
+  const StreamScope scope(stream);
+  const Generator generator(seed_);
+  const Tensor y = tensor({8}, std::vector<float>(8, 0));
+  const Tensor goes_on = flag(1);
+  const auto body = [&] {
+    add_to(y, uniform({8}, generator, device()));
+    return goes_on;
+  };
+  (void)loop(2, body, {generator});
+  stream.synchronize();
+  std::vector<float> expected = drawn_in({seed_, 0}, 0, 8);
+  const std::vector<float> second = drawn_in({seed_, 0}, 1, 8);
+  for (std::size_t k = 0; k < 8; ++k)
+    expected[k] += second[k];
+  EXPECT_EQ(values(y), expected);
+  EXPECT_EQ(generator.state().offset, 1u);
+}
+
 // ---- What is refused ----
 
 TEST_P(ControlFlowTest, AHostFunctionInABodyKeepsTheStepFromBeingRecorded) {
@@ -734,14 +1053,50 @@ TEST_P(ControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
   expect_not_recorded(f, "the body of loop() does what cannot be captured");
 }
 
-TEST_P(ControlFlowTest, ABodyDrawsNothing) {
+TEST_P(ControlFlowTest, ABodyDrawsOnlyFromWhatItsCallAndThoseAroundItAreGiven) {
   const Generator generator(7);
+  const std::vector<Generator> given{Generator(1), generator};
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
-    choose(index, {[] {}, [&] { add_to(x, uniform({8}, generator)); }});
+    choose(index, {[] {}, [&] { add_to(x, uniform({8}, generator)); }}, {Generator(3)});
     return affine(x, 1, 0);
   });
-  expect_refused(f, "body 1 of choose() uses a generator");
+  expect_refused(f, "body 1 of choose() uses a generator that its branch or loop was not given");
+  CompiledFunction nested = compile(context(), "nested", [&](Tensor x, Tensor taken) {
+    branch(taken, [&] {
+      branch(
+          taken, [&] { add_to(x, uniform({8}, generator)); }, nullptr, given);
+    });
+    return affine(x, 1, 0);
+  });
+  expect_refused(nested, "then() of branch() uses a generator that its branch or loop was not");
   EXPECT_EQ(generator.state().offset, 0u);
+}
+
+// That shows when the body is tried.
+TEST_P(ControlFlowTest, ABodyThatDrawsFromAnotherGeneratorKeepsTheStepFromBeingRecorded) {
+  const Generator generator(7);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    branch(taken, [&] { add_to(x, uniform({8}, generator)); });
+    return affine(x, 1, 0);
+  });
+  expect_not_recorded(f, "then() of branch() uses a generator that its branch or loop was not");
+  EXPECT_EQ(generator.state().offset, 0u);
+}
+
+TEST_P(ControlFlowTest, ABodyAsksForNoPositionOfAGenerator) {
+  const Generator generator(7);
+  const auto use = [&](const std::function<void()>& ask) {
+    CompiledFunction f = compile(context(), "f", [&, ask](Tensor x, Tensor taken) {
+      branch(taken, ask, nullptr, {generator});
+      return affine(x, 1, 0);
+    });
+    expect_refused(f, "then() of branch() asks for the position of a generator, or sets it");
+  };
+  const GeneratorState before = generator.state();
+  use([&] { (void)generator.state(); });
+  use([&] { generator.set_seed(3); });
+  use([&] { generator.set_state(before); });
+  EXPECT_EQ(generator.state(), before);
 }
 
 TEST_P(ControlFlowTest, ABodyHasNoBreaks) {

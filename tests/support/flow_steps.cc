@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "cgtree/control_flow.h"
+#include "cgtree/flow/condition_kernels.h"
+#include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/flags.h"
@@ -16,7 +18,7 @@ namespace {
 constexpr int kMostDeep = 3;
 
 // Factors are powers of two and shifts multiples of 1/4: both sides round alike.
-Flow draw(std::mt19937& random, int depth) {
+Flow draw(std::mt19937& random, int depth, bool draws) {
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
   };
@@ -27,14 +29,26 @@ Flow draw(std::mt19937& random, int depth) {
   flow.rounds = 1 + pick(4);
   flow.is_flag_outside = pick(2) == 0;
   flow.kind = static_cast<Flow::Kind>(pick(depth < kMostDeep ? 8 : 3));
+  flow.draws = draws;
+  if (draws && pick(4) == 0) flow.kind = Flow::Kind::kDraw;
   int parts = 0;
   if (flow.kind == Flow::Kind::kBoth) parts = 2;
   if (flow.kind == Flow::Kind::kBranch) parts = 1 + pick(2);
   if (flow.kind == Flow::Kind::kChoose) parts = 1 + pick(4);
   if (flow.kind == Flow::Kind::kLoop || flow.kind == Flow::Kind::kResult) parts = 1;
   for (int i = 0; i < parts; ++i)
-    flow.parts.push_back(draw(random, depth + (flow.kind == Flow::Kind::kBoth ? 0 : 1)));
+    flow.parts.push_back(draw(random, depth + (flow.kind == Flow::Kind::kBoth ? 0 : 1), draws));
   return flow;
+}
+
+void add_uniform(const Tensor& x, const Generator& generator) {
+  copy_elements(current_stream(), x, add(x, uniform(x.shape(), generator)));
+}
+
+void add_uniform(std::vector<float>& values, PhiloxPosition& at) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] += to_uniform(philox(at.seed, at.offset, i / 4).words[i % 4]);
+  at.offset += (values.size() + 3) / 4;
 }
 
 Tensor make_flag() {
@@ -43,14 +57,15 @@ Tensor make_flag() {
 
 }  // namespace
 
-Flow draw_flow(std::mt19937& random) {
+Flow draw_flow(std::mt19937& random, bool draws) {
   Flow flow;
   flow.kind = Flow::Kind::kBoth;
-  flow.parts.push_back(draw(random, 0));
+  flow.draws = draws;
+  flow.parts.push_back(draw(random, 0, draws));
   Flow last;
   do
-    last = draw(random, 0);
-  while (last.kind < Flow::Kind::kBranch);
+    last = draw(random, 0, draws);
+  while (last.kind < Flow::Kind::kBranch || last.kind == Flow::Kind::kDraw);
   flow.parts.push_back(std::move(last));
   return flow;
 }
@@ -62,10 +77,13 @@ std::vector<Stream> flow_sides(Device device) {
   return sides;
 }
 
-void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) {
+void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
+              const Generator* generator) {
+  std::vector<Generator> generators;
+  if (flow.draws) generators.push_back(*generator);
   const auto part = [&](std::size_t i) {
     const auto inner = flow.kind == Flow::Kind::kBoth ? sides : sides.subspan(1);
-    return [&flow, &x, inner, i] { run_flow(flow.parts[i], x, inner); };
+    return [&flow, &x, inner, generator, i] { run_flow(flow.parts[i], x, inner, generator); };
   };
   switch (flow.kind) {
     case Flow::Kind::kUpdate:
@@ -80,6 +98,7 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) 
       {
         const StreamScope scope(sides[0]);
         update(x, flow.scale, flow.shift);
+        if (flow.draws) add_uniform(x, *generator);
       }
       return main.wait_for(sides[0]);
     }
@@ -89,8 +108,8 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) 
     case Flow::Kind::kBranch: {
       const Tensor flag = make_flag();
       compare(x, flow.limit, flag);
-      return branch(flag, part(0),
-                    flow.parts.size() > 1 ? std::function<void()>(part(1)) : nullptr);
+      return branch(flag, part(0), flow.parts.size() > 1 ? std::function<void()>(part(1)) : nullptr,
+                    generators);
     }
     case Flow::Kind::kChoose: {
       const Tensor index = make_flag();
@@ -98,16 +117,17 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) 
       std::vector<std::function<void()>> bodies;
       for (std::size_t i = 0; i < flow.parts.size(); ++i)
         bodies.emplace_back(part(i));
-      return choose(index, bodies);
+      return choose(index, bodies, generators);
     }
     case Flow::Kind::kLoop: {
       const Tensor outside = flow.is_flag_outside ? make_flag() : Tensor();
-      (void)loop(flow.rounds, [&] {
+      const auto body = [&] {
         part(0)();
         const Tensor flag = outside.defined() ? outside : make_flag();
         compare(x, flow.limit, flag);
         return flag;
-      });
+      };
+      (void)loop(flow.rounds, body, generators);
       return;
     }
     case Flow::Kind::kResult: {
@@ -118,44 +138,57 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides) 
           [&] {
             part(0)();
             return x;
-          });
+          },
+          generators);
       return copy_elements(current_stream(), x, y);
     }
+    case Flow::Kind::kDraw:
+      return add_uniform(x, *generator);
   }
 }
 
-void run_flow(const Flow& flow, std::vector<float>& values) {
+void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at) {
+  const bool is_call = flow.kind >= Flow::Kind::kBranch && flow.kind != Flow::Kind::kDraw;
+  PhiloxBlock call = {};
+  if (is_call && flow.draws) call = philox(at->seed, at->offset++, 0);
+  const auto body = [&](std::size_t number, int round) {
+    PhiloxPosition own = draws_of_round(call, round);
+    run_flow(flow.parts[number], values, &own);
+  };
   switch (flow.kind) {
     case Flow::Kind::kUpdate:
     case Flow::Kind::kScratch:
     case Flow::Kind::kFork:
       for (float& value : values)
         value = flow.scale * value + flow.shift;
+      if (flow.kind == Flow::Kind::kFork && flow.draws) add_uniform(values, *at);
       return;
     case Flow::Kind::kBoth:
-      run_flow(flow.parts[0], values);
-      return run_flow(flow.parts[1], values);
+      run_flow(flow.parts[0], values, at);
+      return run_flow(flow.parts[1], values, at);
     case Flow::Kind::kBranch: {
       const std::size_t number = values[0] > flow.limit ? 0 : 1;
-      if (number < flow.parts.size()) run_flow(flow.parts[number], values);
+      if (number < flow.parts.size()) body(number, 0);
       return;
     }
     case Flow::Kind::kChoose: {
       const float number = std::floor(4 * values[0]);
       if (number >= 0 && number < static_cast<float>(flow.parts.size()))
-        run_flow(flow.parts[static_cast<std::size_t>(number)], values);
+        body(static_cast<std::size_t>(number), 0);
       return;
     }
     case Flow::Kind::kLoop:
       for (int round = 0; round == 0 || (round < flow.rounds && values[0] > flow.limit); ++round)
-        run_flow(flow.parts[0], values);
+        body(0, round);
       return;
     case Flow::Kind::kResult: {
-      if (!(values[0] > flow.limit)) return run_flow(flow.parts[0], values);
+      if (!(values[0] > flow.limit)) return body(0, 0);
       for (float& value : values)
         value = flow.scale * value + flow.shift;
       return;
     }
+    case Flow::Kind::kDraw:
+      return add_uniform(values, *at);
   }
 }
 

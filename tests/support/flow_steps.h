@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "interop/device/stream.h"
+#include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::testing {
@@ -16,12 +17,13 @@ struct Flow {
   enum class Kind {
     kUpdate,   // x = scale * x + shift
     kScratch,  // the same by way of a tensor of its own
-    kFork,     // the same on a side stream
+    kFork,     // the same on a side stream, where x += uniform(), too, if it draws
     kBoth,     // parts[0], then parts[1]
     kBranch,   // parts[0] if x[0] > limit, else parts[1], if there is one
     kChoose,   // part number floor(4 * x[0])
     kLoop,     // parts[0] while x[0] > limit, at most `rounds` times
     kResult,   // as kUpdate if x[0] > limit, else parts[0], as what a branch returns
+    kDraw,     // x += uniform()
   };
 
   Kind kind = Kind::kUpdate;
@@ -30,19 +32,22 @@ struct Flow {
   float limit = 0;
   int rounds = 1;
   bool is_flag_outside = false;  // the flag is made outside of the body, else in it
+  bool draws = false;
   std::vector<Flow> parts;
 };
 
-// Branches and loops up to three deep.
-Flow draw_flow(std::mt19937& random);
+// Branches and loops up to three deep. `draws`: some of them, and what is around them, draw.
+Flow draw_flow(std::mt19937& random, bool draws = false);
 
 // The side streams of flows. A stream that is forked stays in its capture, so that those of a body
 // are not those of what is around it.
 std::vector<Stream> flow_sides(Device device);
 
-// Runs it on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides().
-void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides);
-// The same. Requires: values is not empty.
-void run_flow(const Flow& flow, std::vector<float>& values);
+// Runs it on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides(). `generator`:
+// what it draws from; may be null if it does not.
+void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
+              const Generator* generator = nullptr);
+// The same. Requires: values is not empty. `at`: the position of the generator.
+void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at = nullptr);
 
 }  // namespace cgtree::testing

@@ -24,7 +24,7 @@ class Flows {
   explicit Flows(WorldContext& with) : sides_(flow_sides(with.context().device())) {
     for (unsigned seed = 0; seed < kFlows; ++seed) {
       std::mt19937 random(seed);
-      flows_.push_back(draw_flow(random));
+      flows_.push_back(draw_flow(random, /*draws=*/seed % 2 == 0));
       functions_.push_back(
           with.make("flows", [this, seed](std::span<const Tensor> inputs) -> std::vector<Tensor> {
             const Tensor y = affine(inputs[0], 0.5f, 0);
@@ -35,20 +35,23 @@ class Flows {
               throw_if_asked();
               update(y, 1, 1);
             });
-            run_flow(flows_[seed], y, sides_);
+            run_flow(flows_[seed], y, sides_, &generator);
             return {y};
           }));
     }
   }
 
   const WorldContext::Function& function(unsigned number) const { return functions_[number]; }
-  ModelTensor result(unsigned number, const ModelTensor& x) const {
+  // `seed`: of the generator.
+  ModelTensor result(unsigned number, const ModelTensor& x, std::uint64_t seed) const {
     const ModelTensor y = affine_of(affine_of(x, 0.5f, 0), 1, 1);
-    run_flow(flows_[number], y.buffer->values);
+    PhiloxPosition at{seed, 0};
+    run_flow(flows_[number], y.buffer->values, &at);
     return y;
   }
 
   Throws throws = kNever;
+  const Generator generator;
 
  private:
   void throw_if_asked() const {
@@ -69,14 +72,15 @@ void World::flow(const WorldOperation& operation) {
   const Variable x = of_dims(operation.x, operation.y % 8 < 4 ? kRow : Shape{40});
   if (operation.choice % 16 < 2)
     flows.throws = operation.choice % 2 == 0 ? Flows::kEagerly : Flows::kCaptured;
+  flows.generator.set_seed(operation.choice);
   may_throw_ = flows.throws == Flows::kEagerly;
   std::vector<Tensor> outputs;
   const bool done = run_call(operation, flows.function(number), {&x.tensor, 1}, {}, false, outputs);
   flows.throws = Flows::kNever;
   ++totals_.done[done ? "a step branches and loops" : "a step that branches throws"];
   if (!done) return;
-  put(operation.to, {outputs.at(0), flows.result(number, x.model), caller_number(operation),
-                     StreamRef(), false, ends_with_});
+  put(operation.to, {outputs.at(0), flows.result(number, x.model, operation.choice),
+                     caller_number(operation), StreamRef(), false, ends_with_});
 }
 
 }  // namespace cgtree::testing
