@@ -73,26 +73,25 @@ std::int64_t chunks(std::int64_t rows, std::int64_t columns);
 // next int32 {rows} = the best column of all chunks.
 void finish_choice(StreamRef stream, const Tensor& keys, const Tensor& next);
 
-// The rest is of rounds.h, whose rows of a batch come with `left` int32 {rows}: how many tokens are
-// still to be generated.
+// The next three are of rounds.h, where the rows of a batch come with `left` int32 {rows}: how many
+// tokens they still generate. `width` is one more than the proposals for a row.
 //
-// draft and verify int32 {rows * (proposals + 1), 2 + blocks}: what a draft model decodes first,
-// rows, and what checks its proposals. Row r of draft is that of `batch`; so is row r * (proposals
-// + 1) of verify, and behind it are its proposals, at the positions behind its own, without tokens
-// yet. Those that the request has no room for are padding.
+// draft {rows, 2 + blocks} = batch. verify {rows * width, 2 + blocks} gets, for each row, that row,
+// and behind it its proposals at the positions behind its own, whose tokens are not known yet; of a
+// row that has fewer tokens left, the others are padding. *proposed int32 = 0.
 void lay_out_proposals(StreamRef stream, const Tensor& batch, const Tensor& left,
-                       const Tensor& draft, const Tensor& verify);
-// Puts what a draft model has chosen, next int32 {rows}, behind what it was fed: into verify, where
-// *proposed < proposals, and as the next rows of draft. *proposed += 1.
-void propose(StreamRef stream, const Tensor& next, const Tensor& proposed, const Tensor& draft,
-             const Tensor& verify, const Tensor& go_on);
-// Takes of each row the tokens that were chosen, int32 {rows * width}, for the rows of verify, or
-// for `batch` itself where width is 1: the first, and each that follows a proposal that was equal
-// to the token before it. They go to tokens int32 {rows, width}, with -1 behind them. The batch
-// goes on behind them; a row that has no tokens left becomes padding. go_on int32 {} = whether any
-// row has tokens left.
+                       const Tensor& draft, const Tensor& verify, const Tensor& proposed);
+// What a draft model has chosen, next int32 {rows}, becomes the proposal with the number *proposed,
+// in verify, and what draft feeds next; a row without such a proposal becomes padding there.
+// *proposed += 1.
+void propose(StreamRef stream, const Tensor& next, const Tensor& draft, const Tensor& verify,
+             const Tensor& proposed);
+// Takes the tokens that were chosen, int32 {rows * width}, for the rows of verify, which is `batch`
+// itself where width is 1: of each row the first, and each behind a proposal that is equal to the
+// token before it. They go to tokens int32 {rows, width}, with -1 behind them. The batch goes on
+// behind them; a row that has no tokens left becomes padding. *goes_on int32 = 1 if any has, or 0.
 void accept(StreamRef stream, const Tensor& chosen, const Tensor& verify, const Tensor& batch,
-            const Tensor& left, const Tensor& tokens, const Tensor& go_on);
+            const Tensor& left, const Tensor& tokens, const Tensor& goes_on);
 
 // A Products keeps what cuBLASLt needs for each shape. The library is loaded at run time, so that a
 // program built with CUDA starts where there is none. Thread safety: any thread.

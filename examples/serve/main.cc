@@ -3,8 +3,9 @@
 //
 // To read, in this order: scheduler.h (which request is fed), server.cc (the two compiled functions
 // and their inputs), model.cc (the kernels of a step), kernels.h (the kernels; each .cu file has
-// those of both devices). weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc
-// connects devices that share one.
+// those of both devices), rounds.h (many tokens in one launch, with or without a draft model).
+// weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc connects devices that
+// share one.
 //
 // benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
 // vary, long runs. With --metrics-port, metrics_endpoint.cc answers `GET /metrics` of Prometheus
@@ -41,6 +42,9 @@ struct Options {
   std::string ranks = "1";
   std::uint64_t seed = 1;
   float temperature = 0;
+  std::int64_t rounds = 1;
+  std::int64_t draft_layers = 0;  // 0: no draft
+  std::int64_t proposals = 4;
   std::size_t verify = 0;
   int metrics_port = 0;    // 0: none
   std::string event_file;  // empty: none
@@ -98,6 +102,7 @@ struct Served {
   std::vector<std::vector<std::int32_t>> tokens;  // by request
   std::int64_t generated = 0;                     // sum of their sizes
   std::int64_t steps = 0;
+  std::int64_t rounds = 0;                                // handed out while steps ran
   std::chrono::duration<double> time{0};                  // in all
   std::chrono::duration<double, std::micro> launched{0};  // of it, until a step's work is enqueued
   FunctionStats decode;
@@ -114,15 +119,16 @@ AxisOptions padded_to(const std::vector<std::int64_t>& sizes) {
 
 // Serves on one rank. The sizes of batches and prompts vary from step to step: each is padded to a
 // power of two, so that few recordings serve all of them.
-Served serve(const Model& model, const Rank& rank, std::span<const Request> requests,
-             const Options& options, Mode mode, RunningServers& running) {
+Served serve(const Model& model, const RoundsOptions& rounds, const Rank& rank,
+             std::span<const Request> requests, const Options& options, Mode mode,
+             RunningServers& running) {
   const std::vector<std::int64_t> batches = powers_of_two(options.scheduler.max_batch);
   const std::vector<std::int64_t> lengths = powers_of_two(options.scheduler.max_prompt);
   CompileOptions decode = decode_options(padded_to(batches));
   CompileOptions prefill = prefill_options(padded_to(batches), padded_to(lengths));
   decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // else the functions run eagerly
   Server server(model, options.scheduler, std::move(decode), std::move(prefill),
-                options.temperature, rank, context_options(options, rank, mode));
+                options.temperature, rank, context_options(options, rank, mode), rounds);
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
   const RunningServers::Registration registration(running, rank.shard.rank, server);
 
@@ -132,8 +138,8 @@ Served serve(const Model& model, const Rank& rank, std::span<const Request> requ
   for (auto start = begin; scheduler.begin_step(); start = Clock::now()) {
     server.launch(scheduler);
     served.launched += Clock::now() - start;
-    server.wait();
-    scheduler.end_step(server.first(), server.next());
+    server.wait([&](std::span<const std::int32_t>) { ++served.rounds; });
+    scheduler.end_step(server.first(), server.next(), server.depth());
     ++served.steps;
   }
   served.time = Clock::now() - begin;
@@ -158,6 +164,16 @@ Model make_model(const Options& options, const ModelConfig& config, const Rank& 
   return Model(config, rank.shard, std::move(weights), options.scheduler.context);
 }
 
+// Returns the draft: the model's first layers, with its embedding and head, which take no memory of
+// their own. Source: Zhang et al., "Draft & Verify", 2023.
+Model make_draft(const Model& model, std::int64_t layers) {
+  ModelConfig config = model.config();
+  config.layers = layers;
+  Weights weights = model.weights();
+  weights.layers.resize(static_cast<std::size_t>(layers));
+  return Model(config, Shard(), std::move(weights), model.context());
+}
+
 // What a rank has served.
 struct Results {
   Served eager, cgtree, unpadded;
@@ -167,8 +183,16 @@ Results serve_all(const Options& options, const ModelConfig& config, const Rank&
                   RunningServers& running) {
   const std::vector<Request> requests = seeded_requests(options.seed, options.requests);
   const Model model = make_model(options, config, rank);
+  std::unique_ptr<const Model> draft;
+  RoundsOptions rounds{.most = options.rounds};
+  if (options.draft_layers > 0) {
+    const std::int64_t layers = std::min(options.draft_layers, config.layers);
+    draft.reset(new Model(make_draft(model, layers)));
+    rounds.draft = draft.get();
+    rounds.proposals = options.proposals;
+  }
   const auto serve_as = [&](Mode mode, std::size_t count) {
-    return serve(model, rank, std::span(requests).first(count), options, mode, running);
+    return serve(model, rounds, rank, std::span(requests).first(count), options, mode, running);
   };
   serve_as(Mode::kEager, 1);  // loads the kernels
   return {serve_as(Mode::kEager, requests.size()), serve_as(Mode::kCgtree, requests.size()),
@@ -199,6 +223,8 @@ void print_table(const Served& eager, const Served& cgtree) {
   fmt::print("{:<24}{:>12}{:>12}\n", "recordings", "", cgtree.recordings);
   fmt::print("{:<24}{:>24}\n", "decode steps replayed",
              fmt::format("{} of {}", cgtree.decode.replays, cgtree.decode.calls));
+  if (cgtree.rounds > 0)
+    fmt::print("{:<24}{:>12}{:>12}\n", "rounds handed out", eager.rounds, cgtree.rounds);
 }
 
 int run(Options options) {
@@ -256,6 +282,13 @@ Options parse(int argc, char** argv, CLI::App& app) {
       ->check(CLI::Range(1, 8192));
   app.add_option("--temperature", o.temperature, "0 takes the most likely token")
       ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--rounds", o.rounds, "tokens of each request in one launch, by a loop")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--draft-layers", o.draft_layers,
+                 "the model's first layers propose tokens in each round; 0: none do")
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--proposals", o.proposals, "of the draft, in each round")
+      ->check(CLI::Range(1, 64));
   app.add_option("--seed", o.seed, "of weights, requests and what is drawn");
   app.add_option("--verify", o.verify,
                  "compare each n-th replay of a recording with an eager run; 0: none");

@@ -1,16 +1,17 @@
 // Rounds: many tokens of each request in one launch, by a loop on the device.
 //
-// A round feeds a token of each row and chooses the next one, as a step of the scheduler would;
-// with a draft model it feeds what that proposes, too, and takes the proposals that the model would
-// have chosen itself. A row ends with its request; the launch ends when all rows have, or after the
-// largest number of rounds. Each round hands out its tokens at once (cgtree/loop_stream.h).
+// A round feeds a token of each row and chooses the next one, as a step without rounds does. With a
+// draft model it also feeds what that proposes, and takes the proposals that the model would have
+// chosen itself. A row ends with its request; the launch ends when all rows have, or with the
+// largest number of rounds. The tokens of each round are handed out at once (cgtree/loop_stream.h).
 //
-//   round   row 0 (5 tokens left)      row 1 (2 tokens left)
-//   0       t0, and 2 proposals        t0
-//   1       t3                         t1, the last
-//   2       t4, the last               padding
+//   with 2 proposals   row 0, 5 tokens left   row 1, 2 tokens left
+//   round 0            a, b, c                a
+//   round 1            d                      b, its last
+//   round 2            e, its last            -
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,59 +26,59 @@ namespace cgtree::serve {
 
 struct RoundsOptions {
   std::int64_t most = 1;         // rounds of a launch
-  const Model* draft = nullptr;  // proposes; of the same vocabulary and context as the model
-  std::int64_t proposals = 0;    // of the draft in each round
+  const Model* draft = nullptr;  // of the vocabulary and context of the model; null: none
+  std::int64_t proposals = 0;    // of the draft, in each round
 
-  // The most tokens that a round yields for a row.
+  // The most tokens of a row that a round yields, and a launch.
   std::int64_t width() const noexcept { return proposals + 1; }
-  // The same for a launch.
   std::int64_t depth() const noexcept { return most * width(); }
 };
 
-// Tensors that a round works on. All are changed but for the caches' blocks of others.
+// What a round works on, and changes.
 struct RoundState {
-  Tensor batch;     // as kernels.h has it
-  Tensor left;      // int32 {rows}: tokens to be generated
-  Tensor kv_cache;  // of the model
-  Tensor draft_cache;
+  Tensor batch;  // as kernels.h has it
+  Tensor left;   // int32 {rows}: tokens to be generated
+  Tensor kv_cache;
+  Tensor draft_cache;  // undefined without a draft
 };
 
-// Enqueues one round on current_stream(), and returns whether there are rows left, and the tokens,
-// int32 {rows, width()}, with -1 where there is none. Tokens are drawn from the generator if there
-// is a temperature. Requires: no draft with a temperature.
+// Enqueues a round on current_stream(). Its row are the tokens, int32 {rows, width()}, with -1
+// where there is none. They are drawn if there is a temperature; then there must be no draft.
 LoopRound decode_round(const Model& model, const RoundsOptions& options, const RoundState& state,
                        float temperature, const Generator& generator);
 
 // Thread safety: one thread at a time.
 class Rounds {
  public:
-  // Borrows the context, both models and the generator. `batch`: the axis of rows.
+  // Borrows the context, the models and the generator. `decode` and `prefill`: of the functions of
+  // a server without rounds.
   Rounds(Context& context, const Model& model, const SchedulerOptions& scheduler,
-         const RoundsOptions& options, AxisOptions batch, bool is_compiled, float temperature,
-         const Generator& generator);
-
-  // Enqueues a launch. Outputs of the last one are invalidated. Requires: receive() since then.
-  void launch(const Tensor& batch, const Tensor& left, const Tensor& kv_cache);
-  // Enqueues the draft model's share of a prefill.
-  void prefill(const Tensor& tokens, const Tensor& tables);
-
-  // Called with the tokens of a round, int32 {rows, width()}.
-  using OnRound = std::function<void(std::span<const std::int32_t> tokens)>;
-  // Waits for all rounds of the launch, and appends the tokens of each of its first `rows` rows to
-  // `next`, {rows, depth()}, with -1 behind them. Throws DeviceError if the device stops.
-  void receive(std::size_t rows, std::span<std::int32_t> next, const OnRound& on_round);
+         const RoundsOptions& options, const CompileOptions& decode, const CompileOptions& prefill,
+         float temperature, const Generator& generator);
 
   const RoundsOptions& options() const noexcept { return options_; }
   FunctionStats stats() const { return decode_.stats(); }
 
+  // Enqueues the draft's share of a prefill; nothing without a draft.
+  void prefill(const Tensor& tokens, const Tensor& tables);
+  // Enqueues a launch, as Server does: `batch` and `left` may be padded. Requires: receive() since
+  // the last one.
+  void launch(const Tensor& batch, const Tensor& left, const Tensor& kv_cache);
+
+  // Called with the tokens of a round, int32 {rows, width()}.
+  using OnRound = std::function<void(std::span<const std::int32_t>)>;
+  // Waits for all rounds of the launch, and writes the tokens of its first rows to `next` {rows,
+  // depth()}, with -1 behind them. Throws DeviceError.
+  void receive(std::span<std::int32_t> next, const OnRound& on_round);
+
  private:
   Context& context_;
   const RoundsOptions options_;
-  LoopStream rows_;
-  std::vector<std::int32_t> row_;  // that was handed out
+  LoopStream stream_;
+  std::vector<std::int32_t> tokens_;  // of a round
   Tensor draft_cache_;
   CompiledFunction<Tensor(Tensor, Tensor, Tensor, Tensor)> decode_;
-  std::optional<CompiledFunction<Tensor(Tensor, Tensor, Tensor)>> prefill_;
+  std::optional<CompiledFunction<Tensor(Tensor, Tensor, Tensor)>> prefill_;  // of the draft
 };
 
 }  // namespace cgtree::serve

@@ -57,7 +57,9 @@ bool Scheduler::begin_step() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.request >= 0) {
-      rows_.push_back({slot.request, static_cast<std::int32_t>(i), slot.position, slot.token});
+      const std::int64_t made = std::ssize(tokens_[static_cast<std::size_t>(slot.request)]);
+      rows_.push_back({slot.request, static_cast<std::int32_t>(i), slot.position, slot.token,
+                       static_cast<std::int32_t>(generated_tokens(slot.request) - made)});
     } else if (is_admissible(static_cast<std::int32_t>(arrived_))) {
       admit(i, static_cast<std::int32_t>(arrived_++));
     }
@@ -65,13 +67,22 @@ bool Scheduler::begin_step() {
   return true;
 }
 
-void Scheduler::end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next) {
-  CGTREE_CHECK(first.size() >= prompts_.size() && next.size() >= rows_.size());
+void Scheduler::end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next,
+                         std::int64_t depth) {
+  const auto each = static_cast<std::size_t>(depth);
+  CGTREE_CHECK(first.size() >= prompts_.size() && next.size() >= rows_.size() * each);
   for (std::size_t i = 0; i < prompts_.size(); ++i)
     take(slots_[static_cast<std::size_t>(prompts_[i].slot)], first[i]);
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    take(slots_[static_cast<std::size_t>(rows_[i].slot)], next[i]);
-  now_ns_ += options_.step_ns;
+  std::int64_t most = 1;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::span<const std::int32_t> own = next.subspan(i * each, each);
+    const std::int64_t count = std::ranges::find(own, -1) - own.begin();
+    CGTREE_CHECK(count >= 1 && count <= rows_[i].left);
+    for (const std::int32_t token : own.first(static_cast<std::size_t>(count)))
+      take(slots_[static_cast<std::size_t>(rows_[i].slot)], token);
+    most = std::max(most, count);
+  }
+  now_ns_ += most * options_.step_ns;
 }
 
 bool Scheduler::is_admissible(std::int32_t request) const {

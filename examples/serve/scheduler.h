@@ -67,6 +67,7 @@ struct Row {
   std::int32_t slot = 0;
   std::int32_t position = 0;  // of the token fed, counted from the request's first
   std::int32_t token = 0;     // the token fed
+  std::int32_t left = 0;      // tokens that the request still generates
 };
 
 // Returns the tokens of the longest prompt; 0 if there is none.
@@ -92,8 +93,10 @@ class Scheduler {
   std::int64_t free_blocks() const noexcept { return std::ssize(free_blocks_); }
   // Returns how many tokens a request generates, after what is cut.
   std::int64_t generated_tokens(std::int32_t request) const;
-  // Takes the tokens that the model generated: `first` by prompt, `next` by row.
-  void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next);
+  // Takes the tokens that the model generated: `first` by prompt, and `next` by row, up to `depth`
+  // of each, with -1 behind them. The step takes as long as the row with the most tokens.
+  void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next,
+                std::int64_t depth = 1);
 
   std::int64_t now_ns() const noexcept { return now_ns_; }
   std::int64_t generated() const noexcept { return generated_; }

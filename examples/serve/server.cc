@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 
@@ -56,7 +57,8 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest) {
 }
 
 Server::Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
-               CompileOptions prefill, float temperature, const Rank& rank, ContextOptions context)
+               CompileOptions prefill, float temperature, const Rank& rank, ContextOptions context,
+               const RoundsOptions& rounds)
     : max_batch_(options.max_batch),
       table_(model.context() / kBlockSize),
       collectives_(rank.collectives),
@@ -68,24 +70,31 @@ Server::Server(const Model& model, const SchedulerOptions& options, CompileOptio
             const Tensor logits = model.decode(batch, kv_cache, communicator());
             return model.choose_tokens(logits, temperature, generator_, communicator());
           },
-          std::move(decode))),
+          decode)),
       prefill_(compile(
           context_, "prefill",
           [this, &model, temperature](Tensor tokens, Tensor tables, Tensor kv_cache) {
             const Tensor logits = model.prefill(tokens, tables, kv_cache, communicator());
             return model.choose_tokens(logits, temperature, generator_, communicator());
           },
-          std::move(prefill))),
+          prefill)),
       kv_cache_(model.make_kv_cache(options.blocks)),
       batch_(empty({max_batch_, 2 + table_}, DType::kInt32, model.device())),
       tokens_(empty({max_batch_ * options.max_prompt}, DType::kInt32, model.device())),
       tables_(empty({max_batch_, table_}, DType::kInt32, model.device())),
-      pinned_(
-          PinnedMemory(model.device())
-              .empty({max_batch_ * (2 + table_ + table_ + options.max_prompt + 2)}, DType::kInt32)),
+      left_(empty({max_batch_}, DType::kInt32, model.device())),
+      pinned_(PinnedMemory(model.device())
+                  .empty({max_batch_ * (2 + table_ + table_ + options.max_prompt + 1 + 2)},
+                         DType::kInt32)),
       sent_(pinned_.data<std::int32_t>()),
       received_(sent_ + pinned_.elements() - 2 * max_batch_) {
   if (collectives_) communicator_.emplace(context_, collectives_);
+  next_.resize(static_cast<std::size_t>(max_batch_ * rounds.depth()));
+  if (rounds.depth() == 1) return;
+  if (collectives_) throw InvalidArgument("rounds on several ranks: not there");
+  if (rounds.draft != nullptr && temperature > 0)
+    throw InvalidArgument("a draft model with a temperature: not there");
+  rounds_.emplace(context_, model, options, rounds, decode, prefill, temperature, generator_);
 }
 
 // Rows without a token take what padding takes, and touch no block of the cache.
@@ -108,12 +117,17 @@ LearnerStep Server::learn_between_steps() {
   return learner_->between_calls();
 }
 
-void Server::wait() {
+void Server::wait(const Rounds::OnRound& on_round) {
+  if (rounds_ && row_count_ > 0) {
+    rounds_->receive(std::span(next_).first(row_count_ * static_cast<std::size_t>(depth())),
+                     on_round);
+  }
   if (collectives_) {
     collectives_->synchronize(context_.stream());
   } else {
     context_.synchronize();
   }
+  if (!rounds_) std::copy_n(received_ + max_batch_, row_count_, next_.begin());
 }
 
 void Server::launch(const Scheduler& scheduler) {
@@ -145,6 +159,7 @@ void Server::launch_prefill(const Scheduler& scheduler) {
   send(sent_tokens, tokens);
   send(sent_tables, tables);
   receive(received_, prefill_(sent_tokens, sent_tables, kv_cache_));
+  if (rounds_) rounds_->prefill(sent_tokens, sent_tables);
 }
 
 void Server::launch_decode(const Scheduler& scheduler) {
@@ -160,7 +175,15 @@ void Server::launch_decode(const Scheduler& scheduler) {
   }
   const Tensor batch = batch_.slice(0, 0, count);
   send(batch, sent_);
-  receive(received_ + max_batch_, decode_(batch, kv_cache_));
+  if (!rounds_) {
+    receive(received_ + max_batch_, decode_(batch, kv_cache_));
+    return;
+  }
+  std::int32_t* const tokens_left = received_ - max_batch_;
+  std::fill_n(tokens_left, count, -1);
+  std::ranges::transform(rows, tokens_left, &Row::left);
+  send(left_.slice(0, 0, count), tokens_left);
+  rounds_->launch(batch, left_.slice(0, 0, count), kv_cache_);
 }
 
 void Server::send(const Tensor& to, const std::int32_t* from) {

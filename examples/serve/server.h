@@ -5,7 +5,7 @@
 //   scheduler.begin_step()                      which requests are fed
 //   server.launch(scheduler)                    mark_step(), upload, prefill, decode, download
 //   server.wait()                               the tokens are on the host
-//   scheduler.end_step(server.first(), server.next())
+//   scheduler.end_step(server.first(), server.next(), server.depth())
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include "cgtree/communicator.h"
 #include "examples/serve/model.h"
 #include "examples/serve/ranks.h"
+#include "examples/serve/rounds.h"
 #include "examples/serve/scheduler.h"
 
 namespace cgtree::serve {
@@ -47,10 +48,11 @@ class Server {
  public:
   // Serves what schedulers with the same options make. Tokens are drawn if there is a temperature.
   // `context`: of the server's context; its group is that of the rank. Requires: the model outlives
-  // the server, and is that of the rank. Throws OutOfMemory.
+  // the server, and is that of the rank. `rounds`: steps of more than one token, on one rank.
+  // Throws InvalidArgument for rounds that cannot be; OutOfMemory.
   Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
          CompileOptions prefill, float temperature = 0, const Rank& rank = {},
-         ContextOptions context = {});
+         ContextOptions context = {}, const RoundsOptions& rounds = {});
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -65,15 +67,20 @@ class Server {
   // invalidated. Requires: wait() since the last launch. Throws what calls of compiled functions
   // throw.
   void launch(const Scheduler& scheduler);
-  // Blocks until the tokens of the step are on the host. Throws GroupError if another rank fails.
-  void wait();
-  // The tokens by prompt and by row of the last step; after wait().
+  // Blocks until the tokens of the step are on the host. Those of rounds are told as they come.
+  // Throws GroupError if another rank fails.
+  void wait(const Rounds::OnRound& on_round = nullptr);
+  // The tokens by prompt, and by row up to depth(), with -1 behind them, of the last step; after
+  // wait().
   std::span<const std::int32_t> first() const { return {received_, prompt_count_}; }
-  std::span<const std::int32_t> next() const { return {received_ + max_batch_, row_count_}; }
+  std::span<const std::int32_t> next() const {
+    return std::span(next_).first(row_count_ * static_cast<std::size_t>(depth()));
+  }
+  std::int64_t depth() const noexcept { return rounds_ ? rounds_->options().depth() : 1; }
 
   // The batches that are learned and recorded now.
   SizeSet learned() const { return learner_ ? learner_->sizes() : SizeSet(); }
-  FunctionStats decode_stats() const { return decode_.stats(); }
+  FunctionStats decode_stats() const { return rounds_ ? rounds_->stats() : decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }
   ContextMetrics metrics() const { return context_.metrics(); }  // any thread
@@ -96,15 +103,18 @@ class Server {
   Generator generator_;
   CompiledFunction<Tensor(Tensor, Tensor)> decode_;
   CompiledFunction<Tensor(Tensor, Tensor, Tensor)> prefill_;
+  std::optional<Rounds> rounds_;
   std::optional<SizeLearner> learner_;  // of decode_
   Tensor kv_cache_;
   // Inputs on the device, allocated once for all steps; a step uses the front of each.
   Tensor batch_;            // int32 {max_batch, 2 + table}
   Tensor tokens_;           // int32 {max_batch * max_prompt}
   Tensor tables_;           // int32 {max_batch, table}
+  Tensor left_;             // int32 {max_batch}
   Tensor pinned_;           // what send() and receive() copy from and to
-  std::int32_t* sent_;      // batch, tables, tokens
+  std::int32_t* sent_;      // batch, tables, tokens, left
   std::int32_t* received_;  // first, next
+  std::vector<std::int32_t> next_;
   std::size_t prompt_count_ = 0;
   std::size_t row_count_ = 0;
 };

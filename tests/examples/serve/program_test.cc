@@ -43,6 +43,27 @@ TEST(ProgramTest, DrawnTokensAndRanksGiveEqualTokensToo) {
   }
 }
 
+TEST(ProgramTest, RoundsGiveEqualTokensWithADraftAndWithDraws) {
+  for (const char* options : {"--rounds=8", "--rounds=8 --temperature=0.8",
+                              "--rounds=4 --draft-layers=1 --proposals=3"}) {
+    const ProgramRun outcome = serve(std::string("--requests=5 ") + options);
+
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    for (const char* word : {"rounds handed out", "every token is equal"})
+      EXPECT_NE(outcome.output.find(word), std::string::npos) << word << "\n" << outcome.output;
+  }
+}
+
+TEST(ProgramTest, RoundsThatCannotBeAreRefused) {
+  for (const char* options :
+       {"--device=host --ranks=2 --rounds=4", "--draft-layers=1 --temperature=0.8"}) {
+    const ProgramRun outcome = serve(std::string("--requests=2 ") + options);
+
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_NE(outcome.output.find("not there"), std::string::npos) << outcome.output;
+  }
+}
+
 TEST(ProgramTest, ReplaysAreVerifiedOnAllRanks) {
   const ProgramRun outcome =
       serve("--device=host --requests=5 --ranks=2 --temperature=0.8 --verify=2");
