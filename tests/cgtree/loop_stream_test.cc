@@ -6,11 +6,13 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "cgtree/control_flow.h"
+#include "interop/random/random.h"
 #include "tests/support/flags.h"
 #include "tests/support/gate.h"
 #include "tests/support/test_kernels.h"
@@ -104,27 +106,30 @@ TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
   }
 }
 
-// Of a host that is too far behind.
+// Of a host that is too far behind, by many rows or by one.
 TEST_P(LoopStreamTest, RowsThatWereOverwrittenAreSaidToBeLostAndTheRestIsRead) {
-  LoopStream rows = make(4);
-  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 10));
-  for (int call = 0; call < 4; ++call) {
-    const std::vector<float> x = random_floats(kWidth);
-    const auto expected = doubled(x, 1e30f, 10);
-    (void)f(tensor({kWidth}, x)).to_vector<std::int32_t>();
-    std::vector<float> values(kWidth);
-    try {
-      (void)rows.next(std::as_writable_bytes(std::span(values)), seconds(0));
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const InvalidArgument& error) {
-      EXPECT_NE(std::string(error.what()).find("6 rows"), std::string::npos) << error.what();
+  for (const std::size_t kept : {4, 9}) {
+    LoopStream rows = make(kept);
+    CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 10));
+    for (int call = 0; call < 4; ++call) {
+      const std::vector<float> x = random_floats(kWidth);
+      const auto expected = doubled(x, 1e30f, 10);
+      (void)f(tensor({kWidth}, x)).to_vector<std::int32_t>();
+      std::vector<float> values(kWidth);
+      try {
+        (void)rows.next(std::as_writable_bytes(std::span(values)), seconds(0));
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const InvalidArgument& error) {
+        const std::string lost = std::to_string(10 - kept) + " rows";
+        EXPECT_NE(std::string(error.what()).find(lost), std::string::npos) << error.what();
+      }
+      for (std::size_t i = 10 - kept; i < 10; ++i) {
+        LoopRow row;
+        EXPECT_EQ(next(rows, &row), expected[i]);
+        EXPECT_EQ(row.round, static_cast<std::int32_t>(i));
+      }
+      EXPECT_TRUE(is_empty(rows));
     }
-    for (std::size_t i = 6; i < 10; ++i) {
-      LoopRow row;
-      EXPECT_EQ(next(rows, &row), expected[i]);
-      EXPECT_EQ(row.round, static_cast<std::int32_t>(i));
-    }
-    EXPECT_TRUE(is_empty(rows));
   }
 }
 
@@ -241,6 +246,38 @@ TEST_P(LoopStreamTest, ABodyThatThrowsLeavesTheStreamInOrder) {
     EXPECT_TRUE(row.is_last);
     EXPECT_EQ(row.loop, static_cast<std::uint64_t>(call) + 2);
   }
+}
+
+TEST_P(LoopStreamTest, RowsThatAreDrawnAreThoseOfAnEagerRun) {
+  const Generator generator(seed_);
+  LoopStream rows = make(16);
+  const auto step = [&](Tensor on) {
+    return loop(3, rows,
+                [&]() -> LoopRound {
+                  return {on, uniform({kWidth}, generator)};
+                },
+                {generator});
+  };
+  CompiledFunction eager = compile(context(), "eager", step, {.enabled = false});
+  CompiledFunction f = compile(context(), "f", step);
+  const Tensor on = flag(1);
+  std::set<std::vector<float>> seen;
+  for (int call = 0; call < 5; ++call) {
+    std::vector<std::vector<float>> drawn;
+    for (const auto* const each : {&eager, &f}) {
+      generator.set_seed(seed_ + static_cast<std::uint64_t>(call));
+      (void)(*each)(on);
+      LoopRow row;
+      for (int i = 0; i < 3; ++i)
+        drawn.push_back(next(rows, &row));
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(drawn[i], drawn[i + 3]) << call << " " << i;
+      seen.insert(drawn[i]);
+    }
+  }
+  EXPECT_EQ(seen.size(), 15u);
+  EXPECT_GE(f.stats().replays, 3u) << to_string(f.stats());
 }
 
 TEST_P(LoopStreamTest, WhatCannotBeARowIsRefused) {

@@ -76,6 +76,39 @@ TEST_F(SchedulerTest, AdmitsRequestsInOrderAndNeverBeforeTheyArrive) {
   EXPECT_EQ(latest, 59);
 }
 
+TEST_F(SchedulerTest, AStepTakesUpToDepthTokensOfEachRowAndAsLongAsTheLongest) {
+  SCOPED_TRACE(seed_);
+  constexpr std::int64_t kDepth = 4;
+  Scheduler scheduler(trace_, options_);
+
+  while (scheduler.begin_step()) {
+    std::vector<std::int32_t> first, next;
+    for (const Prompt& prompt : scheduler.prompts())
+      first.push_back(static_cast<std::int32_t>(prompt.length) - 1);
+    std::int64_t longest = 1;
+    for (const Row& row : scheduler.rows()) {
+      const std::int64_t made =
+          std::ssize(scheduler.tokens()[static_cast<std::size_t>(row.request)]);
+      ASSERT_EQ(row.left, scheduler.generated_tokens(row.request) - made);
+      ASSERT_GE(row.left, 1);
+      const std::int64_t count = std::min<std::int64_t>(row.left, 1 + row.position % kDepth);
+      for (std::int64_t i = 0; i < kDepth; ++i)
+        next.push_back(i < count ? row.position + static_cast<std::int32_t>(i) : -1);
+      longest = std::max(longest, count);
+    }
+    const std::int64_t before = scheduler.now_ns();
+    scheduler.end_step(first, next, kDepth);
+    ASSERT_EQ(scheduler.now_ns(), before + longest * options_.step_ns);
+  }
+  // Each token is the position that was fed for it.
+  for (std::size_t r = 0; r < trace_.size(); ++r) {
+    const std::vector<std::int32_t>& tokens = scheduler.tokens()[r];
+    ASSERT_EQ(std::ssize(tokens), scheduler.generated_tokens(static_cast<std::int32_t>(r)));
+    for (std::size_t i = 1; i < tokens.size(); ++i)
+      ASSERT_EQ(tokens[i], tokens[i - 1] + 1);
+  }
+}
+
 TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
   SCOPED_TRACE(seed_);
   Scheduler scheduler(trace_, options_);
