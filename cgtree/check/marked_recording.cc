@@ -54,13 +54,23 @@ std::string MarkedRecording::why_not(const Recording& recording) {
   return "";
 }
 
-MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : memory_(memory) {
-  const StreamRef stream = memory.stream();
-  GraphAPI& api = stream.graphs();
-  ProgressAPI& progress = *stream.api().progress();
-  const DeviceScope current = stream.make_device_current();
-  // To instantiate is to be no part of a capture of another thread.
-  const RelaxedCapture relaxed(&api);
+Marks::Marks(std::vector<PlannedMark> planned, Tensor page, ContextMemory& memory) noexcept
+    : planned_(std::move(planned)), page_(std::move(page)), memory_(memory) {
+}
+
+Marks::~Marks() {
+  release_page(std::move(page_), memory_.stream());
+}
+
+bool Marks::is_reached(std::size_t mark) const noexcept {
+  return read_word(page_, mark) != 0;
+}
+
+MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent)
+    : stream_(memory.stream()), spent_(spent) {
+  GraphAPI& api = stream_.graphs();
+  ProgressAPI& progress = *stream_.api().progress();
+  const DeviceScope current = stream_.make_device_current();
   struct OfGraph {
     GraphHandle graph;
     std::vector<NodeHandle> first;
@@ -79,32 +89,46 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : 
     graphs.push_back({graph.handle(), first_nodes(nodes, edges), plan_marks(nodes, edges, scopes)});
     count += graphs.back().marks.size();
   });
+  Tensor page;
   if (count > 0) {
-    page_ = memory.empty_pinned({static_cast<std::int64_t>(count)}, DType::kInt32);
+    page = memory.empty_pinned({static_cast<std::int64_t>(count)}, DType::kInt32);
     for (std::size_t i = 0; i < count; ++i)
-      clear_word(page_, i);
+      clear_word(page, i);
   }
+  std::vector<PlannedMark> planned;
   NodeHandle unused = NodeHandle::kNull;
   for (OfGraph& one : graphs) {
     if (&one == &graphs.front() && count > 0 && !one.first.empty()) {
-      check(progress.insert_memset(one.graph, {}, one.first, word_of(page_, 0), 0,
+      check(progress.insert_memset(one.graph, {}, one.first, word_of(page, 0), 0,
                                    count * sizeof(std::uint32_t), &unused),
             "clear the marks of a recording");
     }
     for (PlannedMark& mark : one.marks) {
-      std::uint32_t* const word = word_of(page_, marks_.size());
+      std::uint32_t* const word = word_of(page, planned.size());
       check(progress.insert_memset(one.graph, mark.after, mark.before, word, 1, sizeof(*word),
                                    &unused),
             "add a mark to a recording");
-      marks_.push_back(std::move(mark));
+      planned.push_back(std::move(mark));
     }
   }
-  recording.for_each_graph(
-      [&](const Graph& graph, GraphExec&) { execs_.push_back(GraphExec(api, graph)); });
+  marks_ = std::make_shared<const Marks>(std::move(planned), std::move(page), memory);
 }
 
-MarkedRecording::~MarkedRecording() {
-  release_page(std::move(page_), memory_.stream());
+void MarkedRecording::make_graphs(Recording& recording) {
+  const DeviceScope current = stream_.make_device_current();
+  const RelaxedCapture relaxed(
+      &stream_.graphs());  // it is to be no part of a capture of another thread
+  std::vector<GraphExec> execs;
+  recording.for_each_graph(
+      [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });
+  execs_ = std::move(execs);
+  bytes_ = recording.costs.graph_bytes;
+  spent_.marked_graph_bytes += bytes_;
+}
+
+void MarkedRecording::drop_graphs() noexcept {
+  execs_.clear();
+  spent_.marked_graph_bytes -= std::exchange(bytes_, 0);
 }
 
 void MarkedRecording::exchange(Recording& recording) noexcept {
@@ -114,10 +138,6 @@ void MarkedRecording::exchange(Recording& recording) noexcept {
     for (GatherNode& node : *nodes)
       node.forget_patch();
   }
-}
-
-bool MarkedRecording::is_reached(std::size_t mark) const noexcept {
-  return read_word(page_, mark) != 0;
 }
 
 }  // namespace cgtree

@@ -3,45 +3,73 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cgtree/check/mark_plan.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
 
-// A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
-// mark, and of all marks in front. The memory is pinned: the host reads it while the device works,
-// and as long as it hangs. Executable graphs that were made of the graphs before are as they were.
+// Marks are what the graphs of a recording write of a launch, and where. The memory is pinned: the
+// host reads it while the device works, and as long as it hangs.
 //
-// Thread safety: used by the thread that is inside the context, but for marks() and is_reached().
+// Thread safety: any thread reads them.
+class Marks {
+ public:
+  // `page`: a word for each mark; null without marks. `memory`: borrowed.
+  Marks(std::vector<PlannedMark> planned, Tensor page, ContextMemory& memory) noexcept;
+  ~Marks();
+  Marks(const Marks&) = delete;
+  Marks& operator=(const Marks&) = delete;
+
+  const std::vector<PlannedMark>& planned() const noexcept { return planned_; }
+  // As of the launch that has begun last.
+  bool is_reached(std::size_t mark) const noexcept;
+
+ private:
+  const std::vector<PlannedMark> planned_;  // over all graphs
+  Tensor page_;
+  ContextMemory& memory_;
+};
+
+// A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
+// mark, and of all marks in front. Executable graphs that were made of the graphs before are as
+// they were; those with marks take as much memory again, and are dropped and made as wanted.
+//
+// Thread safety: used by the thread that is inside the context.
 class MarkedRecording {
  public:
   // Returns why a recording cannot leave marks, or an empty text.
   static std::string why_not(const Recording& recording);
 
-  // Requires: why_not(recording) is empty. `memory`: borrowed. Throws OutOfMemory, DeviceError; the
-  // recording can be replayed as before then.
-  MarkedRecording(Recording& recording, ContextMemory& memory);
-  ~MarkedRecording();
+  // Has no executable graphs yet. Requires: why_not(recording) is empty. `memory` and `spent`:
+  // borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed as before then.
+  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent);
+  ~MarkedRecording() { drop_graphs(); }
   MarkedRecording(const MarkedRecording&) = delete;
   MarkedRecording& operator=(const MarkedRecording&) = delete;
 
+  bool has_graphs() const noexcept { return !execs_.empty(); }
+  // Requires: there are none. Throws as the constructor.
+  void make_graphs(Recording& recording);
+  // Requires: the recording has its own executable graphs.
+  void drop_graphs() noexcept;
   // Exchanges the executable graphs of the recording and these, all of whose root and tail nodes
   // are patched at the next launch.
   void exchange(Recording& recording) noexcept;
 
-  const std::vector<PlannedMark>& marks() const noexcept { return marks_; }
-  // As of the launch that has begun last.
-  bool is_reached(std::size_t mark) const noexcept;
+  const std::shared_ptr<const Marks>& marks() const noexcept { return marks_; }
 
  private:
-  ContextMemory& memory_;
-  std::vector<PlannedMark> marks_;  // over all graphs
-  Tensor page_;                     // a word for each mark; null without marks
-  std::vector<GraphExec> execs_;    // in the order of the recording's graphs
+  const StreamRef stream_;
+  Spent& spent_;
+  std::shared_ptr<const Marks> marks_;
+  std::vector<GraphExec> execs_;  // in the order of the recording's graphs
+  std::size_t bytes_ = 0;         // of these, an estimate
 };
 
 // Returns what a device has written to a word of pinned memory, now.

@@ -286,6 +286,7 @@ void EventLog::held_outputs(const Node& last) noexcept {
 }
 
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
+  if (progress_ != nullptr) progress_->keep_within_graph_bytes();
   const Recording& recording = node.recording;
   const bool is_first = node.why.mismatches.empty();
   FlightEntry noted = entry(FlightEvent::kRecord, node);

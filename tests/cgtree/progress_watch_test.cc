@@ -310,6 +310,46 @@ TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
   EXPECT_THAT(to_string(watch->report()), HasSubstr("all replays have ended"));
 }
 
+TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) {
+  const auto double_it = [](Tensor x) { return affine(x, 2, 0); };
+  const Tensor x = random_tensor({3});
+  const auto settle = [&](auto& function) {
+    for (int call = 0; call < 5; ++call)
+      (void)function(x);
+    context().synchronize();
+  };
+  std::size_t bytes = 0;  // of a recording
+  {
+    auto f = compile(context(), "f", double_it);
+    settle(f);
+    bytes = context().stats().graph_bytes;
+    ASSERT_GT(bytes, 0u);
+  }
+  make_context({.max_graph_bytes = 2 * bytes});
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", double_it);
+  settle(f);
+  EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
+  EXPECT_EQ(context().stats().graph_bytes, 2 * bytes);
+  {
+    auto g = compile(context(), "g", double_it);
+    settle(g);
+    EXPECT_EQ(g.stats().recordings, 1u);
+    EXPECT_EQ(context().stats().graph_bytes, 2 * bytes);
+    EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_graph_bytes"));
+    settle(f);
+    EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_graph_bytes"));
+  }
+  settle(f);
+  EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
+  EXPECT_EQ(f.stats().recordings, 1u);
+  context().watch_progress(nullptr);
+  EXPECT_EQ(context().stats().graph_bytes, bytes);
+  const std::vector<float> values_of_x = random_floats(3);
+  EXPECT_EQ(values(f(tensor({3}, values_of_x))), affine_of(values_of_x, 2, 0));
+}
+
 TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
