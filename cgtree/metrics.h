@@ -36,12 +36,18 @@ struct ReplayTimes {
   std::chrono::nanoseconds device_min{0};
   std::chrono::nanoseconds device_max{0};
   std::chrono::nanoseconds host{0};  // the sum of what the calls took on the host
+  // The least that a call without a graph, a warm-up or an eager run, took on the host; 0: none was
+  // seen.
+  std::chrono::nanoseconds eager{0};
   // How many took at most as long as the bound of the same index, and longer than the one before;
   // the last is for longer ones.
   std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
 
   // Returns whether most of them took longer on the host than on the device, in the mean.
   bool are_bound_by_host() const noexcept { return count > 0 && host > device; }
+  // Returns what so many replays have saved of the host, each against `eager`; 0 if that is not
+  // known, or was no longer.
+  std::chrono::nanoseconds saved(std::uint64_t replays) const noexcept;
 };
 
 // All functions of one name, those that have been destroyed included.

@@ -219,6 +219,7 @@ std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call
 
 void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
+  timer_.note_eager(function.name, us);
   FlightEntry noted = entry(FlightEvent::kWarmUp, function);
   noted.us = us.count();
   note_end(noted);
@@ -453,6 +454,7 @@ void EventLog::announce_skip(const FunctionState& function, const Explanation& w
 void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept {
   using std::chrono::microseconds;
   const auto time = std::chrono::steady_clock::now() - skip.begin;
+  timer_.note_eager(function.name, time);
   FlightEntry noted = entry(FlightEvent::kSkip, function);
   noted.us = std::chrono::duration_cast<microseconds>(time).count();
   const std::optional<CallOutcome> outcome = function.last_outcome.get();

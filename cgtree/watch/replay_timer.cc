@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/log_event.h"
@@ -128,13 +129,26 @@ std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
   return samples;
 }
 
+ReplayTimes& ReplayTimer::times_of(const std::string& function) {
+  const bool has_series = times_.size() < kMostNames || times_.contains(function);
+  return times_[has_series ? function : ""];
+}
+
+void ReplayTimer::note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept
+    try {
+  if (!is_on()) return;
+  const std::lock_guard lock(mutex_);
+  std::chrono::nanoseconds& eager = times_of(function).eager;
+  eager = eager.count() == 0 ? host : std::min(eager, host);
+} catch (const std::bad_alloc&) {  // it is not noted
+}
+
 void ReplayTimer::count(const Sample& sample) {
   const auto found =
       std::ranges::lower_bound(kReplayTimeBounds, sample.device, {},
                                [](std::int64_t bound) { return std::chrono::microseconds(bound); });
   const std::lock_guard lock(mutex_);
-  const bool has_series = times_.size() < kMostNames || times_.contains(sample.function);
-  ReplayTimes& times = times_[has_series ? sample.function : ""];
+  ReplayTimes& times = times_of(sample.function);
   times.device_min = times.count == 0 ? sample.device : std::min(times.device_min, sample.device);
   times.device_max = std::max(times.device_max, sample.device);
   ++times.count;

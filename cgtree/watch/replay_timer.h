@@ -50,6 +50,9 @@ class ReplayTimer {
   void begin_launch() noexcept;
   bool close(const Node& node, std::chrono::nanoseconds host) noexcept;
 
+  // A call of the function has run without a graph.
+  void note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept;
+
   // Returns those that have ended since the last call, in order. Does not wait.
   std::vector<Sample> collect();
   // Returns the times of all functions by name. Any thread.
@@ -66,6 +69,8 @@ class ReplayTimer {
   std::optional<EventHandle> record();
   bool set_anchor();
   void give_up(std::string_view what, Code code) noexcept;
+  // Requires: mutex_ is held.
+  ReplayTimes& times_of(const std::string& function);
   void count(const Sample& sample);
 
   static constexpr std::size_t kMostPending = 64;
