@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,16 @@ struct AxisMetrics {
 // The bounds of the histogram of the times of replays on the device, in microseconds, ascending.
 inline constexpr std::array<std::int64_t, 14> kReplayTimeBounds = {
     5, 10, 25, 50, 100, 250, 500, 1'000, 2'500, 5'000, 10'000, 25'000, 100'000, 1'000'000};
+
+// How long the work of one scope took on the device in replays that were timed by the scopes
+// (ProgressOptions::times_scopes): of each replay the sum over the kernels of the scope, without
+// those of scopes inside of it.
+struct ScopeTimes {
+  std::uint64_t count = 0;             // replays
+  std::chrono::nanoseconds device{0};  // the sum
+  // As ReplayTimes::histogram.
+  std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
+};
 
 // The times of those replays that were timed (ContextOptions::time_every_nth_replay) and have
 // ended. The time on the device lasts from the launch, if the stream was idle, or else from the end
@@ -56,6 +67,7 @@ struct FunctionMetrics {
   FunctionStats stats;
   std::vector<AxisMetrics> axes;
   ReplayTimes replay_times;
+  std::map<std::string, ScopeTimes> scope_times;  // by the path of the scopes; "" outside of all
 };
 
 // One pool of a context, by its name: "output", "scratch" or "eager".

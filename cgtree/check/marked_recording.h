@@ -1,9 +1,11 @@
 // MarkedRecording: executable graphs of a recording that write down how far they have come.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ namespace cgtree {
 class Marks {
  public:
   // `page`: a word for each mark; null without marks. `memory`: borrowed.
-  Marks(std::vector<PlannedMark> planned, Tensor page, ContextMemory& memory) noexcept;
+  Marks(Tensor page, ContextMemory& memory) noexcept;
   ~Marks();
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
@@ -29,16 +31,29 @@ class Marks {
   const std::vector<PlannedMark>& planned() const noexcept { return planned_; }
   // As of the launch that has begun last.
   bool is_reached(std::size_t mark) const noexcept;
+  // Returns how long the stretch of a mark took in the last launch; nothing where that is not
+  // known. Used by the thread that is inside the context. Requires: the launch has ended, and no
+  // other one was enqueued since.
+  std::optional<std::chrono::nanoseconds> time(std::size_t mark) const noexcept;
 
  private:
-  const std::vector<PlannedMark> planned_;  // over all graphs
+  friend class MarkedRecording;  // makes it
+  struct Events {
+    EventHandle begin = EventHandle::kNull;
+    EventHandle end = EventHandle::kNull;
+  };
+
+  std::vector<PlannedMark> planned_;  // over all graphs
   Tensor page_;
+  std::vector<Events> events_;  // of each mark; empty without times
   ContextMemory& memory_;
 };
 
 // A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
-// mark, and of all marks in front. Executable graphs that were made of the graphs before are as
-// they were; those with marks take as much memory again, and are dropped and made as wanted.
+// mark, and of all marks in front; with times, also an event in front of the stretch of each mark,
+// behind the memsets of those in front of it, and one behind the stretch. Executable graphs that
+// were made of the graphs before are as they were; those with marks take as much memory again, and
+// are dropped and made as wanted.
 //
 // Thread safety: used by the thread that is inside the context.
 class MarkedRecording {
@@ -46,9 +61,10 @@ class MarkedRecording {
   // Returns why a recording cannot leave marks, or an empty text.
   static std::string why_not(const Recording& recording);
 
-  // Has no executable graphs yet. Requires: why_not(recording) is empty. `memory` and `spent`:
-  // borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed as before then.
-  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent);
+  // Has no executable graphs yet. `has_times`: of stretches. Requires: why_not(recording) is empty.
+  // `memory` and `spent`: borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed
+  // as before then.
+  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent, bool has_times);
   ~MarkedRecording() { drop_graphs(); }
   MarkedRecording(const MarkedRecording&) = delete;
   MarkedRecording& operator=(const MarkedRecording&) = delete;
@@ -65,6 +81,14 @@ class MarkedRecording {
   const std::shared_ptr<const Marks>& marks() const noexcept { return marks_; }
 
  private:
+  struct OfGraph {
+    GraphHandle graph;
+    std::vector<NodeHandle> first;
+    std::vector<PlannedMark> marks;
+  };
+
+  void put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times);
+
   const StreamRef stream_;
   Spent& spent_;
   std::shared_ptr<const Marks> marks_;

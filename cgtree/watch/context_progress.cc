@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <map>
 #include <mutex>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -16,7 +19,7 @@
 namespace cgtree {
 
 ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& memory, Spent& spent,
-                                 std::size_t every_nth_replay)
+                                 ReplayTimer& timer, const ProgressOptions& progress)
     : memory_(memory),
       spent_(spent),
       max_graph_bytes_(options.max_graph_bytes),
@@ -24,7 +27,9 @@ ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& m
       device_(to_string(memory.device())),
       rank_(options.group == nullptr ? 0 : options.group->rank()),
       ranks_(options.group == nullptr ? 1 : options.group->size()),
-      every_(every_nth_replay) {
+      timer_(timer),
+      every_(progress.every_nth_replay),
+      times_scopes_(progress.times_scopes) {
   DeviceAPI& api = memory.stream().api();
   if (api.graphs() == nullptr || api.progress() == nullptr) {
     throw InvalidArgument("watch_progress() on " + device_ +
@@ -62,7 +67,7 @@ MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* w
   }
   try {
     if (audit.marked == nullptr)
-      audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_);
+      audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_, times_scopes_);
     made_.push_back(audit.marked);
     audit.marked->make_graphs(recording);
     return audit.marked.get();
@@ -79,6 +84,18 @@ void ContextProgress::keep_within_graph_bytes() noexcept {
     made_.erase(made_.begin());
   }
   std::erase_if(made_, [](const auto& marked) { return marked.expired(); });
+}
+
+void ContextProgress::read_times() {
+  for (Launch& launch : launches_) {
+    if (launch.marks == nullptr || launch.are_times_read || !has_ended(launch)) continue;
+    launch.are_times_read = true;
+    const std::vector<PlannedMark>& marks = launch.marks->planned();
+    std::map<std::string_view, std::chrono::nanoseconds> sums;
+    for (std::size_t i = 0; i < marks.size(); ++i)
+      if (const auto time = launch.marks->time(i)) sums[marks[i].scope] += *time;
+    timer_.count_scopes(launch.function, sums);
+  }
 }
 
 // Removes those that have ended, but for the last of them.
@@ -103,6 +120,7 @@ void ContextProgress::abandon() noexcept {
 void ContextProgress::open(Node& node) noexcept try {
   if (has_failed_) return;
   abandon();
+  read_times();
   (void)take_ended();
   Launch launch{
       .function = node.function->name, .node = node.id, .number = node.recording.costs.replays};
@@ -124,7 +142,11 @@ void ContextProgress::open(Node& node) noexcept try {
     clear_word(flags_, launch.begin_word());
     clear_word(flags_, launch.end_word());
     launch.time = Clock::now();
-    if (marked != nullptr) launch.marks = marked->marks();
+    if (marked != nullptr) {
+      launch.marks = marked->marks();
+      for (Launch& other : launches_)  // its events are about to be recorded anew
+        if (other.marks == launch.marks) other.are_times_read = true;
+    }
     launches_.push_back(std::move(launch));
   }
   is_open_ = true;
@@ -169,6 +191,10 @@ void ContextProgress::close() noexcept try {
 
 void ContextProgress::end() noexcept {
   restore();
+  try {
+    read_times();
+  } catch (const std::bad_alloc&) {  // they are lost
+  }
   Launches launches;
   Tensor flags;
   {

@@ -17,6 +17,7 @@
 #include "cgtree/options.h"
 #include "cgtree/progress.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/watch/replay_timer.h"
 
 namespace cgtree {
 
@@ -29,9 +30,9 @@ namespace cgtree {
 class ContextProgress {
  public:
   // Throws InvalidArgument for a device that has no graphs, or none with marks; OutOfMemory.
-  // `memory` and `spent`: borrowed, until end().
+  // `memory`, `spent` and `timer`: borrowed, until end().
   ContextProgress(const ContextOptions& options, ContextMemory& memory, Spent& spent,
-                  std::size_t every_nth_replay);
+                  ReplayTimer& timer, const ProgressOptions& progress);
   ~ContextProgress() { end(); }
   ContextProgress(const ContextProgress&) = delete;
   ContextProgress& operator=(const ContextProgress&) = delete;
@@ -77,6 +78,7 @@ class ContextProgress {
     std::size_t end_word() const noexcept { return begin_word() + 1; }
     std::shared_ptr<const Marks> marks;
     std::string why_unmarked;
+    bool are_times_read = false;                   // used by the thread that is inside
     bool is_closed = false;                        // its end will be written
     std::optional<Clock::time_point> first_since;  // when it was found that no other is in front
     bool was_told = false;                         // that it has exceeded the limit
@@ -91,6 +93,8 @@ class ContextProgress {
   }
   // Returns its graphs with marks, which are made if there are none; or null, and why.
   MarkedRecording* marked_of(Recording& recording, std::string* why);
+  // Tells the timer of those that have ended. Must be called before a launch with the same marks.
+  void read_times();
   Launches take_ended();
   void write_flag(std::size_t word);
   void give_up(std::string_view what) noexcept;
@@ -102,7 +106,9 @@ class ContextProgress {
   const std::string device_;
   const int rank_;
   const int ranks_;
+  ReplayTimer& timer_;
   const std::size_t every_;
+  const bool times_scopes_;
   bool is_open_ = false;            // a replay that is noted is in progress
   bool has_failed_ = false;         // nothing is noted any more
   Recording* exchanged_ = nullptr;  // has the graphs of `exchanged_for_`
