@@ -362,7 +362,8 @@ class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watc
   // Makes a watch; without options it has the defaults.
   explicit ProgressWatch(const cgt_progress_options* options = nullptr) : Owner(make(options)) {}
 
-  // How far the replays have come that have not ended, as text and as JSON. Any thread.
+  // The next two say how far the replays have come that have not ended, as text and as JSON. Any
+  // thread.
   std::string report() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_progress_watch_report(get(), buffer, capacity, length);
@@ -453,7 +454,8 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     });
   }
   void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
-  // Replays leave marks from now on, by which the watch says where one hangs, until the second.
+  // The next two have replays leave marks from now on, by which the watch says where one hangs, and
+  // end that.
   void watch_progress(const ProgressWatch& watch) const {
     check(cgt_context_watch_progress(get(), watch.get()));
   }
