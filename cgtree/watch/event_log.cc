@@ -54,12 +54,13 @@ class RunScopes {
       : function_(function), has_warned_(has_warned), range_(std::move(range)) {}
   ~RunScopes() {
     ScopeStack& scopes = ScopeStack::of_thread();
-    if (scopes.size() <= open_) return;
+    const std::size_t left = scopes.open_since(begin_);
+    if (left == 0) return;
     log_event(has_warned_.exchange(true) ? LogLevel::kDebug : LogLevel::kWarn,
               "scopes_left_open function={} scopes={} path=\"{}\" advice=\"close each scope before "
               "the step function returns, or before end()\"",
-              function_.name, scopes.size() - open_, scopes.path());
-    scopes.shrink(open_);
+              function_.name, left, scopes.path());
+    scopes.close_since(begin_);
   }
   RunScopes(const RunScopes&) = delete;
   RunScopes& operator=(const RunScopes&) = delete;
@@ -67,7 +68,7 @@ class RunScopes {
  private:
   const FunctionState& function_;
   std::atomic<bool>& has_warned_;
-  const std::size_t open_ = ScopeStack::of_thread().size();
+  const ScopeStack::Mark begin_ = ScopeStack::of_thread().mark();
   const std::shared_ptr<const void> range_;
 };
 
