@@ -16,6 +16,7 @@
 #include "cgtree/check/audit.h"
 #include "cgtree/check/scope_stack.h"
 #include "cgtree/verification.h"
+#include "cgtree/watch/nvtx_scopes.h"
 #include "cgtree/watch/words.h"
 #include "interop/collectives/group.h"
 
@@ -88,6 +89,7 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
       has_replays_(options.event_file_has_replays && !path_.empty()),
       warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn),
       timer_(options.time_every_nth_replay, memory) {
+  connect_nvtx_scopes();
   recorder_.reset(&FlightRecorder::take({.time_us = now_us(),
                                          .process = process_,
                                          .context = ShortText<128>(context_),
