@@ -420,7 +420,9 @@ CGT_API cgt_status cgt_dump_events_on_signal(const char* path, const int* signal
 enum {
   // Only the next replay after one has exceeded the time limit leaves marks.
   CGT_PROGRESS_BEHIND_LIMIT_ALONE = 1u << 0,
-  CGT_PROGRESS_NO_TIME_LIMIT = 1u << 1
+  CGT_PROGRESS_NO_TIME_LIMIT = 1u << 1,
+  // Replays that leave marks are timed by their scopes, for metrics.
+  CGT_PROGRESS_TIMES_SCOPES = 1u << 2
 };
 
 // Options of a watch; NULL in their place means the defaults.

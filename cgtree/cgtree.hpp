@@ -355,6 +355,34 @@ inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtyp
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
+// A ProgressWatch says where replays hang: see cgt_progress_watch_create(). Contexts that have it
+// keep it.
+class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watch_destroy> {
+ public:
+  // Makes a watch; without options it has the defaults.
+  explicit ProgressWatch(const cgt_progress_options* options = nullptr) : Owner(make(options)) {}
+
+  // The next two say how far the replays have come that have not ended, as text and as JSON. Any
+  // thread.
+  std::string report() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_progress_watch_report(get(), buffer, capacity, length);
+    });
+  }
+  std::string report_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_progress_watch_json(get(), buffer, capacity, length);
+    });
+  }
+
+ private:
+  static cgt_progress_watch make(const cgt_progress_options* options) {
+    cgt_progress_watch made = nullptr;
+    check(cgt_progress_watch_create(options, &made));
+    return made;
+  }
+};
+
 // A Context owns the handle of a context. Its functions and steps may outlive it.
 class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
  public:
@@ -426,6 +454,12 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
     });
   }
   void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
+  // The next two have replays leave marks from now on, by which the watch says where one hangs, and
+  // end that.
+  void watch_progress(const ProgressWatch& watch) const {
+    check(cgt_context_watch_progress(get(), watch.get()));
+  }
+  void watch_no_progress() const { check(cgt_context_watch_progress(get(), nullptr)); }
 
  private:
   static cgt_context make(cgt_device device, const cgt_context_options* options) {

@@ -18,7 +18,7 @@ void Context::watch_progress(std::shared_ptr<ProgressWatch> watch) {
   Workings& workings = manager_->workings();
   const Visit visit(workings.door);
   auto& log = dynamic_cast<EventLog&>(*workings.events);
-  log.watch_progress(std::move(watch), workings.options, *workings.memory);
+  log.watch_progress(std::move(watch), workings.options, *workings.memory, workings.tree.spent);
   workings.watches_replays = workings.options.verify_every > 0 || log.watches_replays();
 }
 

@@ -431,7 +431,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   const auto begin = Clock::now();
   const auto memory = [&] {
     const ContextStats stats = manager->stats();
-    return std::pair(stats.pool_reserved_bytes, stats.graph_bytes);
+    return std::pair(stats.pool_reserved_bytes, manager->workings().tree.spent.graph_bytes.get());
   };
   const Precapturing precapturing(*manager, function);
   const auto made_inputs = [&](const CallSizes& sizes) {

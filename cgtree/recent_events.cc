@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -69,10 +70,15 @@ void wait_for_writer() noexcept {
 void pass_on(int signal, siginfo_t* info, void* state) noexcept {
   const struct sigaction& before = g_on_signal.before[static_cast<std::size_t>(signal)];
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, state);
-  if (before.sa_handler == SIG_IGN) return;
-  if (before.sa_handler != SIG_DFL) return before.sa_handler(signal);
+  // A fault that were ignored would come again and again: the system ends the process instead.
+  const bool is_fault = signal != SIGABRT && std::ranges::count(kCrashes, signal) > 0 &&
+                        info != nullptr && info->si_code > 0;
+  if (before.sa_handler == SIG_IGN && !is_fault) return;
+  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    return before.sa_handler(signal);
+  }
   if (signal == SIGUSR1 || signal == SIGUSR2) return;
-  (void)::sigaction(signal, &before, nullptr);
+  (void)::signal(signal, SIG_DFL);
   (void)::raise(signal);  // it comes when the handler has returned
 }
 

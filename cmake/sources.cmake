@@ -295,6 +295,7 @@ cgtree_sources(watch
   cgtree/watch/event_log_replays.cc
   cgtree/watch/flight_recorder.cc
   cgtree/watch/metrics_text.cc
+  cgtree/watch/nvtx_scopes.cc
   cgtree/watch/progress_json.cc
   cgtree/watch/progress_text.cc
   cgtree/watch/progress_watch.cc

@@ -17,7 +17,10 @@ namespace {
 ProgressOptions options_of_c(const cgt_progress_options* given) {
   constexpr const char* kWhat = "cgt_progress_options";
   const auto read = read_struct(given, kWhat);
-  check_flags(read.flags, CGT_PROGRESS_BEHIND_LIMIT_ALONE | CGT_PROGRESS_NO_TIME_LIMIT, kWhat);
+  check_flags(
+      read.flags,
+      CGT_PROGRESS_BEHIND_LIMIT_ALONE | CGT_PROGRESS_NO_TIME_LIMIT | CGT_PROGRESS_TIMES_SCOPES,
+      kWhat);
   ProgressOptions options;
   if (read.every_nth_replay != 0) options.every_nth_replay = read.every_nth_replay;
   if ((read.flags & CGT_PROGRESS_BEHIND_LIMIT_ALONE) != 0) options.every_nth_replay = 0;
@@ -26,6 +29,7 @@ ProgressOptions options_of_c(const cgt_progress_options* given) {
         std::chrono::milliseconds(std::min<std::uint64_t>(read.time_limit_milliseconds, INT32_MAX));
   }
   if ((read.flags & CGT_PROGRESS_NO_TIME_LIMIT) != 0) options.time_limit = {};
+  options.times_scopes = (read.flags & CGT_PROGRESS_TIMES_SCOPES) != 0;
   if (read.on_timeout != nullptr) {
     options.on_timeout = [function = read.on_timeout, user = read.user](const std::string& text) {
       function(user, text.c_str());

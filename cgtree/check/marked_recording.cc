@@ -54,18 +54,38 @@ std::string MarkedRecording::why_not(const Recording& recording) {
   return "";
 }
 
-MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : memory_(memory) {
-  const StreamRef stream = memory.stream();
-  GraphAPI& api = stream.graphs();
-  ProgressAPI& progress = *stream.api().progress();
-  const DeviceScope current = stream.make_device_current();
-  // To instantiate is to be no part of a capture of another thread.
-  const RelaxedCapture relaxed(&api);
-  struct OfGraph {
-    GraphHandle graph;
-    std::vector<NodeHandle> first;
-    std::vector<PlannedMark> marks;
-  };
+Marks::Marks(Tensor page, ContextMemory& memory) noexcept
+    : page_(std::move(page)), memory_(memory) {
+}
+
+Marks::~Marks() {
+  for (const Events& events : events_) {
+    for (const EventHandle event : {events.begin, events.end})
+      if (event != EventHandle::kNull) (void)memory_.stream().graphs().destroy_event(event);
+  }
+  release_page(std::move(page_), memory_.stream());
+}
+
+bool Marks::is_reached(std::size_t mark) const noexcept {
+  return read_word(page_, mark) != 0;
+}
+
+std::optional<std::chrono::nanoseconds> Marks::time(std::size_t mark) const noexcept {
+  if (mark >= events_.size()) return std::nullopt;
+  const StreamRef stream = memory_.stream();
+  const RelaxedCapture relaxed(&stream.graphs());
+  std::chrono::nanoseconds time{0};
+  const Code code = stream.api().progress()->elapsed(events_[mark].begin, events_[mark].end, &time);
+  if (ok(code)) return time;
+  (void)stream.graphs().take_last_error();
+  return std::nullopt;
+}
+
+MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent,
+                                 bool has_times)
+    : stream_(memory.stream()), spent_(spent) {
+  GraphAPI& api = stream_.graphs();
+  const DeviceScope current = stream_.make_device_current();
   std::vector<OfGraph> graphs;
   std::size_t nodes_before = 0;
   std::size_t count = 0;
@@ -79,32 +99,67 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory) : 
     graphs.push_back({graph.handle(), first_nodes(nodes, edges), plan_marks(nodes, edges, scopes)});
     count += graphs.back().marks.size();
   });
+  Tensor page;
   if (count > 0) {
-    page_ = memory.empty_pinned({static_cast<std::int64_t>(count)}, DType::kInt32);
+    page = memory.empty_pinned({static_cast<std::int64_t>(count)}, DType::kInt32);
     for (std::size_t i = 0; i < count; ++i)
-      clear_word(page_, i);
+      clear_word(page, i);
   }
-  NodeHandle unused = NodeHandle::kNull;
-  for (OfGraph& one : graphs) {
-    if (&one == &graphs.front() && count > 0 && !one.first.empty()) {
-      check(progress.insert_memset(one.graph, {}, one.first, word_of(page_, 0), 0,
-                                   count * sizeof(std::uint32_t), &unused),
-            "clear the marks of a recording");
-    }
-    for (PlannedMark& mark : one.marks) {
-      std::uint32_t* const word = word_of(page_, marks_.size());
-      check(progress.insert_memset(one.graph, mark.after, mark.before, word, 1, sizeof(*word),
-                                   &unused),
-            "add a mark to a recording");
-      marks_.push_back(std::move(mark));
-    }
-  }
-  recording.for_each_graph(
-      [&](const Graph& graph, GraphExec&) { execs_.push_back(GraphExec(api, graph)); });
+  const auto marks = std::make_shared<Marks>(std::move(page), memory);
+  for (OfGraph& one : graphs)
+    put_into(one, *marks, /*clears=*/&one == &graphs.front() && count > 0, has_times);
+  marks_ = marks;
 }
 
-MarkedRecording::~MarkedRecording() {
-  release_page(std::move(page_), memory_.stream());
+void MarkedRecording::put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times) {
+  ProgressAPI& progress = *stream_.api().progress();
+  std::vector<NodeHandle> in_front;  // of the graph
+  NodeHandle made = NodeHandle::kNull;
+  if (clears && !graph.first.empty()) {
+    check(progress.insert_memset(graph.graph, {}, graph.first, word_of(marks.page_, 0), 0,
+                                 marks.page_.bytes(), &made),
+          "clear the marks of a recording");
+    in_front.push_back(made);
+  }
+  std::vector<NodeHandle> memsets;  // of the marks of this graph
+  for (PlannedMark& mark : graph.marks) {
+    if (has_times) {
+      std::vector<NodeHandle> behind;
+      for (const std::size_t number : mark.behind)
+        behind.push_back(memsets[number]);
+      Marks::Events& events = marks.events_.emplace_back();
+      check(progress.create_timed_event(&events.begin), "make an event");
+      check(progress.create_timed_event(&events.end), "make an event");
+      check(progress.insert_event(graph.graph, behind.empty() ? in_front : behind, mark.first,
+                                  events.begin, &made),
+            "add an event to a recording");
+      check(progress.insert_event(graph.graph, mark.after, mark.before, events.end, &made),
+            "add an event to a recording");
+    }
+    std::uint32_t* const word = word_of(marks.page_, marks.planned_.size());
+    check(
+        progress.insert_memset(graph.graph, mark.after, mark.before, word, 1, sizeof(*word), &made),
+        "add a mark to a recording");
+    memsets.push_back(made);
+    marks.planned_.push_back(std::move(mark));
+  }
+}
+
+void MarkedRecording::make_graphs(Recording& recording) {
+  const DeviceScope current = stream_.make_device_current();
+  const RelaxedCapture relaxed(
+      &stream_.graphs());  // It is to be no part of a capture of another thread
+  std::vector<GraphExec> execs;
+  recording.for_each_graph(
+      [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });
+  execs_ = std::move(execs);
+  bytes_ = recording.costs.graph_bytes;
+  spent_.marked_graph_bytes += bytes_;
+}
+
+void MarkedRecording::drop_graphs() noexcept {
+  execs_.clear();
+  spent_.marked_graph_bytes -= std::exchange(bytes_, 0);
 }
 
 void MarkedRecording::exchange(Recording& recording) noexcept {
@@ -114,10 +169,6 @@ void MarkedRecording::exchange(Recording& recording) noexcept {
     for (GatherNode& node : *nodes)
       node.forget_patch();
   }
-}
-
-bool MarkedRecording::is_reached(std::size_t mark) const noexcept {
-  return read_word(page_, mark) != 0;
 }
 
 }  // namespace cgtree

@@ -1,47 +1,99 @@
 // MarkedRecording: executable graphs of a recording that write down how far they have come.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cgtree/check/mark_plan.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
 
-// A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
-// mark, and of all marks in front. The memory is pinned: the host reads it while the device works,
-// and as long as it hangs. Executable graphs that were made of the graphs before are as they were.
+// Marks are what the graphs of a recording write of a launch, and where. The memory is pinned: the
+// host reads it while the device works, and as long as it hangs.
 //
-// Thread safety: used by the thread that is inside the context, but for marks() and is_reached().
+// Thread safety: any thread reads them.
+class Marks {
+ public:
+  // `page`: a word for each mark; null without marks. `memory`: borrowed.
+  Marks(Tensor page, ContextMemory& memory) noexcept;
+  ~Marks();
+  Marks(const Marks&) = delete;
+  Marks& operator=(const Marks&) = delete;
+
+  const std::vector<PlannedMark>& planned() const noexcept { return planned_; }
+  // As of the launch that has begun last.
+  bool is_reached(std::size_t mark) const noexcept;
+  // Returns how long the stretch of a mark took in the last launch; nothing where that is not
+  // known. Used by the thread that is inside the context. Requires: the launch has ended, and no
+  // other one was enqueued since.
+  std::optional<std::chrono::nanoseconds> time(std::size_t mark) const noexcept;
+
+ private:
+  friend class MarkedRecording;  // makes it
+  struct Events {
+    EventHandle begin = EventHandle::kNull;
+    EventHandle end = EventHandle::kNull;
+  };
+
+  std::vector<PlannedMark> planned_;  // over all graphs
+  Tensor page_;
+  std::vector<Events> events_;  // of each mark; empty without times
+  ContextMemory& memory_;
+};
+
+// A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
+// mark, and of all marks in front; with times, also an event in front of the stretch of each mark,
+// behind the memsets of those in front of it, and one behind the stretch. Executable graphs that
+// were made of the graphs before are as they were; those with marks take as much memory again, and
+// are dropped and made as wanted.
+//
+// Thread safety: used by the thread that is inside the context.
 class MarkedRecording {
  public:
   // Returns why a recording cannot leave marks, or an empty text.
   static std::string why_not(const Recording& recording);
 
-  // Requires: why_not(recording) is empty. `memory`: borrowed. Throws OutOfMemory, DeviceError; the
-  // recording can be replayed as before then.
-  MarkedRecording(Recording& recording, ContextMemory& memory);
-  ~MarkedRecording();
+  // Has no executable graphs yet. `has_times`: of stretches. Requires: why_not(recording) is empty.
+  // `memory` and `spent`: borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed
+  // as before then.
+  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent, bool has_times);
+  ~MarkedRecording() { drop_graphs(); }
   MarkedRecording(const MarkedRecording&) = delete;
   MarkedRecording& operator=(const MarkedRecording&) = delete;
 
+  bool has_graphs() const noexcept { return !execs_.empty(); }
+  // Requires: there are none. Throws as the constructor.
+  void make_graphs(Recording& recording);
+  // Requires: the recording has its own executable graphs.
+  void drop_graphs() noexcept;
   // Exchanges the executable graphs of the recording and these, all of whose root and tail nodes
   // are patched at the next launch.
   void exchange(Recording& recording) noexcept;
 
-  const std::vector<PlannedMark>& marks() const noexcept { return marks_; }
-  // As of the launch that has begun last.
-  bool is_reached(std::size_t mark) const noexcept;
+  const std::shared_ptr<const Marks>& marks() const noexcept { return marks_; }
 
  private:
-  ContextMemory& memory_;
-  std::vector<PlannedMark> marks_;  // over all graphs
-  Tensor page_;                     // a word for each mark; null without marks
-  std::vector<GraphExec> execs_;    // in the order of the recording's graphs
+  struct OfGraph {
+    GraphHandle graph;
+    std::vector<NodeHandle> first;
+    std::vector<PlannedMark> marks;
+  };
+
+  void put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times);
+
+  const StreamRef stream_;
+  Spent& spent_;
+  std::shared_ptr<const Marks> marks_;
+  std::vector<GraphExec> execs_;  // in the order of the recording's graphs
+  std::size_t bytes_ = 0;         // of these, an estimate
 };
 
 // Returns what a device has written to a word of pinned memory, now.

@@ -85,7 +85,8 @@ void ScopeLog::look(std::string_view path) {
 // Devices list nodes in the order of their creation, but need not.
 void ScopeLog::note_new(SeenGraph& graph, std::vector<NodeHandle> nodes, std::uint32_t path) {
   if (nodes.size() == graph.nodes.size()) return;
-  const bool is_longer = std::equal(graph.nodes.begin(), graph.nodes.end(), nodes.begin());
+  const bool is_longer = nodes.size() > graph.nodes.size() &&
+                         std::equal(graph.nodes.begin(), graph.nodes.end(), nodes.begin());
   for (std::size_t i = is_longer ? graph.nodes.size() : 0; i < nodes.size(); ++i)
     paths_.try_emplace(nodes[i], path);
   graph.nodes = std::move(nodes);

@@ -50,7 +50,7 @@ std::uint64_t ScopeStack::open(std::string_view name) noexcept {
     std::memcpy(path_.data() + end_, text.data(), fits);
     end_ += fits;
   };
-  if (end_ > 0) append("/");
+  if (end_ > 0 && !name.empty()) append("/");
   append(name.substr(0, kMostOfName));
   return last_id_;
 }
@@ -67,20 +67,27 @@ void ScopeStack::close(std::uint64_t id) noexcept {
   }
 }
 
-void ScopeStack::shrink(std::size_t size) noexcept {
-  if (size >= this->size()) return;
+std::size_t ScopeStack::open_since(Mark mark) const noexcept {
+  std::size_t first = named_;
+  while (first > 0 && scopes_[first - 1].id > mark.id)
+    --first;
+  return named_ - first + unnamed_ - std::min(unnamed_, mark.unnamed);
+}
+
+void ScopeStack::close_since(Mark mark) noexcept {
+  if (open_since(mark) == 0) return;
   tell();
-  for (; unnamed_ > 0 && this->size() > size; --unnamed_) {
-  }
-  while (this->size() > size)
+  unnamed_ = std::min(unnamed_, mark.unnamed);
+  while (named_ > 0 && scopes_[named_ - 1].id > mark.id)
     erase(named_ - 1);
 }
 
-// What follows moves to the front. The first name of a path has no '/' before it.
+// What follows moves to the front. The first name of a path has no '/' before it, and a scope
+// without a name has no place in it.
 void ScopeStack::erase(std::size_t i) noexcept {
   const std::size_t begin = scopes_[i].begin;
   std::size_t next = i + 1 < named_ ? scopes_[i + 1].begin : end_;
-  if (begin == 0 && next < end_) ++next;
+  if (begin == 0 && next > begin && next < end_) ++next;
   const std::size_t shorter = next - begin;
   std::memmove(path_.data() + begin, path_.data() + next, end_ - next);
   end_ -= shorter;

@@ -30,8 +30,16 @@ class ScopeStack {
 
   // How many are open, with those that have no name.
   std::size_t size() const noexcept { return named_ + unnamed_; }
-  // Closes those that were opened last until so many are open.
-  void shrink(std::size_t size) noexcept;
+  // A point in time: what was opened before it, and what since.
+  struct Mark {
+    std::uint64_t id;
+    std::size_t unnamed;
+  };
+  Mark mark() const noexcept { return {last_id_, unnamed_}; }
+  // How many are open that were opened since, whatever was closed.
+  std::size_t open_since(Mark mark) const noexcept;
+  // Closes those.
+  void close_since(Mark mark) noexcept;
   // Returns the names, with '/' between them.
   std::string_view path() const noexcept { return {path_.data(), end_}; }
 
@@ -49,7 +57,7 @@ class ScopeStack {
   void erase(std::size_t i) noexcept;
 
   std::array<Open, kMostOpen> scopes_{};
-  std::size_t named_ = 0;
+  std::size_t named_ = 0;    // their ids ascend
   std::size_t unnamed_ = 0;  // beyond kMostOpen
   std::array<char, kMostBytes> path_{};
   std::size_t end_ = 0;        // of the path

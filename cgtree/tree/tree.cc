@@ -312,7 +312,7 @@ ContextStats Tree::stats() const {
     cgtree::add(stats, totals.stats);
   for (const auto& function : functions_)
     cgtree::add(stats, stats_of(*function));
-  stats.graph_bytes = spent.graph_bytes;
+  stats.graph_bytes = spent.graph_bytes + spent.marked_graph_bytes;
   stats.recording_time = spent.recording_time;
   stats.root_patches = dropped_patches_;
   for (const auto& node : nodes_)

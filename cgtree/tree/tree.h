@@ -251,7 +251,8 @@ struct FunctionState : Function {
 
 // What a context has spent so far of what is limited.
 struct Spent {
-  Published<std::size_t> graph_bytes;  // of the recordings that the tree holds
+  Published<std::size_t> graph_bytes;         // of the recordings that the tree holds
+  Published<std::size_t> marked_graph_bytes;  // beside: of their graphs with marks
   Published<std::chrono::microseconds> recording_time;
   // By ContextMetrics::record_times and ContextMetrics::record_time.
   std::array<Published<std::uint64_t>, kRecordTimeBounds.size() + 1> record_times;

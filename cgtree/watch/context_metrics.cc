@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "cgtree/watch/event_log.h"
 
@@ -19,10 +20,13 @@ ContextMetrics metrics_of(const TreeManager& context) {
   metrics.context = workings.options.name.empty() ? metrics.device : workings.options.name;
   metrics.stats = context.stats();
   const auto times = replay_times_of(context);
+  auto scope_times =
+      dynamic_cast<const EventLog&>(*context.workings().events).timer().scope_times();
   for (const auto& [name, totals] : workings.tree.totals()) {
     FunctionMetrics& one =
-        metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}, {}});
+        metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}, {}, {}});
     if (const auto found = times.find(name); found != times.end()) one.replay_times = found->second;
+    one.scope_times = std::move(scope_times[name]);
     for (const auto& [axis, sums] : totals.axes)
       one.axes.push_back({axis, sums});
   }

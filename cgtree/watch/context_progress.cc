@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <map>
 #include <mutex>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -15,14 +18,18 @@
 
 namespace cgtree {
 
-ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& memory,
-                                 std::size_t every_nth_replay)
+ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& memory, Spent& spent,
+                                 ReplayTimer& timer, const ProgressOptions& progress)
     : memory_(memory),
+      spent_(spent),
+      max_graph_bytes_(options.max_graph_bytes),
       context_(options.name.empty() ? to_string(memory.device()) : options.name),
       device_(to_string(memory.device())),
       rank_(options.group == nullptr ? 0 : options.group->rank()),
       ranks_(options.group == nullptr ? 1 : options.group->size()),
-      every_(every_nth_replay) {
+      timer_(timer),
+      every_(progress.every_nth_replay),
+      times_scopes_(progress.times_scopes) {
   DeviceAPI& api = memory.stream().api();
   if (api.graphs() == nullptr || api.progress() == nullptr) {
     throw InvalidArgument("watch_progress() on " + device_ +
@@ -45,21 +52,50 @@ void ContextProgress::give_up(std::string_view what) noexcept {
   log_event(LogLevel::kError, "progress_not_watched context=\"{}\" what=\"{}\"", context_, what);
 }
 
-std::shared_ptr<MarkedRecording> ContextProgress::marked_of(Recording& recording,
-                                                            std::string* why) {
+MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* why) {
   *why = MarkedRecording::why_not(recording);
   if (!why->empty()) return nullptr;
   const Audit& audit = audit_of(recording);
-  if (audit.marked == nullptr && audit.why_unmarked.empty()) {
-    try {
-      audit.marked = std::make_shared<MarkedRecording>(recording, memory_);
-    } catch (const std::exception& error) {
-      audit.why_unmarked = error.what();
-      (void)memory_.stream().graphs().take_last_error();
-    }
-  }
+  if (audit.marked != nullptr && audit.marked->has_graphs()) return audit.marked.get();
   *why = audit.why_unmarked;
-  return audit.marked;
+  if (!why->empty()) return nullptr;
+  if (!fits(recording.costs.graph_bytes)) {
+    *why = fmt::format(
+        "a second executable graph of {} bytes would exceed ContextOptions::max_graph_bytes",
+        recording.costs.graph_bytes);
+    return nullptr;
+  }
+  try {
+    if (audit.marked == nullptr)
+      audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_, times_scopes_);
+    made_.push_back(audit.marked);
+    audit.marked->make_graphs(recording);
+    return audit.marked.get();
+  } catch (const std::exception& error) {
+    *why = audit.why_unmarked = error.what();
+    (void)memory_.stream().graphs().take_last_error();
+    return nullptr;
+  }
+}
+
+void ContextProgress::keep_within_graph_bytes() noexcept {
+  while (!made_.empty() && !fits(0)) {
+    if (const auto marked = made_.front().lock()) marked->drop_graphs();
+    made_.erase(made_.begin());
+  }
+  std::erase_if(made_, [](const auto& marked) { return marked.expired(); });
+}
+
+void ContextProgress::read_times() {
+  for (Launch& launch : launches_) {
+    if (launch.marks == nullptr || launch.are_times_read || !has_ended(launch)) continue;
+    launch.are_times_read = true;
+    const std::vector<PlannedMark>& marks = launch.marks->planned();
+    std::map<std::string_view, std::chrono::nanoseconds> sums;
+    for (std::size_t i = 0; i < marks.size(); ++i)
+      if (const auto time = launch.marks->time(i)) sums[marks[i].scope] += *time;
+    timer_.count_scopes(launch.function, sums);
+  }
 }
 
 // Removes those that have ended, but for the last of them.
@@ -84,11 +120,12 @@ void ContextProgress::abandon() noexcept {
 void ContextProgress::open(Node& node) noexcept try {
   if (has_failed_) return;
   abandon();
+  read_times();
   (void)take_ended();
   Launch launch{
       .function = node.function->name, .node = node.id, .number = node.recording.costs.replays};
   const bool is_turn = every_ > 0 && launch.number % every_ == 0;
-  std::shared_ptr<MarkedRecording> marked;
+  MarkedRecording* marked = nullptr;
   if (is_turn || marks_next_.exchange(false)) {
     marked = marked_of(node.recording, &launch.why_unmarked);
   } else {
@@ -105,14 +142,18 @@ void ContextProgress::open(Node& node) noexcept try {
     clear_word(flags_, launch.begin_word());
     clear_word(flags_, launch.end_word());
     launch.time = Clock::now();
-    launch.marked = marked;
+    if (marked != nullptr) {
+      launch.marks = marked->marks();
+      for (Launch& other : launches_)  // its events are about to be recorded anew
+        if (other.marks == launch.marks) other.are_times_read = true;
+    }
     launches_.push_back(std::move(launch));
   }
   is_open_ = true;
   if (marked == nullptr) return;
   marked->exchange(node.recording);
   exchanged_ = &node.recording;
-  exchanged_for_ = marked.get();
+  exchanged_for_ = marked;
 } catch (const std::exception& error) {
   give_up(error.what());
 }
@@ -150,6 +191,10 @@ void ContextProgress::close() noexcept try {
 
 void ContextProgress::end() noexcept {
   restore();
+  try {
+    read_times();
+  } catch (const std::bad_alloc&) {  // they are lost
+  }
   Launches launches;
   Tensor flags;
   {
@@ -158,6 +203,8 @@ void ContextProgress::end() noexcept {
     flags = std::exchange(flags_, Tensor());
   }
   if (flags.defined()) release_page(std::move(flags), memory_.stream());
+  for (const auto& one : std::exchange(made_, {}))
+    if (const auto marked = one.lock()) marked->drop_graphs();
 }
 
 ContextProgressReport ContextProgress::report() const {
@@ -174,12 +221,11 @@ ContextProgressReport ContextProgress::report() const {
     replay.has_ended = has_ended(launch);
     replay.has_begun = replay.has_ended || read_word(flags_, launch.begin_word()) != 0;
     replay.why_unmarked = launch.why_unmarked;
-    if (launch.marked == nullptr) continue;
-    const std::vector<PlannedMark>& marks = launch.marked->marks();
+    if (launch.marks == nullptr) continue;
+    const std::vector<PlannedMark>& marks = launch.marks->planned();
     for (std::size_t i = 0; i < marks.size(); ++i) {
       // The marks are those of the launch that has begun last.
-      const bool is_reached =
-          replay.has_ended || (replay.has_begun && launch.marked->is_reached(i));
+      const bool is_reached = replay.has_ended || (replay.has_begun && launch.marks->is_reached(i));
       replay.marks.push_back(
           {marks[i].scope, marks[i].kernels, marks[i].is_collective, is_reached});
     }

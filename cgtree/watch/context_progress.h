@@ -17,6 +17,7 @@
 #include "cgtree/options.h"
 #include "cgtree/progress.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/watch/replay_timer.h"
 
 namespace cgtree {
 
@@ -29,8 +30,9 @@ namespace cgtree {
 class ContextProgress {
  public:
   // Throws InvalidArgument for a device that has no graphs, or none with marks; OutOfMemory.
-  ContextProgress(const ContextOptions& options, ContextMemory& memory,
-                  std::size_t every_nth_replay);
+  // `memory`, `spent` and `timer`: borrowed, until end().
+  ContextProgress(const ContextOptions& options, ContextMemory& memory, Spent& spent,
+                  ReplayTimer& timer, const ProgressOptions& progress);
   ~ContextProgress() { end(); }
   ContextProgress(const ContextProgress&) = delete;
   ContextProgress& operator=(const ContextProgress&) = delete;
@@ -44,11 +46,14 @@ class ContextProgress {
 
   // Does nothing but if the last replay was opened and not closed: its launch has failed.
   void abandon() noexcept;
+  // A recording was made. Graphs with marks are dropped until all graphs take no more memory than
+  // they may, so that what is recorded does not depend on what is watched.
+  void keep_within_graph_bytes() noexcept;
   // Must be called before a recording goes.
   void forget(const Node& node) noexcept {
     if (exchanged_ == &node.recording) restore();
   }
-  // The memory of the context is about to go. report() is of nothing from then on.
+  // Nothing is watched from then on, and report() is of nothing: graphs with marks are dropped.
   void end() noexcept;
 
   // The next three are for any thread.
@@ -71,8 +76,9 @@ class ContextProgress {
 
     std::size_t begin_word() const noexcept { return 2 * (sequence % kSlots); }
     std::size_t end_word() const noexcept { return begin_word() + 1; }
-    std::shared_ptr<const MarkedRecording> marked;
+    std::shared_ptr<const Marks> marks;
     std::string why_unmarked;
+    bool are_times_read = false;                   // used by the thread that is inside
     bool is_closed = false;                        // its end will be written
     std::optional<Clock::time_point> first_since;  // when it was found that no other is in front
     bool was_told = false;                         // that it has exceeded the limit
@@ -82,22 +88,32 @@ class ContextProgress {
   bool has_ended(const Launch& launch) const noexcept {
     return read_word(flags_, launch.end_word()) != 0;
   }
+  bool fits(std::size_t more_bytes) const noexcept {
+    return spent_.graph_bytes + spent_.marked_graph_bytes + more_bytes <= max_graph_bytes_;
+  }
   // Returns its graphs with marks, which are made if there are none; or null, and why.
-  std::shared_ptr<MarkedRecording> marked_of(Recording& recording, std::string* why);
+  MarkedRecording* marked_of(Recording& recording, std::string* why);
+  // Tells the timer of those that have ended. Must be called before a launch with the same marks.
+  void read_times();
   Launches take_ended();
   void write_flag(std::size_t word);
   void give_up(std::string_view what) noexcept;
 
   ContextMemory& memory_;
+  Spent& spent_;
+  const std::size_t max_graph_bytes_;
   const std::string context_;
   const std::string device_;
   const int rank_;
   const int ranks_;
+  ReplayTimer& timer_;
   const std::size_t every_;
+  const bool times_scopes_;
   bool is_open_ = false;            // a replay that is noted is in progress
   bool has_failed_ = false;         // nothing is noted any more
   Recording* exchanged_ = nullptr;  // has the graphs of `exchanged_for_`
   MarkedRecording* exchanged_for_ = nullptr;
+  std::vector<std::weak_ptr<MarkedRecording>> made_;  // those that may have graphs
   std::uint64_t launched_ = 0;
   std::atomic<bool> marks_next_{false};
 

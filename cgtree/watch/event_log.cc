@@ -16,6 +16,7 @@
 #include "cgtree/check/audit.h"
 #include "cgtree/check/scope_stack.h"
 #include "cgtree/verification.h"
+#include "cgtree/watch/nvtx_scopes.h"
 #include "cgtree/watch/words.h"
 #include "interop/collectives/group.h"
 
@@ -54,12 +55,13 @@ class RunScopes {
       : function_(function), has_warned_(has_warned), range_(std::move(range)) {}
   ~RunScopes() {
     ScopeStack& scopes = ScopeStack::of_thread();
-    if (scopes.size() <= open_) return;
+    const std::size_t left = scopes.open_since(begin_);
+    if (left == 0) return;
     log_event(has_warned_.exchange(true) ? LogLevel::kDebug : LogLevel::kWarn,
               "scopes_left_open function={} scopes={} path=\"{}\" advice=\"close each scope before "
               "the step function returns, or before end()\"",
-              function_.name, scopes.size() - open_, scopes.path());
-    scopes.shrink(open_);
+              function_.name, left, scopes.path());
+    scopes.close_since(begin_);
   }
   RunScopes(const RunScopes&) = delete;
   RunScopes& operator=(const RunScopes&) = delete;
@@ -67,7 +69,7 @@ class RunScopes {
  private:
   const FunctionState& function_;
   std::atomic<bool>& has_warned_;
-  const std::size_t open_ = ScopeStack::of_thread().size();
+  const ScopeStack::Mark begin_ = ScopeStack::of_thread().mark();
   const std::shared_ptr<const void> range_;
 };
 
@@ -87,6 +89,7 @@ EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
       has_replays_(options.event_file_has_replays && !path_.empty()),
       warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn),
       timer_(options.time_every_nth_replay, memory) {
+  connect_nvtx_scopes();
   recorder_.reset(&FlightRecorder::take({.time_us = now_us(),
                                          .process = process_,
                                          .context = ShortText<128>(context_),
@@ -219,6 +222,7 @@ std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call
 
 void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
+  timer_.note_eager(function.name, us);
   FlightEntry noted = entry(FlightEvent::kWarmUp, function);
   noted.us = us.count();
   note_end(noted);
@@ -286,6 +290,7 @@ void EventLog::held_outputs(const Node& last) noexcept {
 }
 
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
+  if (progress_ != nullptr) progress_->keep_within_graph_bytes();
   const Recording& recording = node.recording;
   const bool is_first = node.why.mismatches.empty();
   FlightEntry noted = entry(FlightEvent::kRecord, node);
@@ -452,6 +457,7 @@ void EventLog::announce_skip(const FunctionState& function, const Explanation& w
 void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept {
   using std::chrono::microseconds;
   const auto time = std::chrono::steady_clock::now() - skip.begin;
+  timer_.note_eager(function.name, time);
   FlightEntry noted = entry(FlightEvent::kSkip, function);
   noted.us = std::chrono::duration_cast<microseconds>(time).count();
   const std::optional<CallOutcome> outcome = function.last_outcome.get();

@@ -35,7 +35,7 @@ class EventLog final : public CallObserver {
 
   // Null: replays are watched no longer. Throws InvalidArgument: see ContextProgress.
   void watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
-                      ContextMemory& memory);
+                      ContextMemory& memory, Spent& spent);
 
   void warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
                std::chrono::microseconds us) noexcept override;

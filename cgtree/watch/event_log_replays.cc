@@ -14,11 +14,10 @@ EventLog::~EventLog() {
 }
 
 void EventLog::watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
-                              ContextMemory& memory) {
+                              ContextMemory& memory, Spent& spent) {
   std::shared_ptr<ContextProgress> progress;
   if (watch != nullptr) {
-    progress =
-        std::make_shared<ContextProgress>(options, memory, watch->options().every_nth_replay);
+    progress = std::make_shared<ContextProgress>(options, memory, spent, timer_, watch->options());
     watch->add(progress);
   }
   std::swap(watch, watch_);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cgtree/verification.h"
@@ -53,7 +54,7 @@ double seconds(std::int64_t microseconds) {
   return static_cast<double>(microseconds) / 1e6;
 }
 
-using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
 
 // A MetricsText is the text as it grows: family by family.
 class MetricsText {
@@ -88,7 +89,7 @@ class MetricsText {
   }
 
   template <typename Number>
-  void add(Labels labels, Number value, std::string_view suffix = "") {
+  void add(const Labels& labels, Number value, std::string_view suffix = "") {
     text_ += fmt::format("{}{}{{context=\"{}\"", name_, suffix, escaped(context_));
     for (const auto& [label, text] : labels)
       text_ += fmt::format(",{}=\"{}\"", label, escaped(text));
@@ -192,23 +193,38 @@ double in_seconds(Duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
+// Of ReplayTimes or ScopeTimes.
+template <typename Times>
+void add_histogram(MetricsText& text, const Labels& labels, const Times& times) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < times.histogram.size(); ++i) {
+    sum += times.histogram[i];
+    const bool is_last = i == kReplayTimeBounds.size();
+    const std::string bound = is_last ? "+Inf" : fmt::format("{}", seconds(kReplayTimeBounds[i]));
+    Labels with_bound = labels;
+    with_bound.emplace_back("le", bound);
+    text.add(with_bound, sum, "_bucket");
+  }
+  text.add(labels, in_seconds(times.device), "_sum");
+  text.add(labels, sum, "_count");
+}
+
 void add_replay_times(MetricsText& text) {
   text.family("cgtree_replay_device_seconds", "histogram",
               "How long replays took on the device; of those that were timed.",
               [&](const ContextMetrics& context) {
                 for (const FunctionMetrics& one : context.functions) {
                   const ReplayTimes& times = one.replay_times;
-                  if (times.count == 0) continue;
-                  std::uint64_t sum = 0;
-                  for (std::size_t i = 0; i < times.histogram.size(); ++i) {
-                    sum += times.histogram[i];
-                    const bool is_last = i == kReplayTimeBounds.size();
-                    const std::string bound =
-                        is_last ? "+Inf" : fmt::format("{}", seconds(kReplayTimeBounds[i]));
-                    text.add({{"function", one.function}, {"le", bound}}, sum, "_bucket");
-                  }
-                  text.add({{"function", one.function}}, in_seconds(times.device), "_sum");
-                  text.add({{"function", one.function}}, sum, "_count");
+                  if (times.count > 0) add_histogram(text, {{"function", one.function}}, times);
+                }
+              });
+  text.family("cgtree_scope_device_seconds", "histogram",
+              "How long the work of a scope, without scopes inside of it, took on the device in a "
+              "replay; of replays that were timed by scopes.",
+              [&](const ContextMetrics& context) {
+                for (const FunctionMetrics& one : context.functions) {
+                  for (const auto& [scope, times] : one.scope_times)
+                    add_histogram(text, {{"function", one.function}, {"scope", scope}}, times);
                 }
               });
   const auto of_timed = [&](std::string_view name, std::string_view help, auto&& value) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/log_event.h"
@@ -10,6 +11,17 @@
 #include "interop/device/progress_api.h"
 
 namespace cgtree {
+namespace {
+
+// Returns the index in ReplayTimes::histogram.
+std::size_t bucket_of(std::chrono::nanoseconds time) noexcept {
+  const auto found = std::ranges::lower_bound(kReplayTimeBounds, time, {}, [](std::int64_t bound) {
+    return std::chrono::microseconds(bound);
+  });
+  return static_cast<std::size_t>(found - kReplayTimeBounds.begin());
+}
+
+}  // namespace
 
 ReplayTimer::ReplayTimer(std::size_t every, const ContextMemory& memory)
     : memory_(memory), every_(every) {
@@ -128,25 +140,57 @@ std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
   return samples;
 }
 
-void ReplayTimer::count(const Sample& sample) {
-  const auto found =
-      std::ranges::lower_bound(kReplayTimeBounds, sample.device, {},
-                               [](std::int64_t bound) { return std::chrono::microseconds(bound); });
+ReplayTimes& ReplayTimer::times_of(const std::string& function) {
+  const bool has_series = times_.size() < kMostNames || times_.contains(function);
+  return times_[has_series ? function : ""];
+}
+
+void ReplayTimer::note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept
+    try {
+  if (!is_on()) return;
   const std::lock_guard lock(mutex_);
-  const bool has_series = times_.size() < kMostNames || times_.contains(sample.function);
-  ReplayTimes& times = times_[has_series ? sample.function : ""];
+  std::chrono::nanoseconds& eager = times_of(function).eager;
+  eager = eager.count() == 0 ? host : std::min(eager, host);
+} catch (const std::bad_alloc&) {  // it is not noted
+}
+
+void ReplayTimer::count_scopes(const std::string& function,
+                               const std::map<std::string_view, std::chrono::nanoseconds>& times) {
+  if (times.empty()) return;
+  const std::lock_guard lock(mutex_);
+  const bool has_series = scope_times_.size() < kMostNames || scope_times_.contains(function);
+  auto& scopes = scope_times_[has_series ? function : ""];
+  for (const auto& [scope, time] : times) {
+    std::string name(scope);
+    if (scopes.size() >= kMostScopes && !scopes.contains(name)) name = "(more)";
+    ScopeTimes& sum = scopes[name];
+    ++sum.count;
+    sum.device += time;
+    ++sum.histogram[bucket_of(time)];
+  }
+}
+
+void ReplayTimer::count(const Sample& sample) {
+  const std::lock_guard lock(mutex_);
+  ReplayTimes& times = times_of(sample.function);
   times.device_min = times.count == 0 ? sample.device : std::min(times.device_min, sample.device);
   times.device_max = std::max(times.device_max, sample.device);
   ++times.count;
   times.found_idle += sample.found_idle;
   times.device += sample.device;
   times.host += sample.host;
-  ++times.histogram[static_cast<std::size_t>(found - kReplayTimeBounds.begin())];
+  ++times.histogram[bucket_of(sample.device)];
 }
 
 std::map<std::string, ReplayTimes, std::less<>> ReplayTimer::times() const {
   const std::lock_guard lock(mutex_);
   return times_;
+}
+
+std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> ReplayTimer::scope_times()
+    const {
+  const std::lock_guard lock(mutex_);
+  return scope_times_;
 }
 
 }  // namespace cgtree

@@ -50,10 +50,17 @@ class ReplayTimer {
   void begin_launch() noexcept;
   bool close(const Node& node, std::chrono::nanoseconds host) noexcept;
 
+  // A call of the function has run without a graph.
+  void note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept;
+
   // Returns those that have ended since the last call, in order. Does not wait.
   std::vector<Sample> collect();
-  // Returns the times of all functions by name. Any thread.
+  // A replay of the function has taken so long in each scope.
+  void count_scopes(const std::string& function,
+                    const std::map<std::string_view, std::chrono::nanoseconds>& times);
+  // The next two return the times of all functions by name. Any thread.
   std::map<std::string, ReplayTimes, std::less<>> times() const;
+  std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> scope_times() const;
 
  private:
   struct Timed {
@@ -66,10 +73,13 @@ class ReplayTimer {
   std::optional<EventHandle> record();
   bool set_anchor();
   void give_up(std::string_view what, Code code) noexcept;
+  // Requires: mutex_ is held.
+  ReplayTimes& times_of(const std::string& function);
   void count(const Sample& sample);
 
   static constexpr std::size_t kMostPending = 64;
   static constexpr std::size_t kMostNames = 1024;  // as metrics have
+  static constexpr std::size_t kMostScopes = 512;  // of a function; those beyond are "(more)"
 
   const ContextMemory& memory_;
   std::size_t every_;
@@ -84,6 +94,7 @@ class ReplayTimer {
   std::int64_t anchor_us_ = 0;
   mutable Mutex<LockRank::kWatch> mutex_;  // guards all below
   std::map<std::string, ReplayTimes, std::less<>> times_;
+  std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> scope_times_;
 };
 
 }  // namespace cgtree

@@ -156,6 +156,36 @@ std::string times_text(const ReportFacts& facts, const std::string& function) {
                      100 * static_cast<double>(times.found_idle) / count);
 }
 
+std::string seconds_text(std::chrono::nanoseconds time) {
+  const auto seconds = static_cast<double>(time.count()) / 1e9;
+  return seconds >= 10 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.1f} ms", 1e3 * seconds);
+}
+
+// Returns what all replays have saved of the host, and of which function the most.
+std::string savings_text(const ReportFacts& facts) {
+  std::chrono::nanoseconds all{0};
+  std::chrono::nanoseconds most{0};
+  const FunctionFacts* first = nullptr;
+  for (const FunctionFacts& function : facts.functions) {
+    const auto found = facts.times.find(function.name);
+    if (found == facts.times.end()) continue;
+    const std::chrono::nanoseconds saved = found->second.saved(function.stats.replays);
+    all += saved;
+    if (saved <= most) continue;
+    most = saved;
+    first = &function;
+  }
+  if (first == nullptr) return {};
+  const ReplayTimes& times = facts.times.at(first->name);
+  const auto in_us = [](std::chrono::nanoseconds time, std::uint64_t count) {
+    return static_cast<double>(time.count()) / 1000 / static_cast<double>(count);
+  };
+  return fmt::format(
+      "graphs have saved {} of the host: {} in '{}', whose replays take {:.1f} us and not {:.1f}\n",
+      seconds_text(all), seconds_text(most), fitted(first->name, kNameWidth),
+      in_us(times.host, times.count), in_us(times.eager, 1));
+}
+
 std::string costs_text(const ReportFacts& facts) {
   const std::vector<Cost> costs = costs_of(facts);
   if (costs.empty()) return {};
@@ -172,7 +202,7 @@ std::string costs_text(const ReportFacts& facts) {
                         facts.has_replays ? std::to_string(cost.replays) : "-",
                         times_text(facts, function));
   }
-  return text;
+  return text + savings_text(facts);
 }
 
 std::string advice_text(const ReportFacts& facts) {
@@ -186,6 +216,12 @@ std::string advice_text(const ReportFacts& facts) {
 }
 
 }  // namespace
+
+std::chrono::nanoseconds ReplayTimes::saved(std::uint64_t replays) const noexcept {
+  if (count == 0) return {};
+  const auto times = static_cast<std::int64_t>(replays);
+  return std::max(times * (eager - host / static_cast<std::int64_t>(count)), {});
+}
 
 std::string report_text(const ReportFacts& facts) {
   return head_of(facts) + reasons_text(facts) + costs_text(facts) + advice_text(facts);

@@ -113,7 +113,15 @@ ReplayTimes times_of(const FactsJson& object) {
   times.device_min = time_at("device_ns_min");
   times.device_max = time_at("device_ns_max");
   times.host = time_at("host_ns");
+  times.eager = time_at("eager_ns");
   return times;
+}
+
+// Of a call that has run without a graph.
+void add_eager(ReplayTimes& times, const FactsJson& event) {
+  const std::chrono::microseconds us(static_cast<std::int64_t>(number_at(event, "us")));
+  if (us.count() == 0) return;
+  times.eager = times.eager.count() == 0 ? us : std::min<std::chrono::nanoseconds>(times.eager, us);
 }
 
 // Of one replay that an event tells of.
@@ -187,7 +195,10 @@ class EventFacts {
       add_of_function(kind, event);
     }
   }
-  ReportFacts take() { return std::move(facts_); }
+  ReportFacts take() {
+    std::erase_if(facts_.times, [](const auto& one) { return one.second.count == 0; });
+    return std::move(facts_);
+  }
 
  private:
   void add_counters(const FactsJson& event) {
@@ -221,11 +232,13 @@ class EventFacts {
     } else if (kind == "skip") {
       const auto reason = named<SkipReason>(text_at(event, "reason"), kSkipReasonCount);
       if (reason) ++stats.skips[static_cast<std::size_t>(*reason)];
+      add_eager(facts_.times[function.name], event);
     } else if (kind == "evict") {
       ++stats.evictions;
       if (RecordingFacts* const one = recording(event)) one->replays = number_at(event, "replays");
     } else if (kind == "warm_up") {
       ++stats.warm_ups;
+      add_eager(facts_.times[function.name], event);
     } else if (kind == "failure") {
       ++stats.failures;
     }

@@ -64,7 +64,7 @@ struct ReportFacts {
   std::uint64_t graph_bytes = 0;
   std::vector<FunctionFacts> functions;
   std::vector<RecordingFacts> recordings;
-  std::map<std::string, ReplayTimes> times;   // by function; without their histograms
+  std::map<std::string, ReplayTimes> times;   // of functions that were timed; no histograms
   std::map<std::string, std::uint64_t> held;  // outputs that are held, by function, if known
   bool has_replays = true;                    // false: the source does not tell of replays
   std::uint64_t left_out = 0;                 // lines that are no events

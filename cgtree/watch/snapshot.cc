@@ -83,7 +83,7 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
       std::ranges::any_of(nodes, [&](const json& node) { return node["id"] == current; });
   json replay_times = json::array();
   for (const auto& [function, of_function] : times)
-    replay_times.push_back(replay_times_json(function, of_function));
+    if (of_function.count > 0) replay_times.push_back(replay_times_json(function, of_function));
   json snapshot = {{"schema", "cgtree.snapshot"},
                    {"version", kVersion},
                    {"time_us", now_us()},

@@ -107,7 +107,8 @@ json replay_times_json(const std::string& function, const ReplayTimes& times) {
           {"device_ns", times.device.count()},
           {"device_ns_min", times.device_min.count()},
           {"device_ns_max", times.device_max.count()},
-          {"host_ns", times.host.count()}};
+          {"host_ns", times.host.count()},
+          {"eager_ns", times.eager.count()}};
 }
 
 }  // namespace cgtree

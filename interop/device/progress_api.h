@@ -35,6 +35,12 @@ class ProgressAPI {
   virtual Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
                              std::span<const NodeHandle> before, void* destination,
                              std::uint8_t value, std::size_t bytes, NodeHandle* node) = 0;
+  // The same of a record of an event with times: elapsed() is of the last launch that has got
+  // there, and of launches that run at the same time undefined. Source:
+  // cudaGraphAddEventRecordNode.
+  virtual Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
+                            std::span<const NodeHandle> before, EventHandle event,
+                            NodeHandle* node) = 0;
 };
 
 }  // namespace cgtree

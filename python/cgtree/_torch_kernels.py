@@ -15,6 +15,7 @@ import torch
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
 from cgtree._torch_partition import as_list, attempt, devices_of, partition, prepare, refuse
+from cgtree._torch_scopes import with_scopes
 from cgtree._torch_seam import COUNTS, Graph, cudagraphify
 
 KERNELS = ("inductor", "eager")
@@ -117,7 +118,7 @@ class Backend:
         """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""
         positions = [i for i, name in enumerate(names) if name in static]
         mutated = versions.mutated_inputs(graph)
-        model = as_list(versions.boxed(graph, ()))
+        model = as_list(versions.boxed(with_scopes(graph), ()))
         made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording)
         made.cut = functools.partial(self._cut, role, device, positions, graph)
         return self._add(made)

@@ -28,6 +28,7 @@ from cgtree._torch_memory import (  # noqa: F401
     step,
     use_allocator,
 )
+from cgtree._torch_scopes import name_modules  # noqa: F401
 from cgtree._torch_seam import context  # noqa: F401
 
 

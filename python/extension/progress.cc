@@ -45,17 +45,19 @@ void tell(PyObject* function, const std::string& text) {
   }
 }
 
-// ProgressWatch(every_nth_replay=1, time_limit=30, on_timeout=None)
+// ProgressWatch(every_nth_replay=1, time_limit=30, on_timeout=None, times_scopes=False)
 PyObject* make(PyTypeObject* type, PyObject* given, PyObject* keywords) {
   return guarded([&] {
-    const auto [every, limit, function] = read_arguments<3>(
-        given, keywords, {"ProgressWatch", {"every_nth_replay", "time_limit", "on_timeout"}});
+    const auto [every, limit, function, times] = read_arguments<4>(
+        given, keywords,
+        {"ProgressWatch", {"every_nth_replay", "time_limit", "on_timeout", "times_scopes"}});
     ProgressOptions options;
     if (every != nullptr) options.every_nth_replay = to_size(every, "every_nth_replay");
     if (limit != nullptr) {
       options.time_limit =
           std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(limit, "time_limit"));
     }
+    if (times != nullptr) options.times_scopes = to_bool(times);
     if (function != nullptr && function != Py_None) {
       if (PyCallable_Check(function) == 0) {
         throw InvalidArgument("ProgressWatch(on_timeout=...): expected a function");
@@ -81,14 +83,17 @@ std::string report_json(PyObject* self) {
 }
 
 constexpr const char* kDoc =
-    "ProgressWatch(every_nth_replay=1, time_limit=30.0, on_timeout=None): says where replays hang, "
-    "by\n"
-    "marks that they leave on their way, for Context.watch_progress().\n\n"
+    "ProgressWatch(every_nth_replay=1, time_limit=30.0, on_timeout=None, times_scopes=False): "
+    "says\n"
+    "where replays hang, by marks that they leave on their way, for Context.watch_progress().\n\n"
     "every_nth_replay: so many of each recording leave marks; 0: only the next one after one has\n"
     "exceeded the limit. time_limit: the seconds within which a replay is to end; 0: none.\n"
     "on_timeout(text): is called on a thread of the watch, once for a replay that has not ended "
     "by\n"
-    "then; by default that is logged. One watch may be given to several contexts.\n\n"
+    "then; by default that is logged. times_scopes: those that leave marks are timed by their "
+    "scopes,"
+    "\n"
+    "for metrics_text(). One watch may be given to several contexts.\n\n"
     ">>> watch = cgtree.ProgressWatch(time_limit=10, on_timeout=print)\n"
     ">>> context = cgtree.Context(\"host\")\n"
     ">>> context.watch_progress(watch)\n"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "cgtree/cgtree.hpp"
@@ -46,6 +47,28 @@ TEST_F(CppStepsTest, AStepThatHasEndedDoesNotEndTheNext) {
   cgt::Step third = begin();
   EXPECT_FALSE(third.must_run());
   EXPECT_THROW(third.end(), std::logic_error);
+}
+
+TEST_F(CppStepsTest, AWatchSaysHowFarReplaysHaveCome) {
+  auto options = cgt::sized<cgt_progress_options>();
+  options.flags = CGT_PROGRESS_NO_TIME_LIMIT;
+  cgt::ProgressWatch watch(&options);
+  context_.watch_progress(watch);
+  for (int call = 0; call < 4; ++call) {
+    cgt::Step step = begin();
+    if (step.must_run()) step.end();
+  }
+  context_.synchronize();
+  EXPECT_NE(watch.report().find("all replays have ended, the last was replay 2 of 'decode'"),
+            std::string::npos)
+      << watch.report();
+  EXPECT_NE(watch.report_json().find("cgtree.progress"), std::string::npos);
+  context_.watch_no_progress();
+  EXPECT_EQ(watch.report(), "");
+
+  context_.watch_progress(cgt::ProgressWatch());  // which the context keeps
+  options.flags = 1u << 9;
+  EXPECT_THROW(cgt::ProgressWatch(&options).report(), cgt::Error);
 }
 
 }  // namespace

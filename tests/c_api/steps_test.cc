@@ -361,7 +361,9 @@ TEST_P(StepsTest, TheLastEventsAreLinesOfJsonAndAFileHasTheSame) {
 
 TEST_P(StepsTest, AWatchSaysHowFarReplaysHaveCome) {
   const cgt_progress_options options = {
-      .struct_size = sizeof(options), .flags = CGT_PROGRESS_NO_TIME_LIMIT, .every_nth_replay = 2};
+      .struct_size = sizeof(options),
+      .flags = CGT_PROGRESS_NO_TIME_LIMIT | CGT_PROGRESS_TIMES_SCOPES,
+      .every_nth_replay = 2};
   Owned<cgt_progress_watch, cgt_progress_watch_destroy> watch;
   EXPECT_DONE(cgt_progress_watch_create(&options, watch.out()));
   EXPECT_DONE(cgt_context_watch_progress(context_, watch));

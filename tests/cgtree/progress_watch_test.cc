@@ -9,6 +9,7 @@
 
 #include "cgtree/check/mark_plan.h"
 #include "cgtree/control_flow.h"
+#include "cgtree/metrics.h"
 #include "cgtree/scope.h"
 #include "interop/device/kernel.h"
 #include "tests/support/gate.h"
@@ -310,6 +311,104 @@ TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
   EXPECT_THAT(to_string(watch->report()), HasSubstr("all replays have ended"));
 }
 
+TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) {
+  const auto double_it = [](Tensor x) { return affine(x, 2, 0); };
+  const Tensor x = random_tensor({3});
+  const auto settle = [&](auto& function) {
+    for (int call = 0; call < 5; ++call)
+      (void)function(x);
+    context().synchronize();
+  };
+  std::size_t bytes = 0;  // of a recording
+  {
+    auto f = compile(context(), "f", double_it);
+    settle(f);
+    bytes = context().stats().graph_bytes;
+    ASSERT_GT(bytes, 0u);
+  }
+  make_context({.max_graph_bytes = 2 * bytes});
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", double_it);
+  settle(f);
+  EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
+  EXPECT_EQ(context().stats().graph_bytes, 2 * bytes);
+  {
+    auto g = compile(context(), "g", double_it);
+    settle(g);
+    EXPECT_EQ(g.stats().recordings, 1u);
+    EXPECT_EQ(context().stats().graph_bytes, 2 * bytes);
+    EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_graph_bytes"));
+    settle(f);
+    EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("max_graph_bytes"));
+  }
+  settle(f);
+  EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
+  EXPECT_EQ(f.stats().recordings, 1u);
+  context().watch_progress(nullptr);
+  EXPECT_EQ(context().stats().graph_bytes, bytes);
+  const std::vector<float> values_of_x = random_floats(3);
+  EXPECT_EQ(values(f(tensor({3}, values_of_x))), affine_of(values_of_x, 2, 0));
+}
+
+// Branches that join, and a break: each stretch has its time, and is in the sum of its scope.
+TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
+  const auto watch = std::make_shared<ProgressWatch>(
+      ProgressOptions{.every_nth_replay = 2, .time_limit = 0ms, .times_scopes = true});
+  context().watch_progress(watch);
+  const Stream side(device());
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y;
+    {
+      const Scope scope("twice");
+      y = affine(x, 2, 0);
+    }
+    Tensor z = empty({3}, DType::kFloat32);
+    {
+      const Scope scope("side");
+      side.ref().wait_for(current_stream());
+      const StreamScope on_side(side);
+      z = affine(y, 2, 1);
+    }
+    {
+      const Scope scope("main");
+      y = affine(y, 3, 0);
+    }
+    current_stream().wait_for(side);
+    eager_break([](const StepValues&) {});
+    const Scope scope("twice");
+    return add(y, z);
+  });
+  constexpr std::uint64_t kReplays = 9;
+  for (std::uint64_t call = 0; call < 2 + kReplays; ++call) {
+    const std::vector<float> x = random_floats(3);
+    std::vector<float> expected = affine_of(x, 10, 1);
+    EXPECT_EQ(values(f(tensor({3}, x))), expected) << call;
+    context().synchronize();
+  }
+  EXPECT_EQ(f.stats().replays, kReplays);
+  context().watch_progress(nullptr);  // what was measured stays
+
+  const ContextMetrics metrics = context().metrics();
+  const std::map<std::string, ScopeTimes>& times = metrics.functions.at(0).scope_times;
+  for (const char* scope : {"twice", "side", "main"}) {
+    ASSERT_TRUE(times.contains(scope)) << scope;
+    EXPECT_EQ(times.at(scope).count, kReplays / 2) << scope;
+    EXPECT_GT(times.at(scope).device.count(), 0) << scope;
+  }
+  EXPECT_THAT(context().metrics_text(),
+              HasSubstr("cgtree_scope_device_seconds_count{context=\"" + metrics.context +
+                        "\",function=\"f\",scope=\"side\"} 4\n"));
+}
+
+TEST_P(ProgressWatchTest, WithoutThatOptionScopesHaveNoTimes) {
+  context().watch_progress(watch_without_limit());
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  prepare(f, random_tensor({3}));
+  context().watch_progress(nullptr);
+  EXPECT_THAT(context().metrics().functions.at(0).scope_times, IsEmpty());
+}
+
 TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
@@ -368,6 +467,36 @@ TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
   flag.let_end();
   EXPECT_EQ(values(held), affine_of(values_of_x, 8, 0));
   EXPECT_TRUE(last(*watch).has_ended);
+}
+
+// Its events are recorded anew by the next one, so that what they say is of two launches.
+TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) {
+  const auto watch =
+      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true});
+  context().watch_progress(watch);
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor x = random_tensor({3});
+  Tensor held = prepare(f, x);
+  const auto timed = [&] {
+    std::uint64_t count = 0;
+    for (const auto& [scope, times] : context().metrics().functions.at(0).scope_times)
+      count += times.count;
+    return count;
+  };
+  const std::uint64_t before = timed();
+  const std::uint64_t recordings = f.stats().kept_recordings;
+  {
+    const Stream side(device());
+    const Gate gate(side);
+    context().stream().wait_for(side);
+    for (int call = 0; call < 20; ++call)
+      held = f(x);
+    EXPECT_TRUE(gate.is_closed());
+  }
+  context().synchronize();
+  context().watch_progress(nullptr);
+  EXPECT_GT(timed(), before);
+  EXPECT_LE(timed(), before + 2 * recordings);  // the last before the gate, and the last
 }
 
 TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -283,6 +284,21 @@ TEST_P(RecentEventsTest, AProcessThatAbortsLeavesTheCallThatRan) {
   EXPECT_EQ(lines.back()["event"], "running");
   EXPECT_EQ(lines.back()["call"], "record");
   EXPECT_THAT(report_of(text_of(path())), HasSubstr("f"));
+}
+
+// The system ends a process that ignores a fault; otherwise it would fault again and again.
+TEST_P(RecentEventsTest, AProcessThatIgnoresFaultsEndsAllTheSame) {
+  const auto crash = [&] {
+    ::alarm(20);
+    (void)::signal(SIGSEGV, SIG_IGN);
+    dump_events_on_signal(path());
+    (void)::raise(SIGSEGV);  // which is no fault, and ignored
+    const auto* const memory = static_cast<volatile char*>(
+        ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    (void)*memory;
+  };
+  EXPECT_EXIT(crash(), ::testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EQ(lines_of(text_of(path())).at(0)["signal"], SIGSEGV);
 }
 
 TEST_P(RecentEventsTest, AFileThatCannotBeWrittenDoesNotKeepAProcessFromEnding) {

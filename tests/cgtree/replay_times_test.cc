@@ -109,6 +109,8 @@ TEST_P(ReplayTimesTest, MetricsSnapshotAndReportHaveTheTimes) {
   EXPECT_EQ(snapshot["replay_times"][0]["function"], "f");
   EXPECT_EQ(snapshot["replay_times"][0]["count"], count);
   EXPECT_EQ(snapshot["replay_times"][0]["device_ns"], times_of("f").device.count());
+  EXPECT_GT(snapshot["replay_times"][0]["eager_ns"], 0);
+  EXPECT_EQ(snapshot["replay_times"][0]["eager_ns"], times_of("f").eager.count());
   EXPECT_THAT(report(context()), HasSubstr("device us"));
 }
 
@@ -202,10 +204,36 @@ TEST(ReplayTimesReportTest, NamesTheFunctionsThatAreBoundByTheHost) {
                          "replays"));
 }
 
+TEST(ReplayTimesReportTest, SaysWhatGraphsHaveSavedOfTheHost) {
+  ReportFacts facts;
+  for (const char* name : {"decode", "sample", "slow", "not timed"}) {
+    FunctionFacts& function = facts.functions.emplace_back();
+    function.name = name;
+    function.stats.replays = 1000;
+    facts.recordings.push_back({.function = facts.functions.size() - 1});
+  }
+  facts.times = {
+      {"decode", times(10, 8, 90)}, {"sample", times(10, 10, 90)}, {"slow", times(10, 50, 90)}};
+  EXPECT_THAT(report_text(facts), Not(HasSubstr("have saved")));  // against nothing
+
+  facts.times["decode"].eager = std::chrono::microseconds(1208);
+  facts.times["sample"].eager = std::chrono::microseconds(110);
+  facts.times["slow"].eager = std::chrono::microseconds(40);  // nothing
+  EXPECT_THAT(report_text(facts),
+              HasSubstr("graphs have saved 1300.0 ms of the host: 1200.0 ms in "
+                        "'decode', whose replays take 8.0 us and not 1208.0\n"));
+  facts.functions[0].stats.replays = 10'000;
+  EXPECT_THAT(report_text(facts), HasSubstr("graphs have saved 12 s of the host: 12 s in"));
+}
+
 TEST(ReplayTimesReportTest, ReadsThemFromEvents) {
   const std::string events =
       R"({"event":"open","context":"c","process":1,"time_us":1,"device":"host:0"}
 {"event":"device_time","context":"c","process":1,"time_us":2,"function":"f","us":2.5,"host_us":4,"found_idle":true}
+{"event":"warm_up","context":"c","process":1,"time_us":2,"function":"f","us":70}
+{"event":"skip","context":"c","process":1,"time_us":2,"function":"f","reason":"disabled","us":30}
+{"event":"skip","context":"c","process":1,"time_us":2,"function":"f","reason":"disabled","us":50}
+{"event":"warm_up","context":"c","process":1,"time_us":2,"function":"not timed","us":30}
 {"event":"device_time","context":"c","process":1,"time_us":3,"function":"f","us":1.5,"host_us":6,"found_idle":false}
 )";
   const std::vector<ReportFacts> facts = read_facts(events);
@@ -217,6 +245,8 @@ TEST(ReplayTimesReportTest, ReadsThemFromEvents) {
   EXPECT_EQ(times.device_min, std::chrono::nanoseconds(1500));
   EXPECT_EQ(times.device_max, std::chrono::nanoseconds(2500));
   EXPECT_EQ(times.host, std::chrono::microseconds(10));
+  EXPECT_EQ(times.eager, std::chrono::microseconds(30));
+  EXPECT_EQ(facts[0].times.size(), 1u);
 }
 
 TEST(ReplayTimesTextTest, BucketsAreCumulative) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -348,6 +349,25 @@ TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithTheStepAndTheLogWarnsOnce) {
   EXPECT_EQ(text_of(log).find("scopes_left_open"), text_of(log).rfind("scopes_left_open"));
 }
 
+// As many are open behind the step as before it, but not the same.
+TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithItAlsoIfItHasClosedAnother) {
+  const CapturedLog log;
+  std::uint64_t outer = 0;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    close_scope(outer);
+    (void)open_scope("left");
+    return affine(x, 2, 0);
+  });
+  for (int call = 0; call < 3; ++call) {
+    outer = open_scope("outer");
+    (void)f(random_tensor({kCount}));
+    EXPECT_EQ(ScopeStack::of_thread().path(), call < 2 ? "" : "outer") << call;
+    close_scope(outer);
+    EXPECT_EQ(ScopeStack::of_thread().size(), 0u);
+  }
+  EXPECT_THAT(text_of(log), HasSubstr("scopes_left_open function=f"));
+}
+
 TEST_P(ScopeTest, AStepThatThrowsLeavesNoScopeOpen) {
   const CapturedLog log;
   const auto f = compile(context(), "f", [&](Tensor x) {
@@ -420,6 +440,50 @@ TEST(ScopeStackTest, ClosesScopesInAnyOrder) {
   EXPECT_EQ(stack.path(), "d");
   stack.close(d);
   EXPECT_EQ(stack.path(), "");
+}
+
+TEST(ScopeStackTest, AScopeWithoutANameAddsNothingToAPath) {
+  ScopeStack& stack = ScopeStack::of_thread();
+  const std::uint64_t first = stack.open("");
+  const std::uint64_t a = stack.open("a");
+  const std::uint64_t between = stack.open("");
+  const std::uint64_t b = stack.open("b");
+  EXPECT_EQ(stack.path(), "a/b");
+  stack.close(first);
+  EXPECT_EQ(stack.path(), "a/b");
+  stack.close(a);
+  EXPECT_EQ(stack.path(), "b");
+  stack.close(between);
+  EXPECT_EQ(stack.path(), "b");
+  stack.close(b);
+  EXPECT_EQ(stack.path(), "");
+  EXPECT_EQ(stack.size(), 0u);
+}
+
+// Against a list of names.
+TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
+  ScopeStack& stack = ScopeStack::of_thread();
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  std::vector<std::pair<std::uint64_t, std::string>> model;
+  for (int step = 0; step < 20'000; ++step) {
+    if (model.empty() || (model.size() < 20 && random() % 2 == 0)) {
+      const std::string name(random() % 4 == 0 ? 0 : random() % 80, 'a' + random() % 26);
+      model.emplace_back(stack.open(name), name);
+    } else {
+      const auto one = model.begin() + random() % model.size();
+      stack.close(one->first);
+      model.erase(one);
+    }
+    std::string path;
+    for (const auto& [id, name] : model)
+      path += path.empty() || name.empty() ? name : "/" + name;
+    ASSERT_EQ(stack.path(), path) << step;
+    ASSERT_EQ(stack.size(), model.size());
+  }
+  for (const auto& [id, name] : model)
+    stack.close(id);
 }
 
 TEST(ScopeStackTest, ScopesWithoutEndAreBoundedAndSaid) {

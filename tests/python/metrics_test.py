@@ -93,7 +93,9 @@ class MetricsPythonTest(unittest.TestCase):
 
     def test_the_dashboard_and_the_page_of_docs_name_metrics_that_exist(self):
         families = set(re.findall(r"# TYPE (\S+)", self.page))
-        series = families | {f"cgtree_record_seconds_{end}" for end in ("bucket", "sum", "count")}
+        series = families | {f"cgtree_{what}_seconds_{end}"
+                             for what in ("record", "replay_device", "scope_device")
+                             for end in ("bucket", "sum", "count")}
         dashboard = json.loads(pathlib.Path("docs/grafana.json").read_text())
         queries = [target["expr"] for panel in dashboard["panels"]
                    for target in panel.get("targets", [])]

@@ -81,6 +81,16 @@ class ProgressPythonTest(unittest.TestCase):
                               capture_output=True, encoding="utf-8", check=True)
         self.assertEqual(done.stdout, "".join(text for _, text in paths))
 
+    def test_replays_that_leave_marks_are_timed_by_their_scopes(self):
+        watch = cgtree.ProgressWatch(time_limit=0, times_scopes=True)
+        self.context.watch_progress(watch)
+        with cgtree.Scope("double"):
+            self.replay(self.context, 2 + 4)
+        self.context.watch_progress(None)
+        self.assertIn('cgtree_scope_device_seconds_count'
+                      '{context="decode",function="step",scope="double"} 4',
+                      self.context.metrics_text())
+
     def test_what_is_no_watch_is_refused(self):
         with self.assertRaises(TypeError):
             self.context.watch_progress("watch")

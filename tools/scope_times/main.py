@@ -10,16 +10,18 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import files  # noqa: E402
 import profiles  # noqa: E402
+import scope_chart  # noqa: E402
 import scopes  # noqa: E402
 
 DESCRIPTION = "Adds up what a profiler has measured of each scope (docs/scopes.md)."
 EPILOGUE = """\
 PROFILE is what `nsys export --type=sqlite` writes, of a profile with --cuda-graph-trace=node, or the JSON of
 PyTorch's profiler. SNAPSHOT is what context.snapshot_json() has returned in the process that was profiled,
-after its recordings were made; it may be repeated, once for each context.
+after its recordings were made; it may be repeated, once for each context. The picture has an outer scope
+above those inside of it, each as wide as its time.
 
 Exit status: 0 done, 1 nothing of the profile is in a scope (stderr says why), 2 bad usage, or a file that
-cannot be read."""
+cannot be read or written."""
 
 
 def parse(arguments):
@@ -28,6 +30,7 @@ def parse(arguments):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", metavar="PROFILE", type=files.user_path)
     parser.add_argument("--snapshot", metavar="SNAPSHOT", type=files.user_path, action="append", required=True)
+    parser.add_argument("--svg", metavar="FILE", type=files.user_path, help="write a picture")
     return parser.parse_args(arguments)
 
 
@@ -57,6 +60,13 @@ def main():
     if why := scopes.why_nothing(known, profile, times):
         print(f"scope_times: {why}", file=sys.stderr)
         return 1
+    if options.svg is not None:
+        try:
+            files.write_all([(options.svg, scope_chart.render(times, rest))],
+                            keep=[options.profile, *options.snapshot])
+        except files.CannotWrite as error:
+            print(f"scope_times: {error}", file=sys.stderr)
+            return 2
     print("\n".join(table(times, rest)))
     return 0
 

@@ -12,6 +12,7 @@ import dot  # noqa: E402
 import events  # noqa: E402
 import files  # noqa: E402
 import page  # noqa: E402
+import profiles  # noqa: E402
 import snapshot  # noqa: E402
 
 DESCRIPTION = """\
@@ -34,6 +35,8 @@ def parse(arguments):
                         help="what to draw, JSON")
     parser.add_argument("--events", metavar="FILE", type=files.user_path, action="append", default=[],
                         help="an event file of the context, for a timeline in the page; may be repeated")
+    parser.add_argument("--profile", metavar="FILE", type=files.user_path,
+                        help="a profile of the process, as scope_times reads it: the page has the times of scopes")
     parser.add_argument("--compare", metavar="FILE", type=files.user_path,
                         help="an earlier snapshot: the page says what has changed since")
     parser.add_argument("--html", metavar="FILE", type=files.user_path, help="write a web page")
@@ -41,8 +44,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.html is None and options.dot is None:
         parser.error("nothing to write: give --html=FILE, --dot=FILE or both")
-    if options.html is None and (options.events or options.compare is not None):
-        parser.error("--events and --compare are shown by the page: give --html=FILE")
+    if options.html is None and (options.events or options.compare is not None or options.profile is not None):
+        parser.error("--events, --profile and --compare are shown by the page: give --html=FILE")
     return options
 
 
@@ -51,21 +54,22 @@ def run(options):
     before = None
     if options.compare is not None:
         before = snapshot.read(options.compare), options.compare.name
+    profile = profiles.read(options.profile) if options.profile is not None else None
     event_files = [events.read(path) for path in options.events]
     texts = []
     if options.html is not None:
         texts.append((options.html, page.render(tree, options.snapshot.name, event_files,
-                                                before)))
+                                                before, profile)))
     if options.dot is not None:
         texts.append((options.dot, dot.render(tree)))
-    inputs = [options.snapshot, *options.events]
-    files.write_all(texts, keep=inputs + ([options.compare] if before else []))
+    others = [options.compare, options.profile]
+    files.write_all(texts, keep=[options.snapshot, *options.events, *(path for path in others if path is not None)])
 
 
 def main():
     try:
         run(parse(sys.argv[1:]))
-    except (snapshot.BadSnapshot, events.BadEvents, files.CannotWrite) as error:
+    except (snapshot.BadSnapshot, events.BadEvents, profiles.BadProfile, files.CannotWrite) as error:
         print(f"tree_viewer: {error}", file=sys.stderr)
         return 2
     return 0

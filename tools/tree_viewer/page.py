@@ -12,6 +12,7 @@ import foreign_part
 import memory_part
 import snapshot
 import timeline_part
+import times_part
 import tree_part
 import units
 from markup import text
@@ -85,10 +86,11 @@ def _read(names):
     return "".join((_HERE / name).read_text(encoding="utf-8") for name in names)
 
 
-def render(tree, name, event_files=(), before=None):
+def render(tree, name, event_files=(), before=None, profile=None):
     """Returns the page; `name` is the name of the snapshot, for the title.
 
     `event_files`: see events.EventFile. `before`: an earlier snapshot and its name, or None.
+    `profile`: see profiles.Profile, or None.
     """
     script = _read(_SCRIPTS)
     # The digest keeps any other script in the page from running.
@@ -100,7 +102,7 @@ def render(tree, name, event_files=(), before=None):
                 f"{units.plural(tree['restores'], 'restore')} of the pool")
     notes = snapshot.not_shown(tree) + [problem for file in event_files for problem in file.problems]
     parts = [compare_part.render(before[0], tree, before[1]) if before else "",
-             tree_part.render(tree), memory_part.render(tree), costs.render(tree),
+             tree_part.render(tree), times_part.render(tree, profile), memory_part.render(tree), costs.render(tree),
              axes_part.render(tree), foreign_part.render(tree), timeline_part.render(event_files),
              costs.functions_part(tree)]
     parts = [part for part in parts if part]

@@ -1,4 +1,4 @@
-// Events with times, and memsets between the nodes of a graph, over the CUDA runtime.
+// Events with times, and memsets and events between the nodes of a graph, over the CUDA runtime.
 #include <vector>
 
 #include "interop/device/cuda/cuda_device.h"
@@ -7,6 +7,33 @@
 #include "interop/device/cuda/versions.h"
 
 namespace cgtree::cuda {
+namespace {
+
+std::vector<cudaGraphNode_t> natives(std::span<const NodeHandle> nodes) {
+  std::vector<cudaGraphNode_t> found;
+  for (const NodeHandle one : nodes)
+    found.push_back(native(one));
+  return found;
+}
+
+// Adds a node by add(&added, after, count), and puts it in front of all of `before`.
+template <typename Add>
+Code insert(GraphHandle graph, std::span<const NodeHandle> after,
+            std::span<const NodeHandle> before, NodeHandle* node, Add&& add) {
+  const std::vector<cudaGraphNode_t> behind = natives(after);
+  cudaGraphNode_t added = nullptr;
+  Code code = to_code(add(&added, behind.data(), behind.size()));
+  if (ok(code) && !before.empty()) {
+    const std::vector<cudaGraphNode_t> to = natives(before);
+    const std::vector<cudaGraphNode_t> from(to.size(), added);
+    code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
+    if (!ok(code)) (void)cudaGraphDestroyNode(added);
+  }
+  if (ok(code)) *node = to_handle<NodeHandle>(added);
+  return code;
+}
+
+}  // namespace
 
 Code CudaProgress::create_timed_event(EventHandle* event) {
   cudaEvent_t created = nullptr;
@@ -27,35 +54,26 @@ Code CudaProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanose
 Code CudaProgress::insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
                                  std::span<const NodeHandle> before, void* destination,
                                  std::uint8_t value, std::size_t bytes, NodeHandle* node) {
-  const auto natives = [](std::span<const NodeHandle> nodes) {
-    std::vector<cudaGraphNode_t> found;
-    for (const NodeHandle one : nodes)
-      found.push_back(native(one));
-    return found;
-  };
   cudaMemsetParams params = {};
   params.dst = destination;
   params.value = value;
   params.elementSize = 1;
   params.width = bytes;
   params.height = 1;
-  const std::vector<cudaGraphNode_t> behind = natives(after);
-  cudaGraphNode_t added = nullptr;
-  Code code =
-      to_code(cudaGraphAddMemsetNode(&added, native(graph), behind.data(), behind.size(), &params));
-  if (!ok(code) || before.empty()) {
-    if (ok(code)) *node = to_handle<NodeHandle>(added);
-    return code;
-  }
-  const std::vector<cudaGraphNode_t> to = natives(before);
-  const std::vector<cudaGraphNode_t> from(to.size(), added);
-  code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
-  if (!ok(code)) {
-    (void)cudaGraphDestroyNode(added);
-    return code;
-  }
-  *node = to_handle<NodeHandle>(added);
-  return code;
+  return insert(graph, after, before, node,
+                [&](cudaGraphNode_t* added, const cudaGraphNode_t* behind, std::size_t count) {
+                  return cudaGraphAddMemsetNode(added, native(graph), behind, count, &params);
+                });
+}
+
+Code CudaProgress::insert_event(GraphHandle graph, std::span<const NodeHandle> after,
+                                std::span<const NodeHandle> before, EventHandle event,
+                                NodeHandle* node) {
+  return insert(graph, after, before, node,
+                [&](cudaGraphNode_t* added, const cudaGraphNode_t* behind, std::size_t count) {
+                  return cudaGraphAddEventRecordNode(added, native(graph), behind, count,
+                                                     native(event));
+                });
 }
 
 }  // namespace cgtree::cuda

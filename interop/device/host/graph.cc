@@ -111,11 +111,13 @@ std::optional<NodeHandle> Graph::insert(Work work, std::span<const NodeHandle> a
   const auto place_of = [&](NodeHandle node) {
     return std::ranges::find(order_, index_of(node)) - order_.begin();
   };
-  std::ptrdiff_t place = std::ssize(order_);
+  std::ptrdiff_t last = std::ssize(order_);
   for (const NodeHandle node : before)
-    place = std::min(place, place_of(node));
+    last = std::min(last, place_of(node));
+  std::ptrdiff_t place = after.empty() ? last : 0;
   for (const NodeHandle node : after)
-    if (place_of(node) >= place) return std::nullopt;
+    place = std::max(place, place_of(node) + 1);
+  if (place > last) return std::nullopt;
   const NodeHandle made = add(std::move(work), after);
   order_.pop_back();
   order_.insert(order_.begin() + place, index_of(made));
@@ -151,6 +153,7 @@ struct Describe {
                        int{fill.value});
   }
   std::string operator()(const HostWork&) const { return "host function"; }
+  std::string operator()(const EventWork&) const { return "event"; }
   std::string operator()(const ConditionalWork& conditional) const {
     constexpr std::array<std::string_view, 3> kNames = {"if", "while", "switch"};
     return fmt::format("{} of {} bodies", kNames[static_cast<std::size_t>(conditional.kind)],

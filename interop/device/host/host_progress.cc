@@ -1,7 +1,9 @@
-// Reads the times of events, and puts memsets between the nodes of a graph.
+// Reads the times of events, and puts memsets and events between the nodes of a graph.
 #include "interop/device/host/host_progress.h"
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace cgtree::host {
 
@@ -24,6 +26,12 @@ Code HostProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanose
       const auto found = runtime_.events.find(handles[i]);
       if (found == runtime_.events.end()) return Code::kInvalidResourceHandle;
       const HostEvent& event = found->second;
+      if (event.node_time != nullptr) {
+        const HostTime::duration since(event.node_time->load(std::memory_order_acquire));
+        if (since.count() == 0) return Code::kInvalidResourceHandle;
+        times[i] = HostTime(since);
+        continue;
+      }
       if (!event.is_timed || !event.recorded || event.capture != nullptr) {
         return Code::kInvalidResourceHandle;
       }
@@ -41,14 +49,32 @@ Code HostProgress::insert_memset(GraphHandle graph, std::span<const NodeHandle> 
   return runtime_.call([&](const ThreadState&) {
     if (destination == nullptr || bytes == 0) return Code::kInvalidValue;
     const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(graph);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    const std::optional<NodeHandle> made =
-        found->second->insert(MemsetWork{destination, value, bytes}, after, before);
-    if (!made) return Code::kInvalidValue;
-    *node = *made;
-    return Code::kSuccess;
+    return insert(graph, MemsetWork{destination, value, bytes}, after, before, node);
   });
+}
+
+Code HostProgress::insert_event(GraphHandle graph, std::span<const NodeHandle> after,
+                                std::span<const NodeHandle> before, EventHandle event,
+                                NodeHandle* node) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    const auto found = runtime_.events.find(event);
+    if (found == runtime_.events.end()) return Code::kInvalidResourceHandle;
+    const EventWork work{std::make_shared<std::atomic<std::int64_t>>(0)};
+    const Code code = insert(graph, work, after, before, node);
+    if (ok(code)) found->second.node_time = work.time;
+    return code;
+  });
+}
+
+Code HostProgress::insert(GraphHandle graph, Work work, std::span<const NodeHandle> after,
+                          std::span<const NodeHandle> before, NodeHandle* node) {
+  const auto found = runtime_.graphs.find(graph);
+  if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+  const std::optional<NodeHandle> made = found->second->insert(std::move(work), after, before);
+  if (!made) return Code::kInvalidValue;
+  *node = *made;
+  return Code::kSuccess;
 }
 
 }  // namespace cgtree::host

@@ -98,6 +98,7 @@ NodeType type_of(const Work& work) noexcept {
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
                                [](const HostWork&) { return NodeType::kHost; },
+                               [](const EventWork&) { return NodeType::kOther; },
                                [](const ConditionalWork&) { return NodeType::kOther; }},
                     work);
 }
@@ -127,6 +128,7 @@ NodeContents contents_of(const Work& work) {
                           contents.is_decoded = false;
                           contents.why = "what a host function uses cannot be seen";
                         },
+                        [](const EventWork&) {},
                         [&](const ConditionalWork&) {
                           contents.is_decoded = false;
                           contents.why = "nodes of this type are not read";
@@ -136,7 +138,8 @@ NodeContents contents_of(const Work& work) {
 }
 
 bool is_patchable(const Work& work) noexcept {
-  return !std::holds_alternative<HostWork>(work) && !std::holds_alternative<ConditionalWork>(work);
+  return std::holds_alternative<KernelWork>(work) || std::holds_alternative<CopyWork>(work) ||
+         std::holds_alternative<MemsetWork>(work);
 }
 
 std::vector<std::byte> patchable_bytes(const Work& work) {
@@ -165,7 +168,7 @@ void patch(Work& work, const NodePatch& patch) {
                           copy.destination = address(1);
                         },
                         [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {},
-                        [](ConditionalWork&) {}},
+                        [](EventWork&) {}, [](ConditionalWork&) {}},
              work);
 }
 
@@ -190,6 +193,7 @@ bool are_alike(const Work& a, const Work& b) {
                    const auto& other = std::get<HostWork>(b);
                    return host.function == other.function && host.data == other.data;
                  },
+                 [&](const EventWork& event) { return event.time == std::get<EventWork>(b).time; },
                  [](const ConditionalWork&) { return false; }},
       a);
 }
@@ -240,15 +244,20 @@ Code run(const Work& work) noexcept try {
   if (const auto* const conditional = std::get_if<ConditionalWork>(&work)) {
     return run_bodies(*conditional, [](const auto& body) { return body->run(); });
   }
-  std::visit(
-      Overloaded{
-          [](const KernelWork& kernel) {
-            kernel.function.host(kernel.dims, kernel.arguments.table());
-          },
-          [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
-          [](const MemsetWork& fill) { run_memset(fill); },
-          [](const HostWork& host) { host.function(host.data); }, [](const ConditionalWork&) {}},
-      work);
+  std::visit(Overloaded{[](const KernelWork& kernel) {
+                          kernel.function.host(kernel.dims, kernel.arguments.table());
+                        },
+                        [](const CopyWork& copy) {
+                          std::memmove(copy.destination, copy.source, copy.bytes);
+                        },
+                        [](const MemsetWork& fill) { run_memset(fill); },
+                        [](const HostWork& host) { host.function(host.data); },
+                        [](const EventWork& event) {
+                          event.time->store(HostTime::clock::now().time_since_epoch().count(),
+                                            std::memory_order_release);
+                        },
+                        [](const ConditionalWork&) {}},
+             work);
   return Code::kSuccess;
 } catch (...) {
   return Code::kLaunchFailure;

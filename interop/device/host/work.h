@@ -2,6 +2,7 @@
 // or at capture.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -80,6 +81,11 @@ struct HostWork {
   void* data;
 };
 
+// `time`: when it has last run, on the steady clock; 0 before. The event has it, too.
+struct EventWork {
+  std::shared_ptr<std::atomic<std::int64_t>> time;
+};
+
 struct HostCondition;  // graph.h
 class Graph;
 struct Program;
@@ -92,11 +98,11 @@ struct ConditionalWork {
   std::vector<std::shared_ptr<const Program>> programs = {};
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork>;
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, EventWork, ConditionalWork>;
 
 NodeType type_of(const Work& work) noexcept;
 NodeContents contents_of(const Work& work);
-// Returns whether set_node() can change the work: all but host functions and conditional nodes.
+// Returns whether set_node() can change the work: that of kernels, copies and memsets.
 bool is_patchable(const Work& work) noexcept;
 // Returns the bytes of a NodePatch of this work. Requires: is_patchable().
 std::vector<std::byte> patchable_bytes(const Work& work);

@@ -11,6 +11,7 @@ import tempfile
 import types
 import unittest
 import unittest.mock
+import xml.etree.ElementTree
 
 PROGRAM = pathlib.Path("tools/scope_times/scope_times").resolve()
 sys.path.append(str(PROGRAM.parent))
@@ -115,6 +116,31 @@ class ScopeTimesTest(unittest.TestCase):
         profile = self.write_sqlite([(0, 10, 1), (0, 20, 2), (0, 5, 3), (0, 30, 4)])
         _, output, _ = self.run_tool(profile, "--snapshot", self.write_snapshot(nodes))
         self.assertEqual(list(self.rows(output)), ["a", "a/y", "a/x", "b", "(in no scope)"])
+
+    def test_a_picture_has_each_scope_as_wide_as_its_time(self):
+        nodes = [("a<&\u0001", 1, 0), ("a<&\u0001/inner", 2, 0), ("/slash", 3, 0), ("tiny", 4, 0)]
+        profile = self.write_sqlite([(0, 300_000, 1), (0, 300_000, 2), (0, 299_999, 3), (0, 1, 4), (0, 100_000, 9)])
+        picture = self.folder / "picture.svg"
+        status, output, errors = self.run_tool(profile, "--snapshot", self.write_snapshot(nodes), f"--svg={picture}")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("/slash", self.rows(output))
+        self.assertNotIn("", self.rows(output))
+        root = xml.etree.ElementTree.parse(picture).getroot()
+        name = "{http://www.w3.org/2000/svg}"
+        boxes = {}
+        for group in root.iter(f"{name}g"):
+            box = group.find(f"{name}rect").attrib
+            boxes[group.find(f"{name}title").text.rpartition(": ")[0]] = [
+                float(box[key]) for key in ("x", "y", "width")]
+        self.assertEqual(boxes, {"a<&\ufffd": [0, 0, 576], "inner": [0, 22, 288], "/slash": [576, 0, 288],
+                                 "(in no scope)": [864, 0, 96]})
+
+    def test_a_picture_that_cannot_be_written_is_said(self):
+        profile, good = self.write_sqlite([(0, 1000, 1)]), self.write_snapshot([("a", 1, 0)])
+        for target in (profile, self.folder, self.folder / "missing" / "picture.svg"):
+            status, output, errors = self.run_tool(profile, "--snapshot", good, "--svg", target)
+            self.assertEqual((status, output), (2, ""))
+            self.assertIn("cannot write", errors)
 
     def test_traces_of_pytorch_are_read_packed_or_not(self):
         nodes = [("attention", 5, (3 << 32) + 5), ("mlp", (1 << 32) + 6, 0)]

@@ -25,6 +25,21 @@ def _add(known, number, path):
         known.doubtful.add(number)
 
 
+def of(snapshot, known=None):
+    """Returns the Known of a snapshot, with what `known` has. Numbers of no path are left out."""
+    known = known or Known()
+    for node in snapshot["nodes"]:
+        scopes = node.get("scopes")
+        if not scopes:
+            continue
+        known.has_scopes = True
+        for column in ("node_ids", "exec_node_ids"):
+            for number, index in zip(scopes[column], scopes["node_paths"]):
+                if index < len(scopes["paths"]):
+                    _add(known, number, scopes["paths"][index])
+    return known
+
+
 def read(paths):
     """Returns the Known of the files. Raises BadSnapshot."""
     known = Known()
@@ -33,14 +48,7 @@ def read(paths):
             snapshot = json.loads(path.read_text(encoding="utf-8"))
             if snapshot["schema"] != "cgtree.snapshot":
                 raise KeyError("schema")
-            for node in snapshot["nodes"]:
-                scopes = node.get("scopes")
-                if not scopes:
-                    continue
-                known.has_scopes = True
-                for column in ("node_ids", "exec_node_ids"):
-                    for number, index in zip(scopes[column], scopes["node_paths"]):
-                        _add(known, number, scopes["paths"][index])
+            known = of(snapshot, known)
         except OSError as error:
             raise BadSnapshot(f"cannot read '{path}': {error.strerror}") from None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -64,8 +72,7 @@ def add_up(known, profile):
             continue
         times[path][0] += 1
         times[path][1] += launch.ns
-        while "/" in path:
-            path = path.rpartition("/")[0]
+        while path := path.rpartition("/")[0]:  # a name may begin with '/', and "" is no scope
             times[path][2] += launch.ns
     return dict(times), rest
 
@@ -75,7 +82,7 @@ def in_order(times):
     def key(item):
         parts = item[0].split("/")
         outer = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
-        return [(-sum(times[path][1:]), path) for path in outer]
+        return [(-sum(times[path][1:]), path) for path in outer if path]  # a name may begin with '/'
     return sorted(times.items(), key=key)
 
 

@@ -1,0 +1,101 @@
+// Ranges of NVTX are scopes where the process has loaded the library that hands them on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cgtree/check/audit.h"
+#include "cgtree/check/scope_stack.h"
+#include "cgtree/scope.h"
+#include "interop/device/profiler.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+
+// NVTX looks once, when it is used first.
+[[maybe_unused]] const int kIsSet =
+    setenv("NVTX_INJECTION64_PATH", "integrations/libcgtree_nvtx.so", 1);
+
+class NvtxScopesTest : public TreeTest {
+ protected:
+  static std::string path() { return std::string(ScopeStack::of_thread().path()); }
+  std::vector<std::string> paths_of_recordings() {
+    std::vector<std::string> paths;
+    for (const auto& node : tree().nodes()) {
+      const std::vector<std::string>& found = audit_of(node->recording).scopes.paths;
+      paths.insert(paths.end(), found.begin(), found.end());
+    }
+    return paths;
+  }
+};
+
+TEST_P(NvtxScopesTest, KernelsHaveTheRangesInWhichTheyWereCaptured) {
+  const auto f = compile(context(), "f", [](Tensor x) {
+    (void)nvtxRangePushA("layer 0");
+    (void)nvtxRangePushA("attention");
+    Tensor y = affine(x, 2, 0);
+    (void)nvtxRangePop();
+    y = affine(y, 3, 0);
+    (void)nvtxRangePop();
+    const Scope scope("head");
+    return affine(y, 5, 0);
+  });
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(3);
+    EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 30, 0));
+    EXPECT_EQ(path(), "");
+  }
+  for (const char* expected : {"layer 0", "layer 0/attention", "head"})
+    EXPECT_THAT(paths_of_recordings(), Contains(expected));
+  EXPECT_GT(f.stats().replays, 0u);
+}
+
+TEST_P(NvtxScopesTest, RangesOfDomainsCrossAndNamesMayBeRegisteredOrWide) {
+  const nvtxDomainHandle_t first = nvtxDomainCreateA("first");
+  const nvtxDomainHandle_t second = nvtxDomainCreateA("second");
+  const auto event = [](nvtxMessageType_t type, nvtxMessageValue_t message) {
+    nvtxEventAttributes_t made = {};
+    made.version = NVTX_VERSION;
+    made.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    made.messageType = type;
+    made.message = message;
+    return made;
+  };
+  const auto registered = event(NVTX_MESSAGE_TYPE_REGISTERED,
+                                {.registered = nvtxDomainRegisterStringA(first, "registered")});
+  const auto wide = event(NVTX_MESSAGE_TYPE_UNICODE, {.unicode = L"w\u00efde \U0001F333"});
+  EXPECT_EQ(nvtxDomainRangePushEx(first, &registered), 0);
+  EXPECT_EQ(nvtxDomainRangePushEx(second, &wide), 0);
+  EXPECT_EQ(nvtxRangePushA("plain"), 0);
+  EXPECT_EQ(nvtxRangePushA("inner"), 1);
+  EXPECT_EQ(path(), "registered/w\u00efde \U0001F333/plain/inner");
+  EXPECT_EQ(nvtxDomainRangePop(first), 0);
+  EXPECT_EQ(path(), "w\u00efde \U0001F333/plain/inner");
+  EXPECT_EQ(nvtxRangePop(), 1);
+  EXPECT_EQ(nvtxRangePop(), 0);
+  EXPECT_EQ(nvtxDomainRangePop(second), 0);
+  EXPECT_EQ(path(), "");
+  EXPECT_LT(nvtxRangePop(), 0);  // none is open
+  nvtxEventAttributes_t without = event(NVTX_MESSAGE_UNKNOWN, {.ascii = nullptr});
+  EXPECT_EQ(nvtxRangePushEx(&without), 0);
+  EXPECT_EQ(path(), "");
+  EXPECT_EQ(nvtxRangePop(), 0);
+}
+
+// Otherwise each replay would be watched, and "replay f" a scope.
+TEST_P(NvtxScopesTest, TheLibraryIsNoProfilerOfCgtree) {
+  EXPECT_FALSE(profiler_listens());
+  EXPECT_FALSE(manager()->workings().watches_replays);
+}
+
+CGTREE_ON_ALL_DEVICES(NvtxScopesTest);
+
+}  // namespace
+}  // namespace cgtree::testing
