@@ -105,6 +105,10 @@ const char* PythonError::what() const noexcept {
   return state_->text.c_str();
 }
 
+void PythonError::put_in_front(const std::string& before) {
+  state_->text = before + ": " + state_->text;
+}
+
 void PythonError::restore() const {
   Py_XINCREF(state_->type);
   Py_XINCREF(state_->value);

@@ -18,6 +18,8 @@ class PythonError : public std::exception {
   PythonError();
 
   const char* what() const noexcept override;
+  // Puts "`before`: " in front of what(), and leaves the exception itself as it is.
+  void put_in_front(const std::string& before);
   // Makes it the thread's current exception again. Requires: the GIL.
   void restore() const;
 
