@@ -802,8 +802,8 @@ CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const
 
 // ---- Branches and loops -------------------------------------------------------------------------
 
-// Enqueues the work of a body on cgt_current_stream(), and writes a handle to each result. It may be
-// called several times, each time to enqueue the same: once for each round of a loop that runs
+// Enqueues the work of a body on cgt_current_stream(), and writes a handle to each result. It may
+// be called several times, each time to enqueue the same: once for each round of a loop that runs
 // eagerly, and twice or more often while a step is recorded. Handles that it makes end when it
 // returns, with their memory.
 typedef cgt_status (*cgt_enqueue)(void* user, cgt_tensor* results, size_t result_count);
@@ -814,12 +814,12 @@ typedef struct cgt_body {
 } cgt_body;
 
 // The next three decide by a value on the device which work runs: on the host while a step runs
-// eagerly, and anew in each replay of a recording. docs/control_flow.md says what a body may not do.
-// If a body fails, so does the call, with its status, and a step that is being recorded is not
-// recorded. They write a handle to a copy of each result of the body that has run, of the same shapes
-// and types in all bodies. CGT_INVALID_ARGUMENT for a tensor that says which way to go and is not one
-// element of its type on the device of the current stream, and for a body that does what it may not;
-// CGT_CAPTURE_FAILED while the stream is captured by other code.
+// eagerly, and anew in each replay of a recording. docs/control_flow.md says what a body may not
+// do. If a body fails, so does the call, with its status, and a step that is being recorded is not
+// recorded. They write a handle to a copy of each result of the body that has run, of the same
+// shapes and types in all bodies. CGT_INVALID_ARGUMENT for a tensor that says which way to go and
+// is not one element of its type on the device of the current stream, and for a body that does what
+// it may not; CGT_CAPTURE_FAILED while the stream is captured by other code.
 //
 // Runs `then` if the predicate, CGT_INT32 or CGT_BOOL, is not 0, and else `otherwise`, which may be
 // NULL if there are no results.
@@ -829,8 +829,9 @@ CGT_API cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const 
 // body runs or, where there are results, the last one.
 CGT_API cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_count,
                               cgt_tensor* results, size_t result_count);
-// Runs the body until its one result, CGT_INT32 or CGT_BOOL, is 0, or it has run `max_rounds` times,
-// at most 2^31 - 1. Writes the number of rounds, a CGT_INT32 on the device, unless `rounds` is NULL.
+// Runs the body until its one result, CGT_INT32 or CGT_BOOL, is 0, or it has run `max_rounds`
+// times, at most 2^31 - 1. Writes the number of rounds, a CGT_INT32 on the device, unless `rounds`
+// is NULL.
 CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body, cgt_tensor* rounds);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------

@@ -827,8 +827,8 @@ inline void check_bodies(cgt_status status, const std::exception_ptr& thrown) {
 
 }  // namespace detail
 
-// The next three are cgt_branch(), cgt_choose() and cgt_loop() with callables, which return nothing,
-// a Tensor or a std::array of them, all the same. They throw what a callable throws.
+// The next three are cgt_branch(), cgt_choose() and cgt_loop() with callables, which return
+// nothing, a Tensor or a std::array of them, all the same. They throw what a callable throws.
 //
 //   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
 //   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });

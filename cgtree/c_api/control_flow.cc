@@ -65,9 +65,9 @@ cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const cgt_body
   return guarded([&] {
     if (result_count > 0) required(results, "the array of results");
     const Tensor flag = tensor_of(predicate, "the predicate");
-    std::vector<Tensor> made = branch_of(
-        flag, body_of(then, "then() of branch()", result_count),
-        body_of(otherwise, "otherwise() of branch()", result_count), result_count > 0);
+    std::vector<Tensor> made =
+        branch_of(flag, body_of(then, "then() of branch()", result_count),
+                  body_of(otherwise, "otherwise() of branch()", result_count), result_count > 0);
     give_out(made, results);
   });
 }

@@ -71,8 +71,7 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
   }
 }
 
-Callback::Callback(std::string name, bool is_body)
-    : failures_before_(thread_state().error.number) {
+Callback::Callback(std::string name, bool is_body) : failures_before_(thread_state().error.number) {
   frame_.name = std::move(name);
   frame_.is_body = is_body;
   frame_.outer = std::exchange(marks.frame, &frame_);

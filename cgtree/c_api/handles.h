@@ -143,7 +143,8 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs);
 // thread is inside the function, and the handles that the function makes end with it.
 class Callback {
  public:
-  // `name` names the function in messages: "step function 'decode'". `is_body`: of a branch or loop.
+  // `name` names the function in messages: "step function 'decode'". `is_body`: of a branch or
+  // loop.
   explicit Callback(std::string name, bool is_body = false);
   ~Callback();
   Callback(const Callback&) = delete;

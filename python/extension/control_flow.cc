@@ -36,8 +36,9 @@ std::vector<Tensor> call_body(PyObject* function, const std::string& name, Resul
     const Reference result = call_python(function, arguments.get());
     const ResultKind found = kind_of(result.get(), name);
     if (kind != ResultKind::kUnknown && kind != found) {
-      throw InvalidArgument(fmt::format("{} returned {}, and another body {}: all must return alike",
-                                        name, name_of(found), name_of(kind)));
+      throw InvalidArgument(
+          fmt::format("{} returned {}, and another body {}: all must return alike", name,
+                      name_of(found), name_of(kind)));
     }
     kind = found;
     return tensors_of(result.get(), found);
@@ -155,9 +156,8 @@ Reference loop_of(PyObject*, PyObject* arguments, PyObject* keywords) {
     PyErr_SetString(PyExc_TypeError, "the body of loop(): expected a function");
     throw PythonError();
   }
-  Tensor rounds = enqueue([&, function = function] {
-    return loop(max_rounds, [&] { return call_round(function); });
-  });
+  Tensor rounds = enqueue(
+      [&, function = function] { return loop(max_rounds, [&] { return call_round(function); }); });
   return make_tensor(std::move(rounds));
 }
 

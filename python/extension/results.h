@@ -1,5 +1,5 @@
-// The results of Python functions that are called while work is enqueued: None, a tensor, or a tuple
-// or list of tensors.
+// The results of Python functions that are called while work is enqueued: None, a tensor, or a
+// tuple or list of tensors.
 #pragma once
 
 #include <span>

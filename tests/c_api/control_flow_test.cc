@@ -23,8 +23,7 @@ class CControlFlowTest : public CStepTest {
   std::string explain(cgt_function function, cgt_tensor x, cgt_tensor flag) {
     const cgt_tensor inputs[] = {x, flag};
     char text[2048];
-    EXPECT_DONE(
-        cgt_function_explain(function, nullptr, 0, inputs, 2, text, sizeof(text), nullptr));
+    EXPECT_DONE(cgt_function_explain(function, nullptr, 0, inputs, 2, text, sizeof(text), nullptr));
     return text;
   }
 };
@@ -121,8 +120,8 @@ TEST_P(CControlFlowTest, ALoopRunsUntilItsFlagIsZeroOrItsLimitIsReached) {
 
 TEST_P(CControlFlowTest, WorkBetweenBeginAndEndMayLoop) {
   OwnedFunction steps;
-  EXPECT_DONE(cgt_steps_create(context_, "decode", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL,
-                               steps.out()));
+  EXPECT_DONE(
+      cgt_steps_create(context_, "decode", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
   const OwnedTensor cache = make_tensor_of(device(), {0, 0}), x = make_tensor_of(device(), {1, 2});
   const OwnedTensor flags = make_flags(device(), {0, 1, 1, 0});
   int calls = 0;

@@ -36,8 +36,13 @@ TEST_P(CppControlFlowTest, LambdasAreBodies) {
     cgt::Tensor y = cgt::branch(
         in[1].slice(0, 0, 1), [&] { return sum(in[0], 1); }, [&] { return in[0].share(); });
     auto [first, second] = cgt::choose(
-        in[1].slice(0, 1, 2), [&] { return std::array{sum(y, 2), in[0].share()}; },
-        [&] { return std::array{sum(y, 3), sum(in[0], 1)}; });
+        in[1].slice(0, 1, 2),
+        [&] {
+          return std::array{sum(y, 2), in[0].share()};
+        },
+        [&] {
+          return std::array{sum(y, 3), sum(in[0], 1)};
+        });
     cgt::branch(in[1].slice(0, 0, 1), [&] { add_to(first.get(), 1, in[0].get()); });
     cgt::choose(
         in[1].slice(0, 1, 2), [&] { add_to(first.get(), 10, in[0].get()); }, [] {},

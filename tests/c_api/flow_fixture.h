@@ -43,8 +43,7 @@ inline cgt_tensor next_flag(cgt_tensor flags) {
 }
 
 inline OwnedTensor make_flags(Device device, const std::vector<std::int32_t>& values) {
-  OwnedTensor tensor =
-      make_tensor(device, {static_cast<std::int64_t>(values.size())}, CGT_INT32);
+  OwnedTensor tensor = make_tensor(device, {static_cast<std::int64_t>(values.size())}, CGT_INT32);
   EXPECT_DONE(cgt_tensor_copy_from_host(tensor, values.data(), values.size() * 4));
   return tensor;
 }
