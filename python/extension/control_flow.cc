@@ -60,7 +60,7 @@ Body body_of(PyObject* function, std::string name, SharedKind kind) {
   };
 }
 
-// Of a body whose results nobody could take.
+// Refuses the results of a body: they have no place to go.
 std::function<void()> without_results(const Body& body, const char* instead) {
   if (!body) return nullptr;
   return [&body, instead] {
