@@ -43,7 +43,7 @@ TEST_P(CControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
   for (int i = 0; i < 6; ++i) {
     const OwnedTensor x = make_tensor_of(device(), {1.0f * i, 2}), taken = flag(i % 2);
     EXPECT_DONE(call(function, x, taken, y));
-    EXPECT_THAT(values_of(y), i % 2 != 0 ? ElementsAre(5.0f * i, 10) : ElementsAre(0, 0)) << i;
+    EXPECT_THAT(values_of(y), ElementsAre(i % 2 != 0 ? 5.0f * i : 0, i % 2 != 0 ? 10.0f : 0)) << i;
   }
   EXPECT_EQ(stats(function)["replays"], 4);
 }
@@ -181,7 +181,9 @@ TEST_P(CControlFlowTest, ABodyMayDestroyHandlesThatWereMadeAroundIt) {
       add_to(y, 1, scratch);
       const Enqueue frees = [&](auto...) {
         // Where it is captured it is called twice.
-        if (std::exchange(is_there, false)) EXPECT_DONE(cgt_tensor_destroy(scratch));
+        if (std::exchange(is_there, false)) {
+          EXPECT_DONE(cgt_tensor_destroy(scratch));
+        }
         add_to(y, 1, in[0]);
         return CGT_OK;
       };
