@@ -8,7 +8,7 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import RANDOM, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
 
 
 def flags(*values):
@@ -37,6 +37,75 @@ def rotate(x):
 
 class Own(Exception):
     pass
+
+
+def draw_program(depth=0):
+    """Work on an array and on the numbers that say which way to go, nested up to three deep."""
+    kind = RANDOM.choice(["x", "numbers", "both", "branch", "choose", "result", "loop"][:7 if depth < 3 else 2])
+    parts = {"both": 2, "branch": int(RANDOM.integers(1, 3)), "choose": 3, "result": 1, "loop": 1}.get(kind, 0)
+    return kind, [draw_program(depth + (kind != "both")) for _ in range(parts)], int(RANDOM.integers(1, 5))
+
+
+def run_program(program, x, numbers):
+    kind, parts, rounds = program
+    bodies = [lambda part=part: run_program(part, x, numbers) for part in parts]
+    if kind == "x":
+        rotate(x)
+    elif kind == "numbers":
+        rotate(numbers)
+    elif kind == "both":
+        bodies[0]()
+        bodies[1]()
+    elif kind == "branch":
+        cgtree.branch(copy_of(numbers[:1]), *bodies)
+    elif kind == "choose":
+        cgtree.choose(copy_of(numbers[:1]), bodies)
+    elif kind == "result":
+        def then():
+            y = copy_of(x)
+            rotate(y)
+            bodies[0]()
+            return y, copy_of(numbers)
+
+        y, _ = cgtree.branch(copy_of(numbers[:1]), then, lambda: (x, numbers))
+        x.copy_from(y)
+    else:
+        def body():
+            bodies[0]()
+            rotate(numbers)
+            return numbers[:1]
+
+        cgtree.loop(rounds, body)
+
+
+def expect_of(program, x, numbers):
+    """Does the same to lists."""
+    kind, parts, rounds = program
+    bodies = [lambda part=part: expect_of(part, x, numbers) for part in parts]
+    if kind in ("x", "numbers"):
+        moved = x if kind == "x" else numbers
+        moved.append(moved.pop(0))
+    elif kind == "both":
+        bodies[0]()
+        bodies[1]()
+    elif kind == "branch":
+        way = 0 if numbers[0] else 1
+        if way < len(bodies):
+            bodies[way]()
+    elif kind == "choose":
+        if 0 <= numbers[0] < len(bodies):
+            bodies[numbers[0]]()
+    elif kind == "result":
+        if numbers[0]:
+            y = x[1:] + x[:1]
+            bodies[0]()
+            x[:] = y
+    else:
+        for _ in range(rounds):
+            bodies[0]()
+            numbers.append(numbers.pop(0))
+            if not numbers[0]:
+                break
 
 
 class ControlFlowTest(unittest.TestCase):
@@ -174,6 +243,28 @@ class ControlFlowTest(unittest.TestCase):
                 values_of(f(tensor(x), tensor(z), flags(*numbers))), want)
 
         self.call_often(f, call)
+
+    def test_random_programs_do_what_plain_python_does(self):
+        replays = 0
+        for _ in range(20):
+            program = ("both", [draw_program(), ("loop", [draw_program(1)], 3)], 0)
+
+            def step(x, given):
+                y, numbers = copy_of(x), copy_of(given)
+                run_program(program, y, numbers)
+                return y, numbers
+
+            f = self.context.compile(step)
+            for _ in range(6):
+                x, numbers = floats(6), RANDOM.integers(-1, 4, 5).astype("int32")
+                y, left = f(tensor(x), tensor(numbers))
+                want, want_left = x.tolist(), numbers.tolist()
+                expect_of(program, want, want_left)
+                self.assertEqual((values_of(y).tolist(), values_of(left).tolist()), (want, want_left),
+                                 program)
+            self.assertEqual(f.stats()["recordings"], 1, (program, f.stats()))
+            replays += f.stats()["replays"]
+        self.assertEqual(replays, 80)
 
     def test_work_between_begin_and_end_may_branch(self):
         steps = cgtree.Steps(self.context, bindings=["cache", "taken"], mutated=["cache"])
