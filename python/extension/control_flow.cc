@@ -27,7 +27,7 @@ using Body = std::function<std::vector<Tensor>()>;
 // The kind of result that all bodies of a call return.
 using SharedKind = std::shared_ptr<ResultKind>;
 
-// Calls the function, with its name in front of what its exceptions say in texts.
+// Calls the function. A note of what it raises has its name.
 std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
@@ -42,8 +42,8 @@ std::vector<Tensor> call_body(PyObject* function, const std::string& name, Resul
     }
     kind = found;
     return tensors_of(result.get(), found);
-  } catch (PythonError& error) {
-    error.put_in_front(name);
+  } catch (const PythonError& error) {
+    error.add_note("in " + name);
     throw;
   }
 }
@@ -100,8 +100,8 @@ Tensor call_round(PyObject* function) {
   try {
     const Reference flag = call_python(function, arguments.get());
     return to_flag(flag.get());
-  } catch (PythonError& error) {
-    error.put_in_front(name);
+  } catch (const PythonError& error) {
+    error.add_note("in " + name);
     throw;
   }
 }

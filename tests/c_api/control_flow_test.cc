@@ -254,6 +254,8 @@ TEST_P(CControlFlowTest, ABodyThatFailsFailsTheCallAndLeavesNoTrace) {
     y = OwnedTensor();
   }
   EXPECT_EQ(stats(function)["failures"], 4);
+  EXPECT_DONE(call(function, x, taken, y));
+  EXPECT_EQ(stats(function)["replays"], 1);
 }
 
 TEST_P(CControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
