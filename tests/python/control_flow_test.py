@@ -244,9 +244,82 @@ class ControlFlowTest(unittest.TestCase):
 
         self.call_often(f, call)
 
+    def test_functions_of_python_run_in_bodies_on_the_host_device(self):
+        runs = []
+
+        def step(x, n):
+            y, flag = copy_of(x), cgtree.empty((), "int32")
+
+            def body():
+                z = cgtree.empty(x.shape)
+                cgtree.numpy.launch(lambda a, b: numpy.multiply(a, 2, out=b), y, z)
+                cgtree.numpy.launch(lambda a, b: runs.append(numpy.add(a, 1, out=b)[0]), z, y)
+                cgtree.numpy.launch(lambda a, b: numpy.greater(a[0], 20, out=b), n, flag)
+                cgtree.branch(flag, lambda: cgtree.launch(lambda k: None, n), lambda: (
+                    cgtree.numpy.launch(lambda a: a.__iadd__(10), n)))
+                cgtree.numpy.launch(lambda a, b: numpy.less(a[0], 20, out=b), n, flag)
+                return flag
+
+            return y, cgtree.loop(9, body)
+
+        f = self.context.compile(step)
+
+        def call(i):
+            x, n = floats(3), numpy.array([i % 3 * 10], "int32")
+            rounds = 2 - i % 3 if i % 3 < 2 else 1
+            runs.clear()
+            y, count = f(tensor(x), tensor(n))
+            want = x
+            for _ in range(rounds):
+                want = want * 2 + 1
+            numpy.testing.assert_array_equal(values_of(y), want)
+            self.assertEqual((int(values_of(count)), len(runs)), (rounds, rounds))
+            del y, count
+
+        self.call_often(f, call)
+
+    def test_a_function_that_raises_in_a_body_raises_from_the_replay(self):
+        raises = []
+
+        def fail(x):
+            if raises:
+                raise Own("in a replay")
+
+        def step(x, taken):
+            cgtree.branch(taken, lambda: cgtree.launch(fail, x))
+            return copy_of(x)
+
+        f = self.context.compile(step)
+        for _ in range(3):
+            f(tensor(floats(3)), flags(1))
+        raises.append(True)
+        f(tensor(floats(3)), flags(0))
+        with self.assertRaisesRegex(Own, "in a replay"):
+            f(tensor(floats(3)), flags(1))
+        self.assertEqual(f.stats()["replays"], 3)
+
+    def test_the_audit_sees_the_memory_of_functions_in_bodies(self):
+        kept = tensor(floats(3))
+
+        def step(x, taken):
+            cgtree.branch(taken, lambda: cgtree.numpy.launch(
+                lambda a, b: numpy.add(a, b, out=b), kept, x))
+            return copy_of(x)
+
+        f = self.context.compile(step)
+        for _ in range(3):
+            f(tensor(floats(3)), flags(1))
+        self.assertEqual(self.context.invalidate(kept.data_ptr, 4), 1)
+        with cgtree.Stream("host"), self.assertRaisesRegex(cgtree.InvalidArgument, "64 tensors"):
+            f = self.context.compile(lambda x, taken: (cgtree.branch(
+                taken, lambda: cgtree.launch(lambda *all: None, *[x] * 64)), copy_of(x))[1])
+            f(tensor(floats(3)), flags(1))
+
     def test_random_programs_do_what_plain_python_does(self):
+        verified = cgtree.Context("host", verify_every=2)
+        self.addCleanup(verified.close)
         replays = 0
-        for _ in range(20):
+        for number in range(20):
             program = ("both", [draw_program(), ("loop", [draw_program(1)], 3)], 0)
 
             def step(x, given):
@@ -254,7 +327,7 @@ class ControlFlowTest(unittest.TestCase):
                 run_program(program, y, numbers)
                 return y, numbers
 
-            f = self.context.compile(step)
+            f = (verified if number % 2 else self.context).compile(step)
             for _ in range(6):
                 x, numbers = floats(6), RANDOM.integers(-1, 4, 5).astype("int32")
                 y = left = None  # so that one recording serves all calls
@@ -266,6 +339,8 @@ class ControlFlowTest(unittest.TestCase):
             self.assertEqual(f.stats()["recordings"], 1, (program, f.stats()))
             replays += f.stats()["replays"]
         self.assertEqual(replays, 80)
+        self.assertGreater(verified.stats()["verified"], 10)
+        self.assertEqual(verified.stats()["differed"], 0)
 
     def test_work_between_begin_and_end_may_branch(self):
         steps = cgtree.Steps(self.context, bindings=["cache", "taken"], mutated=["cache"])
