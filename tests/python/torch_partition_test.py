@@ -162,6 +162,23 @@ class PlacesPythonTest(unittest.TestCase):
             self.assertTrue(set(found) <= {*want, "select", "slice", "view", "expand", "detach"}
                             or OUTSIDE in want.values(), (what, found))
 
+    def test_what_decides_which_work_follows_on_a_gpu_is_outside_and_said(self):
+        def step(x):
+            y = x * 2
+            z = torch.cond(y.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (y,))
+            return z + 1
+
+        graph = graph_on_gpu(step, ((4,), torch.float32, GPU))
+        backend = Backend("inductor", "f", None, None)
+        self.assertIsNone(backend._prepare(graph))
+        self.assertEqual(backend.cuts, ["torch.cond()"])
+        recorded = []
+        pieces = _torch_partition.partition(
+            graph, GPU, lambda part, names: recorded.append([str(node.target) for node in part.graph.nodes
+                                                             if node.op == "call_function"]))
+        self.assertEqual(recorded, [["aten.mul.Tensor", "aten.sum.default", "aten.gt.Scalar"], ["aten.add.Tensor"]])
+        self.assertEqual(len(pieces._pieces), 3)
+
     def test_a_copy_is_placed_once_for_all_that_read_it(self):
         graph = graph_on_gpu(lambda x, n: (x * n, x + n, torch.where(x > n, x, n)),
                              ((4,), torch.float32, GPU), ((), torch.float32, CPU))
