@@ -17,7 +17,7 @@
 //     accepted, and so is a longer one of a later version if all that this library does not know in
 //     it is 0. A struct that is written is filled as far as it goes, and what this library does not
 //     know in a longer one becomes 0. Plain values have no size and never grow: cgt_device,
-//     cgt_stream, cgt_dims, cgt_argument and cgt_axis_use are complete as they are,
+//     cgt_stream, cgt_dims, cgt_argument, cgt_body and cgt_axis_use are complete as they are,
 //     cgt_philox_range is passed to kernels that were compiled with it, and of cgt_axis_size the
 //     library passes an array to a callback, which has the size of an element compiled in.
 //  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
@@ -801,6 +801,40 @@ CGT_API cgt_status cgt_scope_close(uint64_t scope);
 // Writes the address of the value of input, or binding, `i` in the present call, and its size.
 CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
                                   size_t* bytes);
+
+// ---- Branches and loops -------------------------------------------------------------------------
+
+// Enqueues the work of a body on cgt_current_stream(), and writes a handle to each result. It may
+// be called several times, each time to enqueue the same: once for each round of a loop that runs
+// eagerly, and twice or more often while a step is recorded. Handles that it makes end when it
+// returns, with their memory.
+typedef cgt_status (*cgt_enqueue)(void* user, cgt_tensor* results, size_t result_count);
+// The code of one way, or of a round. Borrowed for the call.
+typedef struct cgt_body {
+  cgt_enqueue enqueue;
+  void* user;
+} cgt_body;
+
+// The next three decide by a value on the device which work runs: on the host while a step runs
+// eagerly, and anew in each replay of a recording. docs/control_flow.md says what a body may not
+// do. If a body fails, so does the call, with its status, and a step that is being recorded is not
+// recorded. They write a handle to a copy of each result of the body that has run, of the same
+// shapes and types in all bodies. CGT_INVALID_ARGUMENT for a tensor that says which way to go and
+// is not one element of its type on the device of the current stream, and for a body that does what
+// it may not; CGT_CAPTURE_FAILED while the stream is captured by other code.
+//
+// Runs `then` if the predicate, CGT_INT32 or CGT_BOOL, is not 0, and else `otherwise`, which may be
+// NULL if there are no results.
+CGT_API cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const cgt_body* otherwise,
+                              cgt_tensor* results, size_t result_count);
+// Runs the body with the number that `index` has, CGT_INT32. If there is none with that number, no
+// body runs or, where there are results, the last one.
+CGT_API cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_count,
+                              cgt_tensor* results, size_t result_count);
+// Runs the body until its one result, CGT_INT32 or CGT_BOOL, is 0, or it has run `max_rounds`
+// times, at most 2^31 - 1. Writes the number of rounds, a CGT_INT32 on the device, unless `rounds`
+// is NULL.
+CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body, cgt_tensor* rounds);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
 

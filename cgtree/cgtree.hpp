@@ -16,12 +16,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -785,6 +787,137 @@ class Scope {
  private:
   std::uint64_t scope_ = 0;
 };
+
+// ---- Branches and loops -------------------------------------------------------------------------
+
+namespace detail {
+
+// The results of a body: none, a Tensor, or a std::array of them.
+template <typename Result>
+struct Results {
+  static_assert(std::is_same_v<Tensor, Result>,
+                "a body returns nothing, a cgt::Tensor, or a std::array of them");
+  static constexpr std::size_t kCount = 1;
+  static void give(Result result, cgt_tensor* to) { to[0] = result.release(); }
+  static Result take(const cgt_tensor* from) { return Tensor(from[0]); }
+};
+template <>
+struct Results<void> {
+  static constexpr std::size_t kCount = 0;
+  static void take(const cgt_tensor*) {}
+};
+template <std::size_t count>
+struct Results<std::array<Tensor, count>> {
+  static constexpr std::size_t kCount = count;
+  static void give(std::array<Tensor, count> result, cgt_tensor* to) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = result[i].release();
+  }
+  static std::array<Tensor, count> take(const cgt_tensor* from) {
+    std::array<Tensor, count> result;
+    for (std::size_t i = 0; i < count; ++i)
+      result[i] = Tensor(from[i]);
+    return result;
+  }
+};
+// The flag of a loop may also be a tensor that lives outside of the body.
+template <>
+struct Results<TensorRef> {
+  static void give(TensorRef result, cgt_tensor* to) { to[0] = result.get(); }
+};
+
+// A LambdaBody is a callable as a body of c_api.h. It borrows both.
+template <typename Lambda>
+struct LambdaBody {
+  using Result = std::invoke_result_t<Lambda&>;
+
+  Lambda& lambda;
+  std::exception_ptr& thrown;  // receives what leaves the lambda and is no Error
+
+  static cgt_status enqueue(void* user, cgt_tensor* results, std::size_t) {
+    const LambdaBody& self = *static_cast<const LambdaBody*>(user);
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        self.lambda();
+      } else {
+        Results<Result>::give(self.lambda(), results);
+      }
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    } catch (const std::exception& error) {
+      self.thrown = std::current_exception();
+      return threw(error);
+    }
+  }
+  cgt_body get() { return {enqueue, this}; }
+};
+
+// Throws what a lambda has thrown, and Error for another failure of the call.
+inline void check_bodies(cgt_status status, const std::exception_ptr& thrown) {
+  if (status == CGT_STEP_THREW && thrown != nullptr) std::rethrow_exception(thrown);
+  check(status);
+}
+
+}  // namespace detail
+
+// The next three are cgt_branch(), cgt_choose() and cgt_loop() with callables, which return
+// nothing, a Tensor or a std::array of them, all the same. They throw what a callable throws.
+//
+//   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
+//   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });
+template <typename Then>
+void branch(TensorRef predicate, Then&& then) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Then>> body{then, thrown};
+  static_assert(std::is_void_v<typename decltype(body)::Result>,
+                "a branch with results needs a second way");
+  const cgt_body given = body.get();
+  detail::check_bodies(cgt_branch(predicate.get(), &given, nullptr, nullptr, 0), thrown);
+}
+template <typename Then, typename Otherwise>
+auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
+  using Result = std::invoke_result_t<Then&>;
+  static_assert(std::is_same_v<Result, std::invoke_result_t<Otherwise&>>,
+                "both ways return the same");
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Then>> first{then, thrown};
+  detail::LambdaBody<std::remove_reference_t<Otherwise>> second{otherwise, thrown};
+  const cgt_body given[] = {first.get(), second.get()};
+  constexpr std::size_t kCount = detail::Results<Result>::kCount;
+  cgt_tensor made[kCount + 1] = {};
+  detail::check_bodies(cgt_branch(predicate.get(), &given[0], &given[1], made, kCount), thrown);
+  return detail::Results<Result>::take(made);
+}
+
+template <typename First, typename... Others>
+auto choose(TensorRef index, First&& first, Others&&... others) {
+  using Result = std::invoke_result_t<First&>;
+  static_assert((std::is_same_v<Result, std::invoke_result_t<Others&>> && ...),
+                "all bodies return the same");
+  std::exception_ptr thrown;
+  std::tuple<detail::LambdaBody<std::remove_reference_t<First>>,
+             detail::LambdaBody<std::remove_reference_t<Others>>...>
+      bodies{{first, thrown}, {others, thrown}...};
+  const auto given = std::apply(
+      [](auto&... each) { return std::array<cgt_body, sizeof...(each)>{each.get()...}; }, bodies);
+  constexpr std::size_t kCount = detail::Results<Result>::kCount;
+  cgt_tensor made[kCount + 1] = {};
+  detail::check_bodies(cgt_choose(index.get(), given.data(), given.size(), made, kCount), thrown);
+  return detail::Results<Result>::take(made);
+}
+
+// The callable returns the flag: a Tensor, or a TensorRef of one that lives longer. Returns the
+// number of rounds.
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, Body&& body) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
+  const cgt_body given = round.get();
+  cgt_tensor rounds = nullptr;
+  detail::check_bodies(cgt_loop(max_rounds, &given, &rounds), thrown);
+  return Tensor(rounds);
+}
 
 // ---- Random numbers -----------------------------------------------------------------------------
 

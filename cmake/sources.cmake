@@ -348,6 +348,7 @@ set(CGTREE_C_HEADERS
 set(CGTREE_C_SOURCES
   cgtree/c_api/axes.cc
   cgtree/c_api/cai.cc
+  cgtree/c_api/control_flow.cc
   cgtree/c_api/device.cc
   cgtree/c_api/dlpack.cc
   cgtree/c_api/eager_break.cc

@@ -141,19 +141,6 @@ class Arguments {
   std::size_t buffers_;
 };
 
-// Makes handles for all outputs, or for none.
-void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
-  std::size_t done = 0;
-  try {
-    for (; done < made.size(); ++done)
-      outputs[done] = make_tensor(std::move(made[done]));
-  } catch (...) {
-    while (done > 0)
-      destroy_tensor(std::exchange(outputs[--done], nullptr));
-    throw;
-  }
-}
-
 void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
           std::size_t output_count, const Key& key = {}) {
   const FunctionTable::Pin pin = function_of(function);

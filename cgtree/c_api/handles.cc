@@ -45,9 +45,13 @@ void destroy_tensor(cgt_tensor handle) {
   if (marks.frame == nullptr) [[likely]] {
     return TensorTable::destroy(number, "the tensor");
   }
-  if (TensorTable::get(number, "the tensor").frame == marks.frame) {
-    std::erase(marks.frame->made, number);
-    return TensorTable::destroy(number, "the tensor");
+  const CallbackFrame* const owner = TensorTable::get(number, "the tensor").frame;
+  for (CallbackFrame* frame = marks.frame;; frame = frame->outer) {
+    if (frame == owner) {
+      if (frame != nullptr) std::erase(frame->made, number);
+      return TensorTable::destroy(number, "the tensor");
+    }
+    if (frame == nullptr || !frame->is_body) break;
   }
   std::vector<std::uint32_t>& parked = thread_state().parked;
   make_room(parked);
@@ -55,8 +59,21 @@ void destroy_tensor(cgt_tensor handle) {
   marks.has_parked = true;
 }
 
-Callback::Callback(std::string name) : failures_before_(thread_state().error.number) {
+void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
+  std::size_t done = 0;
+  try {
+    for (; done < made.size(); ++done)
+      outputs[done] = make_tensor(std::move(made[done]));
+  } catch (...) {
+    while (done > 0)
+      destroy_tensor(std::exchange(outputs[--done], nullptr));
+    throw;
+  }
+}
+
+Callback::Callback(std::string name, bool is_body) : failures_before_(thread_state().error.number) {
   frame_.name = std::move(name);
+  frame_.is_body = is_body;
   frame_.outer = std::exchange(marks.frame, &frame_);
 }
 

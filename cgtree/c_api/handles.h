@@ -133,15 +133,19 @@ void leave(StepsObject& object);
 // Makes a handle. Inside a callback, the handle ends with it. Throws OutOfMemory.
 cgt_tensor make_tensor(Tensor&& tensor);
 // Throws HandleError. Inside a step function, a tensor that its callers may have as an input stays
-// until their calls return.
+// until their calls return. The body of a branch or loop is part of what calls it.
 void destroy_tensor(cgt_tensor handle);
+
+// Makes handles of all these tensors, or of none. Throws OutOfMemory.
+void give_out(std::span<Tensor> made, cgt_tensor* outputs);
 
 // A Callback is a call of a C function that makes handles and returns a status. While it lives, the
 // thread is inside the function, and the handles that the function makes end with it.
 class Callback {
  public:
-  // `name` names the function in messages: "step function 'decode'".
-  explicit Callback(std::string name);
+  // `name` names the function in messages: "step function 'decode'". `is_body`: of a branch or
+  // loop.
+  explicit Callback(std::string name, bool is_body = false);
   ~Callback();
   Callback(const Callback&) = delete;
   Callback& operator=(const Callback&) = delete;

@@ -50,6 +50,7 @@ class PushedStreams {
 // A CallbackFrame is a step function or another callback that runs.
 struct CallbackFrame {
   std::string name;                 // "step function 'decode'"
+  bool is_body = false;             // of a branch or loop, which no call is made for
   std::vector<std::uint64_t> made;  // handles of tensors, which end with it
   std::string said;                 // by cgt_set_error()
   // States that generators gave while it is recorded, by their cgt_generator_state::recording.

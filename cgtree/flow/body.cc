@@ -109,6 +109,10 @@ BodyMemory::~BodyMemory() {
   }
 }
 
+bool BodyMemory::is_current() noexcept {
+  return t_memory != nullptr;
+}
+
 void BodyMemory::check_nothing_kept() const {
   const auto kept = std::ranges::count_if(
       made_, [](const StorageRef& storage) { return storage && storage->references() > 1; });

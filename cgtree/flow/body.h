@@ -112,6 +112,8 @@ class BodyMemory final : public StorageAllocator {
   BodyMemory(const BodyMemory&) = delete;
   BodyMemory& operator=(const BodyMemory&) = delete;
 
+  // Returns whether one is open on this thread.
+  static bool is_current() noexcept;
   // Throws InvalidArgument if a tensor that the body has made is still held.
   void check_nothing_kept() const;
   // Where what is used outside of the body comes from.

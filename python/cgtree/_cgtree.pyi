@@ -1,6 +1,7 @@
 """Types of the extension."""
 
-from typing import Any, Callable, Literal, Sequence, TypeAlias, TypedDict, Unpack
+from typing import (
+    Any, Callable, Literal, Sequence, TypeAlias, TypedDict, TypeVar, Unpack, overload)
 
 from cgtree._options import ContextOptions
 
@@ -9,6 +10,9 @@ Device: TypeAlias = str | tuple[int, int]  # "auto", "cuda:0", "host", or DLPack
 StreamLike: TypeAlias = Stream | int | Any  # or whatever has __cuda_stream__(), cuda_stream or ptr
 Array: TypeAlias = Any  # whatever has one of the protocols
 Sync: TypeAlias = Literal["wait", "synchronize", "enqueue", "ignore"] | bool
+
+# What the bodies of a branch return.
+Results = TypeVar("Results", None, Tensor, tuple[Tensor, ...], list[Tensor])
 
 Outcome: TypeAlias = Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
 
@@ -274,6 +278,15 @@ class Generator:
 def thread_groups(size: int, time_limit: float = 60) -> list[Group]: ...
 def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None: ...
 def refuse_capture(why: str) -> None: ...
+@overload
+def branch(predicate: Array, then: Callable[[], None], otherwise: None = None) -> None: ...
+@overload
+def branch(
+    predicate: Array, then: Callable[[], Results], otherwise: Callable[[], Results]
+) -> Results: ...
+def choose(index: Array, bodies: Sequence[Callable[[], None]]) -> None: ...
+def choose_results(index: Array, bodies: Sequence[Callable[[], Results]]) -> Results: ...
+def loop(max_rounds: int, body: Callable[[], Array]) -> Tensor: ...
 def step_block(data: bytes | bytearray | memoryview) -> Tensor: ...
 def empty(
     shape: int | Sequence[int], dtype: DType = "float32", device: Device | None = None

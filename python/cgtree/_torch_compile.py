@@ -208,6 +208,8 @@ def explain(compiled):
                 # The first call was eager, too.
                 state += f", and {kind['eager_calls'] - 1} calls of it run eagerly, because {kind['exception']}"
             lines.append(f"    a kind of {kind['calls']} call{'s' * (kind['calls'] != 1)} {state}")
+    lines += [f"a graph is cut at {what}, which reads on the host which way to go, and so runs between "
+              "recordings" for what in _backend_of(compiled).cuts]
     lines += [f"a graph runs eagerly, because {reason}" for reason in _backend_of(compiled).eager]
     return "\n".join(lines) or "no graph was compiled yet: call the function first"
 

@@ -14,7 +14,7 @@ import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
-from cgtree._torch_partition import as_list, attempt, devices_of, partition, prepare, refuse
+from cgtree._torch_partition import as_list, attempt, decisions, devices_of, partition, prepare, refuse
 from cgtree._torch_scopes import with_scopes
 from cgtree._torch_seam import COUNTS, Graph, cudagraphify
 
@@ -34,7 +34,7 @@ def _known_name(kernels):
 
 
 class Backend:
-    """A back end of Dynamo. `eager`: why some graphs run eagerly."""
+    """A back end of Dynamo. `eager`: why some graphs run eagerly; `cuts`: at what some are cut."""
 
     def __init__(self, kernels, name, options, recording):
         if kernels not in KERNELS:
@@ -42,6 +42,7 @@ class Backend:
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
         self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
+        self.cuts = []
         self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch has dropped
         self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
 
@@ -66,11 +67,19 @@ class Backend:
 
     def _compile(self, model, inputs):
         if self.kernels == "inductor":
-            return versions.inductor(model, inputs, self._cudagraphify, self.options, prepare)
+            return versions.inductor(model, inputs, self._cudagraphify, self.options, self._prepare)
         compilers = {f"{name}_compiler": functools.partial(self._eager, role)
                      for name, role in (("fw", "forward"), ("bw", "backward"),
                                         ("inference", "inference"))}
         return versions.aot_autograd(**compilers)(model, inputs)
+
+    def _prepare(self, graph):
+        if any(device.type == "cuda" for device in devices_of(graph)):  # others have no partitions
+            self._note_cuts(graph)
+        return prepare(graph)
+
+    def _note_cuts(self, graph):
+        self.cuts = list(dict.fromkeys([*self.cuts, *decisions(graph)]))
 
     def _cudagraphify(self, model, static_input_idxs=(), **known):
         graph = cudagraphify(model, static_input_idxs, name=self.name, options=self.recording,
@@ -93,6 +102,7 @@ class Backend:
         static = set(versions.static_inputs(graph, role == "backward"))
         names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
         static = {name for i, name in enumerate(names) if i in static}
+        self._note_cuts(graph)
         devices = devices_of(graph)
         kinds = [device for device in devices if device.type == "cuda"] or devices
         made = None

@@ -5,8 +5,8 @@
                graph is compiled, and kept
     READ       the copy of a tensor of the CPU that may be another at each call: made before each replay,
                without a wait for the device
-    OUTSIDE    operators that work on the CPU, and those that read a value back: they run eagerly between
-               recordings, and as early as they can
+    OUTSIDE    operators that work on the CPU, and those that read a value back, torch.cond() and
+               torch.while_loop() among them: they run eagerly between recordings, and as early as they can
 """
 
 import functools
@@ -66,9 +66,34 @@ def refuse(graph, failed):
     return bool(found)
 
 
+# Call graphs of their own, and read on the host which one, or whether once more.
+_FLOW = {"cond": "torch.cond()", "while_loop": "torch.while_loop()",
+         "while_loop_stack_output": "torch.while_loop()"}
+
+
+def decides(node):
+    """Returns the function of PyTorch by which a node, or a graph that it calls, decides which work follows,
+    or None."""
+    if not isinstance(node.target, torch._ops.HigherOrderOperator):
+        return None
+    if node.target.name() in _FLOW:
+        return _FLOW[node.target.name()]
+    parts = [_attribute(given.graph.owning_module, given.target)
+             for given in node.all_input_nodes if given.op == "get_attr"]
+    return next(filter(None, [decides(inner) for part in parts if isinstance(part, torch.fx.GraphModule)
+                              for inner in part.graph.nodes]), None)
+
+
+def decisions(graph):
+    """Returns the functions by which a graph decides which work follows."""
+    return list(dict.fromkeys(filter(None, map(decides, graph.graph.nodes))))
+
+
 def _reads_back(node):
     """Returns whether an operator waits for a value, or chooses a size by it."""
     tags = getattr(node.target, "tags", ())
+    if decides(node):
+        return True
     if "refused" in node.meta or node.target in _refused or versions.is_unsafe(node.target):
         return True
     if _name(node).lstrip("_").removeprefix("unsafe_").startswith("index"):

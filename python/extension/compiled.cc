@@ -22,14 +22,12 @@
 #include "python/extension/errors.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"
+#include "python/extension/results.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
-
-// The kind of result of a Python function, which replays must return too.
-enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 
 // A PythonStep calls a Python function with tensors as objects, and reads what it returns.
 struct PythonStep {
@@ -45,51 +43,10 @@ struct PythonStep {
   // Takes the GIL and calls the function. Throws PythonError, and InvalidArgument for a result that
   // is not None, a tensor or a tuple or list of tensors, or that has another kind than before.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
-
-  // Returns the outputs in the form that the function returns. Requires: the GIL; run() was called.
-  Reference results(std::span<Tensor> outputs) const;
 };
-
-const char* name_of(ResultKind kind) {
-  switch (kind) {
-    case ResultKind::kNone:
-      return "None";
-    case ResultKind::kTensor:
-      return "a tensor";
-    case ResultKind::kTuple:
-      return "a tuple";
-    case ResultKind::kList:
-      return "a list";
-    case ResultKind::kUnknown:
-      break;
-  }
-  return "nothing yet";
-}
-
-ResultKind kind_of(PyObject* result) {
-  if (result == Py_None) return ResultKind::kNone;
-  if (is_tensor(result)) return ResultKind::kTensor;
-  if (PyTuple_Check(result)) return ResultKind::kTuple;
-  if (PyList_Check(result)) return ResultKind::kList;
-  const Reference type = checked(PyObject_Str(reinterpret_cast<PyObject*>(Py_TYPE(result))));
-  throw InvalidArgument(fmt::format(
-      "the step function returned {}: expected None, a cgtree.Tensor, or a tuple or list of them; "
-      "arrays of CuPy, Numba or PyTorch come out of cgtree.compile(..., framework=...)",
-      to_text(type.get(), "a type")));
-}
 
 Reference arguments_of(std::span<const Tensor> inputs) {
   return new_tuple(inputs.size(), [&](std::size_t i) { return make_tensor(inputs[i]); });
-}
-
-std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind) {
-  if (kind == ResultKind::kNone) return {};
-  if (kind == ResultKind::kTensor) return {tensor_of(result)};
-  std::vector<Tensor> tensors;
-  for_each_item(result, [&](PyObject* item) {
-    tensors.push_back(expect_tensor(item, "what a step function returns"));
-  });
-  return tensors;
 }
 
 PythonStep::PythonStep(PyObject* given) : function(given) {
@@ -110,7 +67,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const Reference callee = Reference::borrow(function);
   const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
   const Reference result = call_python(callee.get(), arguments.get());
-  const ResultKind found = kind_of(result.get());
+  const ResultKind found = kind_of(result.get(), "the step function");
   if (kind != ResultKind::kUnknown && kind != found) {
     throw InvalidArgument(
         fmt::format("the step function returned {}, and {} before: a replay could not tell which",
@@ -119,14 +76,6 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   std::vector<Tensor> tensors = tensors_of(result.get(), found);
   kind = found;
   return tensors;
-}
-
-Reference PythonStep::results(std::span<Tensor> outputs) const {
-  if (kind == ResultKind::kNone) return Reference::borrow(Py_None);
-  if (kind == ResultKind::kTensor && outputs.size() == 1) return make_tensor(std::move(outputs[0]));
-  const auto tensor = [&](std::size_t i) { return make_tensor(std::move(outputs[i])); };
-  return kind == ResultKind::kList ? new_list(outputs.size(), tensor)
-                                   : new_tuple(outputs.size(), tensor);
 }
 
 // A Binding is a compiled function in one context.
@@ -283,7 +232,7 @@ PyObject* call_with(const PythonStep& step, const CompiledCore& core, Arguments&
     and_settle(arguments, [&] { core.call(list, outputs); });
   }
   throw_raised_in_launch();
-  return step.results(outputs.tensors()).release();
+  return results_of(step.kind, outputs.tensors()).release();
 }
 
 PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {

@@ -67,6 +67,14 @@ Reference dict_of(const Divergence& divergence) {
       "tolerance", divergence.tolerance, "suspects", suspects.get()));
 }
 
+// Returns null if the exception has none.
+Reference notes_of(PyObject* error) {
+  Reference notes =
+      Reference::steal(error == nullptr ? nullptr : PyObject_GetAttrString(error, "__notes__"));
+  PyErr_Clear();
+  return notes;
+}
+
 std::string text_of(PyObject* type, PyObject* value) {
   const Reference name = Reference::steal(PyObject_GetAttrString(type, "__name__"));
   const Reference text = Reference::steal(value == nullptr ? nullptr : PyObject_Str(value));
@@ -74,6 +82,15 @@ std::string text_of(PyObject* type, PyObject* value) {
   const char* const text_utf8 = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
   std::string whole = name_utf8 == nullptr ? "an exception" : name_utf8;
   if (text_utf8 != nullptr && *text_utf8 != '\0') whole = whole + ": " + text_utf8;
+  const Reference notes = notes_of(value);
+  const Py_ssize_t count = notes ? PySequence_Size(notes.get()) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const Reference note = Reference::steal(PySequence_GetItem(notes.get(), i));
+    const char* const said = note && PyUnicode_Check(note.get())
+                                 ? PyUnicode_AsUTF8AndSize(note.get(), nullptr)
+                                 : nullptr;
+    if (said != nullptr) whole = whole + " (" + said + ")";
+  }
   PyErr_Clear();
   return whole;
 }
@@ -103,6 +120,15 @@ PythonError::PythonError() : state_(std::make_shared<State>()) {
 
 const char* PythonError::what() const noexcept {
   return state_->text.c_str();
+}
+
+void PythonError::add_note(const std::string& note) const {
+  const Reference text = from_text(note);
+  const Reference notes = notes_of(state_->value);
+  if (notes && PySequence_Contains(notes.get(), text.get()) == 1) return;
+  const Reference added =
+      Reference::steal(PyObject_CallMethod(state_->value, "add_note", "O", text.get()));
+  PyErr_Clear();  // of a class whose exceptions take none
 }
 
 void PythonError::restore() const {

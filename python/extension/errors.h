@@ -18,6 +18,9 @@ class PythonError : public std::exception {
   PythonError();
 
   const char* what() const noexcept override;
+  // Adds a note to the Python exception, unless it has this one, and so to what() of those that are
+  // made of it later. Requires: the GIL.
+  void add_note(const std::string& note) const;
   // Makes it the thread's current exception again. Requires: the GIL.
   void restore() const;
 

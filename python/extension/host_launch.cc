@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "cgtree/flow/body.h"
+#include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
@@ -66,6 +70,26 @@ void run_call(void* data) {
   }
 }
 
+void run_kernel(const LaunchDims&, const void* const* arguments) {
+  run_call(*static_cast<void* const*>(arguments[0]));
+}
+
+// The body of a branch or loop may call no host functions. Of a kernel the audit of a recording
+// reads the arguments: the addresses are among them.
+void launch_in_body(StreamRef stream, HostCall* call) {
+  const std::size_t count = 1 + call->operands.size();
+  if (count > kMaxKernelArguments) {
+    throw InvalidArgument(fmt::format("launch() in a body with {} tensors: expected at most {}",
+                                      count - 1, kMaxKernelArguments - 1));
+  }
+  std::array<KernelArgument, kMaxKernelArguments> arguments;
+  arguments[0] = {&call, sizeof(call)};
+  for (std::size_t i = 1; i < count; ++i)
+    arguments[i] = {&call->operands[i - 1].data, sizeof(void*)};
+  enqueue_kernel(stream, {"a Python function", &run_kernel, nullptr}, {},
+                 std::span(arguments).first(count));
+}
+
 Operand operand_of(const Tensor& tensor) {
   const std::size_t bytes =
       static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
@@ -81,7 +105,11 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
         "of {}: launch CuPy, Numba, Triton or PyTorch work on current_stream() instead",
         to_string(stream.device())));
   }
-  check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()), "launch");
+  if (BodyMemory::is_current()) {
+    launch_in_body(stream, call.get());
+  } else {
+    check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()), "launch");
+  }
   for (const Tensor& tensor : tensors)
     note_use(tensor.storage(), stream);
   const StorageRef kept =

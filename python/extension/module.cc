@@ -349,6 +349,56 @@ PyMethodDef module_functions[] = {
         "...     y = f(cgtree.empty((2,), device=\"host\"), cgtree.step_block(bytes([length])))\n"
         ">>> lengths\n"
         "[3, 4, 5, 6]\n"),
+    method<branch_of>(
+        "branch",
+        "branch(predicate, then, otherwise=None)\n\nRuns then() if the predicate is not 0, else "
+        "otherwise(), and returns a copy of what that returned: None, a tensor, or a tuple or list "
+        "of tensors, the same from both. Without otherwise() both return None. `predicate`: int32 "
+        "or bool, one element, on the device. A step that runs eagerly reads it on the host, and a "
+        "recording has both ways, of which each replay takes the one that its value says. Raises "
+        "what a body raises, and InvalidArgument for one that does what it may not "
+        "(docs/control_flow.md).\n\n"
+        ">>> x, flag = cgtree.empty((2,), device=\"host\"), cgtree.empty((), \"int32\", "
+        "\"host\")\n"
+        ">>> flag.copy_from(cgtree.scalar(1, \"int32\"))\n"
+        ">>> def step(x, flag):\n"
+        "...     return cgtree.branch(flag, lambda: x, lambda: x.reshape(2))\n"
+        ">>> cgtree.Context(\"host\").compile(step)(x, flag).shape\n"
+        "(2,)\n"),
+    method<choose_of>(
+        "choose",
+        "choose(index, bodies)\n\nRuns the body with the number that `index` has, int32; none if "
+        "there is none with that number. Bodies return None. Else as branch().\n\n"
+        ">>> index = cgtree.empty((), \"int32\", \"host\")\n"
+        ">>> index.copy_from(cgtree.scalar(1, \"int32\"))\n"
+        ">>> with cgtree.Stream(\"host\"):\n"
+        "...     cgtree.choose(index, [lambda: print(\"no\"), lambda: print(\"yes\")])\n"
+        "yes\n"),
+    method<choose_results_of>(
+        "choose_results",
+        "choose_results(index, bodies)\n\nchoose() with bodies that return tensors, all of the "
+        "same shapes and types: returns copies of what the body returned that ran. The last body "
+        "is for all numbers that have none.\n\n"
+        ">>> index = cgtree.empty((), \"int32\", \"host\")\n"
+        ">>> index.copy_from(cgtree.scalar(7, \"int32\"))\n"
+        ">>> x, y = cgtree.empty((2,), device=\"host\"), cgtree.empty((2,), device=\"host\")\n"
+        ">>> y.copy_from(x)\n"
+        ">>> with cgtree.Stream(\"host\"):\n"
+        "...     z = cgtree.choose_results(index, [lambda: x, lambda: y])\n"
+        ">>> z.tobytes() == y.tobytes()\n"
+        "True\n"),
+    method<loop_of>(
+        "loop",
+        "loop(max_rounds, body) -> Tensor\n\nRuns body() until the tensor that it returns, one "
+        "element of int32 or bool, is 0, or it has run `max_rounds` times, which is no error. The "
+        "first round always runs. Returns the number of rounds, an int32 on the device. Else as "
+        "branch().\n\n"
+        ">>> flag = cgtree.empty((), \"int32\", \"host\")\n"
+        ">>> flag.copy_from(cgtree.scalar(1, \"int32\"))\n"
+        ">>> with cgtree.Stream(\"host\") as stream:\n"
+        "...     rounds = cgtree.loop(3, lambda: flag)\n"
+        ">>> rounds\n"
+        "cgtree.Tensor(int32 {} on host:0)\n"),
     method<refuse>(
         "refuse_capture",
         "refuse_capture(why)\n\nFor a step whose work turns out to be one that cannot be "

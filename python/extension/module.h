@@ -23,6 +23,13 @@ Reference thread_groups(PyObject* module, PyObject* arguments, PyObject* keyword
 void break_eagerly(PyObject* module, PyObject* function);
 Reference step_block_of(PyObject* module, PyObject* data);
 
+// branch(predicate, then, otherwise=None), choose(index, bodies), choose_results(index, bodies),
+// loop(max_rounds, body): see cgtree/control_flow.h
+Reference branch_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+void choose_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+Reference choose_results_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+Reference loop_of(PyObject* module, PyObject* arguments, PyObject* keywords);
+
 // compile(context or None, name, function, options) -> CompiledFunction
 Reference compile_function(PyObject* module, PyObject* arguments);
 

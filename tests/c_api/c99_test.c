@@ -9,6 +9,7 @@
 /* The layouts that other languages are told. */
 typedef char device_is_dlpacks[sizeof(cgt_device) == 8 ? 1 : -1];
 typedef char stream_is_two_words[sizeof(cgt_stream) == 16 ? 1 : -1];
+typedef char body_is_two_words[sizeof(cgt_body) == 16 ? 1 : -1];
 typedef char status_is_32_bits[sizeof(cgt_status) == 4 ? 1 : -1];
 typedef char cai_has_no_gaps[sizeof(cgt_cai) == 64 ? 1 : -1];
 typedef char handles_are_64_bits[sizeof(cgt_tensor) == 8 ? 1 : -1];

@@ -20,8 +20,8 @@ def output_of(*command):
 
 
 # Values, which do not grow.
-VALUES = {"cgt_device", "cgt_stream", "cgt_dims", "cgt_argument", "cgt_axis_use", "cgt_axis_size",
-          "cgt_philox_range"}
+VALUES = {"cgt_device", "cgt_stream", "cgt_dims", "cgt_argument", "cgt_body", "cgt_axis_use",
+          "cgt_axis_size", "cgt_philox_range"}
 
 
 class HeaderTest(unittest.TestCase):

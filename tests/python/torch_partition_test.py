@@ -15,11 +15,12 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
-from support import SEED, setUpModule  # noqa: E402,F401
+from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.fx.experimental import proxy_tensor  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
+import cgtree.torch  # noqa: E402
 from cgtree import _cgtree, _torch_host, _torch_partition, _torch_seam  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._errors import NotSupported  # noqa: E402
@@ -161,6 +162,23 @@ class PlacesPythonTest(unittest.TestCase):
             self.assertTrue(set(found) <= {*want, "select", "slice", "view", "expand", "detach"}
                             or OUTSIDE in want.values(), (what, found))
 
+    def test_what_decides_which_work_follows_on_a_gpu_is_outside_and_said(self):
+        def step(x):
+            y = x * 2
+            z = torch.cond(y.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (y,))
+            return z + 1
+
+        graph = graph_on_gpu(step, ((4,), torch.float32, GPU))
+        backend = Backend("inductor", "f", None, None)
+        self.assertIsNone(backend._prepare(graph))
+        self.assertEqual(backend.cuts, ["torch.cond()"])
+        recorded = []
+        pieces = _torch_partition.partition(
+            graph, GPU, lambda part, names: recorded.append([str(node.target) for node in part.graph.nodes
+                                                             if node.op == "call_function"]))
+        self.assertEqual(recorded, [["aten.mul.Tensor", "aten.sum.default", "aten.gt.Scalar"], ["aten.add.Tensor"]])
+        self.assertEqual(len(pieces._pieces), 3)
+
     def test_a_copy_is_placed_once_for_all_that_read_it(self):
         graph = graph_on_gpu(lambda x, n: (x * n, x + n, torch.where(x > n, x, n)),
                              ((4,), torch.float32, GPU), ((), torch.float32, CPU))
@@ -247,6 +265,80 @@ class PartitionPythonTest(unittest.TestCase):
                 for a, b in zip(compiled(x), step(x), strict=True):
                     self.assertTrue(torch.equal(a, b))
         self.assertGreater(max(self.replays()), 3)
+
+    def test_a_graph_is_cut_at_what_decides_which_work_follows(self):
+        def step(x):
+            y = x * 2
+            first, second = torch.cond(y.sum() > 0, lambda a: (a + 1, a.sin()),
+                                       lambda a: (a - 1, a.cos()), (y,))
+            left, _ = torch.while_loop(lambda a, n: n.sum() > 0, lambda a, n: (a * 2, n - 1),
+                                       (first + 1, (x[:1].abs() * 3).floor()))
+            return left * second, y
+
+        compiled = self.compiled(step, fullgraph=True)
+        with torch.no_grad():
+            for _ in range(12):
+                x = torch.randn(5)
+                for a, b in zip(compiled(x), step(x), strict=True):
+                    self.assertTrue(torch.equal(a, b))
+        self.assertEqual(self.backend.cuts, ["torch.cond()", "torch.while_loop()"])
+        self.assertEqual(len(self.replays()), 3, "before, between and after")
+        self.assertGreater(min(self.replays()), 6)
+
+    def test_backward_passes_are_cut_there_too(self):
+        weight = torch.randn(5, requires_grad=True)
+
+        def step(x):
+            return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos() * 2,
+                              (x * weight,)).square().sum()
+
+        compiled = self.compiled(step, fullgraph=True)
+        for _ in range(10):
+            x, grads = torch.randn(5), []
+            for call in (step, compiled):
+                weight.grad = None
+                call(x).backward()
+                grads.append(weight.grad)
+            self.assertTrue(torch.equal(*grads))
+        self.assertGreater(min(self.replays()), 4)
+
+    def test_a_graph_of_nothing_but_a_branch_runs_eagerly_and_says_why(self):
+        compiled = cgtree.torch.compile(
+            lambda taken, x: torch.cond(taken, lambda a: a.sin(), lambda a: a.cos(), (x,)),
+            kernels="eager", fullgraph=True)
+        with self.assertWarnsRegex(RuntimeWarning, "nothing of it can be recorded"), torch.no_grad():
+            for i in range(4):
+                x = torch.randn(3)
+                self.assertTrue(torch.equal(compiled(torch.tensor(i % 2 == 0), x),
+                                            x.cos() if i % 2 else x.sin()))
+        said = cgtree.torch.explain(compiled)
+        self.assertIn("a graph is cut at torch.cond(), which reads on the host which way to go", said)
+        self.assertIn("a graph runs eagerly, because nothing of it can be recorded", said)
+
+    def test_a_branch_in_a_graph_that_a_graph_calls_is_seen(self):
+        inner, outer = torch.fx.Graph(), torch.fx.Graph()
+        x = inner.placeholder("x")
+        ways = [inner.get_attr(name) for name in ("a", "b")]
+        inner.output(inner.call_function(torch.ops.higher_order.cond, (x, *ways, (x,))))
+        way = torch.fx.Graph()
+        way.output(way.placeholder("x"))
+        ways = {name: torch.fx.GraphModule({}, way) for name in ("a", "b")}
+        part = torch.fx.GraphModule(ways, inner)
+        called = outer.call_function(torch.ops.higher_order.invoke_subgraph,
+                                     (outer.get_attr("part"), "part", outer.placeholder("x")))
+        plain = outer.call_function(torch.ops.higher_order.invoke_subgraph,
+                                    (outer.get_attr("a"), "a", called))
+        outer.output(plain)
+        graph = torch.fx.GraphModule({"part": part, **ways}, outer)
+        nodes = {node.name: node for node in graph.graph.nodes}
+        self.assertEqual(_torch_partition.decides(nodes[called.name]), "torch.cond()")
+        self.assertIsNone(_torch_partition.decides(nodes[plain.name]))
+        self.assertEqual(_torch_partition.decisions(graph), ["torch.cond()"])
+        for node in (called, plain):
+            nodes[node.name].meta["val"] = torch.empty(3)
+        places = _torch_partition.places_of(graph.graph, CPU)
+        self.assertEqual(places[nodes[called.name]], OUTSIDE)
+        self.assertEqual(places[nodes[plain.name]], INSIDE)
 
     def test_numbers_that_are_read_back_need_one_recording_for_all_values(self):
         config = torch._dynamo.config

@@ -1268,6 +1268,19 @@ def a_deep_copy_of_a_module(m):
 
 
 @program
+def a_branch_and_a_loop_on_data(m):
+    weight = m.rand(4)
+
+    def step(x):
+        y = torch.cond(x.sum() > 0, lambda a: a.sin() * 2, lambda a: a - 1, (x * weight,))
+        _, z = torch.while_loop(lambda n, a: n.sum() > 0, lambda n, a: (n - 1, a * 0.5 + 1),
+                                ((x[:1].abs() * 3).floor(), y))
+        return y, z * 2
+
+    return Case(step, lambda i: (m.rand(4),), state=lambda: (weight,))
+
+
+@program
 def data_dependent_slices(m):
     def step(x, n):
         return x[: n + 1].sum(0), x.narrow(0, n, 1)
