@@ -164,8 +164,8 @@ Model make_model(const Options& options, const ModelConfig& config, const Rank& 
   return Model(config, rank.shard, std::move(weights), options.scheduler.context);
 }
 
-// Returns the draft: the model's first layers, with its embedding and head, which take no memory of
-// their own. Source: Zhang et al., "Draft & Verify", 2023.
+// Returns the draft: the model's first layers, with its embedding and head, all shared. Source:
+// Zhang et al., "Draft & Verify", 2023.
 Model make_draft(const Model& model, std::int64_t layers) {
   ModelConfig config = model.config();
   config.layers = layers;
