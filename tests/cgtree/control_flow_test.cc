@@ -355,6 +355,7 @@ TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
       const StreamRef main = current_stream();
       side.ref().wait_for(main);
       branch(taken, [&] {
+        in_body.clear();
         for (const float scale : {1.0F, 2.0F, 0.5F})
           in_body.insert(affine(y, scale, 0).address());
         const Tensor scratch = affine(y, 2, 0);

@@ -28,14 +28,16 @@ Flow draw(std::mt19937& random, int depth, bool draws) {
   flow.limit = static_cast<float>(pick(5) - 2) / 4;
   flow.rounds = 1 + pick(4);
   flow.is_flag_outside = pick(2) == 0;
-  flow.kind = static_cast<Flow::Kind>(pick(depth < kMostDeep ? 8 : 3));
+  flow.kind = static_cast<Flow::Kind>(pick(depth < kMostDeep ? 9 : 3));
   flow.draws = draws;
   if (draws && pick(4) == 0) flow.kind = Flow::Kind::kDraw;
   int parts = 0;
   if (flow.kind == Flow::Kind::kBoth) parts = 2;
   if (flow.kind == Flow::Kind::kBranch) parts = 1 + pick(2);
   if (flow.kind == Flow::Kind::kChoose) parts = 1 + pick(4);
-  if (flow.kind == Flow::Kind::kLoop || flow.kind == Flow::Kind::kResult) parts = 1;
+  const bool has_one = flow.kind == Flow::Kind::kLoop || flow.kind == Flow::Kind::kResult ||
+                       flow.kind == Flow::Kind::kBeside;
+  if (has_one) parts = 1;
   for (int i = 0; i < parts; ++i)
     flow.parts.push_back(draw(random, depth + (flow.kind == Flow::Kind::kBoth ? 0 : 1), draws));
   return flow;
@@ -142,6 +144,21 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
           generators);
       return copy_elements(current_stream(), x, y);
     }
+    case Flow::Kind::kBeside: {
+      const StreamRef main = current_stream();
+      const Tensor flag = make_flag();
+      compare(x, flow.limit, flag);
+      const Tensor before = affine(x, 1, 0);
+      sides[0].ref().wait_for(main);
+      Tensor made;
+      {
+        const StreamScope scope(sides[0]);
+        made = affine(affine(affine(before, 0.5F, 0), 1, 0.25F), flow.scale, flow.shift);
+      }
+      branch(flag, part(0), nullptr, generators);
+      main.wait_for(sides[0]);
+      return copy_elements(main, x, add(x, made));
+    }
     case Flow::Kind::kDraw:
       return add_uniform(x, *generator);
   }
@@ -185,6 +202,13 @@ void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at) 
       if (!(values[0] > flow.limit)) return body(0, 0);
       for (float& value : values)
         value = flow.scale * value + flow.shift;
+      return;
+    }
+    case Flow::Kind::kBeside: {
+      const std::vector<float> before = values;
+      if (values[0] > flow.limit) body(0, 0);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] += flow.scale * (0.5F * before[i] + 0.25F) + flow.shift;
       return;
     }
     case Flow::Kind::kDraw:

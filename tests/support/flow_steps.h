@@ -23,6 +23,7 @@ struct Flow {
     kChoose,   // part number floor(4 * x[0])
     kLoop,     // parts[0] while x[0] > limit, at most `rounds` times
     kResult,   // as kUpdate if x[0] > limit, else parts[0], as what a branch returns
+    kBeside,   // parts[0] if x[0] > limit; then x += what a side stream has made of x meanwhile
     kDraw,     // x += uniform()
   };
 
