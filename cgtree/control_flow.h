@@ -14,10 +14,10 @@
 // outside, or on streams that wait for that one; it may have branches and loops of its own. What it
 // makes with empty() is scratch memory that ends with it: results are written to tensors that were
 // made outside, or returned to branch_results() and its like. It may not read back, wait for the
-// device, call host functions, allocate stream-ordered memory, call eager_break() or axis_length(),
-// or ask for the position of a generator. What shows while it runs (breaks, generators, what it
-// keeps) is refused when the step is warmed up. What shows in a capture alone keeps the step from
-// being recorded, with the name of the body: it runs eagerly. What a body throws, the call throws.
+// device, call host functions, allocate stream-ordered memory, call eager_break(), or ask for the
+// position of a generator. What shows while it runs (breaks, generators, what it keeps) is refused
+// when the step is warmed up. What shows in a capture alone keeps the step from being recorded,
+// with the name of the body: it runs eagerly. What a body throws, the call throws.
 //
 // `generators`: those that bodies may draw random numbers from. The call takes one block of each,
 // whatever way is taken, and each run of a body, in each round of a loop, draws numbers of its own

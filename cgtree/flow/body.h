@@ -48,8 +48,8 @@ struct Body {
 };
 
 // While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
-// and asks for no axis_length() and no position of a generator, because a replay runs it none or
-// many times. What it allocates has no number in the step.
+// and asks for no position of a generator, because a replay runs it none or many times. What it
+// allocates has no number in the step.
 class BodyScope final : private BreakHandler, private DrawHandler {
  public:
   // Borrows the body. `round`: of a body that runs now; none of one that current_stream() captures.
@@ -90,7 +90,6 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   std::vector<Draws> made_;
   const Uncounted uncounted_;
   const BreakScope breaks_{this};
-  const LengthsScope no_lengths_{nullptr};
   const DrawHandlerScope draws_{*this};
 };
 

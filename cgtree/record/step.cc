@@ -147,7 +147,7 @@ Tensor axis_length(std::string_view axis) {
   AxisLengths* const lengths = step_frame().lengths;
   if (lengths == nullptr) {
     throw InvalidArgument(fmt::format(
-        "axis_length(\"{}\") outside of a step function, or in an eager_break() or body", axis));
+        "axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
   }
   return lengths->length(axis);
 }

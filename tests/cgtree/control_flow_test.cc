@@ -630,6 +630,28 @@ TEST_P(ControlFlowTest, PaddedInputsStepBlocksAndBuffersReachBodies) {
   EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
 }
 
+TEST_P(ControlFlowTest, LengthsOfAxesReachBodies) {
+  CompiledFunction f = compile(
+      context(), "f",
+      [&](Tensor x, Tensor taken, Tensor none) {
+        return std::pair(affine(x, 2, 0),
+                         branch(
+                             taken, [] { return axis_length("rows"); }, [&] { return none; }));
+      },
+      {.inputs = {{.dynamic = {{0, "rows"}}}},
+       .buckets = {{"rows", {8}}},
+       .outputs = {{.dynamic = {{0, "rows"}}}}});
+  const std::int64_t minus = -1;
+  const Tensor none = from_host(Shape(), std::span<const std::int64_t>(&minus, 1), device());
+  call_often(f, [&](int i) {
+    const std::int64_t rows = 1 + 3 * i % 8;
+    const std::vector<float> x = random_floats(rows);
+    const auto [y, length] = f(tensor({rows}, x), flag(i / 2 % 2), none);
+    EXPECT_EQ(values(y), affine_of(x, 2, 0)) << i;
+    EXPECT_EQ(length.to_vector<std::int64_t>()[0], i / 2 % 2 != 0 ? rows : -1) << i;
+  });
+}
+
 // Recordings that are made before the calls come, and whose bodies see padded inputs.
 TEST_P(ControlFlowTest, SizesAreRecordedAheadAndLearnedWithBranchesAndLoops) {
   const Generator generator(seed_);
@@ -1106,15 +1128,6 @@ TEST_P(ControlFlowTest, ABodyHasNoBreaks) {
     return affine(x, 1, 0);
   });
   expect_refused(f, "then() of branch() calls eager_break()");
-}
-
-TEST_P(ControlFlowTest, ABodyAsksForNoLengthOfAnAxis) {
-  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
-    branch(taken, [] { (void)axis_length("rows"); });
-    return affine(x, 1, 0);
-  });
-  expect_refused(
-      f, "axis_length(\"rows\") outside of a step function, or in an eager_break() or body");
 }
 
 TEST_P(ControlFlowTest, ABodyKeepsNoTensorThatItHasMade) {
