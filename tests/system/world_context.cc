@@ -35,8 +35,8 @@ ContextOptions limits_of(int option, bool has_budget, StreamRef own) {
     case 6:
       return {.max_bytes = 12 * kMiB,
               .max_recordings = 6,
-              .at_limit = AtLimit::kEvict,
-              .max_graph_bytes = kMiB};
+              .max_graph_bytes = kMiB,
+              .at_limit = AtLimit::kEvict};
     default:
       return {};
   }
