@@ -482,8 +482,9 @@ TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) 
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
   const auto timed = [&] {
+    const ContextMetrics metrics = context().metrics();
     std::uint64_t count = 0;
-    for (const auto& [scope, times] : context().metrics().functions.at(0).scope_times)
+    for (const auto& [scope, times] : metrics.functions.at(0).scope_times)
       count += times.count;
     return count;
   };

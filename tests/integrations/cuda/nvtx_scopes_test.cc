@@ -28,7 +28,7 @@ class NvtxScopesTest : public TreeTest {
   static std::string path() { return std::string(ScopeStack::of_thread().path()); }
   std::vector<std::string> paths_of_recordings() {
     std::vector<std::string> paths;
-    for (const auto& node : tree().nodes()) {
+    for (const auto& node : manager()->workings().tree.nodes()) {
       const std::vector<std::string>& found = audit_of(node->recording).scopes.paths;
       paths.insert(paths.end(), found.begin(), found.end());
     }
