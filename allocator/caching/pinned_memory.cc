@@ -40,6 +40,8 @@ class PinnedMemory::Owner final : public StorageOwner {
         pool_(device_->allocator().make_pool({.pool = {.name = "pinned"},
                                               .account = pinned_account(device),
                                               .keeps_segments = false})) {}
+  // What was freed and is in use no longer goes first: it does not count as held.
+  ~Owner() { (void)trim(); }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept {

@@ -363,26 +363,30 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
       const Scope scope("twice");
       y = affine(x, 2, 0);
     }
-    Tensor z = empty({3}, DType::kFloat32);
+    Tensor z;
     {
       const Scope scope("side");
       side.ref().wait_for(current_stream());
       const StreamScope on_side(side);
       z = affine(y, 2, 1);
     }
+    Tensor w;  // y stays until the other stream has read it
     {
       const Scope scope("main");
-      y = affine(y, 3, 0);
+      w = affine(y, 3, 0);
     }
     current_stream().wait_for(side);
     eager_break([](const StepValues&) {});
     const Scope scope("twice");
-    return add(y, z);
+    return add(w, z);
   });
   constexpr std::uint64_t kReplays = 9;
   for (std::uint64_t call = 0; call < 2 + kReplays; ++call) {
     const std::vector<float> x = random_floats(3);
-    std::vector<float> expected = affine_of(x, 10, 1);
+    std::vector<float> expected = affine_of(affine_of(x, 2, 0), 3, 0);
+    const std::vector<float> z = affine_of(affine_of(x, 2, 0), 2, 1);
+    for (std::size_t i = 0; i < z.size(); ++i)
+      expected[i] += z[i];
     EXPECT_EQ(values(f(tensor({3}, x))), expected) << call;
     context().synchronize();
   }
@@ -478,8 +482,9 @@ TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) 
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
   const auto timed = [&] {
+    const ContextMetrics metrics = context().metrics();
     std::uint64_t count = 0;
-    for (const auto& [scope, times] : context().metrics().functions.at(0).scope_times)
+    for (const auto& [scope, times] : metrics.functions.at(0).scope_times)
       count += times.count;
     return count;
   };

@@ -33,7 +33,10 @@ ContextOptions limits_of(int option, bool has_budget, StreamRef own) {
     case 4:
       return {.max_bytes = 8 * kMiB};
     case 6:
-      return {.max_bytes = 12 * kMiB, .max_recordings = 6, .at_limit = AtLimit::kEvict};
+      return {.max_bytes = 12 * kMiB,
+              .max_recordings = 6,
+              .max_graph_bytes = kMiB,
+              .at_limit = AtLimit::kEvict};
     default:
       return {};
   }
@@ -148,7 +151,8 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
   if (option % 2 == 0) {
     context_->watch_progress(std::make_shared<ProgressWatch>(
         ProgressOptions{.every_nth_replay = 1 + static_cast<std::size_t>(option % 3),
-                        .time_limit = std::chrono::milliseconds(0)}));
+                        .time_limit = std::chrono::milliseconds(0),
+                        .times_scopes = option % 4 == 0}));
   }
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(make(

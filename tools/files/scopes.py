@@ -34,8 +34,8 @@ def of(snapshot, known=None):
             continue
         known.has_scopes = True
         for column in ("node_ids", "exec_node_ids"):
-            for number, index in zip(scopes[column], scopes["node_paths"]):
-                if index < len(scopes["paths"]):
+            for number, index in zip(scopes.get(column, []), scopes["node_paths"]):
+                if 0 <= index < len(scopes["paths"]):
                     _add(known, number, scopes["paths"][index])
     return known
 

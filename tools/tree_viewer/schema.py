@@ -29,7 +29,8 @@ _AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, 
           "foreign": [{"kernel": str, "place": str, "address": int, "memory_address": int,
                        "memory_bytes": int, "nodes": int, "what": str}],
           "unseen": [{"what": str, "nodes": int}]}
-_SCOPES = {"paths": [str], "kernels": [str], "node_types": [str], "node_kernels": [int], "node_paths": [int]}
+_SCOPES = {"paths": [str], "kernels": [str], "node_types": [str], "node_kernels": [int], "node_paths": [int],
+           "node_ids?": [int], "exec_node_ids?": [int]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
          "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
          "verified_replays?": int, "unverified_replays?": int, "record_us": int, "audit_us?": int,
