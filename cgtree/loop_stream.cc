@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kMostRowBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostRows = std::size_t{1} << 20;
-constexpr auto kSpinning = std::chrono::microseconds(50);
+constexpr auto kSpinning = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::microseconds(20);
 
 std::int64_t slot_bytes(std::size_t row_bytes) {

@@ -69,7 +69,7 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
     EXPECT_EQ(ended, graph);
   }
   void set_flag(std::int32_t value) {
-    launch_store(ref(stream_), flag_, value);
+    check(bench_->api.copy(stream_, flag_, &value, sizeof(value)), "set the flag");
     check(bench_->api.synchronize_stream(stream_), "set the flag");
   }
   void launch(ExecHandle exec) { check(bench_->graphs.launch(exec, stream_), "launch"); }
