@@ -172,10 +172,14 @@ TEST_P(CLoopStreamTest, ARecordingOutlivesTheHandleOfItsStream) {
                "a loop stream that was destroyed");
 }
 
-TEST_P(CLoopStreamTest, HandlesOfStreamsAreCounted) {
+TEST_P(CLoopStreamTest, HandlesOfStreamsAndWatchesAreCounted) {
   const std::size_t before = cgt_live_handles();
   OwnedLoopStream rows = make(4);
   EXPECT_EQ(cgt_live_handles(), before + 1);
+  cgt_progress_watch watch = nullptr;
+  EXPECT_DONE(cgt_progress_watch_create(nullptr, &watch));
+  EXPECT_EQ(cgt_live_handles(), before + 2);
+  EXPECT_DONE(cgt_progress_watch_destroy(watch));
   rows.reset();
   EXPECT_EQ(cgt_live_handles(), before);
 }
