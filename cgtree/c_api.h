@@ -851,11 +851,12 @@ CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body,
 //
 //   cgt_loop_rows(64, tokens, &decode, NULL, 0, NULL);       // in the step function
 //   ...
-//   do {                                                     // on the host, while a replay runs
-//     cgt_loop_stream_next(tokens, ids, sizeof(ids), 1000000, &row);
-//     if (row.loop != 0) send_to_clients(ids, row.bytes);
+//   while (cgt_loop_stream_next(tokens, ids, sizeof(ids), 1000000, &row) == CGT_OK &&
+//          row.loop != 0) {                                  // on the host, while a replay runs
+//     send_to_clients(ids, row.bytes);
 //     if (client_has_gone) cgt_loop_stream_stop(tokens);
-//   } while (!row.is_last);
+//     if (row.is_last) break;
+//   }
 
 // Makes a stream of rows of up to `row_bytes`, a multiple of 4, which keeps them while the host is
 // up to `rows` rows behind.
@@ -880,9 +881,10 @@ typedef struct cgt_loop_row {
   int32_t reserved;
 } cgt_loop_row;
 // Waits for the next row, for `max_microseconds` at most, and copies it to the front of `buffer`.
-// If there is none by then, all of `row` is 0. CGT_INVALID_ARGUMENT if rows were lost, with their
-// number in the message, and the next call goes on with the oldest one that is left; and for a row
-// that is larger than `capacity`, which remains. CGT_CONCURRENT_USE while another thread is in it.
+// If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT if rows were
+// lost, with their number in the message, and the next call goes on with the oldest one that is
+// left; and for a row that is larger than `capacity`, which remains. CGT_CONCURRENT_USE while
+// another thread is in it.
 CGT_API cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
                                         uint64_t max_microseconds, cgt_loop_row* row);
 // Any thread. The loop of the row that is next ends with the round that it is in, or, if it has not

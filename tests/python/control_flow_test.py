@@ -43,16 +43,19 @@ class Own(Exception):
 
 
 def draw_program(depth=0):
-    """Work on an array, draws into it, and work on the numbers that say which way to go, nested."""
-    kinds = ["x", "numbers", "draw", "both", "branch", "choose", "result", "loop"]
-    kind = RANDOM.choice(kinds[:8 if depth < 3 else 3])
-    parts = {"both": 2, "branch": int(RANDOM.integers(1, 3)), "choose": 3, "result": 1, "loop": 1}.get(kind, 0)
+    """Work on an array, which loops hand out, and on the numbers that say which way to go, nested."""
+    kinds = ["x", "numbers", "draw", "both", "branch", "choose", "result", "loop", "rows"]
+    kind = RANDOM.choice(kinds[:9 if depth < 3 else 3])
+    parts = {"both": 2, "branch": int(RANDOM.integers(1, 3)), "choose": 3, "result": 1, "loop": 1, "rows": 1}.get(kind, 0)
     return kind, [draw_program(depth + (kind != "both")) for _ in range(parts)], int(RANDOM.integers(1, 5))
 
 
-def run_program(program, x, numbers, generators):
+def run_program(program, x, numbers, generators, rows):
+    """`rows`: None for loops that hand out nothing; of one stream, none runs within another."""
     kind, parts, rounds = program
-    bodies = [lambda part=part: run_program(part, x, numbers, generators) for part in parts]
+    hands_out = kind == "rows" and rows is not None
+    bodies = [lambda part=part: run_program(part, x, numbers, generators, None if hands_out else rows)
+              for part in parts]
     if kind == "x":
         rotate(x)
     elif kind == "numbers":
@@ -79,15 +82,17 @@ def run_program(program, x, numbers, generators):
         def body():
             bodies[0]()
             rotate(numbers)
-            return numbers[:1]
+            return (numbers[:1], x) if hands_out else numbers[:1]
 
-        cgtree.loop(rounds, body, generators=generators)
+        cgtree.loop(rounds, body, generators=generators, rows=rows if hands_out else None)
 
 
-def expect_of(program, x, numbers):
-    """Does the same to lists, with None for what is drawn."""
+def expect_of(program, x, numbers, handed):
+    """Does the same to lists, with None for what is drawn, and adds to those that are handed out."""
     kind, parts, rounds = program
-    bodies = [lambda part=part: expect_of(part, x, numbers) for part in parts]
+    hands_out = kind == "rows" and handed is not None
+    bodies = [lambda part=part: expect_of(part, x, numbers, None if hands_out else handed)
+              for part in parts]
     if kind in ("x", "numbers"):
         moved = x if kind == "x" else numbers
         moved.append(moved.pop(0))
@@ -109,11 +114,26 @@ def expect_of(program, x, numbers):
             bodies[0]()
             x[:] = y
     else:
-        for _ in range(rounds):
+        for round in range(rounds):
             bodies[0]()
             numbers.append(numbers.pop(0))
-            if not numbers[0]:
+            is_last = not numbers[0] or round == rounds - 1
+            if hands_out:
+                handed.append((list(x), round, is_last))
+            if is_last:
                 break
+
+
+def rows_that_are_there(rows):
+    found = []
+    while row := rows.next(0):
+        found.append((numpy.frombuffer(row[0], "float32").tolist(), *row[2:]))
+    return found
+
+
+def without_draws(found, want):
+    """The values where the expected ones are known, and None elsewhere."""
+    return [None if one is None else other for one, other in zip(want, found, strict=True)]
 
 
 class ControlFlowTest(unittest.TestCase):
@@ -326,15 +346,16 @@ class ControlFlowTest(unittest.TestCase):
     def test_random_programs_do_what_plain_python_and_eager_runs_do(self):
         verified = cgtree.Context("host", verify_every=2)
         self.addCleanup(verified.close)
-        generators = [cgtree.Generator(), cgtree.Generator()]
-        replays = draws = 0
+        generators, rows = [cgtree.Generator(), cgtree.Generator()], cgtree.LoopStream("host", 24, 4096)
+        replays = draws = handed_out = 0
         for number in range(20):
             program = ("both", [draw_program(), ("loop", [draw_program(1)], 3)], 0)
             drawn = generators if "draw" in str(program) else ()
+            stream = None if number % 4 == 1 else rows  # replays that hand out rows are not verified
 
             def step(x, numbers):
                 y, left = copy_of(x), copy_of(numbers)
-                run_program(program, y, left, drawn)
+                run_program(program, y, left, drawn, stream)
                 return y, left
 
             f = (verified if number % 2 else self.context).compile(step)
@@ -348,18 +369,23 @@ class ControlFlowTest(unittest.TestCase):
                     y = left = None  # so that one recording serves all calls
                     y, left = run(tensor(x), tensor(numbers))
                     found.append((values_of(y).tolist(), values_of(left).tolist(),
+                                  rows_that_are_there(rows),
                                   [generator.state() for generator in generators]))
                 self.assertEqual(found[0], found[1], program)
-                want, want_left = x.tolist(), numbers.tolist()
-                expect_of(program, want, want_left)
-                got = [None if one is None else other for one, other in zip(want, found[1][0])]
+                want, want_left, handed = x.tolist(), numbers.tolist(), []
+                expect_of(program, want, want_left, None if stream is None else handed)
+                got = without_draws(found[1][0], want)
                 self.assertEqual((got, found[1][1]), (want, want_left), program)
+                self.assertEqual([(without_draws(row, other[0]), *where) for (row, *where), other
+                                  in zip(found[1][2], handed, strict=True)], handed, program)
                 draws += want.count(None)
+                handed_out += len(handed)
             self.assertEqual(f.stats()["recordings"], 1, (program, f.stats()))
             replays += f.stats()["replays"]
         self.assertEqual(replays, 80)
         self.assertGreater(draws, 0)
-        self.assertGreater(verified.stats()["verified"], 10)
+        self.assertGreater(handed_out, 0)
+        self.assertGreater(verified.stats()["verified"], 4)
         self.assertEqual(verified.stats()["differed"], 0)
 
     def run_eagerly(self, step, *arguments):
