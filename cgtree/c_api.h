@@ -126,12 +126,13 @@ CGT_API size_t cgt_live_handles(void);
 
 // ---- Handles and values -------------------------------------------------------------------------
 
-// The next five are handles.
+// The next six are handles.
 typedef struct cgt_context_handle* cgt_context;
 typedef struct cgt_function_handle* cgt_function;
 typedef struct cgt_tensor_handle* cgt_tensor;
 typedef struct cgt_generator_handle* cgt_generator;
 typedef struct cgt_progress_watch_handle* cgt_progress_watch;
+typedef struct cgt_loop_stream_handle* cgt_loop_stream;
 
 // The layout and the numbers of DLPack's DLDevice.
 typedef struct cgt_device {
@@ -823,18 +824,72 @@ typedef struct cgt_body {
 // is not one element of its type on the device of the current stream, and for a body that does what
 // it may not; CGT_CAPTURE_FAILED while the stream is captured by other code.
 //
+// `generators` are those that bodies may draw from. The call takes one block of each, whatever way
+// is taken, and each run of a body, in each round of a loop, draws numbers of its own, the same
+// eagerly and in a replay. A branch or loop in a body is given them, too, if its bodies draw.
+//
 // Runs `then` if the predicate, CGT_INT32 or CGT_BOOL, is not 0, and else `otherwise`, which may be
 // NULL if there are no results.
 CGT_API cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const cgt_body* otherwise,
+                              const cgt_generator* generators, size_t generator_count,
                               cgt_tensor* results, size_t result_count);
 // Runs the body with the number that `index` has, CGT_INT32. If there is none with that number, no
 // body runs or, where there are results, the last one.
 CGT_API cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_count,
+                              const cgt_generator* generators, size_t generator_count,
                               cgt_tensor* results, size_t result_count);
 // Runs the body until its one result, CGT_INT32 or CGT_BOOL, is 0, or it has run `max_rounds`
 // times, at most 2^31 - 1. Writes the number of rounds, a CGT_INT32 on the device, unless `rounds`
 // is NULL.
-CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body, cgt_tensor* rounds);
+CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body,
+                            const cgt_generator* generators, size_t generator_count,
+                            cgt_tensor* rounds);
+
+// A loop stream holds rows that a loop on the device hands out while it runs, one for each round.
+// The device does not wait for the host: of a host that is too far behind, rows are lost. Loops of
+// one stream must not run at the same time.
+//
+//   cgt_loop_rows(64, tokens, &decode, NULL, 0, NULL);       // in the step function
+//   ...
+//   while (cgt_loop_stream_next(tokens, ids, sizeof(ids), 1000000, &row) == CGT_OK &&
+//          row.loop != 0) {                                  // on the host, while a replay runs
+//     send_to_clients(ids, row.bytes);
+//     if (client_has_gone) cgt_loop_stream_stop(tokens);
+//     if (row.is_last) break;
+//   }
+
+// Makes a stream of rows of up to `row_bytes`, a multiple of 4, which keeps them while the host is
+// up to `rows` rows behind.
+CGT_API cgt_status cgt_loop_stream_create(cgt_device device, size_t row_bytes, size_t rows,
+                                          cgt_loop_stream* out);
+// Releases the handle. Recordings keep what they use of the stream.
+CGT_API cgt_status cgt_loop_stream_destroy(cgt_loop_stream stream);
+// As cgt_loop(), with a body of two results, the flag and the row of the round: contiguous on the
+// device, a multiple of 4 bytes, and at most as large as the rows of the stream. Each round hands
+// out its row, also where the step runs eagerly. Such replays are not verified.
+CGT_API cgt_status cgt_loop_rows(int64_t max_rounds, cgt_loop_stream stream, const cgt_body* body,
+                                 const cgt_generator* generators, size_t generator_count,
+                                 cgt_tensor* rounds);
+
+// A row that was handed out.
+typedef struct cgt_loop_row {
+  uint32_t struct_size;
+  int32_t round;    // from 0 on
+  uint64_t loop;    // from 1 on: its number among the loops that have run with this stream
+  size_t bytes;     // of the row
+  int32_t is_last;  // of its loop
+  int32_t reserved;
+} cgt_loop_row;
+// Waits for the next row, for `max_microseconds` at most, and copies it to the front of `buffer`.
+// If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT if rows were
+// lost, with their number in the message, and the next call goes on with the oldest one that is
+// left; and for a row that is larger than `capacity`, which remains. CGT_CONCURRENT_USE while
+// another thread is in it.
+CGT_API cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
+                                        uint64_t max_microseconds, cgt_loop_row* row);
+// Any thread. The loop of the row that is next ends with the round that it is in, or, if it has not
+// begun, with its first one.
+CGT_API cgt_status cgt_loop_stream_stop(cgt_loop_stream stream);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
 

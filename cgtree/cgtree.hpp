@@ -14,12 +14,14 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -788,9 +790,63 @@ class Scope {
   std::uint64_t scope_ = 0;
 };
 
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// A Generator is a seed and a position in its sequence; see cgt_generator_create().
+class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
+ public:
+  // Begins at the first block of the sequence of `seed`.
+  explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
+
+  // Begins the sequence of `seed` at the next draw or replay. Throws inside a step function that is
+  // being recorded.
+  void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
+  // Reserves the next `blocks` blocks of four words for kernels on current_stream().
+  cgt_philox_range reserve(std::uint64_t blocks) const {
+    cgt_philox_range range;
+    check(cgt_generator_reserve(get(), blocks, &range));
+    return range;
+  }
+
+ private:
+  static cgt_generator make(std::uint64_t seed) {
+    cgt_generator made = nullptr;
+    check(cgt_generator_create(seed, &made));
+    return made;
+  }
+};
+
+// A GeneratorRef is a generator that is owned elsewhere.
+class GeneratorRef {
+ public:
+  // The next two borrow the generator.
+  GeneratorRef(const Generator& generator) noexcept : handle_(generator.get()) {}
+  GeneratorRef(cgt_generator handle) noexcept : handle_(handle) {}
+
+  // The handle, which stays where it is owned.
+  cgt_generator get() const noexcept { return handle_; }
+
+ private:
+  cgt_generator handle_;
+};
+
 // ---- Branches and loops -------------------------------------------------------------------------
 
+// What the body of a loop returns that hands out rows.
+struct LoopRound {
+  Tensor goes_on;  // the flag, as of loop()
+  Tensor row;      // contiguous; a multiple of 4 bytes, at most those of the LoopStream's rows
+};
+
 namespace detail {
+
+template <typename Body>
+using IfBody = std::enable_if_t<std::is_invocable_v<Body&>>;
+
+static_assert(sizeof(GeneratorRef) == sizeof(cgt_generator), "an array of one is one of the other");
+inline const cgt_generator* handles(Span<GeneratorRef> generators) noexcept {
+  return reinterpret_cast<const cgt_generator*>(generators.data());
+}
 
 // The results of a body: none, a Tensor, or a std::array of them.
 template <typename Result>
@@ -824,6 +880,13 @@ struct Results<std::array<Tensor, count>> {
 template <>
 struct Results<TensorRef> {
   static void give(TensorRef result, cgt_tensor* to) { to[0] = result.get(); }
+};
+template <>
+struct Results<LoopRound> {
+  static void give(LoopRound result, cgt_tensor* to) {
+    to[0] = result.goes_on.release();
+    to[1] = result.row.release();
+  }
 };
 
 // A LambdaBody is a callable as a body of c_api.h. It borrows both.
@@ -861,22 +924,31 @@ inline void check_bodies(cgt_status status, const std::exception_ptr& thrown) {
 
 }  // namespace detail
 
-// The next three are cgt_branch(), cgt_choose() and cgt_loop() with callables, which return
-// nothing, a Tensor or a std::array of them, all the same. They throw what a callable throws.
+// The next six are cgt_branch() and cgt_choose() with callables, which return nothing, a Tensor or
+// a std::array of them, all the same. They throw what a callable throws. The generators that bodies
+// may draw from stand in front of the callables.
 //
 //   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
 //   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });
+//   cgt::branch(predicate, {generator}, [&] { add_noise(x, generator); });
 template <typename Then>
-void branch(TensorRef predicate, Then&& then) {
+void branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then) {
   std::exception_ptr thrown;
   detail::LambdaBody<std::remove_reference_t<Then>> body{then, thrown};
   static_assert(std::is_void_v<typename decltype(body)::Result>,
                 "a branch with results needs a second way");
   const cgt_body given = body.get();
-  detail::check_bodies(cgt_branch(predicate.get(), &given, nullptr, nullptr, 0), thrown);
+  detail::check_bodies(cgt_branch(predicate.get(), &given, nullptr, detail::handles(generators),
+                                  generators.size(), nullptr, 0),
+                       thrown);
+}
+template <typename Then, typename = detail::IfBody<Then>>
+void branch(TensorRef predicate, Then&& then) {
+  branch(predicate, {}, then);
 }
 template <typename Then, typename Otherwise>
-auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
+auto branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then,
+            Otherwise&& otherwise) {
   using Result = std::invoke_result_t<Then&>;
   static_assert(std::is_same_v<Result, std::invoke_result_t<Otherwise&>>,
                 "both ways return the same");
@@ -886,12 +958,18 @@ auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
   const cgt_body given[] = {first.get(), second.get()};
   constexpr std::size_t kCount = detail::Results<Result>::kCount;
   cgt_tensor made[kCount + 1] = {};
-  detail::check_bodies(cgt_branch(predicate.get(), &given[0], &given[1], made, kCount), thrown);
+  detail::check_bodies(cgt_branch(predicate.get(), &given[0], &given[1],
+                                  detail::handles(generators), generators.size(), made, kCount),
+                       thrown);
   return detail::Results<Result>::take(made);
+}
+template <typename Then, typename Otherwise, typename = detail::IfBody<Then>>
+auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
+  return branch(predicate, {}, then, otherwise);
 }
 
 template <typename First, typename... Others>
-auto choose(TensorRef index, First&& first, Others&&... others) {
+auto choose(TensorRef index, Span<GeneratorRef> generators, First&& first, Others&&... others) {
   using Result = std::invoke_result_t<First&>;
   static_assert((std::is_same_v<Result, std::invoke_result_t<Others&>> && ...),
                 "all bodies return the same");
@@ -903,46 +981,96 @@ auto choose(TensorRef index, First&& first, Others&&... others) {
       [](auto&... each) { return std::array<cgt_body, sizeof...(each)>{each.get()...}; }, bodies);
   constexpr std::size_t kCount = detail::Results<Result>::kCount;
   cgt_tensor made[kCount + 1] = {};
-  detail::check_bodies(cgt_choose(index.get(), given.data(), given.size(), made, kCount), thrown);
+  detail::check_bodies(cgt_choose(index.get(), given.data(), given.size(),
+                                  detail::handles(generators), generators.size(), made, kCount),
+                       thrown);
   return detail::Results<Result>::take(made);
 }
+template <typename First, typename... Others, typename = detail::IfBody<First>>
+auto choose(TensorRef index, First&& first, Others&&... others) {
+  return choose(index, {}, first, others...);
+}
 
-// The callable returns the flag: a Tensor, or a TensorRef of one that lives longer. Returns the
-// number of rounds.
+// The next two are cgt_loop() with a callable, which returns the flag: a Tensor, or a TensorRef of
+// one that lives longer. They return the number of rounds, and throw as branch().
 template <typename Body>
-Tensor loop(std::int64_t max_rounds, Body&& body) {
+Tensor loop(std::int64_t max_rounds, Span<GeneratorRef> generators, Body&& body) {
   std::exception_ptr thrown;
   detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
   const cgt_body given = round.get();
   cgt_tensor rounds = nullptr;
-  detail::check_bodies(cgt_loop(max_rounds, &given, &rounds), thrown);
+  detail::check_bodies(
+      cgt_loop(max_rounds, &given, detail::handles(generators), generators.size(), &rounds),
+      thrown);
   return Tensor(rounds);
 }
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, Body&& body) {
+  return loop(max_rounds, {}, body);
+}
 
-// ---- Random numbers -----------------------------------------------------------------------------
-
-// A Generator is a seed and a position in its sequence; see cgt_generator_create().
-class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
+// A LoopStream holds rows that a loop hands out while it runs, one for each round; see
+// cgt_loop_stream_create(). Loops of one LoopStream must not run at the same time.
+//
+//   std::vector<std::int32_t> ids(rows);
+//   while (const auto row = tokens.next(ids.data(), 4 * rows, std::chrono::seconds(1))) {
+//     send_to_clients(ids);
+//     if (client_has_gone) tokens.stop();
+//     if (row->is_last) break;
+//   }
+class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy> {
  public:
-  // Begins at the first block of the sequence of `seed`.
-  explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
+  // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
+  // behind.
+  LoopStream(cgt_device device, std::size_t row_bytes, std::size_t rows)
+      : Owner(make(device, row_bytes, rows)) {}
 
-  // Begins the sequence of `seed` at the next draw or replay. Throws inside a step function that is
-  // being recorded.
-  void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
-  // Reserves the next `blocks` blocks of four words for kernels on current_stream().
-  cgt_philox_range reserve(std::uint64_t blocks) const {
-    cgt_philox_range range;
-    check(cgt_generator_reserve(get(), blocks, &range));
-    return range;
+  // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
+  // nothing if there is none by then. Throws if rows were lost, and goes on with the oldest one
+  // that is left; and for a row that is larger than `bytes`, which remains. One thread at a time.
+  std::optional<cgt_loop_row> next(void* to, std::size_t bytes,
+                                   std::chrono::microseconds limit) const {
+    auto row = sized<cgt_loop_row>();
+    const auto most = static_cast<std::uint64_t>(limit.count() < 0 ? 0 : limit.count());
+    check(cgt_loop_stream_next(get(), to, bytes, most, &row));
+    if (row.loop == 0) return std::nullopt;
+    return row;
   }
+  // The loop of the row that is next ends with the round that it is in, or, if it has not begun,
+  // with its first one. Any thread.
+  void stop() const { check(cgt_loop_stream_stop(get())); }
 
  private:
-  static cgt_generator make(std::uint64_t seed) {
-    cgt_generator made = nullptr;
-    check(cgt_generator_create(seed, &made));
+  static cgt_loop_stream make(cgt_device device, std::size_t row_bytes, std::size_t rows) {
+    cgt_loop_stream made = nullptr;
+    check(cgt_loop_stream_create(device, row_bytes, rows, &made));
     return made;
   }
 };
+
+// The next two are loop() with a callable that returns a LoopRound. Each round hands out its row.
+//
+//   cgt::loop(64, tokens, [&] {
+//     decode(next.get(), goes_on.get());
+//     return cgt::LoopRound{goes_on.share(), next.share()};
+//   });
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, const LoopStream& rows, Span<GeneratorRef> generators,
+            Body&& body) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
+  static_assert(std::is_same_v<typename decltype(round)::Result, LoopRound>,
+                "the body of a loop that hands out rows returns a cgt::LoopRound");
+  const cgt_body given = round.get();
+  cgt_tensor rounds = nullptr;
+  detail::check_bodies(cgt_loop_rows(max_rounds, rows.get(), &given, detail::handles(generators),
+                                     generators.size(), &rounds),
+                       thrown);
+  return Tensor(rounds);
+}
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, const LoopStream& rows, Body&& body) {
+  return loop(max_rounds, rows, {}, body);
+}
 
 }  // namespace cgt

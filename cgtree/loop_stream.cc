@@ -62,6 +62,7 @@ struct LoopStream::State {
   const Tensor on_device;  // RingState
   const Ring ring;
   std::uint64_t read = 0;                 // rows
+  std::atomic<bool> is_read = false;      // by a thread that is in next()
   std::atomic<std::uint64_t> ended = {};  // loops, as far as the rows tell that were read
 };
 
@@ -109,6 +110,22 @@ class RingRounds final : public Rounds {
   const std::int32_t most_;
 };
 
+// The turn of a thread in next().
+class Reading {
+ public:
+  // Borrows the flag. Throws ConcurrentUse if it is set.
+  explicit Reading(std::atomic<bool>& is_read) : is_read_(is_read) {
+    if (!is_read_.exchange(true)) return;
+    throw ConcurrentUse("next() of a LoopStream while another thread is in it: read on one thread");
+  }
+  ~Reading() { is_read_.store(false); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  std::atomic<bool>& is_read_;
+};
+
 void expect_row(const Tensor& row, StreamRef stream, std::size_t most) {
   const bool fits = row.defined() && row.device() == stream.device() && row.is_contiguous() &&
                     row.bytes() <= most && row.bytes() % 4 == 0 && row.address() % 4 == 0;
@@ -140,6 +157,7 @@ LoopStream& LoopStream::operator=(LoopStream&&) noexcept = default;
 
 std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::nanoseconds limit) {
   State& state = *state_;
+  const Reading reading(state.is_read);
   const auto begin = std::chrono::steady_clock::now();
   while (state.written() == state.read) {
     const auto waited = std::chrono::steady_clock::now() - begin;

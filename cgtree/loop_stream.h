@@ -67,7 +67,7 @@ class LoopStream {
   // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
   // nothing if there is none by then. Throws InvalidArgument if rows were lost, with their number,
   // and goes on with the oldest one that is left; and for a row that is larger than `to`, which
-  // remains.
+  // remains; ConcurrentUse while another thread is in it.
   std::optional<LoopRow> next(std::span<std::byte> to, std::chrono::nanoseconds limit);
 
   // The loop of the row that next() would return ends with the round that it is in, or, if it has

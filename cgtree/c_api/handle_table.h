@@ -36,6 +36,7 @@ enum class HandleKind : std::uint8_t {
   kTensor = 3,
   kGenerator = 4,
   kProgressWatch = 5,
+  kLoopStream = 6,
 };
 
 // Thrown for a handle that has no object, or one of another kind.

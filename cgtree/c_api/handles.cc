@@ -14,8 +14,8 @@
 namespace cgtree::capi {
 
 void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_view what) {
-  constexpr std::string_view kKinds[] = {"nothing",  "a context",   "a function",
-                                         "a tensor", "a generator", "a watch"};
+  constexpr std::string_view kKinds[] = {"nothing",     "a context", "a function",   "a tensor",
+                                         "a generator", "a watch",   "a loop stream"};
   const std::string_view wanted = kKinds[static_cast<std::size_t>(expected)];
   if (handle == 0) throw HandleError(fmt::format("{} is NULL: expected {}", what, wanted));
   const std::uint64_t kind = handle >> (kIndexBits + kGenerationBits);

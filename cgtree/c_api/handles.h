@@ -21,6 +21,7 @@
 #include "cgtree/c_api/status.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
+#include "cgtree/loop_stream.h"
 #include "cgtree/progress.h"
 #include "cgtree/size_learner.h"
 #include "cgtree/steps.h"
@@ -94,13 +95,14 @@ struct WatchObject {
   std::shared_ptr<ProgressWatch> watch;
 };
 
-// The next five are the tables of all handles. Those of tensors are not pinned, because each call
+// The next six are the tables of all handles. Those of tensors are not pinned, because each call
 // reads many.
 using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
 using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
 using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
 using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
 using WatchTable = HandleTable<WatchObject, HandleKind::kProgressWatch, Keeping::kPins>;
+using LoopStreamTable = HandleTable<LoopStream, HandleKind::kLoopStream, Keeping::kPins>;
 
 // The next two convert between a number of a HandleTable and the opaque pointer of the C header.
 template <typename Handle>
@@ -113,7 +115,7 @@ Handle handle_of(std::uint64_t number) noexcept {
   return reinterpret_cast<Handle>(number);
 }
 
-// The next four throw HandleError; `what` says which argument the handle is.
+// The next five throw HandleError; `what` says which argument the handle is.
 inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
   return TensorTable::get(number_of(handle), what).tensor;
 }
@@ -125,6 +127,9 @@ inline FunctionTable::Pin function_of(cgt_function handle) {
 }
 inline GeneratorTable::Pin generator_of(cgt_generator handle) {
   return GeneratorTable::pin(number_of(handle), "the generator");
+}
+inline LoopStreamTable::Pin loop_stream_of(cgt_loop_stream handle) {
+  return LoopStreamTable::pin(number_of(handle), "the loop stream");
 }
 
 // Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.

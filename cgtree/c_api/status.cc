@@ -223,7 +223,7 @@ void cgt_set_error(const char* message) {
 
 size_t cgt_live_handles(void) {
   return ContextTable::live() + FunctionTable::live() + TensorTable::live() +
-         GeneratorTable::live();
+         GeneratorTable::live() + WatchTable::live() + LoopStreamTable::live();
 }
 
 }  // extern "C"

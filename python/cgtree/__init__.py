@@ -30,6 +30,7 @@ from cgtree._cgtree import (  # noqa: F401
     CompiledFunction,
     Generator,
     Group,
+    LoopStream,
     ProgressWatch,
     Stream,
     Tensor,
@@ -92,7 +93,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "Axis", "BoundaryError", "CaptureError", "CompiledFunction", "ConcurrentUse", "Context",
-    "DeviceError", "Error", "Generator", "Group", "GroupError", "InvalidArgument", "MissingField",
+    "DeviceError", "Error", "Generator", "Group", "GroupError", "InvalidArgument", "LoopStream", "MissingField",
     "NotSupported", "OutOfMemory", "ProgressWatch", "Scope", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError",
     "WrongType", "WrongValue",
     "as_tensor", "axis_length", "best_device", "branch", "choose", "choose_results", "compile", "current_key",

@@ -1,4 +1,5 @@
 // Branches and loops on the device, with functions of Python as bodies.
+#include "python/extension/control_flow.h"
 #include "cgtree/control_flow.h"
 
 #include <fmt/format.h>
@@ -69,8 +70,8 @@ std::function<void()> without_results(const Body& body, const char* instead) {
   };
 }
 
-// Returns a tensor that says which way to go, which may be an array of another library.
-Tensor to_flag(PyObject* object) {
+// Returns a tensor that says which way to go, or a row, which may be an array of another library.
+Tensor to_given(PyObject* object) {
   if (is_tensor(object)) return tensor_of(object);
   return import_object(object, {.consumer = current_stream()});
 }
@@ -92,72 +93,97 @@ std::vector<Body> bodies_of(PyObject* functions, const SharedKind& kind) {
   return bodies;
 }
 
-Tensor call_round(PyObject* function) {
+// Calls the function, and reads what it returns.
+template <typename Read>
+auto call_round(PyObject* function, const Read& read) {
   const std::string name = "the body of loop()";
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
   const Reference arguments = checked(PyTuple_New(0));
   try {
-    const Reference flag = call_python(function, arguments.get());
-    return to_flag(flag.get());
+    const Reference result = call_python(function, arguments.get());
+    return read(result.get());
   } catch (const PythonError& error) {
     error.add_note("in " + name);
     throw;
   }
 }
 
+LoopRound to_round(PyObject* result) {
+  const bool is_pair =
+      (PyTuple_Check(result) || PyList_Check(result)) && PySequence_Size(result) == 2;
+  if (!is_pair) {
+    throw InvalidArgument(
+        "the body of loop(rows=...) must return two tensors: the flag and the row");
+  }
+  const Reference pair = items_of(result);
+  return {to_given(PyTuple_GetItem(pair.get(), 0)), to_given(PyTuple_GetItem(pair.get(), 1))};
+}
+
 }  // namespace
 
 Reference branch_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, first, second] =
-      read_arguments<3>(arguments, keywords, {"branch", {"predicate", "then", "otherwise"}, 2});
+  const auto [flag, first, second, drawn] = read_arguments<4>(
+      arguments, keywords, {"branch", {"predicate", "then", "otherwise", "generators"}, 2, 3});
+  const std::vector<Generator> generators = generators_of(drawn);
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
   const Body then = body_of(first, "then() of branch()", kind);
   const Body otherwise = body_of(second, "otherwise() of branch()", kind);
-  const Tensor predicate = to_flag(flag);
+  const Tensor predicate = to_given(flag);
   std::vector<Tensor> made = enqueue([&] {
-    if (otherwise) return branch_results(predicate, then, otherwise);
-    branch(predicate, without_results(then, "a branch with results needs otherwise()"));
+    if (otherwise) return branch_results(predicate, then, otherwise, generators);
+    branch(predicate, without_results(then, "a branch with results needs otherwise()"), nullptr,
+           generators);
     return std::vector<Tensor>();
   });
   return results_of(*kind, made);
 }
 
 void choose_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, functions] =
-      read_arguments<2>(arguments, keywords, {"choose", {"index", "bodies"}, 2});
+  const auto [flag, functions, drawn] =
+      read_arguments<3>(arguments, keywords, {"choose", {"index", "bodies", "generators"}, 2, 2});
+  const std::vector<Generator> generators = generators_of(drawn);
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
   const std::vector<Body> bodies = bodies_of(functions, kind);
   std::vector<std::function<void()>> plain;
   for (const Body& body : bodies)
     plain.push_back(without_results(body, "choose_results() is for bodies with results"));
-  const Tensor index = to_flag(flag);
+  const Tensor index = to_given(flag);
   enqueue([&] {
-    choose(index, plain);
+    choose(index, plain, generators);
     return true;
   });
 }
 
 Reference choose_results_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, functions] =
-      read_arguments<2>(arguments, keywords, {"choose_results", {"index", "bodies"}, 2});
+  const auto [flag, functions, drawn] = read_arguments<3>(
+      arguments, keywords, {"choose_results", {"index", "bodies", "generators"}, 2, 2});
+  const std::vector<Generator> generators = generators_of(drawn);
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
   const std::vector<Body> bodies = bodies_of(functions, kind);
-  const Tensor index = to_flag(flag);
-  std::vector<Tensor> made = enqueue([&] { return choose_results(index, bodies); });
+  const Tensor index = to_given(flag);
+  std::vector<Tensor> made = enqueue([&] { return choose_results(index, bodies, generators); });
   return results_of(*kind, made);
 }
 
 Reference loop_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [limit, function] =
-      read_arguments<2>(arguments, keywords, {"loop", {"max_rounds", "body"}, 2});
+  const auto [limit, function, given, drawn] = read_arguments<4>(
+      arguments, keywords, {"loop", {"max_rounds", "body", "rows", "generators"}, 2, 2});
   const std::int64_t max_rounds = to_int64(limit, "max_rounds");
   if (PyCallable_Check(function) == 0) {
     PyErr_SetString(PyExc_TypeError, "the body of loop(): expected a function");
     throw PythonError();
   }
-  Tensor rounds = enqueue(
-      [&, function = function] { return loop(max_rounds, [&] { return call_round(function); }); });
+  const std::vector<Generator> generators = generators_of(drawn);
+  LoopStream* const rows = given == nullptr ? nullptr : &loop_stream_of(given);
+  Tensor rounds = enqueue([&, function = function] {
+    if (rows == nullptr) {
+      return loop(
+          max_rounds, [&] { return call_round(function, to_given); }, generators);
+    }
+    return loop(
+        max_rounds, *rows, [&] { return call_round(function, to_round); }, generators);
+  });
   return make_tensor(std::move(rounds));
 }
 

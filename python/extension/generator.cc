@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "interop/device/stream.h"
@@ -11,6 +12,7 @@
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
+#include "python/extension/control_flow.h"
 #include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"
@@ -18,6 +20,8 @@
 
 namespace cgtree::python {
 namespace {
+
+PyTypeObject* g_type = nullptr;
 
 // The name of the capsule in a state that was taken while a step function was recorded.
 constexpr const char* kToken = "cgtree_generator_recording";
@@ -221,14 +225,27 @@ constexpr const char* kDoc =
 
 }  // namespace
 
+std::vector<Generator> generators_of(PyObject* sequence) {
+  std::vector<Generator> all;
+  if (sequence == nullptr) return all;
+  for_each_item(sequence, [&](PyObject* item) {
+    if (Py_TYPE(item) != g_type) {
+      PyErr_SetString(PyExc_TypeError, "generators: expected a sequence of cgtree.Generator");
+      throw PythonError();
+    }
+    all.push_back(generator_of(item));
+  });
+  return all;
+}
+
 void add_generator_type(PyObject* module) {
-  (void)add_object_type<Generator>(module,
-                                   {.name = "cgtree.Generator",
-                                    .doc = kDoc,
-                                    .methods = methods,
-                                    .properties = properties,
-                                    .make = make,
-                                    .others = {{Py_tp_repr, reinterpret_cast<void*>(repr)}}});
+  g_type =
+      add_object_type<Generator>(module, {.name = "cgtree.Generator",
+                                          .doc = kDoc,
+                                          .methods = methods,
+                                          .properties = properties,
+                                          .make = make,
+                                          .others = {{Py_tp_repr, reinterpret_cast<void*>(repr)}}});
 }
 
 }  // namespace cgtree::python

@@ -351,12 +351,14 @@ PyMethodDef module_functions[] = {
         "[3, 4, 5, 6]\n"),
     method<branch_of>(
         "branch",
-        "branch(predicate, then, otherwise=None)\n\nRuns then() if the predicate is not 0, else "
+        "branch(predicate, then, otherwise=None, *, generators=())\n\nRuns then() if the predicate "
+        "is not 0, else "
         "otherwise(), and returns a copy of what that returned: None, a tensor, or a tuple or list "
         "of tensors, the same from both. Without otherwise() both return None. `predicate`: int32 "
         "or bool, one element, on the device. A step that runs eagerly reads it on the host, and a "
-        "recording has both ways, of which each replay takes the one that its value says. Raises "
-        "what a body raises, and InvalidArgument for one that does what it may not "
+        "recording has both ways, of which each replay takes the one that its value says. "
+        "`generators`: those that bodies draw from; each run of a body draws numbers of its own. "
+        "Raises what a body raises, and InvalidArgument for one that does what it may not "
         "(docs/control_flow.md).\n\n"
         ">>> x, flag = cgtree.empty((2,), device=\"host\"), cgtree.empty((), \"int32\", "
         "\"host\")\n"
@@ -367,7 +369,8 @@ PyMethodDef module_functions[] = {
         "(2,)\n"),
     method<choose_of>(
         "choose",
-        "choose(index, bodies)\n\nRuns the body with the number that `index` has, int32; none if "
+        "choose(index, bodies, *, generators=())\n\nRuns the body with the number that `index` "
+        "has, int32; none if "
         "there is none with that number. Bodies return None. Else as branch().\n\n"
         ">>> index = cgtree.empty((), \"int32\", \"host\")\n"
         ">>> index.copy_from(cgtree.scalar(1, \"int32\"))\n"
@@ -376,7 +379,8 @@ PyMethodDef module_functions[] = {
         "yes\n"),
     method<choose_results_of>(
         "choose_results",
-        "choose_results(index, bodies)\n\nchoose() with bodies that return tensors, all of the "
+        "choose_results(index, bodies, *, generators=())\n\nchoose() with bodies that return "
+        "tensors, all of the "
         "same shapes and types: returns copies of what the body returned that ran. The last body "
         "is for all numbers that have none.\n\n"
         ">>> index = cgtree.empty((), \"int32\", \"host\")\n"
@@ -389,10 +393,12 @@ PyMethodDef module_functions[] = {
         "True\n"),
     method<loop_of>(
         "loop",
-        "loop(max_rounds, body) -> Tensor\n\nRuns body() until the tensor that it returns, one "
+        "loop(max_rounds, body, *, rows=None, generators=()) -> Tensor\n\nRuns body() until the "
+        "tensor that it returns, one "
         "element of int32 or bool, is 0, or it has run `max_rounds` times, which is no error. The "
-        "first round always runs. Returns the number of rounds, an int32 on the device. Else as "
-        "branch().\n\n"
+        "first round always runs. Returns the number of rounds, an int32 on the device. With "
+        "`rows`, a LoopStream, body() returns the flag and the row of the round, which the "
+        "LoopStream hands out. Else as branch().\n\n"
         ">>> flag = cgtree.empty((), \"int32\", \"host\")\n"
         ">>> flag.copy_from(cgtree.scalar(1, \"int32\"))\n"
         ">>> with cgtree.Stream(\"host\") as stream:\n"
@@ -516,6 +522,7 @@ Reference make_module() {
   add_steps_type(module.get());
   add_group_type(module.get());
   add_progress_watch_type(module.get());
+  add_loop_stream_type(module.get());
   register_at_exit(module.get());
   return module;
 }

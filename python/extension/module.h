@@ -16,6 +16,7 @@ void add_recent_calls_type(PyObject* module);
 void add_steps_type(PyObject* module);
 void add_group_type(PyObject* module);
 void add_progress_watch_type(PyObject* module);
+void add_loop_stream_type(PyObject* module);
 
 // thread_groups(size, time_limit=60): the groups of ranks that are threads
 Reference thread_groups(PyObject* module, PyObject* arguments, PyObject* keywords);
@@ -23,8 +24,9 @@ Reference thread_groups(PyObject* module, PyObject* arguments, PyObject* keyword
 void break_eagerly(PyObject* module, PyObject* function);
 Reference step_block_of(PyObject* module, PyObject* data);
 
-// branch(predicate, then, otherwise=None), choose(index, bodies), choose_results(index, bodies),
-// loop(max_rounds, body): see cgtree/control_flow.h
+// branch(predicate, then, otherwise=None, *, generators=()),
+// choose(index, bodies, *, generators=()), choose_results(index, bodies, *, generators=()),
+// loop(max_rounds, body, *, rows=None, generators=()): see cgtree/control_flow.h
 Reference branch_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 void choose_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 Reference choose_results_of(PyObject* module, PyObject* arguments, PyObject* keywords);

@@ -64,6 +64,7 @@ class Owned {
 using OwnedTensor = Owned<cgt_tensor, cgt_tensor_destroy>;
 using OwnedContext = Owned<cgt_context, cgt_context_destroy>;
 using OwnedFunction = Owned<cgt_function, cgt_function_destroy>;
+using OwnedGenerator = Owned<cgt_generator, cgt_generator_destroy>;
 
 inline OwnedTensor make_tensor(Device device, const std::vector<std::int64_t>& shape,
                                cgt_dtype dtype = CGT_FLOAT32) {

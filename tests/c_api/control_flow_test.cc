@@ -1,5 +1,7 @@
 // Branches and loops through C: replays decide anew, and a body that fails leaves no trace.
 #include <algorithm>
+#include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -35,9 +37,9 @@ TEST_P(CControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
     const Enqueue then = [&](auto...) { return add_to(y, 2, in[0]), CGT_OK; };
     const Enqueue otherwise = [&](auto...) { return add_to(y, -1, in[0]), CGT_OK; };
     const cgt_body bodies[] = {body_of(then), body_of(otherwise)};
-    if (const cgt_status status = cgt_branch(in[1], &bodies[0], &bodies[1], nullptr, 0))
+    if (const cgt_status status = cgt_branch(in[1], &bodies[0], &bodies[1], nullptr, 0, nullptr, 0))
       return status;
-    return cgt_branch(in[1], &bodies[0], nullptr, nullptr, 0);
+    return cgt_branch(in[1], &bodies[0], nullptr, nullptr, 0, nullptr, 0);
   });
   OwnedTensor y;
   for (int i = 0; i < 6; ++i) {
@@ -57,7 +59,7 @@ TEST_P(CControlFlowTest, AChoiceWithResultsHasABodyForEachNumber) {
       return CGT_OK;
     };
     const cgt_body bodies[] = {body_of(first), body_of(second)};
-    return cgt_choose(in[1], bodies, 2, out, 1);
+    return cgt_choose(in[1], bodies, 2, nullptr, 0, out, 1);
   });
   const std::int32_t indices[] = {0, 1, 2, -1, 0, 1};
   OwnedTensor y;
@@ -75,7 +77,7 @@ TEST_P(CControlFlowTest, AChoiceWithoutResultsMayRunNoBody) {
     const Enqueue once = [&](auto...) { return add_to(y, 1, in[0]), CGT_OK; };
     const Enqueue twice = [&](auto...) { return add_to(y, 2, in[0]), CGT_OK; };
     const cgt_body bodies[] = {body_of(once), body_of(twice)};
-    return cgt_choose(in[1], bodies, 2, nullptr, 0);
+    return cgt_choose(in[1], bodies, 2, nullptr, 0, nullptr, 0);
   });
   OwnedTensor y;
   for (const std::int32_t index : {1, 0, 2, -1, 1, 0}) {
@@ -99,7 +101,7 @@ TEST_P(CControlFlowTest, ALoopRunsUntilItsFlagIsZeroOrItsLimitIsReached) {
           return CGT_OK;
         };
         const cgt_body body = body_of(round);
-        return cgt_loop(4, &body, &out[1]);
+        return cgt_loop(4, &body, nullptr, 0, &out[1]);
       },
       2);
   for (int i = 0; i < 8; ++i) {
@@ -140,7 +142,7 @@ TEST_P(CControlFlowTest, WorkBetweenBeginAndEndMayLoop) {
         return CGT_OK;
       };
       const cgt_body body = body_of(round);
-      EXPECT_DONE(cgt_loop(8, &body, nullptr));
+      EXPECT_DONE(cgt_loop(8, &body, nullptr, 0, nullptr));
       EXPECT_DONE(cgt_step_end(steps, &must_run));
     }
     EXPECT_DONE(cgt_context_synchronize(context_));
@@ -160,12 +162,99 @@ TEST_P(CControlFlowTest, OutsideOfAStepItRunsOnTheCurrentStream) {
   const Enqueue once = [&](auto...) { return add_to(y, 1, x), CGT_OK; };
   const Enqueue twice = [&](auto...) { return add_to(y, 2, x), CGT_OK; };
   const cgt_body bodies[] = {body_of(once), body_of(twice)};
-  EXPECT_DONE(cgt_branch(yes, &bodies[0], &bodies[1], nullptr, 0));
-  EXPECT_DONE(cgt_branch(no, &bodies[0], &bodies[1], nullptr, 0));
+  EXPECT_DONE(cgt_branch(yes, &bodies[0], &bodies[1], nullptr, 0, nullptr, 0));
+  EXPECT_DONE(cgt_branch(no, &bodies[0], &bodies[1], nullptr, 0, nullptr, 0));
   EXPECT_DONE(cgt_stream_synchronize(stream));
   EXPECT_THAT(values_of(y), ElementsAre(7));
   EXPECT_DONE(cgt_stream_pop());
   EXPECT_DONE(cgt_stream_destroy(stream));
+}
+
+// ---- Random numbers ----
+
+// y moves one place to the front, and its last element is drawn.
+cgt_status append_draw(cgt_tensor y, cgt_generator generator) {
+  const std::int64_t count = info_of(y).elements;
+  EXPECT_DONE(cgt_tensor_copy(part_of(y, 0, count - 1), copy_of(part_of(y, 1, count)), nullptr));
+  return cgt_fill_uniform(generator, part_of(y, count - 1, count), nullptr);
+}
+
+TEST_P(CControlFlowTest, BodiesDrawInReplaysWhatTheyDrawEagerly) {
+  const std::uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  OwnedGenerator generators[2];
+  for (OwnedGenerator& generator : generators)
+    EXPECT_DONE(cgt_generator_create(0, generator.out()));
+  const cgt_generator given[] = {generators[0], generators[1]};
+  const Body step = [&](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
+    const cgt_tensor y = out[0] = copy_of(in[0]);
+    const cgt_tensor flags = copy_of(in[1]);
+    const Enqueue first = [&](auto...) { return append_draw(y, given[0]); };
+    const Enqueue second = [&](auto...) { return append_draw(y, given[1]); };
+    const Enqueue drawn = [&](cgt_tensor* results, auto) {
+      results[0] = copy_of(in[0]);
+      return cgt_fill_uniform(given[1], results[0], nullptr);
+    };
+    const Enqueue same = [&](cgt_tensor* results, auto) { return results[0] = in[0], CGT_OK; };
+    const cgt_body bodies[] = {body_of(first), body_of(second)};
+    const Enqueue round = [&](cgt_tensor* results, auto) {
+      const cgt_tensor taken = results[0] = next_flag(flags);
+      EXPECT_DONE(cgt_branch(taken, &bodies[0], &bodies[1], given, 2, nullptr, 0));
+      EXPECT_DONE(cgt_choose(taken, bodies, 2, given, 2, nullptr, 0));
+      return CGT_OK;
+    };
+    const cgt_body body = body_of(round), results[] = {body_of(drawn), body_of(same)};
+    EXPECT_DONE(cgt_loop(5, &body, given, 2, nullptr));
+    EXPECT_DONE(cgt_choose(part_of(in[1], 0, 1), results, 2, &given[1], 1, &out[1], 1));
+    return cgt_branch(part_of(in[1], 0, 1), &results[0], &results[1], &given[1], 1, &out[2], 1);
+  };
+  const cgt_function_options eagerly = {.struct_size = sizeof(eagerly),
+                                        .flags = CGT_FUNCTION_EAGER};
+  const OwnedFunction eager = compile(step, 3, &eagerly), function = compile(step, 3);
+  std::set<float> seen;
+  std::size_t draws = 0;
+  for (int i = 0; i < 6; ++i) {
+    const std::int32_t first = i % 2;
+    const OwnedTensor x = make_tensor_of(device(), std::vector<float>(8, -1.0f));
+    const OwnedTensor flags = make_flags(device(), {first, 1, i % 3 != 0 ? 1 : 0, 0, 0});
+    const cgt_tensor inputs[] = {x, flags};
+    std::vector<std::vector<float>> found[2];
+    for (const cgt_function each : {cgt_function(eager), cgt_function(function)}) {
+      EXPECT_DONE(cgt_generator_set_seed(given[0], seed + static_cast<std::uint64_t>(2 * i)));
+      EXPECT_DONE(cgt_generator_set_seed(given[1], seed + static_cast<std::uint64_t>(2 * i + 1)));
+      cgt_tensor made[3] = {};
+      EXPECT_DONE(cgt_call(each, inputs, 2, made, 3));
+      for (const cgt_tensor one : made) {
+        const OwnedTensor owned(one);
+        found[each == eager ? 0 : 1].push_back(values_of(owned));
+      }
+    }
+    EXPECT_EQ(found[0], found[1]) << i;
+    for (const std::vector<float>& values : found[0]) {
+      for (const float value : values) {
+        if (value != -1) seen.insert(value), ++draws;
+      }
+    }
+  }
+  EXPECT_EQ(draws, 6u * 8 + 2 * (2 + 3 + 3 + 2 + 3 + 3));
+  EXPECT_GE(seen.size() + 2, draws);  // of 24 bits, some may be drawn twice
+  EXPECT_EQ(stats(function)["replays"], 4);
+}
+
+TEST_P(CControlFlowTest, ABodyDrawsOnlyFromWhatTheCallWasGiven) {
+  OwnedGenerator given, other;
+  EXPECT_DONE(cgt_generator_create(1, given.out()));
+  EXPECT_DONE(cgt_generator_create(2, other.out()));
+  const OwnedFunction function = compile([&](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
+    const cgt_tensor y = out[0] = copy_of(in[0]);
+    const cgt_generator generator = given;
+    const Enqueue then = [&](auto...) { return cgt_fill_uniform(other, y, nullptr); };
+    const cgt_body body = body_of(then);
+    return cgt_branch(in[1], &body, nullptr, &generator, 1, nullptr, 0);
+  });
+  const OwnedTensor x = make_tensor_of(device(), {1, 2}), taken = flag(1);
+  OwnedTensor y;
+  EXPECT_FAILS(call(function, x, taken, y), CGT_INVALID_ARGUMENT, "uses a generator");
 }
 
 // ---- Handles ----
@@ -188,10 +277,10 @@ TEST_P(CControlFlowTest, ABodyMayDestroyHandlesThatWereMadeAroundIt) {
         return CGT_OK;
       };
       const cgt_body body = body_of(frees);
-      return cgt_branch(in[1], &body, nullptr, nullptr, 0);
+      return cgt_branch(in[1], &body, nullptr, nullptr, 0, nullptr, 0);
     };
     const cgt_body body = body_of(then);
-    return cgt_branch(predicate, &body, nullptr, nullptr, 0);
+    return cgt_branch(predicate, &body, nullptr, nullptr, 0, nullptr, 0);
   });
   OwnedTensor y;
   for (int i = 0; i < 6; ++i) {
@@ -208,7 +297,7 @@ TEST_P(CControlFlowTest, HandlesThatABodyMakesEndWithIt) {
     cgt_tensor scratch = nullptr;
     const Enqueue then = [&](auto...) { return scratch = copy_of(in[0]), CGT_OK; };
     const cgt_body body = body_of(then);
-    const cgt_status status = cgt_branch(in[1], &body, nullptr, nullptr, 0);
+    const cgt_status status = cgt_branch(in[1], &body, nullptr, nullptr, 0, nullptr, 0);
     EXPECT_FAILS(cgt_tensor_destroy(scratch), CGT_INVALID_HANDLE, "was destroyed");
     return status;
   });
@@ -233,7 +322,7 @@ TEST_P(CControlFlowTest, ABodyThatFailsFailsTheCallAndLeavesNoTrace) {
     };
     const cgt_body body = body_of(then);
     cgt_tensor result = nullptr;
-    const cgt_status status = cgt_branch(in[1], &body, &body, &result, 1);
+    const cgt_status status = cgt_branch(in[1], &body, &body, nullptr, 0, &result, 1);
     EXPECT_EQ(result == nullptr, status != CGT_OK);
     out[0] = result;
     return status;
@@ -266,7 +355,7 @@ TEST_P(CControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
       return cgt_stream_synchronize(c_stream(current()));
     };
     const cgt_body body = body_of(round);
-    return cgt_loop(3, &body, nullptr);
+    return cgt_loop(3, &body, nullptr, 0, nullptr);
   });
   const OwnedTensor x = make_tensor_of(device(), {1, 2}), no = flag(0);
   OwnedTensor y;
@@ -285,24 +374,37 @@ TEST_P(CControlFlowTest, WhatIsWrongIsNamed) {
   const cgt_body body = body_of(none), missing = {nullptr, nullptr};
   cgt_tensor result = nullptr;
   const auto branch = [&](cgt_tensor predicate, const cgt_body* then, std::size_t results = 0) {
-    return cgt_branch(predicate, then, nullptr, results > 0 ? &result : nullptr, results);
+    return cgt_branch(predicate, then, nullptr, nullptr, 0, results > 0 ? &result : nullptr,
+                      results);
   };
   EXPECT_FAILS(branch(nullptr, &body), CGT_INVALID_HANDLE, "the predicate is NULL");
   EXPECT_FAILS(branch(number, &body), CGT_INVALID_ARGUMENT, "predicate of branch() is float32");
   EXPECT_FAILS(branch(yes, nullptr), CGT_INVALID_ARGUMENT, "then() of branch() is missing");
   EXPECT_FAILS(branch(yes, &missing), CGT_INVALID_ARGUMENT, "then() of branch() is missing");
   EXPECT_FAILS(branch(yes, &body, 1), CGT_INVALID_ARGUMENT, "otherwise() of branch() is missing");
-  EXPECT_FAILS(cgt_branch(yes, &body, &body, nullptr, 1), CGT_INVALID_ARGUMENT, "results is NULL");
-  EXPECT_FAILS(cgt_branch(yes, &body, &body, &result, 1), CGT_INVALID_HANDLE,
+  EXPECT_FAILS(cgt_branch(yes, &body, &body, nullptr, 0, nullptr, 1), CGT_INVALID_ARGUMENT,
+               "results is NULL");
+  EXPECT_FAILS(cgt_branch(yes, &body, &body, nullptr, 0, &result, 1), CGT_INVALID_HANDLE,
                "result 0 of 'then() of branch()' is NULL");
-  EXPECT_FAILS(cgt_choose(nullptr, &body, 1, nullptr, 0), CGT_INVALID_HANDLE, "index is NULL");
-  EXPECT_FAILS(cgt_choose(yes, nullptr, 0, nullptr, 0), CGT_INVALID_ARGUMENT, "without bodies");
-  EXPECT_FAILS(cgt_choose(yes, nullptr, 1, nullptr, 0), CGT_INVALID_ARGUMENT, "bodies is NULL");
-  EXPECT_FAILS(cgt_choose(yes, &missing, 1, nullptr, 0), CGT_INVALID_ARGUMENT,
+  EXPECT_FAILS(cgt_choose(nullptr, &body, 1, nullptr, 0, nullptr, 0), CGT_INVALID_HANDLE,
+               "index is NULL");
+  EXPECT_FAILS(cgt_choose(yes, nullptr, 0, nullptr, 0, nullptr, 0), CGT_INVALID_ARGUMENT,
+               "without bodies");
+  EXPECT_FAILS(cgt_choose(yes, nullptr, 1, nullptr, 0, nullptr, 0), CGT_INVALID_ARGUMENT,
+               "bodies is NULL");
+  EXPECT_FAILS(cgt_choose(yes, &missing, 1, nullptr, 0, nullptr, 0), CGT_INVALID_ARGUMENT,
                "body 0 of choose() is missing");
-  EXPECT_FAILS(cgt_loop(0, &body, nullptr), CGT_INVALID_ARGUMENT, "at most 0 rounds");
-  EXPECT_FAILS(cgt_loop(3, nullptr, nullptr), CGT_INVALID_ARGUMENT, "body of loop() is missing");
-  EXPECT_FAILS(cgt_loop(3, &body, nullptr), CGT_INVALID_HANDLE, "result 0 of 'the body of loop()'");
+  EXPECT_FAILS(cgt_loop(0, &body, nullptr, 0, nullptr), CGT_INVALID_ARGUMENT, "at most 0 rounds");
+  EXPECT_FAILS(cgt_loop(3, nullptr, nullptr, 0, nullptr), CGT_INVALID_ARGUMENT,
+               "body of loop() is missing");
+  EXPECT_FAILS(cgt_loop(3, &body, nullptr, 0, nullptr), CGT_INVALID_HANDLE,
+               "result 0 of 'the body of loop()'");
+  EXPECT_FAILS(cgt_branch(yes, &body, nullptr, nullptr, 1, nullptr, 0), CGT_INVALID_ARGUMENT,
+               "the array of generators is NULL");
+  OwnedGenerator generator;
+  EXPECT_DONE(cgt_generator_create(1, generator.out()));
+  const cgt_generator wrong[] = {generator, nullptr};
+  EXPECT_FAILS(cgt_loop(3, &body, wrong, 2, nullptr), CGT_INVALID_HANDLE, "generator 1 is NULL");
   EXPECT_EQ(result, nullptr);
   EXPECT_DONE(cgt_stream_pop());
   EXPECT_DONE(cgt_stream_destroy(stream));

@@ -1,6 +1,8 @@
 // Branches and loops of the wrapper for C++17: lambdas as bodies, and what they throw.
 #include <array>
+#include <chrono>
 #include <new>
+#include <random>
 #include <stdexcept>
 
 #include "cgtree/cgtree.hpp"
@@ -84,6 +86,92 @@ TEST_P(CppControlFlowTest, ALoopReturnsTheNumberOfItsRounds) {
     EXPECT_THAT(y.copy_to_host<float>(), ElementsAre(2.0f * (4 + second)));
   }
   EXPECT_EQ(f.last_outcome(), CGT_REPLAYED);
+}
+
+TEST_P(CppControlFlowTest, LambdasDrawFromTheGeneratorsThatAreGiven) {
+  const std::uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  const cgt::Context context(c_device(device()));
+  const cgt::Generator generator(seed), other(seed);
+  const auto step = [&](cgt::Span<cgt::TensorRef> in) {
+    const auto drawn = [&](const cgt::Generator& from) {
+      cgt::Tensor y(copy_of(in[0].get()));
+      cgt::check(cgt_fill_uniform(from.get(), y.get(), nullptr));
+      return y;
+    };
+    cgt::Tensor sum = drawn(other);
+    const cgt::Tensor flags(copy_of(in[1].get()));
+    (void)cgt::loop(4, {generator, other}, [&] {
+      cgt::Tensor flag(next_flag(flags.get()));
+      add_to(sum.get(), 1, drawn(generator).get());
+      cgt::branch(flag, {other}, [&] { add_to(sum.get(), 1, drawn(other).get()); });
+      return flag;
+    });
+    cgt::Tensor one = cgt::branch(
+        in[1].slice(0, 0, 1), {generator}, [&] { return drawn(generator); },
+        [&] { return in[0].share(); });
+    cgt::Tensor two = cgt::choose(
+        in[1].slice(0, 0, 1), {generator, other}, [&] { return drawn(generator); },
+        [&] { return drawn(other); });
+    return std::array{std::move(sum), std::move(one), std::move(two)};
+  };
+  cgt::Options eagerly;
+  eagerly.rest.flags = CGT_FUNCTION_EAGER;
+  const cgt::Function<3> eager(context, "eager", step, eagerly), f(context, "f", step);
+  for (int i = 0; i < 6; ++i) {
+    const cgt::Tensor x = tensor({-1, -1, -1}), given = flags({i % 2, 1, i % 3, 0, 0});
+    std::vector<std::vector<float>> found[2];
+    for (int k = 0; k < 2; ++k) {
+      generator.set_seed(seed + static_cast<std::uint64_t>(i));
+      other.set_seed(seed - static_cast<std::uint64_t>(i) - 1);
+      for (const cgt::Tensor& one : (k == 0 ? eager : f)(x, given))
+        found[k].push_back(one.copy_to_host<float>());
+    }
+    EXPECT_EQ(found[0], found[1]) << i;
+    EXPECT_EQ(found[0][1] == std::vector<float>(3, -1.0f), i % 2 == 0);
+    EXPECT_THAT(found[0][2], ::testing::Each(::testing::Ge(0)));
+  }
+  EXPECT_EQ(f.last_outcome(), CGT_REPLAYED);
+}
+
+TEST_P(CppControlFlowTest, ALoopHandsOutRowsUntilItIsStopped) {
+  const cgt::Context context(c_device(device()));
+  const cgt::LoopStream rows(c_device(device()), 2 * sizeof(float), 8);
+  const cgt::Generator generator(3);
+  const cgt::Function<> f(context, "f", [&](cgt::Span<cgt::TensorRef> in) {
+    const cgt::Tensor y = sum(in[0], 0);
+    return cgt::loop(4, rows, {generator}, [&] {
+      add_to(y.get(), 1, in[0].get());
+      return cgt::LoopRound{in[1].share(), y.share()};
+    });
+  });
+  float got[2] = {};
+  EXPECT_FALSE(rows.next(got, sizeof(got), std::chrono::microseconds(0)));
+  EXPECT_FALSE(rows.next(got, sizeof(got), std::chrono::microseconds(-5)));
+  for (std::uint64_t i = 1; i <= 6; ++i) {
+    const auto first = static_cast<float>(i);
+    const bool is_stopped = i % 2 == 0;
+    if (is_stopped) rows.stop();
+    const cgt::Tensor rounds = f(tensor({first, 1}), flags({1}));
+    for (int k = 0; k < (is_stopped ? 1 : 4); ++k) {
+      const auto row = rows.next(got, sizeof(got), std::chrono::seconds(5));
+      ASSERT_TRUE(row);
+      EXPECT_THAT(got, ElementsAre(first * static_cast<float>(k + 2), k + 2));
+      EXPECT_EQ(row->loop, i);
+      EXPECT_EQ(row->round, k);
+      EXPECT_EQ(row->bytes, sizeof(got));
+      EXPECT_EQ(row->is_last != 0, k == 3 || is_stopped);
+    }
+    EXPECT_FALSE(rows.next(got, sizeof(got), std::chrono::microseconds(0)));
+    EXPECT_EQ(number_of(rounds.get()), is_stopped ? 1 : 4);
+  }
+  EXPECT_EQ(f.last_outcome(), CGT_REPLAYED);
+  EXPECT_THROW((void)cgt::loop(2, rows, []() -> cgt::LoopRound { throw std::bad_alloc(); }),
+               cgt::Error);  // outside of a step, without a current stream
+  const cgt::Stream stream(c_device(device()));
+  const cgt::StreamScope scope(stream);
+  EXPECT_THROW((void)cgt::loop(2, rows, []() -> cgt::LoopRound { throw std::bad_alloc(); }),
+               std::bad_alloc);
 }
 
 // With its own type: it does not pass through the library.

@@ -10,8 +10,6 @@
 namespace cgtree::testing {
 namespace {
 
-using OwnedGenerator = Owned<cgt_generator, cgt_generator_destroy>;
-
 OwnedGenerator make_generator(std::uint64_t seed) {
   OwnedGenerator generator;
   EXPECT_DONE(cgt_generator_create(seed, generator.out()));

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cgtree/control_flow.h"
@@ -156,6 +158,37 @@ TEST_P(LoopStreamTest, ARowThatIsLargerThanTheBufferRemains) {
   LoopRow row;
   (void)next(rows, &row);
   EXPECT_TRUE(row.is_last);
+}
+
+TEST_P(LoopStreamTest, ASecondThreadMayNotReadMeanwhile) {
+  LoopStream rows = make(4);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 0, 1));
+  const Tensor x = random_tensor({kWidth});
+  std::atomic<bool> is_over = false;
+  std::thread reader([&] {
+    std::vector<float> values(kWidth);
+    bool has_read = false;
+    while (!has_read) {
+      try {
+        has_read = rows.next(std::as_writable_bytes(std::span(values)), seconds(1)).has_value();
+      } catch (const ConcurrentUse&) {  // the other thread is in it
+      }
+    }
+    is_over = true;
+  });
+  bool is_refused = false;
+  for (int i = 0; i < 100'000'000 && !is_refused; ++i) {
+    try {
+      (void)is_empty(rows);
+    } catch (const ConcurrentUse&) {
+      is_refused = true;
+    }
+  }
+  EXPECT_TRUE(is_refused);
+  EXPECT_FALSE(is_over);
+  (void)f(x);
+  reader.join();
+  EXPECT_TRUE(is_empty(rows));
 }
 
 TEST_P(LoopStreamTest, TheRowsOfALoopWithinALoopComeInOrder) {

@@ -1,14 +1,17 @@
 """Branches and loops from Python: replays decide anew, and what a body raises arrives at the caller."""
 
 import gc
+import signal
 import sys
+import threading
+import time
 import unittest
 
 import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import RANDOM, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import RANDOM, SEED, Foreign, cgtree, floats, setUpModule, tensor, values_of  # noqa: E402,F401
 
 
 def flags(*values):
@@ -40,26 +43,32 @@ class Own(Exception):
 
 
 def draw_program(depth=0):
-    """Work on an array and on the numbers that say which way to go, nested up to three deep."""
-    kind = RANDOM.choice(["x", "numbers", "both", "branch", "choose", "result", "loop"][:7 if depth < 3 else 2])
-    parts = {"both": 2, "branch": int(RANDOM.integers(1, 3)), "choose": 3, "result": 1, "loop": 1}.get(kind, 0)
+    """Work on an array, which loops hand out, and on the numbers that say which way to go, nested."""
+    kinds = ["x", "numbers", "draw", "both", "branch", "choose", "result", "loop", "rows"]
+    kind = RANDOM.choice(kinds[:9 if depth < 3 else 3])
+    parts = {"both": 2, "branch": int(RANDOM.integers(1, 3)), "choose": 3, "result": 1, "loop": 1, "rows": 1}.get(kind, 0)
     return kind, [draw_program(depth + (kind != "both")) for _ in range(parts)], int(RANDOM.integers(1, 5))
 
 
-def run_program(program, x, numbers):
+def run_program(program, x, numbers, generators, rows):
+    """`rows`: None for loops that hand out nothing; of one stream, none runs within another."""
     kind, parts, rounds = program
-    bodies = [lambda part=part: run_program(part, x, numbers) for part in parts]
+    hands_out = kind == "rows" and rows is not None
+    bodies = [lambda part=part: run_program(part, x, numbers, generators, None if hands_out else rows)
+              for part in parts]
     if kind == "x":
         rotate(x)
     elif kind == "numbers":
         rotate(numbers)
+    elif kind == "draw":
+        generators[rounds % 2].fill_uniform(x[:1])
     elif kind == "both":
         bodies[0]()
         bodies[1]()
     elif kind == "branch":
-        cgtree.branch(copy_of(numbers[:1]), *bodies)
+        cgtree.branch(copy_of(numbers[:1]), *bodies, generators=generators)
     elif kind == "choose":
-        cgtree.choose(copy_of(numbers[:1]), bodies)
+        cgtree.choose(copy_of(numbers[:1]), bodies, generators=generators)
     elif kind == "result":
         def then():
             y = copy_of(x)
@@ -67,24 +76,28 @@ def run_program(program, x, numbers):
             bodies[0]()
             return y, copy_of(numbers)
 
-        y, _ = cgtree.branch(copy_of(numbers[:1]), then, lambda: (x, numbers))
+        y, _ = cgtree.branch(copy_of(numbers[:1]), then, lambda: (x, numbers), generators=generators)
         x.copy_from(y)
     else:
         def body():
             bodies[0]()
             rotate(numbers)
-            return numbers[:1]
+            return (numbers[:1], x) if hands_out else numbers[:1]
 
-        cgtree.loop(rounds, body)
+        cgtree.loop(rounds, body, generators=generators, rows=rows if hands_out else None)
 
 
-def expect_of(program, x, numbers):
-    """Does the same to lists."""
+def expect_of(program, x, numbers, handed):
+    """Does the same to lists, with None for what is drawn, and adds to those that are handed out."""
     kind, parts, rounds = program
-    bodies = [lambda part=part: expect_of(part, x, numbers) for part in parts]
+    hands_out = kind == "rows" and handed is not None
+    bodies = [lambda part=part: expect_of(part, x, numbers, None if hands_out else handed)
+              for part in parts]
     if kind in ("x", "numbers"):
         moved = x if kind == "x" else numbers
         moved.append(moved.pop(0))
+    elif kind == "draw":
+        x[0] = None
     elif kind == "both":
         bodies[0]()
         bodies[1]()
@@ -101,11 +114,26 @@ def expect_of(program, x, numbers):
             bodies[0]()
             x[:] = y
     else:
-        for _ in range(rounds):
+        for round in range(rounds):
             bodies[0]()
             numbers.append(numbers.pop(0))
-            if not numbers[0]:
+            is_last = not numbers[0] or round == rounds - 1
+            if hands_out:
+                handed.append((list(x), round, is_last))
+            if is_last:
                 break
+
+
+def rows_that_are_there(rows):
+    found = []
+    while row := rows.next(0):
+        found.append((numpy.frombuffer(row[0], "float32").tolist(), *row[2:]))
+    return found
+
+
+def without_draws(found, want):
+    """The values where the expected ones are known, and None elsewhere."""
+    return [None if one is None else other for one, other in zip(want, found, strict=True)]
 
 
 class ControlFlowTest(unittest.TestCase):
@@ -315,32 +343,100 @@ class ControlFlowTest(unittest.TestCase):
                 taken, lambda: cgtree.launch(lambda *all: None, *[x] * 64)), copy_of(x))[1])
             f(tensor(floats(3)), flags(1))
 
-    def test_random_programs_do_what_plain_python_does(self):
+    def test_random_programs_do_what_plain_python_and_eager_runs_do(self):
         verified = cgtree.Context("host", verify_every=2)
         self.addCleanup(verified.close)
-        replays = 0
+        generators, rows = [cgtree.Generator(), cgtree.Generator()], cgtree.LoopStream("host", 24, 4096)
+        replays = draws = handed_out = 0
         for number in range(20):
             program = ("both", [draw_program(), ("loop", [draw_program(1)], 3)], 0)
+            drawn = generators if "draw" in str(program) else ()
+            stream = None if number % 4 == 1 else rows  # replays that hand out rows are not verified
 
-            def step(x, given):
-                y, numbers = copy_of(x), copy_of(given)
-                run_program(program, y, numbers)
-                return y, numbers
+            def step(x, numbers):
+                y, left = copy_of(x), copy_of(numbers)
+                run_program(program, y, left, drawn, stream)
+                return y, left
 
             f = (verified if number % 2 else self.context).compile(step)
             for _ in range(6):
                 x, numbers = floats(6), RANDOM.integers(-1, 4, 5).astype("int32")
-                y = left = None  # so that one recording serves all calls
-                y, left = f(tensor(x), tensor(numbers))
-                want, want_left = x.tolist(), numbers.tolist()
-                expect_of(program, want, want_left)
-                self.assertEqual((values_of(y).tolist(), values_of(left).tolist()), (want, want_left),
-                                 program)
+                seeds = RANDOM.integers(0, 2**40, 2)
+                found = []
+                for run in (lambda *given: self.run_eagerly(step, *given), f):
+                    for generator, seed in zip(generators, seeds):
+                        generator.set_seed(int(seed))
+                    y = left = None  # so that one recording serves all calls
+                    y, left = run(tensor(x), tensor(numbers))
+                    found.append((values_of(y).tolist(), values_of(left).tolist(),
+                                  rows_that_are_there(rows),
+                                  [generator.state() for generator in generators]))
+                self.assertEqual(found[0], found[1], program)
+                want, want_left, handed = x.tolist(), numbers.tolist(), []
+                expect_of(program, want, want_left, None if stream is None else handed)
+                got = without_draws(found[1][0], want)
+                self.assertEqual((got, found[1][1]), (want, want_left), program)
+                self.assertEqual([(without_draws(row, other[0]), *where) for (row, *where), other
+                                  in zip(found[1][2], handed, strict=True)], handed, program)
+                draws += want.count(None)
+                handed_out += len(handed)
             self.assertEqual(f.stats()["recordings"], 1, (program, f.stats()))
             replays += f.stats()["replays"]
         self.assertEqual(replays, 80)
-        self.assertGreater(verified.stats()["verified"], 10)
+        self.assertGreater(draws, 0)
+        self.assertGreater(handed_out, 0)
+        self.assertGreater(verified.stats()["verified"], 4)
         self.assertEqual(verified.stats()["differed"], 0)
+
+    def run_eagerly(self, step, *arguments):
+        with cgtree.Stream("host") as stream:
+            results = step(*arguments)
+            stream.synchronize()
+        return results
+
+    # ---- Random numbers ----
+
+    def test_each_round_draws_anew_and_replays_draw_what_eager_calls_draw(self):
+        generator, other = cgtree.Generator(), cgtree.Generator()
+        seed = int(RANDOM.integers(0, 2**40))
+
+        def step(x, given):
+            y, left = copy_of(x), copy_of(given)
+
+            def draw(source):
+                rotate(y)
+                source.fill_uniform(y[-1:])
+
+            def body():
+                draw(generator)
+                cgtree.branch(left[:1], lambda: draw(other), generators=[other])
+                cgtree.choose(left[:1], [lambda: draw(other), lambda: None], generators=(other,))
+                return next_flag(left)
+
+            rounds = cgtree.loop(4, body, generators=(generator, other))
+            z = cgtree.choose_results(left[:1], [lambda: generator.uniform((2,)), lambda: x[:2]],
+                                      generators=[generator])
+            return y, rounds, z
+
+        f = self.context.compile(step)
+        seen, draws = set(), 0
+
+        def call(i):
+            nonlocal draws
+            x, numbers = numpy.full(12, -1, "float32"), [i % 2, 1, i % 3, 0, 0]
+            results = []
+            for run in (lambda *given: self.run_eagerly(step, *given), f):
+                generator.set_seed(seed + 2 * i)
+                other.set_seed(seed + 2 * i + 1)
+                results.append([values_of(one).tolist() for one in run(tensor(x), flags(*numbers))])
+            self.assertEqual(results[0], results[1])
+            drawn = [value for value in results[0][0] + results[0][2] if value != -1]
+            self.assertEqual(len(drawn), 2 * results[0][1] + 2)
+            seen.update(drawn)
+            draws += len(drawn)
+
+        self.call_often(f, call)
+        self.assertGreater(len(seen), draws - 3)  # of 24 bits, some may be drawn twice
 
     def test_work_between_begin_and_end_may_branch(self):
         steps = cgtree.Steps(self.context, bindings=["cache", "taken"], mutated=["cache"])
@@ -365,6 +461,125 @@ class ControlFlowTest(unittest.TestCase):
             stream.synchronize()
         numpy.testing.assert_array_equal(values_of(y), values_of(x))
         self.assertEqual(int(values_of(rounds)), 3)
+
+    # ---- Rows as they come ----
+
+    def sums(self, rows, most):
+        """Compiles (x, on) -> rounds: y = x, and then rounds of y += x, which hand out y."""
+        def step(x, on):
+            y = copy_of(x)
+
+            def body():
+                cgtree.numpy.launch(lambda a, b: numpy.add(a, b, out=b), x, y)
+                return on, y
+
+            return cgtree.loop(most, body, rows=rows)
+
+        return self.context.compile(step)
+
+    def test_each_round_of_each_run_hands_out_its_row_once(self):
+        rows = cgtree.LoopStream("host", row_bytes=12, rows=8)
+        f = self.sums(rows, 3)
+
+        def call(i):
+            self.assertIsNone(rows.next(timeout=0))
+            x, count = RANDOM.integers(-9, 9, 3).astype("float32"), 1 + i % 2 * 2
+            self.assertEqual(int(values_of(f(tensor(x), flags(i % 2)))), count)
+            for round in range(count):
+                row, *where = rows.next(5)
+                self.assertEqual(row, ((round + 2) * x).tobytes())
+                self.assertEqual(where, [i + 1, round, round + 1 == count])
+            self.assertIsNone(rows.next(0.001))
+
+        self.call_often(f, call)
+
+    def test_a_loop_that_is_stopped_ends_with_its_first_round(self):
+        rows = cgtree.LoopStream("host", 12, 8)
+        f = self.sums(rows, 4)
+
+        def call(i):
+            if i % 2:
+                rows.stop()
+            self.assertEqual(int(values_of(f(tensor(floats(3)), flags(1)))), 1 if i % 2 else 4)
+            while not rows.next(5)[3]:
+                pass
+
+        self.call_often(f, call)
+
+    def test_rows_that_are_lost_are_counted_and_the_rest_is_read(self):
+        rows = cgtree.LoopStream("host", 12, 2)
+        f = self.sums(rows, 5)
+        f(tensor(floats(3)), flags(1))
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "3 rows of a LoopStream"):
+            rows.next(0)
+        self.assertEqual([rows.next(0)[2:] for _ in range(2)], [(3, False), (4, True)])
+        self.assertIsNone(rows.next(0))
+
+    def test_rows_may_be_arrays_of_other_libraries_and_drawn(self):
+        rows = cgtree.LoopStream("host", 8, 8)
+        generator = cgtree.Generator()
+        on, row = flags(1), floats(2)
+        there = tensor(row)
+
+        def step(x):
+            cgtree.loop(2, lambda: (Foreign(on), Foreign(there)), rows=rows)
+            return cgtree.loop(2, lambda: [on, generator.uniform((2,))], rows=rows,
+                               generators=[generator])
+
+        f = self.context.compile(step)
+        seen = []
+        for _ in range(5):
+            generator.set_seed(SEED)
+            f(flags(1))
+            seen.append([rows.next(5)[0] for _ in range(4)])
+        self.assertEqual(seen[1:], seen[:1] * 4)
+        self.assertEqual(seen[0][:2], [row.tobytes()] * 2)
+        self.assertEqual(len(set(seen[0])), 3)
+        self.assertEqual(f.stats()["replays"], 3, f.stats())
+
+    def test_other_threads_run_while_a_row_is_awaited(self):
+        rows = cgtree.LoopStream("host", 12, 8)
+        f = self.sums(rows, 1)
+        x = floats(3)
+        producer = threading.Timer(0.15, lambda: f(tensor(x), flags(1)))
+        producer.start()
+        self.assertEqual(rows.next()[0], (x + x).tobytes())
+        producer.join()
+
+    def test_ctrl_c_ends_a_wait_and_no_row_is_lost(self):
+        rows = cgtree.LoopStream("host", 12, 8)
+        f = self.sums(rows, 1)
+        interrupt = threading.Timer(0.15, lambda: signal.raise_signal(signal.SIGINT))
+        interrupt.start()
+        begin = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            rows.next(timeout=20)
+        self.assertLess(time.monotonic() - begin, 15)
+        interrupt.join()
+        x = floats(3)
+        f(tensor(x), flags(1))
+        self.assertEqual(rows.next(5)[0], (x + x).tobytes())
+
+    def test_a_recording_outlives_the_stream_of_its_rows(self):
+        held = [cgtree.LoopStream("host", 12, 8)]
+        f = self.context.compile(lambda x, on: cgtree.loop(2, lambda: (on, x), rows=held[0]))
+        for _ in range(3):
+            f(tensor(floats(3)), flags(1))
+        held.clear()
+        gc.collect()
+        self.assertEqual(int(values_of(f(tensor(floats(3)), flags(1)))), 2)
+        self.assertEqual(f.stats()["replays"], 2)
+
+    def test_what_a_body_of_rows_raises_arrives_with_its_type(self):
+        rows = cgtree.LoopStream("host", 12, 8)
+
+        def body():
+            raise Own("boom")
+
+        f = self.context.compile(lambda x: (cgtree.loop(2, body, rows=rows), x)[1])
+        with self.assertRaisesRegex(Own, "^boom$") as raised:
+            f(tensor(floats(3)))
+        self.assertEqual(raised.exception.__notes__, ["in the body of loop()"])
 
     # ---- What bodies raise ----
 
@@ -465,7 +680,7 @@ class ControlFlowTest(unittest.TestCase):
             kept.clear()
 
     def test_what_is_wrong_is_named(self):
-        x, yes = tensor(floats(3)), flags(1)
+        x, yes, rows = tensor(floats(3)), flags(1), cgtree.LoopStream("host", 4, 4)
         invalid = cgtree.InvalidArgument
         cases = [
             (invalid, "the predicate of branch.* is float32", lambda: cgtree.branch(x, list)),
@@ -480,6 +695,19 @@ class ControlFlowTest(unittest.TestCase):
             (invalid, "at most 0 rounds", lambda: cgtree.loop(0, lambda: yes)),
             (invalid, "what the body of loop.* returns is float32",
              lambda: cgtree.loop(3, lambda: x)),
+            (TypeError, "sequence of cgtree.Generator",
+             lambda: cgtree.branch(yes, list, generators=[7])),
+            (TypeError, "not iterable", lambda: cgtree.choose(yes, [list], generators=7)),
+            (TypeError, "positional", lambda: cgtree.loop(3, lambda: yes, None)),
+            (TypeError, "expected a cgtree.LoopStream", lambda: cgtree.loop(3, lambda: yes, rows=x)),
+            (invalid, "two tensors: the flag and the row",
+             lambda: cgtree.loop(3, lambda: yes, rows=rows)),
+            (invalid, "two tensors: the flag and the row",
+             lambda: cgtree.loop(3, lambda: [yes, x, x], rows=rows)),
+            (invalid, "at most the 4 of its LoopStream",
+             lambda: cgtree.loop(3, lambda: (yes, x), rows=rows)),
+            (invalid, "4 rows of 6 bytes", lambda: cgtree.LoopStream("host", 6, 4)),
+            (invalid, "timeout is -1", lambda: rows.next(-1)),
         ]
         with cgtree.Stream("host"):
             for error, text, call in cases:
