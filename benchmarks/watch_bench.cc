@@ -1,14 +1,17 @@
 // What does it cost to watch replays: to time them, and to have them leave marks?
 //
 // BM_Call rows are the host's time of replays, of which none is watched, each n-th is timed, or
-// each leaves marks. BM_Device rows are the device's time of a replay of 128 kernels in so many
-// scopes, without marks and with a mark behind each scope.
+// each leaves marks, or is timed by scopes, too. BM_Device rows are the device's time of a replay
+// of 128 kernels in so many scopes, without marks, with a mark behind each scope, and with events
+// around each; scopes_us is then the sum of the times of all scopes, which is to be that of the
+// plain replay.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
@@ -21,14 +24,29 @@ namespace {
 constexpr int kKernels = 128;
 constexpr int kCalls = 4;  // per sample of the device's time
 
-std::shared_ptr<ProgressWatch> marks_all() {
-  return std::make_shared<ProgressWatch>(
-      ProgressOptions{.every_nth_replay = 1, .time_limit = std::chrono::milliseconds(0)});
+enum class Watched { kNot, kMarked, kByScopes };
+
+void watch(Context& context, Watched watched) {
+  if (watched == Watched::kNot) return;
+  context.watch_progress(std::make_shared<ProgressWatch>(
+      ProgressOptions{.every_nth_replay = 1,
+                      .time_limit = std::chrono::milliseconds(0),
+                      .times_scopes = watched == Watched::kByScopes}));
 }
 
-void host_time(benchmark::State& state, Device device, std::size_t timed, bool is_marked) {
+// Returns the sum over all scopes of the mean time in a replay, in microseconds.
+double scopes_us(const Context& context) {
+  const ContextMetrics metrics = context.metrics();
+  double sum = 0;
+  for (const auto& [scope, times] : metrics.functions.at(0).scope_times) {
+    sum += static_cast<double>(times.device.count()) / 1000 / static_cast<double>(times.count);
+  }
+  return sum;
+}
+
+void host_time(benchmark::State& state, Device device, std::size_t timed, Watched watched) {
   Context context(device, {.time_every_nth_replay = timed});
-  if (is_marked) context.watch_progress(marks_all());
+  watch(context, watched);
   const auto f = compile(context, "step",
                          [](Tensor x) {
                            return trivial_step({&x, 1});
@@ -40,9 +58,9 @@ void host_time(benchmark::State& state, Device device, std::size_t timed, bool i
   HostTime(state, context.stream(), {.calls = 32}).measure([&] { static_cast<void>(f(x)); });
 }
 
-void device_time(benchmark::State& state, Device device, int scopes, bool is_marked) {
+void device_time(benchmark::State& state, Device device, int scopes, Watched watched) {
   Context context(device);
-  if (is_marked) context.watch_progress(marks_all());
+  watch(context, watched);
   const Tensor x = empty({1}, DType::kFloat32, device);
   const auto f = compile(context, "step",
                          [=](Tensor y) {
@@ -57,28 +75,32 @@ void device_time(benchmark::State& state, Device device, int scopes, bool is_mar
     static_cast<void>(f(x));
   DeviceTime time(state, context.stream(), kCalls);
   time.measure([&] { static_cast<void>(f(x)); });
+  if (watched == Watched::kByScopes) state.counters["scopes_us"] = scopes_us(context);
 }
 
 void add_rows(const Options& options) {
   const Device device = options.device;
-  const auto add_host = [&](const std::string& what, std::size_t timed, bool is_marked) {
+  const auto add_host = [&](const std::string& what, std::size_t timed, Watched watched) {
     Batches batches{.calls = 32};
     batches.samples = options.samples;
     batches.apply_to(benchmark::RegisterBenchmark(
         ("BM_Call/" + what).c_str(),
-        [=](benchmark::State& state) { host_time(state, device, timed, is_marked); }));
+        [=](benchmark::State& state) { host_time(state, device, timed, watched); }));
   };
-  add_host("not_watched", 0, false);
-  add_host("timed:1000", 1000, false);
-  add_host("timed:1", 1, false);
-  add_host("marked", 0, true);
+  add_host("not_watched", 0, Watched::kNot);
+  add_host("timed:1000", 1000, Watched::kNot);
+  add_host("timed:1", 1, Watched::kNot);
+  add_host("marked", 0, Watched::kMarked);
+  add_host("by_scopes", 0, Watched::kByScopes);
   for (const int scopes : {4, 32, 128}) {
-    for (const bool is_marked : {false, true}) {
-      const std::string row =
-          fmt::format("BM_Device/scopes:{}/{}", scopes, is_marked ? "marked" : "plain");
-      benchmark::RegisterBenchmark(
-          row.c_str(),
-          [=](benchmark::State& state) { device_time(state, device, scopes, is_marked); })
+    for (const auto& [name, watched] :
+         {std::pair("plain", Watched::kNot), std::pair("marked", Watched::kMarked),
+          std::pair("by_scopes", Watched::kByScopes)}) {
+      const std::string row = fmt::format("BM_Device/scopes:{}/{}", scopes, name);
+      benchmark::RegisterBenchmark(row.c_str(),
+                                   [=, watched = watched](benchmark::State& state) {
+                                     device_time(state, device, scopes, watched);
+                                   })
           ->UseManualTime()
           ->Unit(benchmark::kMicrosecond);
     }
