@@ -61,6 +61,7 @@ def numpy_steps(_):
 
 
 def cupy_steps(framework):
+    import cgtree.cupy
     cupy = framework.library
 
     def elementwise(x, y):
@@ -93,7 +94,31 @@ def cupy_steps(framework):
     def noisy_eager(x):
         return x + cupy.from_dlpack(eager.normal(x.shape, device=framework.device))
 
+    # A body has a stream of its own.
+    def deciding(x):
+        y, left = x * 2, cupy.full((), 3, "int32")
+
+        def add(value):
+            with cgtree.cupy.step():
+                cupy.add(y, value, out=y)
+
+        def halve():
+            with cgtree.cupy.step():
+                cupy.multiply(y, 0.5, out=y)
+                cupy.subtract(left, 1, out=left)
+            return cgtree.cupy.from_array(left)
+
+        is_positive = cgtree.cupy.from_array((x[0] > 0).astype("int32"))
+        cgtree.branch(is_positive, lambda: add(1), lambda: add(-1))
+        cgtree.loop(8, halve)
+        return y
+
+    def deciding_eager(x):
+        return (x * 2 + (1 if float(x[0]) > 0 else -1)) * 0.125
+
     return [Step("elementwise", elementwise, pair), Step("reductions", reductions, pair),
+            Step("branch and loop", deciding, lambda: (framework.array(floats(5000)),),
+                 eager=deciding_eager),
             Step("raw kernel", raw, lambda: (framework.array(floats(5000)),)),
             Step("padded rows", cupy.sinh, lambda: (framework.array(some_rows(128)),), **BUCKETS),
             Step("random numbers", noisy, lambda: (framework.array(floats(5000)),),
