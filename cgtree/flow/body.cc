@@ -136,8 +136,10 @@ StorageRef BodyMemory::allocate(std::size_t bytes) {
     handed_on_.clear();
     made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
   }
-  made_.emplace_back();  // before what it is for
-  return made_.back() = base_->allocate(bytes);
+  std::list<StorageRef> made(1);  // before what it is for
+  made.front() = base_->allocate(bytes);
+  made_.splice(made_.end(), made);
+  return made_.back();
 }
 
 void BodyMemory::made_elsewhere(const StorageRef& storage) {
