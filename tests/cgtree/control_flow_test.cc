@@ -506,6 +506,31 @@ TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
   EXPECT_EQ(footprint_of(10), footprint_of(2));
 }
 
+// The next round reads it.
+TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor goes_on) {
+    Tensor y = affine(x, 1, 0);
+    std::vector<Tensor> held(2, affine(x, 4, 0));  // a body is called twice
+    (void)loop(2, [&] {
+      {
+        const Tensor read = held.back();
+        held.pop_back();
+        add_to(y, read);
+      }
+      update(empty({8}, DType::kFloat32), 0, 0);
+      return goes_on;
+    });
+    return add(y, affine(x, 1, 0));
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    std::vector<float> y = x;
+    for (std::size_t k = 0; k < y.size(); ++k)
+      y[k] = ((i % 2 != 0 ? y[k] + 4 * x[k] : y[k]) + 4 * x[k]) + x[k];
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), y) << i;
+  });
+}
+
 // Also of what a body around has let go of, and not while work beside it may still read it.
 TEST_P(ControlFlowTest, WhatASideStreamOfABodyMayReadIsNotUsedAgainBeforeItJoins) {
   const Stream side(device());
