@@ -38,15 +38,16 @@ struct LoopStream::State {
       : device(on),
         row_bytes(bytes),
         rows(behind),
-        pinned(PinnedMemory(on).empty({static_cast<std::int64_t>(sizeof(RingHeader)) +
-                                       static_cast<std::int64_t>(behind + 1) * slot_bytes(bytes)},
-                                      DType::kUInt8)),
+        pinned(PinnedMemory(on).empty(
+            {static_cast<std::int64_t>(sizeof(RingHeader)) +
+             static_cast<std::int64_t>(behind + kSpareSlots) * slot_bytes(bytes)},
+            DType::kUInt8)),
         on_device(empty({static_cast<std::int64_t>(sizeof(RingState))}, DType::kUInt8, on)),
         ring{new (pinned.data()) RingHeader(),
              static_cast<std::byte*>(pinned.data()) + sizeof(RingHeader),
              static_cast<RingState*>(on_device.data()),
              static_cast<std::uint64_t>(slot_bytes(bytes)),
-             static_cast<std::uint64_t>(behind + 1)} {
+             static_cast<std::uint64_t>(behind + kSpareSlots)} {
     const RingState none{};
     on_device.copy_from_host(&none, sizeof(none));
   }
@@ -243,8 +244,8 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
                   }};
   (void)flow_mode("loop()", stream);  // throws where no memory can be taken
   Tensor count = empty(Shape(), DType::kInt32, stream.device());
-  draws.reserve(count.data<std::int32_t>());
   RingRounds rounds(state.ring, state.pinned, state.on_device, count, most);
+  draws.reserve(count.data<std::int32_t>());
   run_loop(body, rounds);
   return count;
 }
