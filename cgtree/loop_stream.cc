@@ -38,21 +38,33 @@ struct LoopStream::State {
       : device(on),
         row_bytes(bytes),
         rows(behind),
-        pinned(PinnedMemory(on).empty({static_cast<std::int64_t>(sizeof(RingHeader)) +
-                                       static_cast<std::int64_t>(behind + 1) * slot_bytes(bytes)},
-                                      DType::kUInt8)),
+        pinned(PinnedMemory(on).empty(
+            {static_cast<std::int64_t>(sizeof(RingHeader)) +
+             static_cast<std::int64_t>(behind + kSpareSlots) * slot_bytes(bytes)},
+            DType::kUInt8)),
         on_device(empty({static_cast<std::int64_t>(sizeof(RingState))}, DType::kUInt8, on)),
         ring{new (pinned.data()) RingHeader(),
              static_cast<std::byte*>(pinned.data()) + sizeof(RingHeader),
              static_cast<RingState*>(on_device.data()),
              static_cast<std::uint64_t>(slot_bytes(bytes)),
-             static_cast<std::uint64_t>(behind + 1)} {
+             static_cast<std::uint64_t>(behind + kSpareSlots)} {
     const RingState none{};
     on_device.copy_from_host(&none, sizeof(none));
   }
 
   std::uint64_t written() const noexcept {
     return std::atomic_ref(ring.header->written).load(std::memory_order_acquire);
+  }
+  // Returns how many rows have been overwritten since the host has read one.
+  std::uint64_t lost() const noexcept {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return std::max(written(), read + rows) - read - rows;
+  }
+  // Returns the head of the next row, which is whole if lost() is 0 behind it.
+  RingSlot head() const noexcept {
+    RingSlot slot{};
+    std::memcpy(&slot, slot_of(ring, read), sizeof(slot));
+    return slot;
   }
 
   const Device device;
@@ -71,16 +83,27 @@ namespace {
 // Rounds that also go to a ring.
 class RingRounds final : public Rounds {
  public:
-  // All are borrowed.
+  // All are borrowed. Throws InvalidArgument in the body of a loop with the same ring.
   RingRounds(const Ring& ring, const Tensor& pinned, const Tensor& state, const Tensor& count,
-             std::int32_t most) noexcept
-      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most) {}
+             std::int32_t most)
+      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most) {
+    for (const RingRounds* around = outer_; around != nullptr; around = around->outer_) {
+      if (&around->ring_ != &ring) continue;
+      throw InvalidArgument(
+          "loop() with the LoopStream of a loop around it: their rows would mix; give each a "
+          "LoopStream of its own");
+    }
+    t_innermost = this;
+  }
+  ~RingRounds() { t_innermost = outer_; }
+  RingRounds(const RingRounds&) = delete;
+  RingRounds& operator=(const RingRounds&) = delete;
 
   // Rounds. The body returns the flag and the row.
   void begin(StreamRef stream, ConditionHandle condition) override {
     FlowLog::note_rows();
     launch_begin_ring_loop(stream, ring_, count_.data<std::int32_t>(), condition);
-    note_own_use(stream);
+    note_own_use(stream, condition);
   }
   void end_round(StreamRef stream, ConditionHandle condition,
                  std::span<const Tensor> returned) override {
@@ -89,7 +112,7 @@ class RingRounds final : public Rounds {
                           flag_of(returned[0]), count_.data<std::int32_t>(), most_, condition);
     note_use(returned[0].storage(), stream);
     note_use(row.storage(), stream);
-    note_own_use(stream);
+    note_own_use(stream, condition);
   }
   bool goes_on(StreamRef stream, std::span<const Tensor>) override {
     constexpr auto kAt = static_cast<std::int64_t>(offsetof(RingState, goes_on));
@@ -98,17 +121,24 @@ class RingRounds final : public Rounds {
   }
 
  private:
-  void note_own_use(StreamRef stream) const {
-    for (const Tensor* const used : {&pinned_, &state_, &count_})
-      note_use(used->storage(), stream);
+  // An eager round has ended before the rows can: goes_on() waits for it. Were it noted, the end of
+  // the pinned memory would wait for what is behind it.
+  void note_own_use(StreamRef stream, ConditionHandle condition) const {
+    note_use(count_.storage(), stream);
+    note_use(state_.storage(), stream);
+    if (condition != ConditionHandle::kNull) note_use(pinned_.storage(), stream);
   }
 
+  static constinit thread_local const RingRounds* t_innermost;
+
+  const RingRounds* const outer_ = t_innermost;
   const Ring& ring_;
   const Tensor& pinned_;
   const Tensor& state_;
   const Tensor& count_;
   const std::int32_t most_;
 };
+constinit thread_local const RingRounds* RingRounds::t_innermost = nullptr;
 
 // The turn of a thread in next().
 class Reading {
@@ -165,16 +195,14 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
     if (waited < kSpinning) continue;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, limit - waited));
   }
-  RingSlot slot{};
-  const std::byte* const from = slot_of(state.ring, state.read);
-  std::memcpy(&slot, from, sizeof(slot));
+  const RingSlot slot = state.head();
   const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
-  std::memcpy(to.data(), from + sizeof(slot), std::min(bytes, state.row_bytes));
-  std::atomic_thread_fence(std::memory_order_acquire);
-  const std::uint64_t written = state.written();
-  if (written - state.read > state.rows) {
-    const std::uint64_t lost = written - state.rows - state.read;
+  std::memcpy(to.data(), slot_of(state.ring, state.read) + sizeof(slot),
+              std::min(bytes, state.row_bytes));
+  if (const std::uint64_t lost = state.lost(); lost > 0) {
     state.read += lost;
+    const std::uint64_t loop = state.head().loop;
+    if (state.lost() == 0) state.ended.store(loop - 1);
     throw InvalidArgument(
         fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
                     "or give it more than {} rows",
@@ -192,9 +220,27 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
   return LoopRow{slot.loop, slot.round, slot.bytes, is_last};
 }
 
+std::uint64_t LoopStream::drop() noexcept {
+  State& state = *state_;
+  const std::uint64_t before = state.read;
+  while (state.read != state.written()) {
+    state.read = state.written() - 1;
+    const std::uint64_t loop = state.head().loop;
+    if (state.lost() > 0) continue;
+    state.ended.store(loop);
+    ++state.read;
+    break;
+  }
+  return state.read - before;
+}
+
+// Of several threads the one that means the latest loop counts.
 void LoopStream::stop() noexcept {
-  std::atomic_ref(state_->ring.header->stopped)
-      .store(state_->ended.load() + 1, std::memory_order_release);
+  const std::atomic_ref stopped(state_->ring.header->stopped);
+  const std::uint64_t loop = state_->ended.load() + 1;
+  std::uint64_t before = stopped.load();
+  while (before < loop && !stopped.compare_exchange_weak(before, loop)) {
+  }
 }
 
 Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& given,
@@ -216,8 +262,8 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
                   }};
   (void)flow_mode("loop()", stream);  // throws where no memory can be taken
   Tensor count = empty(Shape(), DType::kInt32, stream.device());
-  draws.reserve(count.data<std::int32_t>());
   RingRounds rounds(state.ring, state.pinned, state.on_device, count, most);
+  draws.reserve(count.data<std::int32_t>());
   run_loop(body, rounds);
   return count;
 }

@@ -18,8 +18,9 @@
 //
 // The device does not wait for the host: of a host that is more than `rows` rows behind, rows are
 // lost, and next() says so. Each loop hands out as many rows as it makes rounds, at least one,
-// whether the step runs eagerly, is warmed up or replayed. A replay that hands out rows is not
-// verified, because an eager run beside it would hand them out again.
+// whether the step runs eagerly, is warmed up or replayed, for a caller, precapture() or a
+// SizeLearner; one whose body throws has no last row. See drop(). A replay that hands out rows is
+// not verified, because an eager run beside it would hand them out again.
 #pragma once
 
 #include <chrono>
@@ -53,8 +54,8 @@ struct LoopRow {
 
 // Loops of one LoopStream must not run at the same time. Recordings keep what they use of it.
 //
-// Thread safety: stop() may be called by any thread; next() by one at a time, while loops are
-// enqueued and run.
+// Thread safety: stop() may be called by any thread; next() and drop() by one at a time, while
+// loops are enqueued and run.
 class LoopStream {
  public:
   // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
@@ -70,6 +71,10 @@ class LoopStream {
   // remains; ConcurrentUse while another thread is in it.
   std::optional<LoopRow> next(std::span<std::byte> to, std::chrono::nanoseconds limit);
 
+  // Drops the rows that have been handed out and not been read, lost ones too, and returns their
+  // number. Should be called while no loop runs; stop() then means the one after them.
+  std::uint64_t drop() noexcept;
+
   // The loop of the row that next() would return ends with the round that it is in, or, if it has
   // not begun, with its first one.
   void stop() noexcept;
@@ -83,7 +88,7 @@ class LoopStream {
 };
 
 // As loop(), and each round hands out its row. Throws InvalidArgument for a row of another device,
-// one that is not contiguous, or too large.
+// one that is not contiguous, or too large; and in the body of a loop with the same LoopStream.
 Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& body,
             const std::vector<Generator>& generators = {});
 

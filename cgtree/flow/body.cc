@@ -23,6 +23,11 @@ std::uint32_t* count_of_step() noexcept {
   return step == nullptr ? nullptr : &step->allocations().count;
 }
 
+// Requires: a step is open.
+bool& is_in_body() noexcept {
+  return StepScope::current()->allocations().is_in_body;
+}
+
 }  // namespace
 
 void FlowDraws::reserve(const std::int32_t* round) {
@@ -97,16 +102,28 @@ BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
       base_(outer_ != nullptr ? outer_->base_ : current_allocator()) {
   CGTREE_CHECK(base_ != nullptr);
   t_memory = this;
+  if (fork_ != nullptr) was_in_body_ = std::exchange(is_in_body(), true);
 }
 
 BodyMemory::~BodyMemory() {
   t_memory = outer_;
+  if (fork_ != nullptr) is_in_body() = was_in_body_;
+  const Frees now;
   for (BodyMemory* around = outer_; around != nullptr; around = around->outer_) {
     if (around->fork_ == nullptr || around->fork_->is_joined()) continue;
     around->handed_on_.splice(around->handed_on_.end(), made_);
     around->handed_on_.splice(around->handed_on_.end(), handed_on_);
     return;
   }
+  made_.clear();
+  handed_on_.clear();
+}
+
+BodyMemory::Frees::Frees() noexcept : was_in_body_(std::exchange(is_in_body(), false)) {
+}
+
+BodyMemory::Frees::~Frees() {
+  is_in_body() = was_in_body_;
 }
 
 bool BodyMemory::is_current() noexcept {
@@ -133,11 +150,14 @@ bool BodyMemory::is_one_chain() const noexcept {
 
 StorageRef BodyMemory::allocate(std::size_t bytes) {
   if (is_one_chain()) {
+    const Frees now;
     handed_on_.clear();
     made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
   }
-  made_.emplace_back();  // before what it is for
-  return made_.back() = base_->allocate(bytes);
+  std::list<StorageRef> made(1);  // before what it is for
+  made.front() = base_->allocate(bytes);
+  made_.splice(made_.end(), made);
+  return made_.back();
 }
 
 void BodyMemory::made_elsewhere(const StorageRef& storage) {

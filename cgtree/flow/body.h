@@ -95,7 +95,8 @@ class BodyScope final : private BreakHandler, private DrawHandler {
 
 // A BodyMemory serves empty() while a body is captured. What the body has let go of is used again
 // within it where its work so far is one chain: no side stream of it, or of what is around it, has
-// yet to join. The rest stays allocated until the body ends. The bodies of a choice, of which one
+// yet to join. The rest stays allocated until the body ends, and so does what it lets go of that
+// was made around it: the next round of a loop reads it again. The bodies of a choice, of which one
 // runs, get the same memory one after the other.
 class BodyMemory final : public StorageAllocator {
  public:
@@ -125,6 +126,18 @@ class BodyMemory final : public StorageAllocator {
   bool keep(const StorageRef& storage) override;
 
  private:
+  // While it lives, what is let go of is freed at once.
+  class Frees {
+   public:
+    Frees() noexcept;
+    ~Frees();
+    Frees(const Frees&) = delete;
+    Frees& operator=(const Frees&) = delete;
+
+   private:
+    const bool was_in_body_;
+  };
+
   bool is_one_chain() const noexcept;
 
   const Body& body_;
@@ -134,6 +147,7 @@ class BodyMemory final : public StorageAllocator {
   StorageAllocator* const base_;  // of the step
   std::list<StorageRef> made_;
   std::list<StorageRef> handed_on_;  // by bodies in this one
+  bool was_in_body_ = false;
   const AllocatorScope scope_{*this};
 };
 

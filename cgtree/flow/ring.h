@@ -1,8 +1,9 @@
 // The ring of a LoopStream: rows that a device writes while the host reads.
 //
-// It has one slot more than the rows that the host may be behind, so that a row which may be read
-// is not the one that is being written: while the device writes row w, rows w - rows to w - 1 are
-// whole. The host copies a row, and then looks again whether it still was one of those.
+// It has kSpareSlots more slots than the rows that the host may be behind, so that a row which may
+// be read is not the one that is being written: while the device writes row w, the host may still
+// see that w - 1 have been written, since only the fence behind row w is also one behind that
+// number. The host copies a row, and then looks again whether it still was one that may be read.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 #include "interop/device/device_api.h"
 
 namespace cgtree {
+
+inline constexpr std::uint64_t kSpareSlots = 2;
 
 // In pinned memory, in front of the slots. Each side writes a cache line of its own.
 struct RingHeader {

@@ -45,6 +45,7 @@ struct StepAllocations {
   bool is_in_replay = false;     // for kEager: a recording is in use, and all must stay
   bool is_verification = false;  // for kEager: what runs is compared, and counts as no call
   bool is_paused = false;        // for kRecord: code runs that is no part of the step
+  bool is_in_body = false;       // for kRecord: what is captured may run again, and reads it then
 
   // The thread that runs the step, and the streams it has forked.
   std::thread::id thread;
@@ -59,11 +60,13 @@ struct StepAllocations {
     fork.emplace(current_stream_or_none());
   }
 
-  // Returns true if work of the step on a second stream may not be joined yet. What it frees then
-  // stays allocated: the second stream may not have reached the block. After note_use() on another
-  // stream, or a free on another thread, all streams are known to have joined at the end only.
+  // Returns true in a body, and if work of the step on a second stream may not be joined yet. What
+  // it frees then stays allocated: the second stream may not have reached the block. After
+  // note_use() on another stream, or a free on another thread, all streams are known to have joined
+  // at the end only.
   bool defers_frees() const noexcept {
-    return has_side_work || std::this_thread::get_id() != thread || !fork->is_joined();
+    return has_side_work || std::this_thread::get_id() != thread || is_in_body ||
+           !fork->is_joined();
   }
   // Returns true if blocks whose frees were deferred may be freed before the end.
   bool may_free_deferred() const noexcept {

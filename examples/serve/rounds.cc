@@ -97,6 +97,7 @@ void Rounds::prefill(const Tensor& tokens, const Tensor& tables) {
 }
 
 void Rounds::launch(const Tensor& batch, const Tensor& left, const Tensor& kv_cache) {
+  (void)stream_.drop();
   (void)decode_(batch, left, kv_cache, draft_cache_);
 }
 

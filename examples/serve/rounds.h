@@ -61,8 +61,8 @@ class Rounds {
 
   // Enqueues the draft's share of a prefill; nothing without a draft.
   void prefill(const Tensor& tokens, const Tensor& tables);
-  // Enqueues a launch, as Server does: `batch` and `left` may be padded. Requires: receive() since
-  // the last one.
+  // Enqueues a launch, as Server does: `batch` and `left` may be padded. Requires that the last one
+  // has ended; what was not received of it is dropped.
   void launch(const Tensor& batch, const Tensor& left, const Tensor& kv_cache);
 
   // Called with the tokens of a round, int32 {rows, width()}.

@@ -506,6 +506,31 @@ TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
   EXPECT_EQ(footprint_of(10), footprint_of(2));
 }
 
+// The next round reads it.
+TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor goes_on) {
+    Tensor y = affine(x, 1, 0);
+    std::vector<Tensor> held(2, affine(x, 4, 0));  // a body is called twice
+    (void)loop(2, [&] {
+      {
+        const Tensor read = held.back();
+        held.pop_back();
+        add_to(y, read);
+      }
+      update(empty({8}, DType::kFloat32), 0, 0);
+      return goes_on;
+    });
+    return add(y, affine(x, 1, 0));
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    std::vector<float> y = x;
+    for (std::size_t k = 0; k < y.size(); ++k)
+      y[k] = ((i % 2 != 0 ? y[k] + 4 * x[k] : y[k]) + 4 * x[k]) + x[k];
+    EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), y) << i;
+  });
+}
+
 // Also of what a body around has let go of, and not while work beside it may still read it.
 TEST_P(ControlFlowTest, WhatASideStreamOfABodyMayReadIsNotUsedAgainBeforeItJoins) {
   const Stream side(device());
@@ -1044,6 +1069,100 @@ TEST_P(ControlFlowTest, OutsideOfAStepABodyDrawsToo) {
     expected[k] += second[k];
   EXPECT_EQ(values(y), expected);
   EXPECT_EQ(generator.state().offset, 1u);
+}
+
+// A body may try another way with less memory.
+TEST_P(ControlFlowTest, ABodyMayGoOnAfterMemoryHasRunOut) {
+  make_context({.max_bytes = std::size_t{16} << 20});
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      EXPECT_THROW((void)empty({std::int64_t{64} << 20}, DType::kFloat32), OutOfMemory);
+      add_to(y, affine(x, 2, 0));
+    });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    EXPECT_EQ(values(f(tensor({8}, x), flag(1 - i % 2))), affine_of(x, i % 2 != 0 ? 1 : 3, 0)) << i;
+  });
+}
+
+// It draws as if it were given once, and moves by a block for each time.
+TEST_P(ControlFlowTest, AGeneratorThatIsGivenTwiceDrawsInReplaysWhatItDrawsEagerly) {
+  const Generator generator(seed_), twin(seed_);
+  const auto step = [&](const Generator& from) {
+    return [this, from](Tensor x, Tensor goes_on) {
+      Tensor y = affine(x, 1, 0);
+      add_to(y, uniform({8}, from));
+      const auto body = [&] {
+        add_to(y, uniform({8}, from));
+        branch(goes_on, [&] { add_to(y, uniform({8}, from)); }, nullptr, {from, from});
+        add_to(y, uniform({8}, from));
+        return goes_on;
+      };
+      (void)loop(3, body, {from, from});
+      add_to(y, uniform({8}, from));
+      return y;
+    };
+  };
+  CompiledFunction f = compile(context(), "f", step(generator));
+  CompiledFunction eager = compile(context(), "eager", step(twin), {.enabled = false});
+  call_often(f, [&](int i) {
+    const std::vector<float> x = random_floats(8);
+    if (i % 3 == 2) {
+      generator.set_seed(seed_ + static_cast<std::uint64_t>(i));
+      twin.set_seed(seed_ + static_cast<std::uint64_t>(i));
+    }
+    const Tensor goes_on = flag(i % 2);
+    EXPECT_EQ(values(f(tensor({8}, x), goes_on)), values(eager(tensor({8}, x), goes_on))) << i;
+    EXPECT_EQ(generator.state().offset, twin.state().offset);
+  });
+}
+
+// Between them and tensors, in rounds, bodies in bodies, and beside a side stream.
+TEST_P(ControlFlowTest, WorkspacesOfBodiesShareNoMemoryWithWhatLives) {
+  const std::vector<Stream> sides = flow_sides(device());
+  const auto by_workspace = [](const Tensor& y, const Tensor& x) {  // y += x
+    const Workspace space(x.device(), x.bytes());
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), space.data(), x.data(), x.bytes()), "copy");
+    const float one = 1;
+    const auto* const from = static_cast<const float*>(space.data());
+    float* const to = y.data<float>();
+    const std::int64_t count = y.elements();
+    enqueue_kernel(stream, axpy_kernel(), dims_for(count), arguments_of(one, from, to, count));
+  };
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 1, 0);
+    (void)loop(2, [&] {
+      by_workspace(y, x);
+      const Tensor kept = affine(y, 1, 0);
+      double_on(sides[0], y);
+      branch(taken, [&] {
+        by_workspace(y, kept);
+        double_on(sides[1], y);
+        by_workspace(y, kept);
+      });
+      by_workspace(y, kept);
+      return taken;
+    });
+    return y;
+  });
+  call_often(f, [&](int i) {
+    const bool is_taken = i % 2 != 0;
+    const std::vector<float> x = random_floats(300);
+    std::vector<float> y = x;
+    for (int round = 0; round < (is_taken ? 2 : 1); ++round) {
+      for (std::size_t k = 0; k < y.size(); ++k) {
+        const float kept = y[k] + x[k];
+        y[k] = 2 * kept;
+        if (is_taken) y[k] = 2 * (y[k] + kept) + kept;
+        y[k] += kept;
+      }
+    }
+    EXPECT_EQ(values(f(tensor({300}, x), flag(is_taken ? 1 : 0))), y) << i;
+  });
 }
 
 // ---- What is refused ----

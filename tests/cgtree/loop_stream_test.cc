@@ -14,8 +14,13 @@
 #include <vector>
 
 #include "cgtree/control_flow.h"
+#include "cgtree/precapture.h"
+#include "cgtree/scope.h"
+#include "cgtree/steps.h"
 #include "interop/random/random.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/flags.h"
+#include "tests/support/flow_steps.h"
 #include "tests/support/gate.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
@@ -71,6 +76,8 @@ class LoopStreamTest : public TreeTest {
     std::vector<float> values(kWidth);
     return !rows.next(std::as_writable_bytes(std::span(values)), seconds(0));
   }
+
+  Tensor flag_;
 };
 CGTREE_ON_ALL_DEVICES(LoopStreamTest);
 
@@ -337,6 +344,259 @@ TEST_P(LoopStreamTest, WhatCannotBeARowIsRefused) {
   EXPECT_EQ(next(rows, &got), values(row));
 }
 
+TEST_P(LoopStreamTest, DroppedRowsAreGoneAndTheNextLoopMayBeStopped) {
+  LoopStream rows = make(4);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 3));
+  EXPECT_EQ(rows.drop(), 0u);
+  for (int call = 0; call < 4; ++call) {
+    for (int i = 0; i < call; ++i)
+      EXPECT_EQ(count(f(random_tensor({kWidth}))), 3);
+    EXPECT_EQ(rows.drop(), static_cast<std::uint64_t>(3 * call));
+    EXPECT_TRUE(is_empty(rows));
+    rows.stop();
+    EXPECT_EQ(count(f(random_tensor({kWidth}))), 1);
+    LoopRow row;
+    (void)next(rows, &row);
+    EXPECT_EQ(row.round, 0);
+    EXPECT_TRUE(row.is_last);
+  }
+}
+
+// A precapture runs what it records, whose rows nobody has asked for.
+TEST_P(LoopStreamTest, RowsOfAPrecaptureCanBeDropped) {
+  LoopStream rows = make(2);
+  const Tensor on = flag(1);
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 const Tensor y = affine(x, 2, 0);
+                                 const Tensor row(y.storage(), 0, {1}, DType::kFloat32);
+                                 (void)loop(3, rows, [&]() -> LoopRound { return {on, row}; });
+                                 return y;
+                               },
+                               {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                .buckets = {{"rows", {4, 8}}},
+                                .outputs = {{.dynamic = {{0, "rows"}}}}});
+  (void)precapture(f, {}, [&](const CallSizes& sizes) {
+    return std::vector<Tensor>{random_tensor({sizes["rows"]})};
+  });
+  context().synchronize();
+  EXPECT_GT(rows.drop(), 6u);
+  for (std::int64_t size = 1; size <= 8; ++size) {
+    const std::vector<float> x = random_floats(size);
+    EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
+    float got = 0;
+    rows.drop();
+    EXPECT_FALSE(rows.next(std::as_writable_bytes(std::span(&got, 1)), seconds(0)));
+  }
+  EXPECT_EQ(f.stats().replays, 8u) << to_string(f.stats());
+}
+
+TEST_P(LoopStreamTest, ALoopWithinALoopHasAStreamOfItsOwn) {
+  LoopStream rows = make(16), others = make(16);
+  const auto step = [&](LoopStream& inner) {
+    return [this, &rows, &inner](Tensor x, Tensor on) {
+      const Tensor y = affine(x, 1, 0);
+      return loop(2, rows, [&]() -> LoopRound {
+        (void)loop(2, inner, [&]() -> LoopRound {
+          update(y, 2, 1);
+          return {on, y};
+        });
+        return {on, y};
+      });
+    };
+  };
+  CompiledFunction same = compile(context(), "same", step(rows));
+  for (int call = 0; call < 3; ++call)
+    EXPECT_THROW((void)same(random_tensor({kWidth}), flag(1)), InvalidArgument);
+  EXPECT_TRUE(is_empty(rows));
+  CompiledFunction f = compile(context(), "f", step(others));
+  for (int call = 0; call < 4; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const auto expected = doubled(x, 1e30f, 4);
+    (void)f(tensor({kWidth}, x), flag(1));
+    LoopRow row;
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(next(others, &row), expected[i]);
+    EXPECT_EQ(next(rows, &row), expected[1]);
+    EXPECT_EQ(next(rows, &row), expected[3]);
+    EXPECT_TRUE(row.is_last);
+  }
+}
+
+// Two functions, one of which may not come to its loop.
+TEST_P(LoopStreamTest, FunctionsMayShareAStreamAndBranchesMayLeaveItAlone) {
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 2));
+  CompiledFunction g = compile(context(), "g", [&](Tensor x, Tensor taken, Tensor on) {
+    const Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      (void)loop(3, rows, [&]() -> LoopRound {
+        update(y, 2, 1);
+        return {on, y};
+      });
+    });
+    return y;
+  });
+  std::uint64_t loops = 0;
+  for (int call = 0; call < 16; ++call) {
+    const bool is_f = random_() % 2 == 0, is_taken = random_() % 2 == 0;
+    const std::vector<float> x = random_floats(kWidth);
+    const Tensor input = tensor({kWidth}, x);
+    if (is_f) {
+      (void)f(input);
+    } else {
+      (void)g(input, flag(is_taken ? 1 : 0), flag(1));
+    }
+    context().synchronize();
+    if (is_f || is_taken) {
+      ++loops;
+      LoopRow row;
+      for (const std::vector<float>& expected : doubled(x, 1e30f, is_f ? 2 : 3))
+        EXPECT_EQ(next(rows, &row), expected);
+      EXPECT_TRUE(row.is_last);
+      EXPECT_EQ(row.loop, loops);
+    }
+    EXPECT_TRUE(is_empty(rows));
+  }
+}
+
+// Rows of all sizes, in slots of all sizes.
+TEST_P(LoopStreamTest, RowsMayBeOfAnySizeUpToThatOfTheStream) {
+  const Tensor on = flag(1);
+  for (const std::int64_t most : {1, 2, 5, 257}) {
+    LoopStream rows(device(), static_cast<std::size_t>(4 * most), 3);
+    for (std::int64_t size = 0; size <= most; size += std::max<std::int64_t>(most / 3, 1)) {
+      CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+        return loop(2, rows, [&]() -> LoopRound { return {on, x.slice(0, 1, 1 + size)}; });
+      });
+      for (int call = 0; call < 4; ++call) {
+        const std::vector<float> x = random_floats(size + 2);
+        (void)f(tensor({size + 2}, x));
+        for (int i = 0; i < 2; ++i) {
+          std::vector<float> got(static_cast<std::size_t>(most), 7);
+          const auto row = rows.next(std::as_writable_bytes(std::span(got)), seconds(5));
+          ASSERT_TRUE(row);
+          EXPECT_EQ(row->bytes, static_cast<std::size_t>(4 * size));
+          got.resize(static_cast<std::size_t>(size));
+          EXPECT_EQ(got, std::vector<float>(x.begin() + 1, x.end() - 1));
+        }
+      }
+    }
+  }
+}
+
+// What the context does with other recordings, it does with those of rows.
+TEST_P(LoopStreamTest, RowsAreThoseOfTheCallWhateverTheContextDoesBeside) {
+  make_context({.verify_every = 2, .time_every_nth_replay = 2});
+  LoopStream rows = make(16);
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x, Tensor other) {
+                                 const Tensor y = add(affine(x, 1, 0), affine(other, 0, 0));
+                                 (void)loop(2, rows, [&]() -> LoopRound {
+                                   const Scope scope("round");
+                                   update(y, 2, 1);
+                                   return {flag_, y};
+                                 });
+                                 return y;
+                               },
+                               {.inputs = {{}, {.is_static = true}}, .max_switch_nodes = 100});
+  flag_ = flag(1);
+  const Tensor others[] = {random_tensor({kWidth}), random_tensor({kWidth})};
+  for (int call = 0; call < 12; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    const auto expected = doubled(x, 1e30f, 2);
+    EXPECT_EQ(values(f(tensor({kWidth}, x), others[call % 2])), expected[1]);
+    LoopRow row;
+    for (const std::vector<float>& one : expected)
+      EXPECT_EQ(next(rows, &row), one);
+    EXPECT_TRUE(is_empty(rows));
+  }
+  EXPECT_GE(f.stats().replays, 8u) << to_string(f.stats());
+}
+
+TEST_P(LoopStreamTest, WorkBetweenBeginAndEndHandsOutRows) {
+  const Stream stream(device());
+  const Tensor cache = tensor({kWidth}, std::vector<float>(kWidth, 0)), on = flag(1);
+  LoopStream rows = make(16);
+  Steps steps(context(), "decode", {.bindings = {{.name = "cache", .is_mutated = true}}});
+  const std::vector<Binding> bindings{
+      {reinterpret_cast<const void*>(cache.address()), cache.bytes()}};
+  std::vector<float> expected(kWidth, 0);
+  for (int i = 0; i < 8; ++i) {
+    for (Step step = steps.begin({}, bindings, stream); step.must_run(); step.end()) {
+      (void)loop(2, rows, [&]() -> LoopRound {
+        update(cache, 1, 1);
+        return {on, cache};
+      });
+    }
+    LoopRow row;
+    for (int round = 0; round < 2; ++round) {
+      expected = affine_of(expected, 1, 1);
+      EXPECT_EQ(next(rows, &row), expected) << i;
+    }
+    EXPECT_TRUE(row.is_last);
+    EXPECT_EQ(row.loop, static_cast<std::uint64_t>(i + 1));
+    EXPECT_TRUE(is_empty(rows));
+  }
+  EXPECT_EQ(steps.stats().replays, 6u) << to_string(steps.stats());
+}
+
+// Such a stream lives longer than the step that has made it.
+TEST_P(LoopStreamTest, AStreamMayBeMadeByTheFirstCallOfItsFunction) {
+  std::optional<LoopStream> rows;
+  const Tensor on = flag(1);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    if (!rows) rows.emplace(make(4));
+    const Tensor scratch = affine(x, 3, 0);
+    const Tensor y = affine(x, 1, 0);
+    (void)loop(2, *rows, [&]() -> LoopRound {
+      update(y, 2, 1);
+      return {on, y};
+    });
+    return affine(scratch, 1, 0);
+  });
+  for (int call = 0; call < 6; ++call) {
+    const std::vector<float> x = random_floats(kWidth);
+    EXPECT_EQ(values(f(tensor({kWidth}, x))), affine_of(x, 3, 0));
+    LoopRow row;
+    for (const std::vector<float>& one : doubled(x, 1e30f, 2))
+      EXPECT_EQ(next(*rows, &row), one);
+    EXPECT_EQ(row.loop, static_cast<std::uint64_t>(call + 1));
+  }
+  EXPECT_EQ(f.stats().replays, 4u) << to_string(f.stats());
+  rows.reset();
+}
+
+// Loops in branches, in choices, and one behind the other.
+TEST_P(LoopStreamTest, RandomBranchesAndLoopsHandOutWhatPlainArithmeticDoes) {
+  const std::vector<Stream> sides = flow_sides(device());
+  LoopStream rows(device(), 20 * sizeof(float), 64);
+  std::uint64_t handed_out = 0;
+  for (int program = 0; program < 30; ++program) {
+    const Flow flow = draw_flow(random_);
+    CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      run_flow(flow, y, sides, nullptr, &rows);
+      return y;
+    });
+    for (int i = 0; i < 5; ++i) {
+      std::vector<float> x = random_floats(20);
+      const Tensor y = f(tensor({20}, x));
+      std::vector<std::vector<float>> expected;
+      run_flow(flow, x, nullptr, &expected);
+      ASSERT_EQ(values(y), x) << "call " << i << " of program " << program;
+      for (const std::vector<float>& one : expected) {
+        std::vector<float> got(20);
+        ASSERT_TRUE(rows.next(std::as_writable_bytes(std::span(got)), seconds(5)));
+        ASSERT_EQ(got, one) << "call " << i << " of program " << program;
+      }
+      handed_out += expected.size();
+      ASSERT_EQ(rows.drop(), 0u);
+    }
+  }
+  EXPECT_GT(handed_out, 30u);
+}
+
 // Where the host goes on while the device works.
 class LateLoopStreamTest : public LoopStreamTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, LateLoopStreamTest,
@@ -361,6 +621,51 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
     for (const std::vector<float>& expected : doubled(x, 1e30f, 3))
       EXPECT_EQ(next(rows, &row), expected);
     EXPECT_TRUE(row.is_last);
+  }
+}
+
+// Their memory is used again by nobody meanwhile, and rows can be read when the context is gone.
+TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
+  for (const bool has_context : {true, false}) {
+    make_context({});
+    LoopStream kept = make(16);
+    std::optional<LoopStream> rows(make(16));
+    const Tensor x = random_tensor({kWidth}), on = flag(1);
+    std::vector<std::vector<float>> expected;
+    std::optional f = compile(context(), "f", [&](Tensor in) {
+      const Tensor y = affine(in, 1, 0);
+      (void)loop(3, kept, [&]() -> LoopRound {
+        update(y, 2, 1);
+        (void)loop(2, *rows, [&]() -> LoopRound { return {on, y}; });
+        return {on, y};
+      });
+      return y;
+    });
+    for (int call = 0; call < 3; ++call)
+      (void)(*f)(x);
+    context().synchronize();
+    kept.drop();
+    {
+      Gate gate(context().stream());
+      (void)(*f)(x);
+      std::thread opens([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        gate.open();
+      });
+      rows.reset();
+      if (has_context) f.reset();
+      LoopStream other = make(16);
+      opens.join();
+      context().synchronize();
+      EXPECT_TRUE(is_empty(other));
+    }
+    f.reset();
+    if (!has_context) context_.reset();
+    LoopRow row;
+    for (const std::vector<float>& one : doubled(values(x), 1e30f, 3))
+      EXPECT_EQ(next(kept, &row), one);
+    EXPECT_TRUE(row.is_last);
+    make_context({});
   }
 }
 
@@ -398,6 +703,48 @@ TEST_P(LateLoopStreamTest, TheHostEndsALoopThatRuns) {
     EXPECT_EQ(row.round, made - 1);
     EXPECT_TRUE(is_empty(rows));
   }
+}
+
+TEST_P(LateLoopStreamTest, TheLoopOfTheOldestRowThatIsLeftIsStopped) {
+  constexpr std::int64_t kMost = 3'000'000;  // seconds
+  LoopStream rows = make(1000);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    return loop(kMost, rows, [&]() -> LoopRound { return {on, x}; });
+  });
+  const Tensor x = random_tensor({kWidth}), once = flag(0), on = flag(1);
+  for (int call = 0; call < 3; ++call)
+    (void)f(x, once);
+  const Tensor rounds = f(x, on);
+  for (bool any_lost = false; !any_lost;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::vector<float> row(kWidth);
+    try {
+      (void)rows.next(std::as_writable_bytes(std::span(row)), seconds(0));
+    } catch (const InvalidArgument&) {
+      any_lost = true;
+    }
+  }
+  rows.stop();
+  EXPECT_LT(count(rounds), kMost);
+}
+
+// What an eager run has written is not waited for when the stream ends.
+TEST_P(LateLoopStreamTest, AStreamEndsWithoutWaitingForLaterWork) {
+  const CapturedLog log;
+  const Stream stream(device());
+  const StreamScope current(stream);
+  const Tensor row = random_tensor({kWidth}), on = flag(1);
+  {
+    LoopStream rows = make(4);
+    (void)loop(2, rows, [&]() -> LoopRound { return {on, row}; });
+    LoopRow got;
+    EXPECT_EQ(next(rows, &got), values(row));
+    EXPECT_EQ(next(rows, &got), values(row));
+    const auto rest = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+    check(stream.ref().graphs().launch_host_function(stream.ref().handle(), rest, nullptr), "rest");
+  }
+  stream.synchronize();
+  EXPECT_TRUE(log.lines().empty()) << log.lines()[0];
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Draws flows, and runs them on both sides.
 #include "tests/support/flow_steps.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -79,13 +80,20 @@ std::vector<Stream> flow_sides(Device device) {
   return sides;
 }
 
+bool has_loop(const Flow& flow) {
+  return flow.kind == Flow::Kind::kLoop || std::ranges::any_of(flow.parts, has_loop);
+}
+
 void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
-              const Generator* generator) {
+              const Generator* generator, LoopStream* rows) {
   std::vector<Generator> generators;
   if (flow.draws) generators.push_back(*generator);
+  LoopStream* const rows_inside = flow.kind == Flow::Kind::kLoop ? nullptr : rows;
   const auto part = [&](std::size_t i) {
     const auto inner = flow.kind == Flow::Kind::kBoth ? sides : sides.subspan(1);
-    return [&flow, &x, inner, generator, i] { run_flow(flow.parts[i], x, inner, generator); };
+    return [&flow, &x, inner, generator, rows_inside, i] {
+      run_flow(flow.parts[i], x, inner, generator, rows_inside);
+    };
   };
   switch (flow.kind) {
     case Flow::Kind::kUpdate:
@@ -129,7 +137,16 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
         compare(x, flow.limit, flag);
         return flag;
       };
-      (void)loop(flow.rounds, body, generators);
+      if (rows == nullptr) {
+        (void)loop(flow.rounds, body, generators);
+      } else {
+        (void)loop(
+            flow.rounds, *rows,
+            [&] {
+              return LoopRound{body(), x};
+            },
+            generators);
+      }
       return;
     }
     case Flow::Kind::kResult: {
@@ -164,13 +181,14 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
   }
 }
 
-void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at) {
+void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at,
+              std::vector<std::vector<float>>* rows) {
   const bool is_call = flow.kind >= Flow::Kind::kBranch && flow.kind != Flow::Kind::kDraw;
   PhiloxBlock call = {};
   if (is_call && flow.draws) call = philox(at->seed, at->offset++, 0);
   const auto body = [&](std::size_t number, int round) {
     PhiloxPosition own = draws_of_round(call, round);
-    run_flow(flow.parts[number], values, &own);
+    run_flow(flow.parts[number], values, &own, flow.kind == Flow::Kind::kLoop ? nullptr : rows);
   };
   switch (flow.kind) {
     case Flow::Kind::kUpdate:
@@ -181,8 +199,8 @@ void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at) 
       if (flow.kind == Flow::Kind::kFork && flow.draws) add_uniform(values, *at);
       return;
     case Flow::Kind::kBoth:
-      run_flow(flow.parts[0], values, at);
-      return run_flow(flow.parts[1], values, at);
+      run_flow(flow.parts[0], values, at, rows);
+      return run_flow(flow.parts[1], values, at, rows);
     case Flow::Kind::kBranch: {
       const std::size_t number = values[0] > flow.limit ? 0 : 1;
       if (number < flow.parts.size()) body(number, 0);
@@ -195,8 +213,10 @@ void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at) 
       return;
     }
     case Flow::Kind::kLoop:
-      for (int round = 0; round == 0 || (round < flow.rounds && values[0] > flow.limit); ++round)
+      for (int round = 0; round == 0 || (round < flow.rounds && values[0] > flow.limit); ++round) {
         body(0, round);
+        if (rows != nullptr) rows->push_back(values);
+      }
       return;
     case Flow::Kind::kResult: {
       if (!(values[0] > flow.limit)) return body(0, 0);

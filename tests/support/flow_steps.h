@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "cgtree/loop_stream.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
@@ -44,11 +45,16 @@ Flow draw_flow(std::mt19937& random, bool draws = false);
 // are not those of what is around it.
 std::vector<Stream> flow_sides(Device device);
 
+// Returns whether there is a loop in it.
+bool has_loop(const Flow& flow);
+
 // Runs it on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides(). `generator`:
-// what it draws from; may be null if it does not.
+// what it draws from; may be null if it does not. `rows`: where each round of a loop that is in no
+// other one hands out x; may be null.
 void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
-              const Generator* generator = nullptr);
+              const Generator* generator = nullptr, LoopStream* rows = nullptr);
 // The same. Requires: values is not empty. `at`: the position of the generator.
-void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at = nullptr);
+void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at = nullptr,
+              std::vector<std::vector<float>>* rows = nullptr);
 
 }  // namespace cgtree::testing

@@ -219,6 +219,57 @@ TEST_P(ServedRoundsTest, ADraftChangesTheRoundsAndNotTheTokens) {
   EXPECT_TRUE(device().type != DeviceType::kHost || compiled.tokens == plain.tokens);
 }
 
+// A draft of fewer layers is wrong more often, with proposals beyond the end of most requests, too.
+TEST_P(ServedRoundsTest, AWorseDraftChangesTheRoundsAndNotTheTokens) {
+  ModelConfig config = config_;
+  config.layers = 1;
+  Weights weights = model_->weights();
+  weights.layers.resize(1);
+  const Model draft(config, Shard(), std::move(weights), options_.context);
+  const Served plain = serve({.most = 16}, true);
+  for (const std::int64_t proposals : {1, 7}) {
+    const RoundsOptions with_draft{.most = 3, .draft = &draft, .proposals = proposals};
+    const Served eager = serve(with_draft, false);
+    const Served compiled = serve(with_draft, true);
+    EXPECT_EQ(compiled.tokens, eager.tokens) << proposals;
+    EXPECT_EQ(compiled.rounds, eager.rounds) << proposals;
+    EXPECT_TRUE(device().type != DeviceType::kHost || compiled.tokens == plain.tokens);
+  }
+}
+
+// Some rows end in the first round.
+TEST_P(ServedRoundsTest, WhatIsNotReceivedIsNotOfTheNextLaunch) {
+  constexpr std::int64_t kRounds = 3;
+  const std::int64_t table = options_.context / kBlockSize;
+  Context context(device(), {});
+  const Generator generator(seed_);
+  const RoundsOptions options{.most = kRounds};
+  const auto serve_all = [&](int launches, int dropped) {
+    Rounds rounds(context, *model_, options_, options, decode_options({}), prefill_options({}, {}),
+                  0, generator);
+    const Tensor cache = model_->make_kv_cache(kMaxBatch * table);
+    std::vector<Numbers32> all;
+    for (int launch = 0; launch < launches; ++launch) {
+      Numbers32 batch, left;
+      for (int row = 0; row < kMaxBatch; ++row) {
+        batch.insert(batch.end(), {launch + row, 0});
+        for (std::int64_t block = 0; block < table; ++block)
+          batch.push_back(static_cast<std::int32_t>(row * table + block));
+        left.push_back(1 + row);
+      }
+      rounds.launch(tensor({kMaxBatch, 2 + table}, batch), tensor({kMaxBatch}, left), cache);
+      context.synchronize();
+      if (launch < dropped) continue;
+      rounds.receive(all.emplace_back(kMaxBatch * kRounds), {});
+    }
+    return all;
+  };
+  const std::vector<Numbers32> all = serve_all(5, 0);
+  EXPECT_EQ(all[0][1], -1);
+  EXPECT_GE(all[0][kRounds + 1], 0);
+  EXPECT_EQ(serve_all(5, 4), std::vector<Numbers32>{all[4]});
+}
+
 TEST_P(ServedRoundsTest, ADraftWithATemperatureIsRefused) {
   const RoundsOptions with_draft{.most = 4, .draft = model_.get(), .proposals = 3};
   EXPECT_THROW((void)serve(with_draft, true, 0.5f), InvalidArgument);
