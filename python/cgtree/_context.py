@@ -238,14 +238,15 @@ class Scope:
     __slots__ = ("_name", "_open")
 
     def __init__(self, name):
-        self._name, self._open = name, []
+        self._name, self._open = name, {}  # by thread
 
     def __enter__(self):
-        self._open.append(_cgtree._open_scope(self._name))
+        self._open.setdefault(threading.get_ident(), []).append(_cgtree._open_scope(self._name))
         return self
 
     def __exit__(self, *error):
-        _cgtree._close_scope(self._open.pop())
+        if of_thread := self._open.get(threading.get_ident()):  # none: it was entered on another thread
+            _cgtree._close_scope(of_thread.pop())
 
 
 def synchronize():

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import threading
 from copy import deepcopy
 
 import torch
@@ -57,17 +58,20 @@ def name_modules(model, name=""):
     >>> with cgtree.torch.name_modules(model, "model"):
     ...     y = model(torch.ones(1, 2))
     """
-    open_scopes = {}  # by module: those of calls that have not returned
+    open_scopes = {}  # by module and thread: those of calls that have not returned
 
     def enter(part):
         def hook(module, *_):
             if not torch.compiler.is_compiling():
-                open_scopes.setdefault(module, []).append(_cgtree._open_scope(part))
+                of_thread = open_scopes.setdefault((module, threading.get_ident()), [])
+                of_thread.append(_cgtree._open_scope(part))
         return hook
 
     def leave(module, *_):
-        if not torch.compiler.is_compiling() and open_scopes.get(module):
-            _cgtree._close_scope(open_scopes[module].pop())
+        if torch.compiler.is_compiling():
+            return
+        if of_thread := open_scopes.get((module, threading.get_ident())):
+            _cgtree._close_scope(of_thread.pop())
 
     with contextlib.ExitStack() as hooks:
         for path, module in model.named_modules():

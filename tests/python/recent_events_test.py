@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, "tests/python")
@@ -114,6 +115,28 @@ class ScopePythonTest(unittest.TestCase):
                 cgtree.launch(lambda tensor: None, x)
             return x
         self.assertEqual(self.paths(step), ["only"])
+
+    def test_threads_may_share_a_scope(self):
+        shared, is_in, is_out = cgtree.Scope("shared"), threading.Event(), threading.Event()
+
+        def other():
+            with shared:
+                is_in.set()
+                is_out.wait(60)
+
+        def step(x):
+            with cgtree.Scope("only"):
+                cgtree.launch(lambda tensor: None, x)
+            return x
+        thread = threading.Thread(target=other)
+        with shared:
+            thread.start()
+            is_in.wait(60)
+        try:
+            self.assertEqual(self.paths(step), ["only"])
+        finally:
+            is_out.set()
+            thread.join()
 
     def test_a_name_is_a_string(self):
         for wrong in (None, 3):

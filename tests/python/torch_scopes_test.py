@@ -1,6 +1,7 @@
 """Modules' names as scopes, on the CPU: which scopes are open while each operator runs."""
 
 import sys
+import threading
 import unittest
 import unittest.mock
 
@@ -103,6 +104,32 @@ class TorchScopesTest(unittest.TestCase):
             self.model(torch.randn(3, 5))
         self.assertEqual(self.scopes.seen, ["layers/0", "layers/0/attention"])
         self.assertEqual(self.scopes.open, {})
+
+    def test_a_module_that_threads_use_at_once_closes_the_scope_of_its_thread(self):
+        closed_by, is_in, is_out = {}, [threading.Event(), threading.Event()], threading.Event()
+
+        class Waits(torch.nn.Module):
+            def forward(self, number):
+                is_in[number].set()
+                (is_out if number else is_in[1]).wait(60)
+                return number
+
+        self.scopes._open_scope = lambda name: threading.get_ident()
+        self.scopes._close_scope = lambda scope: closed_by.setdefault(threading.get_ident(), []).append(scope)
+
+        def run(model, number):  # the first to come is the first to go
+            if number:
+                is_in[0].wait(60)
+            model(number)
+            is_out.set()
+
+        with cgtree.torch.name_modules(Waits(), "model") as model:
+            threads = [threading.Thread(target=run, args=(model, number)) for number in (0, 1)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(closed_by, {thread.ident: [thread.ident] for thread in threads})
 
     def test_a_module_that_is_used_twice_or_within_itself_closes_what_it_has_opened(self):
         twice = torch.nn.Sequential(self.model.layers[0], self.model.layers[0])

@@ -44,7 +44,7 @@ def write_all(texts, keep):
                 done[target] = path
                 temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
                 stack.callback(temporary.unlink, missing_ok=True)
-                temporary.write_text(text, encoding="utf-8", newline="\n")
+                temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")  # halves of pairs
                 written.append((temporary, target))
             except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
                 raise CannotWrite(f"cannot write '{path}': {_why(error)}") from None

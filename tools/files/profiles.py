@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import sqlite3
+import zlib
 
 
 class BadProfile(Exception):
@@ -13,7 +14,7 @@ class BadProfile(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    ns: int
+    ns: int     # not negative: one that ends before it begins, as in a broken file, takes no time
     node: int   # the number of the node; 0: none, or not known
     graph: int  # the number of the executable graph, if the profile has it apart from the node's; else 0
 
@@ -55,7 +56,7 @@ def _read_sqlite(path):
             if not {"start", "end"} <= columns:
                 continue
             node = "graphNodeId" if "graphNodeId" in columns else "0"
-            launches += [Launch(end - start, number or 0, 0) for start, end, number in database.execute(
+            launches += [Launch(max(0, end - start), number or 0, 0) for start, end, number in database.execute(
                 f'SELECT start, "end", {node} FROM {table}')]
         for table in _CLONES:
             if {"graphNodeId", "originalGraphNodeId"} <= _columns(database, table):
@@ -76,8 +77,8 @@ def _read_json(data):
     for event in events:
         if event.get("ph") != "X" or event.get("cat") not in _CATEGORIES:
             continue
-        arguments = event.get("args", {})
-        launches.append(Launch(round(float(event["dur"]) * 1000), _number(arguments.get("graph node id")),
+        arguments = event.get("args") or {}
+        launches.append(Launch(max(0, round(float(event["dur"]) * 1000)), _number(arguments.get("graph node id")),
                                _number(arguments.get("graph id"))))
     return Profile(launches, {})
 
@@ -93,7 +94,7 @@ def read(path):
     except OSError as error:
         raise BadProfile(f"cannot read '{path}': {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, RecursionError,
-            sqlite3.Error) as error:
+            sqlite3.Error, zlib.error) as error:
         raise BadProfile(f"'{path}' is neither an SQLite export of Nsight Systems nor a trace of PyTorch's "
                          f"profiler: {error}") from None
     if not profile.launches:

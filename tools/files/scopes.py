@@ -19,6 +19,8 @@ class Known:
 
 
 def _add(known, number, path):
+    if not isinstance(path, str):
+        raise TypeError("a path is no text")
     if not number:
         return
     if known.paths.setdefault(number, path) != path:

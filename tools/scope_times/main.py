@@ -3,6 +3,7 @@
 
 import argparse
 import pathlib
+import re
 import sys
 
 sys.dont_write_bytecode = True  # what is beside this file may be the source tree
@@ -34,12 +35,17 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
+def _shown(path):
+    """Names are the caller's: a line of the table is a scope, and a terminal is told nothing by them."""
+    return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", path)
+
+
 def table(times, rest):
     """Returns the lines of the table; `times`: see scopes.add_up(). `rest`: (launches, ns) outside of scopes."""
     whole = sum(own for _, own, _ in times.values()) + rest[1]
     rows = [("scope", "launches", "own ms", "with inner ms", "share")]
     for path, (launches, own, inner) in scopes.in_order(times):
-        rows.append((path, f"{launches:,}", f"{own / 1e6:.3f}", f"{(own + inner) / 1e6:.3f}",
+        rows.append((_shown(path), f"{launches:,}", f"{own / 1e6:.3f}", f"{(own + inner) / 1e6:.3f}",
                      f"{(own + inner) / max(1, whole):.1%}"))
     rows.append(("(in no scope)", f"{rest[0]:,}", f"{rest[1] / 1e6:.3f}", f"{rest[1] / 1e6:.3f}",
                  f"{rest[1] / max(1, whole):.1%}"))

@@ -19,13 +19,17 @@ namespace {
 using Open = std::uint64_t (*)(const char* name, std::size_t bytes);
 using Close = void (*)(std::uint64_t scope);
 
-std::atomic<Open> g_open{nullptr};
-std::atomic<Close> g_close{nullptr};  // set first
+// The cgtree that has connected last: a process may have one in a program and one in Python.
+struct Cgtree {
+  Open open;
+  Close close;
+};
+std::atomic<const Cgtree*> g_cgtree{nullptr};
 
 struct Range {
   nvtxDomainHandle_t domain;
   std::uint64_t scope;
-  bool is_scope;  // cgtree was there
+  Close close;  // of the cgtree that has opened the scope; null: there was none
 };
 thread_local std::vector<Range> t_ranges;  // that are open
 
@@ -34,9 +38,12 @@ int push(nvtxDomainHandle_t domain, std::string_view name) {
   int depth = 0;
   for (const Range& range : t_ranges)
     if (range.domain == domain) ++depth;
-  const Open open = g_open.load(std::memory_order_acquire);
-  t_ranges.push_back(
-      {domain, open == nullptr ? 0 : open(name.data(), name.size()), open != nullptr});
+  Range made{domain, 0, nullptr};
+  if (const Cgtree* const cgtree = g_cgtree.load(std::memory_order_acquire)) {
+    made.scope = cgtree->open(name.data(), name.size());
+    made.close = cgtree->close;
+  }
+  t_ranges.push_back(made);
   return depth;
 }
 
@@ -46,7 +53,7 @@ int pop(nvtxDomainHandle_t domain) {
     const Range range = t_ranges[i];
     if (range.domain != domain) continue;
     t_ranges.erase(t_ranges.begin() + static_cast<std::ptrdiff_t>(i));
-    if (range.is_scope) g_close.load(std::memory_order_relaxed)(range.scope);
+    if (range.close != nullptr) range.close(range.scope);
     int depth = 0;
     for (const Range& one : t_ranges)
       if (one.domain == domain) ++depth;
@@ -174,10 +181,9 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
   return 1;
 }
 
-// Called by cgtree. The functions open and close scopes of the calling thread.
+// Called once by each cgtree. The functions open and close scopes of the calling thread.
 __attribute__((visibility("default"))) void cgtree_nvtx_connect(Open open, Close close) {
-  g_close.store(close, std::memory_order_relaxed);
-  g_open.store(open, std::memory_order_release);
+  g_cgtree.store(new Cgtree{open, close}, std::memory_order_release);
 }
 
 }  // extern "C"

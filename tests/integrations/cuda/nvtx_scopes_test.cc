@@ -1,8 +1,11 @@
 // Ranges of NVTX are scopes where the process has loaded the library that hands them on.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -87,6 +90,32 @@ TEST_P(NvtxScopesTest, RangesOfDomainsCrossAndNamesMayBeRegisteredOrWide) {
   EXPECT_EQ(nvtxRangePushEx(&without), 0);
   EXPECT_EQ(path(), "");
   EXPECT_EQ(nvtxRangePop(), 0);
+}
+
+std::uint64_t g_closed_by[2] = {};  // scopes, by the cgtree that was told
+
+// Scopes of two libraries may have the same number. In a process of its own, because it connects.
+TEST(NvtxConnectionTest, ARangeIsClosedByTheCgtreeThatHasOpenedIt) {
+  using Open = std::uint64_t (*)(const char*, std::size_t);
+  using Close = void (*)(std::uint64_t);
+  const auto run = [] {
+    (void)nvtxRangePushA("before all");
+    void* const library = dlopen("integrations/libcgtree_nvtx.so", RTLD_NOW);
+    const auto connect =
+        reinterpret_cast<void (*)(Open, Close)>(dlsym(library, "cgtree_nvtx_connect"));
+    connect([](const char*, std::size_t) { return std::uint64_t{7}; },
+            [](std::uint64_t scope) { g_closed_by[0] += scope; });
+    (void)nvtxRangePushA("of the first");
+    connect([](const char*, std::size_t) { return std::uint64_t{7}; },
+            [](std::uint64_t scope) { g_closed_by[1] += scope; });
+    (void)nvtxRangePushA("of the second");
+    (void)nvtxRangePop();
+    const bool is_second = g_closed_by[0] == 0 && g_closed_by[1] == 7;
+    (void)nvtxRangePop();
+    (void)nvtxRangePop();
+    return is_second && g_closed_by[0] == 7 && g_closed_by[1] == 7;
+  };
+  EXPECT_EXIT(std::_Exit(run() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 // Otherwise each replay would be watched, and "replay f" a scope.

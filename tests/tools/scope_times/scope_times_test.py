@@ -201,12 +201,35 @@ class ScopeTimesTest(unittest.TestCase):
             self.assertEqual((status, output), (1, ""))
             self.assertIn(expected, errors)
 
+    def test_names_of_any_characters_are_a_line_each(self):
+        nodes = [("half \ud800", 1, 0), ("two\nlines", 2, 0), ("\x1b[31mred", 3, 0), ("\u00e9", 4, 0)]
+        profile = self.write_sqlite([(0, 1000, 1), (0, 2000, 2), (0, 3000, 3), (0, 4000, 4)])
+        status, output, errors = self.run_tool(profile, "--snapshot", self.write_snapshot(nodes))
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(set(self.rows(output)), {"half \ufffd", "two\ufffdlines", "\ufffd[31mred", "\u00e9",
+                                                  "(in no scope)"})
+
+    def test_a_launch_that_ends_before_it_begins_takes_no_time(self):
+        good = self.write_snapshot([("a", 1, 0), ("b", 2, 0)])
+        trace = self.folder / "trace.json"
+        trace.write_text(json.dumps([
+            {"ph": "X", "cat": "kernel", "dur": dur, "args": {"graph node id": node} if node else None}
+            for dur, node in ((-9, 1), (2, 2), (-7, 0))]))
+        for profile in (self.write_sqlite([(9000, 0, 1), (1000, 3000, 2), (7000, 0, None)]), trace):
+            status, output, _ = self.run_tool(profile, "--snapshot", good)
+            self.assertEqual(status, 0)
+            self.assertEqual(self.rows(output), {"a": (1, 0.0, 0.0), "b": (1, 0.002, 0.002),
+                                                 "(in no scope)": (1, 0.0, 0.0)})
+
     def test_files_that_are_something_else_are_named(self):
         good = self.write_snapshot([("a", 1, 0)])
         profile = self.write_sqlite([(0, 1000, 1)])
         bad = self.folder / "bad"
-        for data in (b"", b"{}", b"[1]", b"{\"traceEvents\": [3]}", b"\x1f\x8bcut", b"SQLite format 3\0cut",
-                     b"{\"schema\": \"cgtree.snapshot\"}", b"[" * 100000):
+        broken = bytearray(gzip.compress(b"[]" * 1000))
+        broken[10] = 0xff  # the type of the first block
+        numbered = json.dumps(snapshot([("a", 1, 0)])).replace('"a"', "5").encode()
+        for data in (bytes(broken), numbered, b"", b"{}", b"[1]", b"{\"traceEvents\": [3]}", b"\x1f\x8bcut",
+                     b"SQLite format 3\0cut", b"{\"schema\": \"cgtree.snapshot\"}", b"[" * 100000):
             bad.write_bytes(data)
             for arguments in ((bad, "--snapshot", good), (profile, "--snapshot", bad)):
                 status, _, errors = self.run_tool(*arguments)
