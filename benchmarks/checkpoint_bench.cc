@@ -172,6 +172,12 @@ int serve(const std::string& kind) {
   return 0;
 }
 
+// The driver has the functions, and suspends no process of this system.
+class NotSupported : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
 // The functions of the driver, each of which takes a process and options that may be left out.
 class Checkpoints {
  public:
@@ -181,7 +187,7 @@ class Checkpoints {
     if (const int code = init(0); code != 0) refuse("cuInit", code);
   }
 
-  // Returns the milliseconds that it took. Throws InvalidArgument with the code.
+  // Returns the milliseconds that it took. Throws NotSupported, and InvalidArgument with the code.
   double call(const char* name, pid_t process) {
     const auto function = reinterpret_cast<int (*)(int, void*)>(find(name));
     const auto begin = Clock::now();
@@ -192,7 +198,9 @@ class Checkpoints {
 
  private:
   [[noreturn]] static void refuse(const char* name, int code) {
-    throw InvalidArgument(fmt::format("{} has returned {}", name, code));
+    const std::string text = fmt::format("{} has returned {}", name, code);
+    if (code == static_cast<int>(Code::kNotSupported)) throw NotSupported(text);
+    throw InvalidArgument(text);
   }
   void* find(const char* name) {
     void* const found = driver_ == nullptr ? nullptr : dlsym(driver_, name);
@@ -275,6 +283,8 @@ Json suspend(Checkpoints& checkpoints, const std::string& kind) {
     row["used_mib_after"] = before - free_mib();
     child.go_on();
     row.update(Json::parse(child.read_line()));
+  } catch (const NotSupported&) {
+    throw;
   } catch (const std::exception& error) {
     row["error"] = error.what();
     row["is_same"] = false;

@@ -362,7 +362,7 @@ TEST_P(LoopStreamTest, DroppedRowsAreGoneAndTheNextLoopMayBeStopped) {
   }
 }
 
-// A precapture runs what it records, whose rows nobody has asked for.
+// A precapture runs what it records, without a call that asks for its rows.
 TEST_P(LoopStreamTest, RowsOfAPrecaptureCanBeDropped) {
   LoopStream rows = make(2);
   const Tensor on = flag(1);
@@ -624,7 +624,7 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
   }
 }
 
-// Their memory is used again by nobody meanwhile, and rows can be read when the context is gone.
+// Nothing else uses their memory meanwhile, and rows can be read when the context is gone.
 TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
   for (const bool has_context : {true, false}) {
     make_context({});
