@@ -330,7 +330,7 @@ TEST_P(LoopStreamTest, DroppedRowsAreGoneAndTheNextLoopMayBeStopped) {
   }
 }
 
-// A precapture runs what it records, whose rows nobody has asked for.
+// A precapture runs what it records, whose rows no caller wants.
 TEST_P(LoopStreamTest, RowsOfAPrecaptureCanBeDropped) {
   LoopStream rows = make(2);
   const Tensor on = flag(1);
@@ -592,7 +592,7 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
   }
 }
 
-// Their memory is used again by nobody meanwhile, and rows can be read when the context is gone.
+// Nothing else gets their memory meanwhile, and rows can be read when the context is gone.
 TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
   for (const bool has_context : {true, false}) {
     make_context({});
