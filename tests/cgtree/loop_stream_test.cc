@@ -599,7 +599,6 @@ TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
     LoopStream kept = make(16);
     std::optional<LoopStream> rows(make(16));
     const Tensor x = random_tensor({kWidth}), on = flag(1);
-    std::vector<std::vector<float>> expected;
     std::optional f = compile(context(), "f", [&](Tensor in) {
       const Tensor y = affine(in, 1, 0);
       (void)loop(3, kept, [&]() -> LoopRound {
@@ -613,26 +612,22 @@ TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
       (void)(*f)(x);
     context().synchronize();
     kept.drop();
-    {
-      Gate gate(context().stream());
-      (void)(*f)(x);
-      std::thread opens([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        gate.open();
-      });
-      rows.reset();
-      if (has_context) f.reset();
-      LoopStream other = make(16);
-      opens.join();
-      context().synchronize();
-      EXPECT_TRUE(is_empty(other));
-    }
+    Gate gate(context().stream());
+    (void)(*f)(x);
+    std::thread opens([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    rows.reset();
     f.reset();
     if (!has_context) context_.reset();
+    LoopStream other = make(16);
+    opens.join();
     LoopRow row;
     for (const std::vector<float>& one : doubled(values(x), 1e30f, 3))
       EXPECT_EQ(next(kept, &row), one);
     EXPECT_TRUE(row.is_last);
+    EXPECT_TRUE(is_empty(other));
     make_context({});
   }
 }
