@@ -362,7 +362,7 @@ TEST_P(LoopStreamTest, DroppedRowsAreGoneAndTheNextLoopMayBeStopped) {
   }
 }
 
-// A precapture runs what it records, without a call that asks for its rows.
+// A precapture runs what it records, whose rows no caller wants.
 TEST_P(LoopStreamTest, RowsOfAPrecaptureCanBeDropped) {
   LoopStream rows = make(2);
   const Tensor on = flag(1);
@@ -624,14 +624,13 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
   }
 }
 
-// Nothing else uses their memory meanwhile, and rows can be read when the context is gone.
+// Nothing else gets their memory meanwhile, and rows can be read when the context is gone.
 TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
   for (const bool has_context : {true, false}) {
     make_context({});
     LoopStream kept = make(16);
     std::optional<LoopStream> rows(make(16));
     const Tensor x = random_tensor({kWidth}), on = flag(1);
-    std::vector<std::vector<float>> expected;
     std::optional f = compile(context(), "f", [&](Tensor in) {
       const Tensor y = affine(in, 1, 0);
       (void)loop(3, kept, [&]() -> LoopRound {
@@ -645,26 +644,22 @@ TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
       (void)(*f)(x);
     context().synchronize();
     kept.drop();
-    {
-      Gate gate(context().stream());
-      (void)(*f)(x);
-      std::thread opens([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        gate.open();
-      });
-      rows.reset();
-      if (has_context) f.reset();
-      LoopStream other = make(16);
-      opens.join();
-      context().synchronize();
-      EXPECT_TRUE(is_empty(other));
-    }
+    Gate gate(context().stream());
+    (void)(*f)(x);
+    std::thread opens([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    rows.reset();
     f.reset();
     if (!has_context) context_.reset();
+    LoopStream other = make(16);
+    opens.join();
     LoopRow row;
     for (const std::vector<float>& one : doubled(values(x), 1e30f, 3))
       EXPECT_EQ(next(kept, &row), one);
     EXPECT_TRUE(row.is_last);
+    EXPECT_TRUE(is_empty(other));
     make_context({});
   }
 }
