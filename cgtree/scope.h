@@ -25,8 +25,9 @@ namespace cgtree {
 // and the log warns. Replays run no step function, so that a scope costs them nothing; in a call
 // that runs eagerly one costs as much as copying its name.
 //
-// Of a name, 255 bytes count; of a path, 2,047. A scope whose name is empty adds nothing to a path.
-// Scopes beyond kMostOpen have no name.
+// Of a name, 255 bytes count; of a path, 2,047; both end with a whole character. What is not UTF-8
+// in a name, and control characters, become '?'. A scope whose name is empty adds nothing to a
+// path. Scopes beyond kMostOpen have no name.
 class Scope {
  public:
   static constexpr std::size_t kMostOpen = 64;  // on a thread

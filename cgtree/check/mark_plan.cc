@@ -72,9 +72,12 @@ std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,
     const bool collective = is_collective(nodes[number].name());
     const bool goes_on = !marks.empty() && !collective && !marks.back().is_collective &&
                          marks.back().scope == scope && length < kLongestStretch;
-    if (!goes_on && (marks.empty() || marks.size() < kMostMarks)) {
+    if (!goes_on && marks.size() < kMostMarks) {
       marks.push_back({.scope = std::string(scope), .is_collective = collective});
       length = 0;
+    } else if (!goes_on) {  // the last mark is behind all the rest
+      marks.back().is_collective = false;
+      if (marks.back().scope != scope) marks.back().scope = "(more)";
     }
     ++length;
     stretch_of[number] = marks.size() - 1;

@@ -17,7 +17,7 @@ namespace cgtree {
 //   copy in | layer 0: norm, matmul | layer 0: all_reduce | layer 1: norm, matmul | ...
 //           ^ mark 0                ^ mark 1              ^ mark 2
 struct PlannedMark {
-  std::string scope;
+  std::string scope;                 // of the last one of kMostMarks "(more)", if there were more
   std::vector<std::string> kernels;  // the first kMostKernelNames different ones of the stretch
   bool is_collective = false;
   std::vector<NodeHandle> after;    // the nodes of the stretch behind which no other of it comes

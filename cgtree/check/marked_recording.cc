@@ -106,8 +106,9 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
       clear_word(page, i);
   }
   const auto marks = std::make_shared<Marks>(std::move(page), memory);
+  bool clears = true;  // the first graph that has nodes
   for (OfGraph& one : graphs)
-    put_into(one, *marks, /*clears=*/&one == &graphs.front() && count > 0, has_times);
+    put_into(one, *marks, std::exchange(clears, clears && one.first.empty()), has_times);
   marks_ = marks;
 }
 

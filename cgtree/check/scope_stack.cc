@@ -7,6 +7,7 @@
 
 #include "base/log_event.h"
 #include "cgtree/check/scope_log.h"
+#include "cgtree/check/utf8.h"
 
 namespace cgtree {
 namespace {
@@ -45,14 +46,26 @@ std::uint64_t ScopeStack::open(std::string_view name) noexcept {
   }
   if (last_id_ == 0) last_id_ = first_id();
   scopes_[named_++] = {++last_id_, end_};
-  const auto append = [&](std::string_view text) {
-    const std::size_t fits = std::min(text.size(), path_.size() - 1 - end_);
-    std::memcpy(path_.data() + end_, text.data(), fits);
-    end_ += fits;
-  };
-  if (end_ > 0 && !name.empty()) append("/");
-  append(name.substr(0, kMostOfName));
+  const std::size_t begin = end_;
+  if (end_ > 0 && !name.empty()) append("/", 1);
+  append(name, kMostOfName);
+  if (end_ == begin + 1 && begin > 0) end_ = begin;  // no character has had room
   return last_id_;
+}
+
+// Paths go into logs, metrics, JSON and terminals.
+void ScopeStack::append(std::string_view text, std::size_t most) noexcept {
+  std::size_t room = std::min(most, path_.size() - 1 - end_);
+  while (!text.empty()) {
+    const std::size_t bytes = character_bytes(text);
+    const std::size_t taken = std::max<std::size_t>(bytes, 1);
+    if (taken > room) return;
+    const bool is_shown = bytes > 1 || (bytes == 1 && text[0] >= ' ' && text[0] != '\x7f');
+    std::memcpy(path_.data() + end_, is_shown ? text.data() : "?", taken);
+    end_ += taken;
+    room -= taken;
+    text.remove_prefix(taken);
+  }
 }
 
 void ScopeStack::close(std::uint64_t id) noexcept {

@@ -54,6 +54,8 @@ class ScopeStack {
   };
 
   void tell() noexcept;
+  // Adds so many bytes of the text at most, in whole characters, and as many as fit.
+  void append(std::string_view text, std::size_t most) noexcept;
   void erase(std::size_t i) noexcept;
 
   std::array<Open, kMostOpen> scopes_{};

@@ -71,6 +71,7 @@ class SharedPools final : public ContextPools {
     for (Pool* const pool : pools_)
       pool->close();
     device_->cache().progress().cover(stream);
+    if (pinned_) (void)pinned_->trim();  // the same for its allocator, which is the shared one
     for (PoolHandle& handle : handles_)
       handle = PoolHandle();
   }

@@ -87,6 +87,7 @@ void ContextProgress::keep_within_graph_bytes() noexcept {
 }
 
 void ContextProgress::read_times() {
+  if (!times_scopes_) return;
   for (Launch& launch : launches_) {
     if (launch.marks == nullptr || launch.are_times_read || !has_ended(launch)) continue;
     launch.are_times_read = true;

@@ -12,7 +12,8 @@
 namespace cgtree {
 
 struct ProgressWatch::State {
-  explicit State(ProgressOptions given) : options(std::move(given)) {}
+  explicit State(ProgressOptions given)
+      : options(std::move(given)), time_limit(std::min(options.time_limit, kLongestLimit)) {}
 
   using Contexts = std::vector<std::shared_ptr<ContextProgress>>;
 
@@ -35,8 +36,7 @@ struct ProgressWatch::State {
   // Looks a few times within the limit, until it ends.
   void serve() {
     using std::chrono::milliseconds;
-    const milliseconds pause =
-        std::clamp(options.time_limit / 4, milliseconds(1), milliseconds(1'000));
+    const milliseconds pause = std::clamp(time_limit / 4, milliseconds(1), milliseconds(1'000));
     std::unique_lock lock(mutex);
     while (!ended.wait_for(lock, pause, [&] { return ends; })) {
       lock.unlock();
@@ -47,7 +47,7 @@ struct ProgressWatch::State {
   void look() noexcept try {
     bool is_exceeded = false;
     for (const auto& context : in_order())
-      is_exceeded = context->exceeds(options.time_limit) || is_exceeded;
+      is_exceeded = context->exceeds(time_limit) || is_exceeded;
     if (!is_exceeded) return;
     const std::string text = to_string(report());
     if (options.on_timeout) return options.on_timeout(text);
@@ -55,7 +55,11 @@ struct ProgressWatch::State {
   } catch (const std::exception&) {  // out of memory: it is told no more
   }
 
+  // Times of clocks are nanoseconds, which end after 292 years.
+  static constexpr std::chrono::milliseconds kLongestLimit = std::chrono::years(100);
+
   const ProgressOptions options;
+  const std::chrono::milliseconds time_limit;
   mutable Mutex<LockRank::kWatch> mutex;  // guards the next two
   Contexts contexts;
   bool ends = false;

@@ -116,7 +116,21 @@ TEST(MarkPlanTest, TheNumberOfMarksHasALimit) {
     many.push_back({std::to_string(i), "k"});
   Nodes nodes(many);
   nodes.chain();
-  EXPECT_EQ(nodes.plan().size(), kMostMarks);
+  const std::vector<PlannedMark> marks = nodes.plan();
+  ASSERT_EQ(marks.size(), kMostMarks);
+  EXPECT_EQ(marks[kMostMarks - 2].scope, std::to_string(kMostMarks - 2));
+  EXPECT_EQ(marks.back().scope, "(more)");  // of several scopes
+}
+
+TEST(MarkPlanTest, TheLastMarkIsNoCollectiveIfItIsBehindOtherNodesToo) {
+  Nodes nodes(
+      std::vector<std::pair<std::string, std::string>>(kMostMarks + 1, {"a", "collective"}));
+  nodes.chain();
+  const std::vector<PlannedMark> marks = nodes.plan();
+  ASSERT_EQ(marks.size(), kMostMarks);
+  EXPECT_TRUE(marks[kMostMarks - 2].is_collective);
+  EXPECT_FALSE(marks.back().is_collective);
+  EXPECT_EQ(marks.back().scope, "a");
 }
 
 // Two branches beside each other do not wait for each other's marks.

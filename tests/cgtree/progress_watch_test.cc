@@ -12,6 +12,7 @@
 #include "cgtree/metrics.h"
 #include "cgtree/scope.h"
 #include "interop/device/kernel.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/gate.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
@@ -413,6 +414,28 @@ TEST_P(ProgressWatchTest, WithoutThatOptionScopesHaveNoTimes) {
   EXPECT_THAT(context().metrics().functions.at(0).scope_times, IsEmpty());
 }
 
+// Its second graph has events still.
+TEST_P(ProgressWatchTest, AWatchWithoutTimesTakesNoneOfOneThatHadThem) {
+  auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Tensor x = random_tensor({3});
+  const auto timed = [&] {
+    const ContextMetrics metrics = context().metrics();
+    std::uint64_t count = 0;
+    for (const auto& [scope, times] : metrics.functions.at(0).scope_times)
+      count += times.count;
+    return count;
+  };
+  context().watch_progress(
+      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
+  prepare(f, x);
+  context().watch_progress(watch_without_limit());
+  const std::uint64_t before = timed();
+  EXPECT_GT(before, 0u);
+  prepare(f, x);
+  context().watch_progress(nullptr);
+  EXPECT_EQ(timed(), before);
+}
+
 TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
@@ -525,6 +548,111 @@ TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
+// A memset in front of all work clears the marks of the launch before, and the first graph is
+// empty.
+TEST_P(HangTest, MarksBehindABreakThatComesFirstAreThoseOfTheLastLaunch) {
+  SpinFlag flag(*GetParam().api);
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  auto f = compile(context(), "f",
+                   [&](Tensor x) {
+                     eager_break([](const StepValues&) {});
+                     Tensor y;
+                     {
+                       const Scope scope("a");
+                       y = affine(x, 2, 0);
+                     }
+                     const Scope scope("b");
+                     flag.launch();
+                     return affine(y, 2, 0);
+                   },
+                   {.inputs = {{.is_static = true}}});
+  const std::vector<float> values_of_x = random_floats(3);
+  const Tensor x = tensor({3}, values_of_x);
+  Tensor held = prepare(f, x);
+  EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("a", "b"))
+      << last(*watch).why_unmarked;
+
+  flag.let_spin();
+  held = f(x);
+  wait_until([&] {
+    const ReplayProgress replay = last(*watch);
+    return replay.has_begun && scopes_of(replay.marks, true) == std::vector<std::string>{"a"};
+  });
+  EXPECT_THAT(scopes_of(last(*watch).marks, false), ElementsAre("b"));
+  flag.let_end();
+  EXPECT_EQ(values(held), affine_of(values_of_x, 4, 0));
+}
+
+// Its words, marks and graphs are in use; so are those of recordings that go meanwhile.
+TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
+  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  std::vector<CompiledFunction<Tensor(Tensor)>> functions;
+  for (int i = 0; i < 4; ++i) {
+    functions.push_back(compile(context(), "f" + std::to_string(i), [i](Tensor x) {
+      Tensor y;
+      {
+        const Scope scope("first");
+        y = affine(x, 2, static_cast<float>(i));
+      }
+      eager_break([](const StepValues&) {});
+      const Scope scope("second");
+      return affine(y, 3, 1);
+    }));
+  }
+  const auto watch = [&](int round) {
+    return std::make_shared<ProgressWatch>(
+        ProgressOptions{.time_limit = 0ms, .times_scopes = round % 2 == 0});
+  };
+  const std::vector<float> values_of_x = random_floats(3);
+  const Tensor x = tensor({3}, values_of_x);
+  for (int round = 0; round < 8; ++round) {
+    context().watch_progress(watch(round));
+    std::vector<std::pair<std::size_t, Tensor>> held;
+    const auto call_all = [&](int times) {
+      for (std::size_t i = 0; i < functions.size(); ++i)
+        for (int call = 0; call < times; ++call)
+          held.emplace_back(i, functions[i](x));
+    };
+    {
+      const Stream side(device());
+      Gate gate(side);
+      context().stream().wait_for(side);
+      const auto opens = std::async(std::launch::async, [&] {
+        std::this_thread::sleep_for(10ms);  // what frees memory may wait for the device
+        gate.open();
+      });
+      call_all(3);
+      if (round % 3 == 0) context().watch_progress(nullptr);
+      if (round % 3 == 1) context().watch_progress(watch(round + 1));
+      call_all(2);
+      (void)context().metrics_text();
+    }
+    for (const auto& [i, y] : held) {
+      const std::vector<float> first = affine_of(values_of_x, 2, static_cast<float>(i));
+      EXPECT_EQ(values(y), affine_of(first, 3, 1)) << round << ' ' << i;
+    }
+  }
+  EXPECT_EQ(context().stats().failures, 0u);
+  EXPECT_GT(context().stats().evictions, 0u);
+}
+
+// Whose end has waited for the work that uses it.
+TEST_P(HangTest, AContextThatEndsWhileItIsWatchedHasNoPinnedMemoryInUse) {
+  const CapturedLog log;
+  for (int round = 0; round < 20; ++round) {
+    const auto watch = watch_without_limit();
+    context().watch_progress(watch);
+    {
+      auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+      prepare(f, random_tensor({3}));
+    }
+    make_context({});
+  }
+  for (const std::string& line : log.lines())
+    EXPECT_THAT(line, Not(HasSubstr("pool_closed_with_live_blocks")));
+}
+
 // Collects what a watch tells.
 class Told {
  public:
@@ -577,6 +705,28 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   context().synchronize();
   context().watch_progress(nullptr);
   EXPECT_EQ(told.texts().size(), 2u);
+}
+
+// Nanoseconds end after 292 years.
+TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
+  SpinFlag flag(*GetParam().api);
+  Told told;
+  const auto watch = std::make_shared<ProgressWatch>(
+      ProgressOptions{.time_limit = std::chrono::milliseconds::max(),
+                      .on_timeout = [&](const auto& text) { told.add(text); }});
+  auto f = compile(context(), "f", [&](Tensor x) {
+    flag.launch();
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({3});
+  Tensor held = prepare(f, x);
+  context().watch_progress(watch);
+  flag.let_spin();
+  held = f(x);
+  std::this_thread::sleep_for(1'300ms);  // it looks once in a second
+  flag.let_end();
+  context().synchronize();
+  EXPECT_THAT(told.texts(), IsEmpty());
 }
 
 TEST_P(HangTest, AWatchMayEndOnItsOwnThread) {

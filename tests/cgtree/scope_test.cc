@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -484,6 +485,45 @@ TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
   }
   for (const auto& [id, name] : model)
     stack.close(id);
+}
+
+// Python and Prometheus refuse what is not UTF-8, and logs have an event in a line.
+TEST(ScopeStackTest, PathsAreTextOfWholeCharactersWhateverNamesAre) {
+  ScopeStack& stack = ScopeStack::of_thread();
+  std::string accents;
+  for (int i = 0; i < 200; ++i)
+    accents += "\u00e9";
+  std::uint64_t scope = stack.open(accents);
+  EXPECT_EQ(stack.path(), accents.substr(0, 254));
+  stack.close(scope);
+  scope = stack.open("a\xff\xc3\n\x7f\x1b[1m\"\xf0\x9f\x8c\xb3");
+  EXPECT_EQ(stack.path(), "a????\?[1m\"\xf0\x9f\x8c\xb3");
+  stack.close(scope);
+
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string tree = "\xf0\x9f\x8c\xb3";
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::uint64_t> scopes;
+    while (scopes.size() < ScopeStack::kMostOpen) {
+      std::string name(random() % 4, 'x');
+      for (std::size_t i = random() % 40; i > 0; --i)
+        name += tree;
+      scopes.push_back(stack.open(name));
+    }
+    std::ranges::shuffle(scopes, random);
+    for (const std::uint64_t one : scopes) {
+      std::string rest(stack.path());
+      EXPECT_LT(rest.size(), ScopeStack::kMostBytes);
+      EXPECT_FALSE(rest.ends_with('/')) << rest;
+      for (std::size_t at = rest.find(tree); at != std::string::npos; at = rest.find(tree))
+        rest.erase(at, tree.size());
+      EXPECT_EQ(rest.find_first_not_of("x/"), std::string::npos) << rest;
+      stack.close(one);
+    }
+    ASSERT_EQ(stack.path(), "");
+  }
 }
 
 TEST(ScopeStackTest, ScopesWithoutEndAreBoundedAndSaid) {

@@ -57,6 +57,12 @@ class WritingTest(CommandLineTest):
                             preexec_fn=limit)
         self.assertEqual((self.folder / "a.html").read_text(), "old")
 
+    def test_names_with_halves_of_pairs_are_written(self):
+        self.write("tree.json", self.changed(lambda tree: tree["functions"][0].update(name="half \ud800")))
+        done = self.view("--snapshot=tree.json", "--html=a.html", "--dot=b.dot")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("half ?", (self.folder / "a.html").read_text(encoding="utf-8"))
+
     def test_the_snapshot_is_not_overwritten(self):
         self.assert_refused("it is also", "--snapshot=tree.json", "--html=tree.json")
         self.assert_refused("it is also", "--snapshot=tree.json", "--html=a", "--dot=./a")
