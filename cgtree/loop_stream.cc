@@ -60,11 +60,17 @@ struct LoopStream::State {
     std::atomic_thread_fence(std::memory_order_acquire);
     return std::max(written(), read + rows) - read - rows;
   }
-  // Returns the head of the next row, which is whole if lost() is 0 behind it.
-  RingSlot head() const noexcept {
+  // Returns the head of a row; that of the next one is whole if lost() is 0 behind it.
+  RingSlot head(std::uint64_t row) const noexcept {
     RingSlot slot{};
-    std::memcpy(&slot, slot_of(ring, read), sizeof(slot));
+    std::memcpy(&slot, slot_of(ring, row), sizeof(slot));
     return slot;
+  }
+  // Returns the loop of the next row; of the last one, if the device is so fast that the next one
+  // is lost meanwhile. Requires: there is one.
+  std::uint64_t next_loop() const noexcept {
+    const std::uint64_t loop = head(read).loop;
+    return lost() == 0 ? loop : head(written() - 1).loop;
   }
 
   const Device device;
@@ -195,14 +201,13 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
     if (waited < kSpinning) continue;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, limit - waited));
   }
-  const RingSlot slot = state.head();
+  const RingSlot slot = state.head(state.read);
   const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
   std::memcpy(to.data(), slot_of(state.ring, state.read) + sizeof(slot),
               std::min(bytes, state.row_bytes));
   if (const std::uint64_t lost = state.lost(); lost > 0) {
     state.read += lost;
-    const std::uint64_t loop = state.head().loop;
-    if (state.lost() == 0) state.ended.store(loop - 1);
+    state.ended.store(state.next_loop() - 1);
     throw InvalidArgument(
         fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
                     "or give it more than {} rows",
@@ -225,7 +230,7 @@ std::uint64_t LoopStream::drop() noexcept {
   const std::uint64_t before = state.read;
   while (state.read != state.written()) {
     state.read = state.written() - 1;
-    const std::uint64_t loop = state.head().loop;
+    const std::uint64_t loop = state.head(state.read).loop;
     if (state.lost() > 0) continue;
     state.ended.store(loop);
     ++state.read;
