@@ -2,11 +2,20 @@
 #include "cgtree/flow/condition_kernels.h"
 
 #include <atomic>
+#include <type_traits>
 
 #include "interop/device/kernel.h"
 
 namespace cgtree {
 namespace {
+
+// The parameters of kernels have no padding: a word of it could be taken for an address by what
+// reads recordings.
+template <typename Body>
+void launch_one(StreamRef stream, const Body& body) {
+  static_assert(std::has_unique_object_representations_v<Body>);
+  parallel_for(stream, 1, body);
+}
 
 struct BeginDraws {
   PhiloxRange call;
@@ -19,7 +28,7 @@ struct BeginDraws {
 
 struct SetCondition {
   FlagInMemory flag;
-  std::int64_t last;  // as wide as the rest
+  std::int64_t last;
   ConditionHandle condition;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
     const std::int32_t value = flag.read();
@@ -45,7 +54,7 @@ struct BeginLoop {
 struct EndRound {
   FlagInMemory flag;
   std::int32_t* rounds;
-  std::int32_t max_rounds;
+  std::int64_t max_rounds;
   ConditionHandle condition;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
     *rounds += 1;
@@ -68,10 +77,10 @@ struct BeginRingLoop {
 struct EndRingRound {
   Ring ring;
   const std::uint32_t* row;
-  std::uint32_t bytes;
+  std::uint64_t bytes;
   FlagInMemory flag;
   std::int32_t* rounds;
-  std::int32_t max_rounds;
+  std::int64_t max_rounds;
   ConditionHandle condition;
 
   CGTREE_HOST_DEVICE std::uint64_t stopped() const {
@@ -94,9 +103,10 @@ struct EndRingRound {
     const std::int32_t round = (*rounds)++;
     const bool goes_on = flag.read() != 0 && round + 1 < max_rounds && stopped() < state.loops;
     std::byte* const slot = slot_of(ring, state.written);
-    *reinterpret_cast<RingSlot*>(slot) = {state.loops, round, bytes, goes_on ? 0u : 1u, 0};
+    *reinterpret_cast<RingSlot*>(slot) = {state.loops, round, static_cast<std::uint32_t>(bytes),
+                                          goes_on ? 0u : 1u, 0};
     auto* const to = reinterpret_cast<std::uint32_t*>(slot + sizeof(RingSlot));
-    for (std::uint32_t i = 0; i < bytes / 4; ++i)
+    for (std::uint64_t i = 0; i < bytes / 4; ++i)
       to[i] = row[i];
     publish(++state.written);
     state.goes_on = goes_on ? 1 : 0;
@@ -108,34 +118,33 @@ struct EndRingRound {
 
 void launch_begin_draws(StreamRef stream, const PhiloxRange& call, const std::int32_t* round,
                         PhiloxPosition* place) {
-  parallel_for(stream, 1, BeginDraws{call, round, place});
+  launch_one(stream, BeginDraws{call, round, place});
 }
 
 void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
                           ConditionHandle condition) {
-  parallel_for(stream, 1, SetCondition{flag, last, condition});
+  launch_one(stream, SetCondition{flag, last, condition});
 }
 
 void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition) {
-  parallel_for(stream, 1, BeginLoop{rounds, condition});
+  launch_one(stream, BeginLoop{rounds, condition});
 }
 
 void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
                       std::int32_t max_rounds, ConditionHandle condition) {
-  parallel_for(stream, 1, EndRound{flag, rounds, max_rounds, condition});
+  launch_one(stream, EndRound{flag, rounds, max_rounds, condition});
 }
 
 void launch_begin_ring_loop(StreamRef stream, const Ring& ring, std::int32_t* rounds,
                             ConditionHandle condition) {
-  parallel_for(stream, 1, BeginRingLoop{ring.state, rounds, condition});
+  launch_one(stream, BeginRingLoop{ring.state, rounds, condition});
 }
 
 void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,
                            FlagInMemory flag, std::int32_t* rounds, std::int32_t max_rounds,
                            ConditionHandle condition) {
-  parallel_for(stream, 1,
-               EndRingRound{ring, static_cast<const std::uint32_t*>(row), bytes, flag, rounds,
-                            max_rounds, condition});
+  launch_one(stream, EndRingRound{ring, static_cast<const std::uint32_t*>(row), bytes, flag, rounds,
+                                  max_rounds, condition});
 }
 
 }  // namespace cgtree

@@ -12,14 +12,14 @@
 namespace cgtree {
 
 // A FlagInMemory is where a kernel reads whether to go on, or which body to take: an int32, or a
-// bool.
+// bool if is_bool is not 0.
 struct FlagInMemory {
   const void* address = nullptr;
-  bool is_bool = false;
+  std::uint64_t is_bool = 0;
 
   CGTREE_HOST_DEVICE std::int32_t read() const {
-    return is_bool ? static_cast<std::int32_t>(*static_cast<const std::uint8_t*>(address) != 0)
-                   : *static_cast<const std::int32_t*>(address);
+    return is_bool != 0 ? static_cast<std::int32_t>(*static_cast<const std::uint8_t*>(address) != 0)
+                        : *static_cast<const std::int32_t*>(address);
   }
 };
 

@@ -17,7 +17,7 @@ void expect_flag(std::string_view what, const Tensor& flag, StreamRef stream, bo
 }
 
 FlagInMemory flag_of(const Tensor& flag) {
-  return {flag.data(), flag.dtype() == DType::kBool};
+  return {flag.data(), flag.dtype() == DType::kBool ? 1u : 0u};
 }
 
 std::int32_t read_flag(const Tensor& flag, StreamRef stream) {
