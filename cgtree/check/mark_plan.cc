@@ -45,9 +45,13 @@ struct Links {
 
 }  // namespace
 
-bool is_collective(std::string_view kernel) noexcept {
-  return kernel == "collective" || kernel.find("ncclDevKernel") != std::string_view::npos ||
+bool is_of_nccl(std::string_view kernel) noexcept {
+  return kernel.find("ncclDevKernel") != std::string_view::npos ||
          kernel.find("ncclKernel") != std::string_view::npos;
+}
+
+bool is_collective(std::string_view kernel) noexcept {
+  return kernel == "collective" || is_of_nccl(kernel);
 }
 
 std::vector<NodeHandle> first_nodes(std::span<const NodeContents> nodes,
