@@ -75,7 +75,7 @@ void give_rounds(Tensor made, cgt_tensor* rounds) {
   if (rounds != nullptr) *rounds = make_tensor(std::move(made));
 }
 
-cgt_loop_row to_c(const std::optional<LoopRow>& row) noexcept {
+cgt_loop_row c_row_of(const std::optional<LoopRow>& row) noexcept {
   if (!row) return {};
   return {0, row->round, row->loop, row->bytes, row->is_last ? 1 : 0, 0};
 }
@@ -168,7 +168,7 @@ cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t cap
     if (capacity > 0) required(bytes, "the buffer");
     expect_room(row, kWhat);
     const auto limit = std::min(microseconds_of_c(max_microseconds), kLongest);
-    write_struct(to_c(pin->next({bytes, capacity}, limit)), row, kWhat);
+    write_struct(c_row_of(pin->next({bytes, capacity}, limit)), row, kWhat);
   });
 }
 
