@@ -431,7 +431,7 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   EXPECT_GT(done().precaptures, 0);
   EXPECT_GT(done().precaptures_that_throw, 0);
   EXPECT_GT(done().learned, 0);
-  EXPECT_GT(done().idle_that_throws, 0);
+  EXPECT_TRUE(programs < 100 || done().idle_that_throws > 0);  // rare
 }
 
 // Each makes an option another one.

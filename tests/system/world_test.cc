@@ -177,7 +177,9 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   const bool tells_each = std::getenv("CGTREE_TELL") != nullptr;
   for (unsigned long i = GetParam(); i < programs && !HasFailure(); i += kParts) {
     const std::uint64_t seed = first + i;
-    std::mt19937 random(static_cast<unsigned>(seed));
+    // Programs of seeds that follow one another would be alike otherwise.
+    std::seed_seq numbers{static_cast<unsigned>(seed)};
+    std::mt19937 random(numbers);
     const WorldProgram program = draw_world(random, features);
     if (tells_each) {
       std::fprintf(stderr, "CGTREE_SEED=%lu CGTREE_PROGRAM='%s'\n", seed, to_text(program).c_str());
