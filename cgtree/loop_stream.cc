@@ -27,6 +27,15 @@ constexpr std::size_t kMostRows = std::size_t{1} << 20;
 constexpr auto kSpinning = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::microseconds(20);
 
+// Copies what the device may be writing, word by word; the last one may be a part.
+void copy_words(void* to, const std::byte* from, std::size_t bytes) noexcept {
+  for (std::size_t at = 0; at < bytes; at += 4) {
+    auto* const place = reinterpret_cast<std::uint32_t*>(const_cast<std::byte*>(from) + at);
+    const std::uint32_t word = std::atomic_ref(*place).load(std::memory_order_relaxed);
+    std::memcpy(static_cast<std::byte*>(to) + at, &word, std::min<std::size_t>(4, bytes - at));
+  }
+}
+
 std::int64_t slot_bytes(std::size_t row_bytes) {
   return static_cast<std::int64_t>((sizeof(RingSlot) + row_bytes + 7) / 8 * 8);
 }
@@ -63,7 +72,7 @@ struct LoopStream::State {
   // Returns the head of a row; that of the next one is whole if lost() is 0 behind it.
   RingSlot head(std::uint64_t row) const noexcept {
     RingSlot slot{};
-    std::memcpy(&slot, slot_of(ring, row), sizeof(slot));
+    copy_words(&slot, slot_of(ring, row), sizeof(slot));
     return slot;
   }
   // Returns the loop of the next row; of the last one, if the device is so fast that the next one
@@ -203,8 +212,8 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
   }
   const RingSlot slot = state.head(state.read);
   const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
-  std::memcpy(to.data(), slot_of(state.ring, state.read) + sizeof(slot),
-              std::min(bytes, state.row_bytes));
+  copy_words(to.data(), slot_of(state.ring, state.read) + sizeof(slot),
+             std::min(bytes, state.row_bytes));
   if (const std::uint64_t lost = state.lost(); lost > 0) {
     state.read += lost;
     state.ended.store(state.next_loop() - 1);

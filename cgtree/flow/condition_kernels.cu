@@ -90,6 +90,17 @@ struct EndRingRound {
     return std::atomic_ref(ring.header->stopped).load(std::memory_order_acquire);
 #endif
   }
+  // The host may copy a row while it is overwritten, and throws the copy away.
+  CGTREE_HOST_DEVICE static void write(std::uint32_t* to, const std::uint32_t* from,
+                                       std::uint64_t words) {
+    for (std::uint64_t i = 0; i < words; ++i) {
+#if defined(__CUDA_ARCH__)
+      to[i] = from[i];
+#else
+      std::atomic_ref(to[i]).store(from[i], std::memory_order_relaxed);
+#endif
+    }
+  }
   CGTREE_HOST_DEVICE void publish(std::uint64_t written) const {
 #if defined(__CUDA_ARCH__)
     __threadfence_system();
@@ -102,12 +113,12 @@ struct EndRingRound {
     RingState& state = *ring.state;
     const std::int32_t round = (*rounds)++;
     const bool goes_on = flag.read() != 0 && round + 1 < max_rounds && stopped() < state.loops;
-    std::byte* const slot = slot_of(ring, state.written);
-    *reinterpret_cast<RingSlot*>(slot) = {state.loops, round, static_cast<std::uint32_t>(bytes),
-                                          goes_on ? 0u : 1u, 0};
-    auto* const to = reinterpret_cast<std::uint32_t*>(slot + sizeof(RingSlot));
-    for (std::uint64_t i = 0; i < bytes / 4; ++i)
-      to[i] = row[i];
+    const RingSlot head = {state.loops, round, static_cast<std::uint32_t>(bytes), goes_on ? 0u : 1u,
+                           0};
+    auto* const to = reinterpret_cast<std::uint32_t*>(slot_of(ring, state.written));
+    constexpr std::uint64_t kHead = sizeof(RingSlot) / 4;
+    write(to, reinterpret_cast<const std::uint32_t*>(&head), kHead);
+    write(to + kHead, row, bytes / 4);
     publish(++state.written);
     state.goes_on = goes_on ? 1 : 0;
     go_on(condition, goes_on);
