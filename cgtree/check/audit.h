@@ -90,12 +90,11 @@ struct Audit final : GraphFindings {
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
   NodeScopes scopes;
-  // The next three are used by the thread that is inside the context: its graphs with marks, once
-  // they were wanted, or why they could not be made; and
-  // whether a loop hands out rows (loop_stream.h).
+  bool hands_out_rows = false;  // by a loop (loop_stream.h)
+  // The next two are used by the thread that is inside the context: its graphs with marks, once
+  // they were wanted, or why they could not be made.
   mutable std::shared_ptr<MarkedRecording> marked;
   mutable std::string why_unmarked;
-  mutable bool hands_out_rows = false;
 
   // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
   bool refers_to(Range range) const noexcept override;

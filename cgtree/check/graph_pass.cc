@@ -43,7 +43,7 @@ class GraphExamination final : public Examination {
                       step.call.function().name));
     }
     scopes_.finish(step.recording);
-    audit_.begin(step);
+    audit_.begin(step, flow_.hands_out_rows());
     rebind(step, probe_ ? &*probe_ : nullptr);
   }
   bool share() override {
@@ -62,9 +62,7 @@ class GraphExamination final : public Examination {
     read();
     audit_.finish(scopes_.take());
     if (flow_.any() && step_->recording.findings != nullptr) {
-      const Audit& audit = audit_of(step_->recording);
-      audit.hands_out_rows = flow_.hands_out_rows();
-      audit.why_unmarked =
+      audit_of(step_->recording).why_unmarked =
           "its graph has conditional nodes, so that there cannot be a second executable graph of "
           "it";
     } else if (has_nccl_ && step_->recording.findings != nullptr) {

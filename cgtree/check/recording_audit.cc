@@ -14,8 +14,9 @@
 namespace cgtree {
 
 // Notes all but the scratch memory of the footprint, which grows until the recording is complete.
-void RecordingAudit::begin(CapturedStep& step) {
+void RecordingAudit::begin(CapturedStep& step, bool hands_out_rows) {
   step_ = &step;
+  hands_out_rows_ = hands_out_rows;
   const Call& call = step.call;
   ContextMemory& memory = step.memory;
   live_ = memory.live_storages();
@@ -56,6 +57,7 @@ void RecordingAudit::begin(CapturedStep& step) {
 std::size_t RecordingAudit::prepare() {
   auto nothing = std::make_unique<Audit>();
   nothing->unseen = {{"all: the host's memory was short", step_->recording.costs.nodes}};
+  nothing->hands_out_rows = hands_out_rows_;
   step_->recording.findings = std::move(nothing);
   return live_.size();
 }
@@ -78,6 +80,7 @@ void RecordingAudit::finish(NodeScopes scopes) {
   auto audit = std::make_unique<Audit>();
   if (auditor_ != nullptr) *audit = auditor_->finish();
   audit->scopes = std::move(scopes);
+  audit->hands_out_rows = hands_out_rows_;
   for (UsedMemory& memory : audit->memory)
     describe(memory);
   refuse_copy_sources(*audit);

@@ -18,7 +18,8 @@ class RecordingAudit {
   explicit RecordingAudit(OnForeignPointer on_foreign_pointer) noexcept
       : on_foreign_pointer_(on_foreign_pointer) {}
 
-  void begin(CapturedStep& step);
+  // `hands_out_rows`: see Audit.
+  void begin(CapturedStep& step, bool hands_out_rows);
   std::size_t prepare();
   bool may_refuse() const noexcept;
   void read(NodeContents contents);
@@ -37,6 +38,7 @@ class RecordingAudit {
   KnownMemory known_;             // that the graphs may refer to
   std::vector<StorageRef> live_;  // of it, the outputs that are held
   bool has_copy_sources_ = false;
+  bool hands_out_rows_ = false;
   std::unique_ptr<Auditor> auditor_;  // while it reads
 };
 
