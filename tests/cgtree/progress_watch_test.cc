@@ -472,7 +472,16 @@ TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
 CGTREE_ON_ALL_DEVICES(ProgressWatchTest);
 
 // Planted hangs, where a launch returns before its work has ended.
-class HangTest : public ProgressWatchTest {};
+class HangTest : public ProgressWatchTest {
+ protected:
+  // Returns 2 x, once the flag lets it.
+  static auto doubling_behind(SpinFlag& flag) {
+    return [&flag](Tensor x) {
+      flag.launch();
+      return affine(x, 2, 0);
+    };
+  }
+};
 
 TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
   SpinFlag flag(*GetParam().api);
@@ -736,10 +745,7 @@ TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
   const auto watch = std::make_shared<ProgressWatch>(
       ProgressOptions{.time_limit = std::chrono::milliseconds::max(),
                       .on_timeout = [&](const auto& text) { told.add(text); }});
-  auto f = compile(context(), "f", [&](Tensor x) {
-    flag.launch();
-    return affine(x, 2, 0);
-  });
+  auto f = compile(context(), "f", doubling_behind(flag));
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
   context().watch_progress(watch);
@@ -762,10 +768,7 @@ TEST_P(HangTest, AWatchMayEndOnItsOwnThread) {
   };
   watch = std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 20ms, .on_timeout = end});
   const std::weak_ptr<ProgressWatch> seen = watch;
-  auto f = compile(context(), "f", [&](Tensor x) {
-    flag.launch();
-    return affine(x, 2, 0);
-  });
+  auto f = compile(context(), "f", doubling_behind(flag));
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
   context().watch_progress(watch);
