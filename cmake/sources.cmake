@@ -252,6 +252,7 @@ cgtree_sources(check
   cgtree/check/graph_estimate.cc
   cgtree/check/graph_pass.cc
   cgtree/check/mark_plan.cc
+  cgtree/check/mark_words.cc
   cgtree/check/marked_recording.cc
   cgtree/check/node_rebinding.cc
   cgtree/check/probe.cc
@@ -335,6 +336,7 @@ set(CGTREE_CUDA_SOURCES
 # Compiled by nvcc.
 set(CGTREE_CUDA_KERNELS
   cgtree/check/cuda/compare_kernel.cu
+  cgtree/check/cuda/mark_kernel.cu
   cgtree/flow/condition_kernels.cu
   cgtree/record/cuda/gather_kernel.cu
   interop/random/random_kernels.cu

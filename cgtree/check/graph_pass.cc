@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "cgtree/check/graph_estimate.h"
-#include "cgtree/check/mark_plan.h"
 #include "cgtree/check/probe.h"
 #include "cgtree/check/rebind.h"
 #include "cgtree/check/recording_audit.h"
@@ -65,9 +64,6 @@ class GraphExamination final : public Examination {
       audit_of(step_->recording).why_unmarked =
           "its graph has conditional nodes, so that there cannot be a second executable graph of "
           "it";
-    } else if (has_nccl_ && step_->recording.findings != nullptr) {
-      audit_of(step_->recording).why_unmarked =
-          "it has collectives of NCCL: on two GPUs, replays with marks between them did not end";
     }
     step_->recording.costs.audit_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                           std::chrono::steady_clock::now() - begin)
@@ -109,7 +105,6 @@ class GraphExamination final : public Examination {
     }
     for (NodeContents& node : nodes) {
       const NodeHandle handle = node.node;
-      has_nccl_ = has_nccl_ || is_of_nccl(node.name());
       if (scopes_.any()) scopes_.add(node, is_body ? ProfileIds() : ids(handle));
       const std::span<const GraphHandle> bodies = flow_.bodies_of(handle);
       if (!bodies.empty()) {  // its condition is no memory, and what it does is done by its bodies
@@ -129,7 +124,6 @@ class GraphExamination final : public Examination {
   ScopeLog scopes_;
   FlowLog flow_{[this](StreamRef stream) { scopes_.look_at_body(stream); }};
   CapturedStep* step_ = nullptr;  // from examine() on
-  bool has_nccl_ = false;         // a kernel of it
 };
 
 bool may_rebind(const Call& call) {

@@ -45,13 +45,9 @@ struct Links {
 
 }  // namespace
 
-bool is_of_nccl(std::string_view kernel) noexcept {
-  return kernel.find("ncclDevKernel") != std::string_view::npos ||
-         kernel.find("ncclKernel") != std::string_view::npos;
-}
-
 bool is_collective(std::string_view kernel) noexcept {
-  return kernel == "collective" || is_of_nccl(kernel);
+  return kernel == "collective" || kernel.find("ncclDevKernel") != std::string_view::npos ||
+         kernel.find("ncclKernel") != std::string_view::npos;
 }
 
 std::vector<NodeHandle> first_nodes(std::span<const NodeContents> nodes,

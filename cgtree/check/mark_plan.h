@@ -30,9 +30,7 @@ inline constexpr std::size_t kMostKernelNames = 8;
 inline constexpr std::size_t kMostMarks = 2048;     // of a graph
 inline constexpr std::size_t kLongestStretch = 32;  // nodes
 
-// Returns whether the kernel is a collective of NCCL.
-bool is_of_nccl(std::string_view kernel) noexcept;
-// Returns whether it is a collective, of NCCL or of host devices.
+// Returns whether the kernel is a collective, of NCCL or of host devices.
 bool is_collective(std::string_view kernel) noexcept;
 
 // Returns the marks in an order of the graph: each may be added with its `after` and `before`, one

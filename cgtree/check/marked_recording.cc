@@ -2,19 +2,14 @@
 #include "cgtree/check/marked_recording.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
-#include "base/log_event.h"
 #include "cgtree/check/audit.h"
+#include "cgtree/check/mark_words.h"
 #include "interop/device/progress_api.h"
 
 namespace cgtree {
 namespace {
-
-std::uint32_t* word_of(const Tensor& page, std::size_t word) noexcept {
-  return reinterpret_cast<std::uint32_t*>(page.address()) + word;
-}
 
 // Returns the scope of each node from `first` on; of nothing, if there are none.
 std::vector<std::string_view> scopes_of(const NodeScopes& scopes, std::size_t first,
@@ -27,23 +22,6 @@ std::vector<std::string_view> scopes_of(const NodeScopes& scopes, std::size_t fi
 }
 
 }  // namespace
-
-std::uint32_t read_word(const Tensor& page, std::size_t word) noexcept {
-  return std::atomic_ref(*word_of(page, word)).load(std::memory_order_acquire);
-}
-
-void clear_word(const Tensor& page, std::size_t word) noexcept {
-  std::atomic_ref(*word_of(page, word)).store(0, std::memory_order_release);
-}
-
-void release_page(Tensor page, StreamRef stream) noexcept {
-  if (!page.defined()) return;
-  try {
-    page.storage()->owner().used(*page.storage(), stream);
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "marks_use_not_noted error=\"{}\"", error.what());
-  }
-}
 
 std::string MarkedRecording::why_not(const Recording& recording) {
   if (recording.findings == nullptr) return "the recording was not examined";
@@ -115,19 +93,18 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
 void MarkedRecording::put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times) {
   ProgressAPI& progress = *stream_.api().progress();
   std::vector<NodeHandle> in_front;  // of the graph
-  NodeHandle made = NodeHandle::kNull;
   if (clears && !graph.first.empty()) {
-    check(progress.insert_memset(graph.graph, {}, graph.first, word_of(marks.page_, 0), 0,
-                                 marks.page_.bytes(), &made),
-          "clear the marks of a recording");
-    in_front.push_back(made);
+    const std::size_t all = static_cast<std::size_t>(marks.page_.elements());
+    in_front.push_back(
+        insert_write(progress, graph.graph, {}, graph.first, {marks.page_, 0, all}, 0));
   }
-  std::vector<NodeHandle> memsets;  // of the marks of this graph
+  std::vector<NodeHandle> written;  // by the kernels of the marks of this graph
+  NodeHandle made = NodeHandle::kNull;
   for (PlannedMark& mark : graph.marks) {
     if (has_times) {
       std::vector<NodeHandle> behind;
       for (const std::size_t number : mark.behind)
-        behind.push_back(memsets[number]);
+        behind.push_back(written[number]);
       Marks::Events& events = marks.events_.emplace_back();
       check(progress.create_timed_event(&events.begin), "make an event");
       check(progress.create_timed_event(&events.end), "make an event");
@@ -137,11 +114,8 @@ void MarkedRecording::put_into(OfGraph& graph, Marks& marks, bool clears, bool h
       check(progress.insert_event(graph.graph, mark.after, mark.before, events.end, &made),
             "add an event to a recording");
     }
-    std::uint32_t* const word = word_of(marks.page_, marks.planned_.size());
-    check(
-        progress.insert_memset(graph.graph, mark.after, mark.before, word, 1, sizeof(*word), &made),
-        "add a mark to a recording");
-    memsets.push_back(made);
+    written.push_back(insert_write(progress, graph.graph, mark.after, mark.before,
+                                   {marks.page_, marks.planned_.size()}, 1));
     marks.planned_.push_back(std::move(mark));
   }
 }

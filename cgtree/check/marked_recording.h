@@ -49,11 +49,11 @@ class Marks {
   ContextMemory& memory_;
 };
 
-// A MarkedRecording belongs to a recording, whose graphs have got a memset of four bytes at each
-// mark, and of all marks in front; with times, also an event in front of the stretch of each mark,
-// behind the memsets of those in front of it, and one behind the stretch. Executable graphs that
-// were made of the graphs before are as they were; those with marks take as much memory again, and
-// are dropped and made as wanted.
+// A MarkedRecording belongs to a recording, whose graphs have got a kernel at each mark, which
+// writes its word, and one in front, which clears those of all; with times, also an event in front
+// of the stretch of each mark, behind the kernels of those in front of it, and one behind the
+// stretch. Executable graphs that were made of the graphs before are as they were; those with marks
+// take as much memory again, and are dropped and made as wanted.
 //
 // Thread safety: used by the thread that is inside the context.
 class MarkedRecording {
@@ -95,12 +95,5 @@ class MarkedRecording {
   std::vector<GraphExec> execs_;  // in the order of the recording's graphs
   std::size_t bytes_ = 0;         // of these, an estimate
 };
-
-// Returns what a device has written to a word of pinned memory, now.
-std::uint32_t read_word(const Tensor& page, std::size_t word) noexcept;
-// Clears it. Requires: no work that writes it is enqueued.
-void clear_word(const Tensor& page, std::size_t word) noexcept;
-// Notes that work on `stream` may use the memory of the tensor, and releases it.
-void release_page(Tensor page, StreamRef stream) noexcept;
 
 }  // namespace cgtree

@@ -166,24 +166,16 @@ void ContextProgress::restore() noexcept {
   exchanged_for_ = nullptr;
 }
 
-void ContextProgress::write_flag(std::size_t word) {
-  const StreamRef stream = memory_.stream();
-  const DeviceScope current = stream.make_device_current();
-  auto* const flag = reinterpret_cast<std::uint32_t*>(flags_.address()) + word;
-  check(stream.graphs().memset(stream.handle(), flag, 1, sizeof(*flag)),
-        "mark where a replay is on its stream");
-}
-
 // The thread that is inside changes flags_ and the last of launches_, and so may read them.
 void ContextProgress::begin_launch() noexcept try {
-  if (is_open_) write_flag(launches_.back().begin_word());
+  if (is_open_) write_words(memory_.stream(), {flags_, launches_.back().begin_word()}, 1);
 } catch (const std::exception& error) {
   give_up(error.what());
 }
 
 void ContextProgress::close() noexcept try {
   if (!std::exchange(is_open_, false)) return;
-  write_flag(launches_.back().end_word());
+  write_words(memory_.stream(), {flags_, launches_.back().end_word()}, 1);
   const std::lock_guard lock(mutex_);
   launches_.back().is_closed = true;
 } catch (const std::exception& error) {

@@ -13,6 +13,7 @@
 
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/kernel_function.h"
 
 namespace cgtree {
 
@@ -29,12 +30,14 @@ class ProgressAPI {
   // cudaEventElapsedTime.
   virtual Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) = 0;
 
-  // Adds a memset to a graph, which runs behind all of `after` and in front of all of `before`.
-  // Executable graphs that were made of the graph stay as they are. Requires: the capture of the
-  // graph has ended, and in GraphAPI's order of its work no node of `before` comes first.
-  virtual Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
-                             std::span<const NodeHandle> before, void* destination,
-                             std::uint8_t value, std::size_t bytes, NodeHandle* node) = 0;
+  // Adds a kernel to a graph, which runs behind all of `after` and in front of all of `before`.
+  // Executable graphs that were made of the graph stay as they are. Requires: the device of the
+  // graph is current, the capture of the graph has ended, and in GraphAPI's order of its work no
+  // node of `before` comes first.
+  virtual Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                             std::span<const NodeHandle> before, const KernelFunction& kernel,
+                             const LaunchDims& dims, KernelArguments arguments,
+                             NodeHandle* node) = 0;
   // The same of a record of an event with times: elapsed() is of the last launch that has got
   // there, and of launches that run at the same time undefined. Source:
   // cudaGraphAddEventRecordNode.

@@ -293,28 +293,6 @@ TEST_P(ProgressWatchTest, RecordingsThatBranchLeaveNoMarksAndSayWhy) {
   EXPECT_THAT(last(*watch).why_unmarked, HasSubstr("conditional nodes"));
 }
 
-void nothing(const LaunchDims&) {
-}
-
-// On the host device, where a kernel may have any name.
-TEST(NcclProgressWatchTest, RecordingsWithItsCollectivesLeaveNoMarksAndSayWhy) {
-  static const auto kernel = make_kernel<&nothing>("ncclDevKernel_AllReduce_Sum_f32_RING_LL");
-  Context context(Device{DeviceType::kHost, 0});
-  const auto watch = std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms});
-  context.watch_progress(watch);
-  const auto f = compile(context, "f", [](Tensor x) {
-    launch(current_stream(), kernel, {.grid = {1}, .block = {1}});
-    return affine(x, 2, 0);
-  });
-  const std::vector<float> ones = {1, 1, 1};
-  for (int call = 0; call < 4; ++call)
-    EXPECT_EQ(f(from_host({3}, std::span(ones), context.device())).to_vector<float>()[0], 2);
-  EXPECT_EQ(f.stats().replays, 2u);
-  const ReplayProgress replay = watch->report().at(0).replays.back();
-  EXPECT_THAT(replay.marks, IsEmpty());
-  EXPECT_THAT(replay.why_unmarked, HasSubstr("NCCL"));
-}
-
 TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const auto watch = watch_without_limit();
@@ -579,7 +557,7 @@ TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
-// A memset in front of all work clears the marks of the launch before, and the first graph is
+// A kernel in front of all work clears the marks of the launch before, and the first graph is
 // empty.
 TEST_P(HangTest, MarksBehindABreakThatComesFirstAreThoseOfTheLastLaunch) {
   SpinFlag flag(*GetParam().api);

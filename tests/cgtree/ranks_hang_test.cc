@@ -118,10 +118,10 @@ TEST_P(RanksHangTest, ARankThatLeavesOutOneOf32CollectivesIsNamedWithIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RanksHangTest, ::testing::ValuesIn([] {
-                           // Others run work when a thread waits for it, and NCCL has no marks.
+                           // Others run work when a thread waits for it.
                            std::vector<RanksUnderTest> all = ranks_under_test();
                            std::erase_if(all, [](const RanksUnderTest& ranks) {
-                             return ranks.name != "threads";
+                             return ranks.name != "threads" && ranks.name != "cuda";
                            });
                            return all;
                          }()),

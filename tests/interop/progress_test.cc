@@ -1,4 +1,4 @@
-// Events with times, and memsets between the nodes of a graph: the same promises on every device.
+// Events with times, and kernels between the nodes of a graph: the same promises on every device.
 #include "interop/device/progress_api.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +19,14 @@ class ProgressTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
 
   static ProgressAPI& progress() { return *GetParam().api->progress(); }
+  // Inserts *x = 0.
+  static Code insert_zero(GraphHandle graph, std::span<const NodeHandle> after,
+                          std::span<const NodeHandle> before, float* x, NodeHandle* node) {
+    const float value = 0;
+    const std::int64_t count = 1;
+    return progress().insert_kernel(graph, after, before, fill_kernel(), dims_for(1),
+                                    arguments_of(x, value, count), node);
+  }
   static EventHandle timed_event() {
     EventHandle event = EventHandle::kNull;
     check(progress().create_timed_event(&event), "create an event with a time");
@@ -83,8 +91,8 @@ TEST_P(ProgressTest, ATimeIsRefusedOfAnEventThatHasNoneOrWasNeverRecorded) {
     check(bench.graphs.destroy_event(event), "destroy an event");
 }
 
-// x = 1; [memset]; y = x: the copy sees what the memset has written.
-TEST_P(ProgressTest, AMemsetRunsBetweenTheNodesThatItIsInsertedBetween) {
+// x = 1; [x = 0]; y = x: the copy sees what the kernel has written.
+TEST_P(ProgressTest, AKernelRunsBetweenTheNodesThatItIsInsertedBetween) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
   float* const x = bench.floats(1);
@@ -99,13 +107,11 @@ TEST_P(ProgressTest, AMemsetRunsBetweenTheNodesThatItIsInsertedBetween) {
   const ExecHandle before = bench.instantiate(graph);
 
   NodeHandle made = NodeHandle::kNull;
-  ASSERT_EQ(
-      progress().insert_memset(graph, {&nodes[0], 1}, {&nodes[1], 1}, x, 0, sizeof(float), &made),
-      Code::kSuccess);
+  ASSERT_EQ(insert_zero(graph, {&nodes[0], 1}, {&nodes[1], 1}, x, &made), Code::kSuccess);
 
   NodeType type = NodeType::kOther;
   check(bench.graphs.node_type(made, &type), "ask for a type");
-  EXPECT_EQ(type, NodeType::kMemset);
+  EXPECT_EQ(type, NodeType::kKernel);
   const ExecHandle after = bench.instantiate(graph);
   check(bench.graphs.launch(after, stream), "launch");
   EXPECT_EQ(bench.read(y), 0);
@@ -113,7 +119,7 @@ TEST_P(ProgressTest, AMemsetRunsBetweenTheNodesThatItIsInsertedBetween) {
   EXPECT_EQ(bench.read(y), 1);
 }
 
-TEST_P(ProgressTest, AMemsetInFrontOfAllAndOneBehindAll) {
+TEST_P(ProgressTest, AKernelInFrontOfAllAndOneBehindAll) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
   float* const x = bench.floats(1, 3);
@@ -127,10 +133,8 @@ TEST_P(ProgressTest, AMemsetInFrontOfAllAndOneBehindAll) {
 
   NodeHandle first = NodeHandle::kNull;
   NodeHandle last = NodeHandle::kNull;
-  ASSERT_EQ(progress().insert_memset(graph, {}, {&nodes[0], 1}, x, 0, sizeof(float), &first),
-            Code::kSuccess);
-  ASSERT_EQ(progress().insert_memset(graph, {&nodes[1], 1}, {}, x, 0, sizeof(float), &last),
-            Code::kSuccess);
+  ASSERT_EQ(insert_zero(graph, {}, {&nodes[0], 1}, x, &first), Code::kSuccess);
+  ASSERT_EQ(insert_zero(graph, {&nodes[1], 1}, {}, x, &last), Code::kSuccess);
 
   check(bench.graphs.launch(bench.instantiate(graph), stream), "launch");
   EXPECT_EQ(bench.read(y), 1);  // 0 + 1
@@ -185,7 +189,7 @@ TEST_P(ProgressTest, EventsBetweenNodesTellWhenALaunchHasGotThere) {
     check(bench.graphs.destroy_event(event), "destroy an event");
 }
 
-// What the memset writes is pinned memory, which the host reads while the work goes on.
+// What the kernel writes is pinned memory, which the host reads while the work goes on.
 TEST_P(ProgressTest, AMarkInPinnedMemoryIsSeenByTheHost) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
@@ -197,14 +201,13 @@ TEST_P(ProgressTest, AMarkInPinnedMemoryIsSeenByTheHost) {
   std::vector<NodeHandle> nodes;
   check(bench.graphs.graph_nodes(graph, &nodes), "list nodes");
   NodeHandle made = NodeHandle::kNull;
-  ASSERT_EQ(progress().insert_memset(graph, nodes, {}, mark, 0, sizeof(float), &made),
-            Code::kSuccess);
+  ASSERT_EQ(insert_zero(graph, nodes, {}, mark, &made), Code::kSuccess);
   check(bench.graphs.launch(bench.instantiate(graph), stream), "launch");
   check(bench.api.synchronize_stream(stream), "wait");
   EXPECT_EQ(*mark, 0);
 }
 
-TEST_P(ProgressTest, NodesThatAnInsertedMemsetMovedCanStillBePatched) {
+TEST_P(ProgressTest, NodesThatAnInsertedKernelMovedCanStillBePatched) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
   float* const x = bench.floats(1);
@@ -217,7 +220,7 @@ TEST_P(ProgressTest, NodesThatAnInsertedMemsetMovedCanStillBePatched) {
   check(bench.graphs.graph_nodes(graph, &nodes), "list nodes");
   const ExecHandle before = bench.instantiate(graph);
   NodeHandle made = NodeHandle::kNull;
-  ASSERT_EQ(progress().insert_memset(graph, nodes, {}, y, 0, sizeof(float), &made), Code::kSuccess);
+  ASSERT_EQ(insert_zero(graph, nodes, {}, y, &made), Code::kSuccess);
   const ExecHandle after = bench.instantiate(graph);
 
   const std::int64_t count = 1;

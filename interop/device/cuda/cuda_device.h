@@ -79,14 +79,14 @@ class CudaGraphs final : public GraphAPI, public ConditionalAPI {
   Code read_node(NodeHandle node, NodeContents* contents);
 };
 
-// CudaProgress has events with times, and puts memsets and events into graphs.
+// CudaProgress has events with times, and puts kernels and events into graphs.
 class CudaProgress final : public ProgressAPI {
  public:
   Code create_timed_event(EventHandle* event) override;
   Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
-  Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
-                     std::span<const NodeHandle> before, void* destination, std::uint8_t value,
-                     std::size_t bytes, NodeHandle* node) override;
+  Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, const KernelFunction& kernel,
+                     const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
   Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
                     std::span<const NodeHandle> before, EventHandle event,
                     NodeHandle* node) override;

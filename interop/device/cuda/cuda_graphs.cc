@@ -6,42 +6,12 @@
 #include <vector>
 
 #include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/node_params.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
 
 namespace cgtree::cuda {
 namespace {
-
-// The runtime takes an array of addresses; it knows the sizes from the function.
-struct ArgumentAddresses {
-  std::array<void*, kMaxKernelArguments> addresses;
-
-  explicit ArgumentAddresses(KernelArguments arguments) noexcept {
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      addresses[i] = const_cast<void*>(arguments[i].data);
-    }
-  }
-};
-
-Code launchable(const KernelFunction& kernel, KernelArguments arguments) noexcept {
-  if (kernel.cuda == nullptr) return Code::kInvalidDeviceFunction;
-  return arguments.size() <= kMaxKernelArguments ? Code::kSuccess : Code::kInvalidValue;
-}
-
-dim3 to_dim3(const Dim3& dim) noexcept {
-  return {dim.x, dim.y, dim.z};
-}
-
-cudaKernelNodeParams node_params(const KernelFunction& kernel, const LaunchDims& dims,
-                                 ArgumentAddresses& list) noexcept {
-  cudaKernelNodeParams params = {};
-  params.func = const_cast<void*>(kernel.cuda);
-  params.gridDim = to_dim3(dims.grid);
-  params.blockDim = to_dim3(dims.block);
-  params.sharedMemBytes = dims.shared_bytes;
-  params.kernelParams = list.addresses.data();
-  return params;
-}
 
 // Returns the driver's handle of a kernel; null if there is none. The runtime takes longer to look
 // it up than the driver to patch a node, and a thread patches few different kernels: each thread

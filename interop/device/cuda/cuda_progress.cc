@@ -1,8 +1,9 @@
-// Events with times, and memsets and events between the nodes of a graph, over the CUDA runtime.
+// Events with times, and kernels and events between the nodes of a graph, over the CUDA runtime.
 #include <vector>
 
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
+#include "interop/device/cuda/node_params.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
 
@@ -51,18 +52,16 @@ Code CudaProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanose
   return code;
 }
 
-Code CudaProgress::insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
-                                 std::span<const NodeHandle> before, void* destination,
-                                 std::uint8_t value, std::size_t bytes, NodeHandle* node) {
-  cudaMemsetParams params = {};
-  params.dst = destination;
-  params.value = value;
-  params.elementSize = 1;
-  params.width = bytes;
-  params.height = 1;
+Code CudaProgress::insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                                 std::span<const NodeHandle> before, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
+  if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
+  ArgumentAddresses list(arguments);
+  const cudaKernelNodeParams params = node_params(kernel, dims, list);
   return insert(graph, after, before, node,
                 [&](cudaGraphNode_t* added, const cudaGraphNode_t* behind, std::size_t count) {
-                  return cudaGraphAddMemsetNode(added, native(graph), behind, count, &params);
+                  return cudaGraphAddKernelNode(added, native(graph), behind, count, &params);
                 });
 }
 

@@ -1,4 +1,4 @@
-// Reads the times of events, and puts memsets and events between the nodes of a graph.
+// Reads the times of events, and puts kernels and events between the nodes of a graph.
 #include "interop/device/host/host_progress.h"
 
 #include <memory>
@@ -43,13 +43,14 @@ Code HostProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanose
   });
 }
 
-Code HostProgress::insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
-                                 std::span<const NodeHandle> before, void* destination,
-                                 std::uint8_t value, std::size_t bytes, NodeHandle* node) {
+Code HostProgress::insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                                 std::span<const NodeHandle> before, const KernelFunction& kernel,
+                                 const LaunchDims& dims, KernelArguments arguments,
+                                 NodeHandle* node) {
   return runtime_.call([&](const ThreadState&) {
-    if (destination == nullptr || bytes == 0) return Code::kInvalidValue;
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
     const std::lock_guard lock(runtime_.mutex);
-    return insert(graph, MemsetWork{destination, value, bytes}, after, before, node);
+    return insert(graph, KernelWork{kernel, dims, FrozenArguments(arguments)}, after, before, node);
   });
 }
 

@@ -1,4 +1,4 @@
-// HostProgress: events with times, and memsets and events in graphs, of the host device.
+// HostProgress: events with times, and kernels and events in graphs, of the host device.
 #pragma once
 
 #include "interop/device/host/runtime.h"
@@ -13,9 +13,9 @@ class HostProgress final : public ProgressAPI {
 
   Code create_timed_event(EventHandle* event) override;
   Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
-  Code insert_memset(GraphHandle graph, std::span<const NodeHandle> after,
-                     std::span<const NodeHandle> before, void* destination, std::uint8_t value,
-                     std::size_t bytes, NodeHandle* node) override;
+  Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, const KernelFunction& kernel,
+                     const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
   Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
                     std::span<const NodeHandle> before, EventHandle event,
                     NodeHandle* node) override;

@@ -219,45 +219,24 @@ std::size_t next_body(const ConditionalWork& conditional) noexcept {
   return value != 0 ? 0 : 1;
 }
 
-namespace {
-
-// A word is written at once, as on a GPU: a thread of the host may read it meanwhile.
-void run_mark(const MemsetWork& fill) {
-  std::uint32_t word = 0;
-  std::memset(&word, fill.value, sizeof(word));
-  auto* const words = static_cast<std::uint32_t*>(fill.destination);
-  for (std::size_t i = 0; i < fill.bytes / sizeof(word); ++i)
-    std::atomic_ref(words[i]).store(word, std::memory_order_release);
-}
-
-void run_memset(const MemsetWork& fill) {
-  constexpr std::size_t kLargestMark = 16 << 10;  // bytes
-  const auto address = reinterpret_cast<std::uintptr_t>(fill.destination);
-  const bool has_words = (address | fill.bytes) % sizeof(std::uint32_t) == 0;
-  if (has_words && fill.bytes <= kLargestMark) return run_mark(fill);
-  std::memset(fill.destination, fill.value, fill.bytes);
-}
-
-}  // namespace
-
 Code run(const Work& work) noexcept try {
   if (const auto* const conditional = std::get_if<ConditionalWork>(&work)) {
     return run_bodies(*conditional, [](const auto& body) { return body->run(); });
   }
-  std::visit(Overloaded{[](const KernelWork& kernel) {
-                          kernel.function.host(kernel.dims, kernel.arguments.table());
-                        },
-                        [](const CopyWork& copy) {
-                          std::memmove(copy.destination, copy.source, copy.bytes);
-                        },
-                        [](const MemsetWork& fill) { run_memset(fill); },
-                        [](const HostWork& host) { host.function(host.data); },
-                        [](const EventWork& event) {
-                          event.time->store(HostTime::clock::now().time_since_epoch().count(),
-                                            std::memory_order_release);
-                        },
-                        [](const ConditionalWork&) {}},
-             work);
+  std::visit(
+      Overloaded{
+          [](const KernelWork& kernel) {
+            kernel.function.host(kernel.dims, kernel.arguments.table());
+          },
+          [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
+          [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
+          [](const HostWork& host) { host.function(host.data); },
+          [](const EventWork& event) {
+            event.time->store(HostTime::clock::now().time_since_epoch().count(),
+                              std::memory_order_release);
+          },
+          [](const ConditionalWork&) {}},
+      work);
   return Code::kSuccess;
 } catch (...) {
   return Code::kLaunchFailure;

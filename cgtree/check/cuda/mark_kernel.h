@@ -1,0 +1,11 @@
+// The __global__ function of marks. It is a header of its own because nvcc compiles the definition
+// and the C++ compiler its only user, mark_words.cc.
+#pragma once
+
+namespace cgtree::cuda {
+
+// Returns the address of the kernel (uint32* words, uint64 count, uint64 value), which takes one
+// block of one dimension.
+const void* write_words_function() noexcept;
+
+}  // namespace cgtree::cuda
