@@ -67,8 +67,7 @@ struct ProgressOptions {
   // fourth more may go by. What exceeds it is reported once; 0: nothing is, and report() is there
   // to be called.
   std::chrono::milliseconds time_limit{30'000};
-  // Replays that leave marks are timed by their scopes, for metrics (cgtree_scope_device_seconds),
-  // by events in the second executable graph. Recordings that have one without times keep it.
+  // Replays that leave marks are timed by their scopes, for metrics (cgtree_scope_device_seconds).
   bool times_scopes = false;
   // Called on a thread of the watch with what to_string() makes of report(); by default that is
   // logged as an error. Must not throw, and must not call the contexts but for what any thread may.

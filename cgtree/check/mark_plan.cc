@@ -91,15 +91,12 @@ std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,
   const auto add_new = [](auto& list, const auto& one) {
     if (std::ranges::find(list, one) == list.end()) list.push_back(one);
   };
-  std::vector<bool> is_first(nodes.size(), true);  // of its stretch
   for (const std::size_t number : order) {
     PlannedMark& mark = marks[stretch_of[number]];
-    if (is_first[number]) mark.first.push_back(nodes[number].node);
     bool is_last = true;
     for (const std::size_t next : links.following[number]) {
       if (stretch_of[next] == stretch_of[number]) {
         is_last = false;
-        is_first[next] = false;
       } else {
         add_new(mark.before, nodes[next].node);
         add_new(marks[stretch_of[next]].behind, stretch_of[number]);

@@ -22,7 +22,6 @@ struct PlannedMark {
   bool is_collective = false;
   std::vector<NodeHandle> after;    // the nodes of the stretch behind which no other of it comes
   std::vector<NodeHandle> before;   // those that directly follow a node of the stretch
-  std::vector<NodeHandle> first;    // the nodes of the stretch in front of which no other of it is
   std::vector<std::size_t> behind;  // the numbers of the marks that the stretch directly follows
 };
 

@@ -12,23 +12,15 @@
 
 namespace cgtree {
 
-// Words [first, first + count) of a page.
-struct MarkWords {
-  const Tensor& page;
-  std::size_t first = 0;
-  std::size_t count = 1;
-};
-
-// Returns what a device has written to a word, now.
-std::uint32_t read_word(const Tensor& page, std::size_t word) noexcept;
+// A page has elements of 8 bytes. Returns what a device has written to a word, now.
+std::uint64_t read_word(const Tensor& page, std::size_t word) noexcept;
 // Clears it. Requires: no work that writes it is enqueued.
 void clear_word(const Tensor& page, std::size_t word) noexcept;
-// Enqueues a kernel by which each of the words becomes `value`. Throws DeviceError.
-void write_words(StreamRef stream, const MarkWords& words, std::uint32_t value);
-// Inserts it into a graph, as ProgressAPI::insert_kernel(). Throws DeviceError.
-NodeHandle insert_write(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
-                        std::span<const NodeHandle> before, const MarkWords& words,
-                        std::uint32_t value);
+// Inserts a kernel into a graph, as ProgressAPI::insert_kernel(): the first `cleared` words become
+// 0, then the word the device's clock, in nanoseconds, which is not 0. Throws DeviceError.
+NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
+                        std::span<const NodeHandle> before, const Tensor& page, std::size_t word,
+                        std::size_t cleared = 0);
 // Notes that work on `stream` may use the memory of the page, and releases it.
 void release_page(Tensor page, StreamRef stream) noexcept;
 

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "cgtree/check/audit.h"
-#include "cgtree/check/mark_words.h"
-#include "interop/device/progress_api.h"
 
 namespace cgtree {
 namespace {
@@ -32,35 +30,15 @@ std::string MarkedRecording::why_not(const Recording& recording) {
   return "";
 }
 
-Marks::Marks(Tensor page, ContextMemory& memory) noexcept
-    : page_(std::move(page)), memory_(memory) {
+std::chrono::nanoseconds Marks::time(std::size_t mark) const noexcept {
+  std::uint64_t begin = 0;
+  for (const std::size_t word : planned_[mark].behind)
+    begin = std::max(begin, read_word(page_, word));
+  const std::uint64_t end = read_word(page_, mark);
+  return std::chrono::nanoseconds(end > begin ? end - begin : 0);
 }
 
-Marks::~Marks() {
-  for (const Events& events : events_) {
-    for (const EventHandle event : {events.begin, events.end})
-      if (event != EventHandle::kNull) (void)memory_.stream().graphs().destroy_event(event);
-  }
-  release_page(std::move(page_), memory_.stream());
-}
-
-bool Marks::is_reached(std::size_t mark) const noexcept {
-  return read_word(page_, mark) != 0;
-}
-
-std::optional<std::chrono::nanoseconds> Marks::time(std::size_t mark) const noexcept {
-  if (mark >= events_.size()) return std::nullopt;
-  const StreamRef stream = memory_.stream();
-  const RelaxedCapture relaxed(&stream.graphs());
-  std::chrono::nanoseconds time{0};
-  const Code code = stream.api().progress()->elapsed(events_[mark].begin, events_[mark].end, &time);
-  if (ok(code)) return time;
-  (void)stream.graphs().take_last_error();
-  return std::nullopt;
-}
-
-MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent,
-                                 bool has_times)
+MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent)
     : stream_(memory.stream()), spent_(spent) {
   GraphAPI& api = stream_.graphs();
   const DeviceScope current = stream_.make_device_current();
@@ -78,44 +56,32 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
     count += graphs.back().marks.size();
   });
   Tensor page;
+  const std::size_t words = count + graphs.size();
   if (count > 0) {
-    page = memory.empty_pinned({static_cast<std::int64_t>(count)}, DType::kInt32);
-    for (std::size_t i = 0; i < count; ++i)
+    page = memory.empty_pinned({static_cast<std::int64_t>(words)}, DType::kInt64);
+    for (std::size_t i = 0; i < words; ++i)
       clear_word(page, i);
   }
   const auto marks = std::make_shared<Marks>(std::move(page), memory);
-  bool clears = true;  // the first graph that has nodes
-  for (OfGraph& one : graphs)
-    put_into(one, *marks, std::exchange(clears, clears && one.first.empty()), has_times);
+  std::size_t cleared = words;  // by the first graph that has nodes
+  for (std::size_t i = 0; i < graphs.size(); ++i) {
+    if (graphs[i].first.empty()) continue;
+    put_into(graphs[i], *marks, count + i, std::exchange(cleared, 0));
+  }
   marks_ = marks;
 }
 
-void MarkedRecording::put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times) {
+void MarkedRecording::put_into(OfGraph& graph, Marks& marks, std::size_t start,
+                               std::size_t cleared) {
   ProgressAPI& progress = *stream_.api().progress();
-  std::vector<NodeHandle> in_front;  // of the graph
-  if (clears && !graph.first.empty()) {
-    const std::size_t all = static_cast<std::size_t>(marks.page_.elements());
-    in_front.push_back(
-        insert_write(progress, graph.graph, {}, graph.first, {marks.page_, 0, all}, 0));
-  }
-  std::vector<NodeHandle> written;  // by the kernels of the marks of this graph
-  NodeHandle made = NodeHandle::kNull;
+  (void)insert_clock(progress, graph.graph, {}, graph.first, marks.page_, start, cleared);
+  const std::size_t before = marks.planned_.size();  // marks of the graphs in front
   for (PlannedMark& mark : graph.marks) {
-    if (has_times) {
-      std::vector<NodeHandle> behind;
-      for (const std::size_t number : mark.behind)
-        behind.push_back(written[number]);
-      Marks::Events& events = marks.events_.emplace_back();
-      check(progress.create_timed_event(&events.begin), "make an event");
-      check(progress.create_timed_event(&events.end), "make an event");
-      check(progress.insert_event(graph.graph, behind.empty() ? in_front : behind, mark.first,
-                                  events.begin, &made),
-            "add an event to a recording");
-      check(progress.insert_event(graph.graph, mark.after, mark.before, events.end, &made),
-            "add an event to a recording");
-    }
-    written.push_back(insert_write(progress, graph.graph, mark.after, mark.before,
-                                   {marks.page_, marks.planned_.size()}, 1));
+    (void)insert_clock(progress, graph.graph, mark.after, mark.before, marks.page_,
+                       marks.planned_.size());
+    for (std::size_t& number : mark.behind)
+      number += before;
+    if (mark.behind.empty()) mark.behind.push_back(start);
     marks.planned_.push_back(std::move(mark));
   }
 }

@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cgtree/check/mark_plan.h"
+#include "cgtree/check/mark_words.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/tree/tree.h"
@@ -22,38 +23,33 @@ namespace cgtree {
 // Thread safety: any thread reads them.
 class Marks {
  public:
-  // `page`: a word for each mark; null without marks. `memory`: borrowed.
-  Marks(Tensor page, ContextMemory& memory) noexcept;
-  ~Marks();
+  // `page`: words for the marks, and behind them one for the start of each graph; null without
+  // marks. `memory`: borrowed.
+  Marks(Tensor page, ContextMemory& memory) noexcept
+      : page_(std::move(page)), stream_(memory.stream()) {}
+  ~Marks() { release_page(std::move(page_), stream_); }
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
 
+  // Over all graphs; each is behind words of the page.
   const std::vector<PlannedMark>& planned() const noexcept { return planned_; }
   // As of the launch that has begun last.
-  bool is_reached(std::size_t mark) const noexcept;
-  // Returns how long the stretch of a mark took in the last launch; nothing where that is not
-  // known. Used by the thread that is inside the context. Requires: the launch has ended, and no
-  // other one was enqueued since.
-  std::optional<std::chrono::nanoseconds> time(std::size_t mark) const noexcept;
+  bool is_reached(std::size_t mark) const noexcept { return read_word(page_, mark) != 0; }
+  // Returns how long the stretch of a mark took in the last launch, with what the mark itself took.
+  // Requires: the launch has ended, and no other one was enqueued since.
+  std::chrono::nanoseconds time(std::size_t mark) const noexcept;
 
  private:
   friend class MarkedRecording;  // makes it
-  struct Events {
-    EventHandle begin = EventHandle::kNull;
-    EventHandle end = EventHandle::kNull;
-  };
 
-  std::vector<PlannedMark> planned_;  // over all graphs
+  std::vector<PlannedMark> planned_;
   Tensor page_;
-  std::vector<Events> events_;  // of each mark; empty without times
-  ContextMemory& memory_;
+  const StreamRef stream_;
 };
 
-// A MarkedRecording belongs to a recording, whose graphs have got a kernel at each mark, which
-// writes its word, and one in front, which clears those of all; with times, also an event in front
-// of the stretch of each mark, behind the kernels of those in front of it, and one behind the
-// stretch. Executable graphs that were made of the graphs before are as they were; those with marks
-// take as much memory again, and are dropped and made as wanted.
+// A MarkedRecording belongs to a recording, whose graphs have got a kernel at each mark and one in
+// front, which write the time. Executable graphs that were made of the graphs before are as they
+// were; those with marks take as much memory again, and are dropped and made as wanted.
 //
 // Thread safety: used by the thread that is inside the context.
 class MarkedRecording {
@@ -61,10 +57,9 @@ class MarkedRecording {
   // Returns why a recording cannot leave marks, or an empty text.
   static std::string why_not(const Recording& recording);
 
-  // Has no executable graphs yet. `has_times`: of stretches. Requires: why_not(recording) is empty.
-  // `memory` and `spent`: borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed
-  // as before then.
-  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent, bool has_times);
+  // Has no executable graphs yet. Requires: why_not(recording) is empty. `memory` and `spent`:
+  // borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed as before then.
+  MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent);
   ~MarkedRecording() { drop_graphs(); }
   MarkedRecording(const MarkedRecording&) = delete;
   MarkedRecording& operator=(const MarkedRecording&) = delete;
@@ -87,7 +82,8 @@ class MarkedRecording {
     std::vector<PlannedMark> marks;
   };
 
-  void put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times);
+  // `start`: the word of the graph. `cleared`: words, by its first node.
+  void put_into(OfGraph& graph, Marks& marks, std::size_t start, std::size_t cleared);
 
   const StreamRef stream_;
   Spent& spent_;

@@ -35,7 +35,7 @@ ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& m
     throw InvalidArgument("watch_progress() on " + device_ +
                           ", a kind of device that does not tell how far its work has come");
   }
-  flags_ = memory.empty_pinned({2 * static_cast<std::int64_t>(kSlots)}, DType::kInt32);
+  flags_ = memory.empty_pinned({2 * static_cast<std::int64_t>(kSlots)}, DType::kInt64);
   for (std::size_t word = 0; word < 2 * kSlots; ++word)
     clear_word(flags_, word);
 }
@@ -67,7 +67,7 @@ MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* w
   }
   try {
     if (audit.marked == nullptr)
-      audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_, times_scopes_);
+      audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_);
     made_.push_back(audit.marked);
     audit.marked->make_graphs(recording);
     return audit.marked.get();
@@ -94,7 +94,7 @@ void ContextProgress::read_times() {
     const std::vector<PlannedMark>& marks = launch.marks->planned();
     std::map<std::string_view, std::chrono::nanoseconds> sums;
     for (std::size_t i = 0; i < marks.size(); ++i)
-      if (const auto time = launch.marks->time(i)) sums[marks[i].scope] += *time;
+      sums[marks[i].scope] += launch.marks->time(i);
     timer_.count_scopes(launch.function, sums);
   }
 }
@@ -145,7 +145,7 @@ void ContextProgress::open(Node& node) noexcept try {
     launch.time = Clock::now();
     if (marked != nullptr) {
       launch.marks = marked->marks();
-      for (Launch& other : launches_)  // its events are about to be recorded anew
+      for (Launch& other : launches_)  // its marks are about to be written anew
         if (other.marks == launch.marks) other.are_times_read = true;
     }
     launches_.push_back(std::move(launch));
@@ -166,16 +166,24 @@ void ContextProgress::restore() noexcept {
   exchanged_for_ = nullptr;
 }
 
+void ContextProgress::write_flag(std::size_t word) {
+  const StreamRef stream = memory_.stream();
+  const DeviceScope current = stream.make_device_current();
+  auto* const flag = reinterpret_cast<std::uint64_t*>(flags_.address()) + word;
+  check(stream.graphs().memset(stream.handle(), flag, 1, sizeof(*flag)),
+        "mark where a replay is on its stream");
+}
+
 // The thread that is inside changes flags_ and the last of launches_, and so may read them.
 void ContextProgress::begin_launch() noexcept try {
-  if (is_open_) write_words(memory_.stream(), {flags_, launches_.back().begin_word()}, 1);
+  if (is_open_) write_flag(launches_.back().begin_word());
 } catch (const std::exception& error) {
   give_up(error.what());
 }
 
 void ContextProgress::close() noexcept try {
   if (!std::exchange(is_open_, false)) return;
-  write_words(memory_.stream(), {flags_, launches_.back().end_word()}, 1);
+  write_flag(launches_.back().end_word());
   const std::lock_guard lock(mutex_);
   launches_.back().is_closed = true;
 } catch (const std::exception& error) {

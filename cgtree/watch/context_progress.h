@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "cgtree/check/mark_words.h"
 #include "cgtree/check/marked_recording.h"
 #include "cgtree/options.h"
 #include "cgtree/progress.h"
@@ -22,8 +21,8 @@
 
 namespace cgtree {
 
-// A ContextProgress enqueues a kernel that writes a word in front of and behind each replay, by
-// which the host sees that it has begun and ended, and lets those that are to leave marks use the
+// A ContextProgress enqueues a memset of eight bytes in front of and behind each replay, by which
+// the host sees that it has begun and ended, and lets those that are to leave marks use the
 // executable graphs of a MarkedRecording.
 //
 // Thread safety: used by the thread that is inside the context, but for what is said of any thread.
@@ -97,6 +96,7 @@ class ContextProgress {
   // Tells the timer of those that have ended. Must be called before a launch with the same marks.
   void read_times();
   Launches take_ended();
+  void write_flag(std::size_t word);
   void give_up(std::string_view what) noexcept;
 
   ContextMemory& memory_;

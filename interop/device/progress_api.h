@@ -38,12 +38,6 @@ class ProgressAPI {
                              std::span<const NodeHandle> before, const KernelFunction& kernel,
                              const LaunchDims& dims, KernelArguments arguments,
                              NodeHandle* node) = 0;
-  // The same of a record of an event with times: elapsed() is of the last launch that has got
-  // there, and of launches that run at the same time undefined. Source:
-  // cudaGraphAddEventRecordNode.
-  virtual Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
-                            std::span<const NodeHandle> before, EventHandle event,
-                            NodeHandle* node) = 0;
 };
 
 }  // namespace cgtree

@@ -357,6 +357,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
   const auto watch = std::make_shared<ProgressWatch>(
       ProgressOptions{.every_nth_replay = 2, .time_limit = 0ms, .times_scopes = true});
   context().watch_progress(watch);
+  constexpr auto kBreak = 20ms;
   const Stream side(device());
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y;
@@ -377,18 +378,24 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
       w = affine(y, 3, 0);
     }
     current_stream().wait_for(side);
-    eager_break([](const StepValues&) {});
-    const Scope scope("twice");
-    return add(w, z);
+    eager_break([](const StepValues&) { std::this_thread::sleep_for(kBreak); });
+    Tensor sum;
+    {
+      const Scope scope("twice");
+      sum = add(w, z);
+    }
+    const Scope scope("late");
+    return affine(sum, 2, 0);
   });
   constexpr std::uint64_t kReplays = 9;
+  const auto start = std::chrono::steady_clock::now();
   for (std::uint64_t call = 0; call < 2 + kReplays; ++call) {
     const std::vector<float> x = random_floats(3);
     std::vector<float> expected = affine_of(affine_of(x, 2, 0), 3, 0);
     const std::vector<float> z = affine_of(affine_of(x, 2, 0), 2, 1);
     for (std::size_t i = 0; i < z.size(); ++i)
       expected[i] += z[i];
-    EXPECT_EQ(values(f(tensor({3}, x))), expected) << call;
+    EXPECT_EQ(values(f(tensor({3}, x))), affine_of(expected, 2, 0)) << call;
     context().synchronize();
   }
   EXPECT_EQ(f.stats().replays, kReplays);
@@ -396,11 +403,13 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
 
   const ContextMetrics metrics = context().metrics();
   const std::map<std::string, ScopeTimes>& times = metrics.functions.at(0).scope_times;
-  for (const char* scope : {"twice", "side", "main"}) {
+  for (const char* scope : {"twice", "side", "main", "late"}) {
     ASSERT_TRUE(times.contains(scope)) << scope;
     EXPECT_EQ(times.at(scope).count, kReplays / 2) << scope;
     EXPECT_GT(times.at(scope).device.count(), 0) << scope;
+    EXPECT_LT(times.at(scope).device, std::chrono::steady_clock::now() - start) << scope;
   }
+  EXPECT_LT(times.at("late").device, kReplays / 2 * kBreak);  // no break is within
   EXPECT_THAT(context().metrics_text(),
               HasSubstr("cgtree_scope_device_seconds_count{context=\"" + metrics.context +
                         "\",function=\"f\",scope=\"side\"} 4\n"));
@@ -414,8 +423,8 @@ TEST_P(ProgressWatchTest, WithoutThatOptionScopesHaveNoTimes) {
   EXPECT_THAT(context().metrics().functions.at(0).scope_times, IsEmpty());
 }
 
-// Its second graph has events still.
-TEST_P(ProgressWatchTest, AWatchWithoutTimesTakesNoneOfOneThatHadThem) {
+// Their second graph is the same.
+TEST_P(ProgressWatchTest, OnlyWatchesThatAskForThemTakeTimes) {
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
   const auto timed = [&] {
@@ -432,8 +441,11 @@ TEST_P(ProgressWatchTest, AWatchWithoutTimesTakesNoneOfOneThatHadThem) {
   const std::uint64_t before = timed();
   EXPECT_GT(before, 0u);
   prepare(f, x);
-  context().watch_progress(nullptr);
   EXPECT_EQ(timed(), before);
+  context().watch_progress(
+      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
+  prepare(f, x);
+  EXPECT_GT(timed(), before);
 }
 
 TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
@@ -505,7 +517,7 @@ TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
-// Its events are recorded anew by the next one, so that what they say is of two launches.
+// Its marks are written anew by the next one, so that what they say is of two launches.
 TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) {
   const auto watch =
       std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true});

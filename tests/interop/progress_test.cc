@@ -141,54 +141,6 @@ TEST_P(ProgressTest, AKernelInFrontOfAllAndOneBehindAll) {
   EXPECT_EQ(bench.read(x), 0);
 }
 
-// x = 1; [first]; spin; [second]; y = x: the events are of the last launch.
-TEST_P(ProgressTest, EventsBetweenNodesTellWhenALaunchHasGotThere) {
-  DeviceBench bench(GetParam());
-  const StreamHandle stream = bench.stream();
-  float* const x = bench.floats(1);
-  check(bench.graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin a capture");
-  check(bench.fill(stream, x, 1), "capture");
-  for (int i = 0; i < 50; ++i)
-    check(bench.add_one(stream, x), "capture");
-  check(bench.add_one(stream, x), "capture");
-  const GraphHandle graph = bench.end(stream);
-  std::vector<NodeHandle> nodes;
-  check(bench.graphs.graph_nodes(graph, &nodes), "list nodes");
-  const ExecHandle without = bench.instantiate(graph);
-  const EventHandle first = timed_event();
-  const EventHandle second = timed_event();
-  const EventHandle whole = timed_event();
-  NodeHandle made = NodeHandle::kNull;
-  const std::size_t last = nodes.size() - 1;
-  ASSERT_EQ(progress().insert_event(graph, {&nodes[0], 1}, {&nodes[1], 1}, first, &made),
-            Code::kSuccess);
-  ASSERT_EQ(progress().insert_event(graph, {&nodes[last - 1], 1}, {&nodes[last], 1}, second, &made),
-            Code::kSuccess);
-  ASSERT_EQ(progress().insert_event(graph, {&nodes[last], 1}, {}, whole, &made), Code::kSuccess);
-  const ExecHandle exec = bench.instantiate(graph);
-  std::chrono::nanoseconds time{-1};
-  EXPECT_EQ(progress().elapsed(first, second, &time), Code::kInvalidResourceHandle);
-  (void)bench.graphs.take_last_error();
-
-  for (int launch = 0; launch < 2; ++launch) {
-    check(bench.graphs.launch(exec, stream), "launch");
-    check(bench.api.synchronize_stream(stream), "wait");
-    std::chrono::nanoseconds to_second{-1};
-    std::chrono::nanoseconds to_whole{-1};
-    EXPECT_EQ(progress().elapsed(first, second, &to_second), Code::kSuccess);
-    EXPECT_EQ(progress().elapsed(first, whole, &to_whole), Code::kSuccess);
-    EXPECT_GT(to_second.count(), 0);
-    EXPECT_GE(to_whole, to_second);
-  }
-  check(bench.graphs.launch(without, stream), "launch");
-  EXPECT_EQ(bench.read(x), 52);
-  EXPECT_NE(progress().insert_event(graph, {&nodes[last], 1}, {}, EventHandle::kNull, &made),
-            Code::kSuccess);
-  (void)bench.graphs.take_last_error();
-  for (const EventHandle event : {first, second, whole})
-    check(bench.graphs.destroy_event(event), "destroy an event");
-}
-
 // What the kernel writes is pinned memory, which the host reads while the work goes on.
 TEST_P(ProgressTest, AMarkInPinnedMemoryIsSeenByTheHost) {
   DeviceBench bench(GetParam());

@@ -1,4 +1,4 @@
-// Writes words that the host reads while work behind them runs.
+// Writes the device's clock to memory that the host reads while work behind it runs.
 #include "cgtree/check/cuda/mark_kernel.h"
 
 #include <cstdint>
@@ -6,16 +6,21 @@
 namespace cgtree::cuda {
 namespace {
 
-__global__ void write_words(std::uint32_t* words, std::uint64_t count, std::uint64_t value) {
-  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x)
-    static_cast<volatile std::uint32_t*>(words)[i] = static_cast<std::uint32_t>(value);
+__global__ void write_clock(std::uint64_t* words, std::uint64_t cleared, std::uint64_t word) {
+  for (std::uint64_t i = threadIdx.x; i < cleared; i += blockDim.x)
+    words[i] = 0;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  std::uint64_t nanoseconds = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
+  *static_cast<volatile std::uint64_t*>(words + word) = nanoseconds;
   __threadfence_system();
 }
 
 }  // namespace
 
-const void* write_words_function() noexcept {
-  return reinterpret_cast<const void*>(&write_words);
+const void* write_clock_function() noexcept {
+  return reinterpret_cast<const void*>(&write_clock);
 }
 
 }  // namespace cgtree::cuda

@@ -4,8 +4,8 @@
 
 namespace cgtree::cuda {
 
-// Returns the address of the kernel (uint32* words, uint64 count, uint64 value), which takes one
+// Returns the address of the kernel (uint64* words, uint64 cleared, uint64 word), which takes one
 // block of one dimension.
-const void* write_words_function() noexcept;
+const void* write_clock_function() noexcept;
 
 }  // namespace cgtree::cuda

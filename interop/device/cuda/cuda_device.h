@@ -79,7 +79,7 @@ class CudaGraphs final : public GraphAPI, public ConditionalAPI {
   Code read_node(NodeHandle node, NodeContents* contents);
 };
 
-// CudaProgress has events with times, and puts kernels and events into graphs.
+// CudaProgress has events with times, and puts kernels into graphs.
 class CudaProgress final : public ProgressAPI {
  public:
   Code create_timed_event(EventHandle* event) override;
@@ -87,9 +87,6 @@ class CudaProgress final : public ProgressAPI {
   Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
                      std::span<const NodeHandle> before, const KernelFunction& kernel,
                      const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
-  Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
-                    std::span<const NodeHandle> before, EventHandle event,
-                    NodeHandle* node) override;
 };
 
 }  // namespace cgtree::cuda

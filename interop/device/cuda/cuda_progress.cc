@@ -1,4 +1,4 @@
-// Events with times, and kernels and events between the nodes of a graph, over the CUDA runtime.
+// Events with times, and kernels between the nodes of a graph, over the CUDA runtime.
 #include <vector>
 
 #include "interop/device/cuda/cuda_device.h"
@@ -15,23 +15,6 @@ std::vector<cudaGraphNode_t> natives(std::span<const NodeHandle> nodes) {
   for (const NodeHandle one : nodes)
     found.push_back(native(one));
   return found;
-}
-
-// Adds a node by add(&added, after, count), and puts it in front of all of `before`.
-template <typename Add>
-Code insert(GraphHandle graph, std::span<const NodeHandle> after,
-            std::span<const NodeHandle> before, NodeHandle* node, Add&& add) {
-  const std::vector<cudaGraphNode_t> behind = natives(after);
-  cudaGraphNode_t added = nullptr;
-  Code code = to_code(add(&added, behind.data(), behind.size()));
-  if (ok(code) && !before.empty()) {
-    const std::vector<cudaGraphNode_t> to = natives(before);
-    const std::vector<cudaGraphNode_t> from(to.size(), added);
-    code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
-    if (!ok(code)) (void)cudaGraphDestroyNode(added);
-  }
-  if (ok(code)) *node = to_handle<NodeHandle>(added);
-  return code;
 }
 
 }  // namespace
@@ -59,20 +42,18 @@ Code CudaProgress::insert_kernel(GraphHandle graph, std::span<const NodeHandle> 
   if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
   ArgumentAddresses list(arguments);
   const cudaKernelNodeParams params = node_params(kernel, dims, list);
-  return insert(graph, after, before, node,
-                [&](cudaGraphNode_t* added, const cudaGraphNode_t* behind, std::size_t count) {
-                  return cudaGraphAddKernelNode(added, native(graph), behind, count, &params);
-                });
-}
-
-Code CudaProgress::insert_event(GraphHandle graph, std::span<const NodeHandle> after,
-                                std::span<const NodeHandle> before, EventHandle event,
-                                NodeHandle* node) {
-  return insert(graph, after, before, node,
-                [&](cudaGraphNode_t* added, const cudaGraphNode_t* behind, std::size_t count) {
-                  return cudaGraphAddEventRecordNode(added, native(graph), behind, count,
-                                                     native(event));
-                });
+  const std::vector<cudaGraphNode_t> behind = natives(after);
+  cudaGraphNode_t added = nullptr;
+  Code code =
+      to_code(cudaGraphAddKernelNode(&added, native(graph), behind.data(), behind.size(), &params));
+  if (ok(code) && !before.empty()) {
+    const std::vector<cudaGraphNode_t> to = natives(before);
+    const std::vector<cudaGraphNode_t> from(to.size(), added);
+    code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
+    if (!ok(code)) (void)cudaGraphDestroyNode(added);
+  }
+  if (ok(code)) *node = to_handle<NodeHandle>(added);
+  return code;
 }
 
 }  // namespace cgtree::cuda

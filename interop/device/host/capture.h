@@ -49,8 +49,7 @@ struct HostEvent {
   std::vector<NodeHandle> nodes;     // of that capture; the streams' tails at the record
   OperationPtr operation;            // the event is complete when this is done
   bool is_timed = false;
-  HostTime time = {};                                          // of one without an operation
-  std::shared_ptr<const std::atomic<std::int64_t>> node_time;  // of one that a node of a graph is
+  HostTime time = {};  // of one without an operation
 };
 
 struct Capture {

@@ -153,7 +153,6 @@ struct Describe {
                        int{fill.value});
   }
   std::string operator()(const HostWork&) const { return "host function"; }
-  std::string operator()(const EventWork&) const { return "event"; }
   std::string operator()(const ConditionalWork& conditional) const {
     constexpr std::array<std::string_view, 3> kNames = {"if", "while", "switch"};
     return fmt::format("{} of {} bodies", kNames[static_cast<std::size_t>(conditional.kind)],

@@ -1,4 +1,4 @@
-// HostProgress: events with times, and kernels and events in graphs, of the host device.
+// HostProgress: events with times, and kernels in graphs, of the host device.
 #pragma once
 
 #include "interop/device/host/runtime.h"
@@ -16,15 +16,8 @@ class HostProgress final : public ProgressAPI {
   Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
                      std::span<const NodeHandle> before, const KernelFunction& kernel,
                      const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
-  Code insert_event(GraphHandle graph, std::span<const NodeHandle> after,
-                    std::span<const NodeHandle> before, EventHandle event,
-                    NodeHandle* node) override;
 
  private:
-  // Requires: the mutex of the runtime is held.
-  Code insert(GraphHandle graph, Work work, std::span<const NodeHandle> after,
-              std::span<const NodeHandle> before, NodeHandle* node);
-
   Runtime& runtime_;
 };
 

@@ -98,7 +98,6 @@ NodeType type_of(const Work& work) noexcept {
                                [](const CopyWork&) { return NodeType::kMemcpy; },
                                [](const MemsetWork&) { return NodeType::kMemset; },
                                [](const HostWork&) { return NodeType::kHost; },
-                               [](const EventWork&) { return NodeType::kOther; },
                                [](const ConditionalWork&) { return NodeType::kOther; }},
                     work);
 }
@@ -128,7 +127,6 @@ NodeContents contents_of(const Work& work) {
                           contents.is_decoded = false;
                           contents.why = "what a host function uses cannot be seen";
                         },
-                        [](const EventWork&) {},
                         [&](const ConditionalWork&) {
                           contents.is_decoded = false;
                           contents.why = "nodes of this type are not read";
@@ -168,7 +166,7 @@ void patch(Work& work, const NodePatch& patch) {
                           copy.destination = address(1);
                         },
                         [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {},
-                        [](EventWork&) {}, [](ConditionalWork&) {}},
+                        [](ConditionalWork&) {}},
              work);
 }
 
@@ -193,7 +191,6 @@ bool are_alike(const Work& a, const Work& b) {
                    const auto& other = std::get<HostWork>(b);
                    return host.function == other.function && host.data == other.data;
                  },
-                 [&](const EventWork& event) { return event.time == std::get<EventWork>(b).time; },
                  [](const ConditionalWork&) { return false; }},
       a);
 }
@@ -219,6 +216,24 @@ std::size_t next_body(const ConditionalWork& conditional) noexcept {
   return value != 0 ? 0 : 1;
 }
 
+namespace {
+
+// A word is written at once, as on a GPU: a thread of the host may read it meanwhile.
+void run_memset(const MemsetWork& fill) {
+  std::uint64_t word = 0;
+  const bool is_word = fill.bytes == sizeof(word) &&
+                       reinterpret_cast<std::uintptr_t>(fill.destination) % sizeof(word) == 0;
+  if (!is_word) {
+    std::memset(fill.destination, fill.value, fill.bytes);
+    return;
+  }
+  std::memset(&word, fill.value, sizeof(word));
+  std::atomic_ref(*static_cast<std::uint64_t*>(fill.destination))
+      .store(word, std::memory_order_release);
+}
+
+}  // namespace
+
 Code run(const Work& work) noexcept try {
   if (const auto* const conditional = std::get_if<ConditionalWork>(&work)) {
     return run_bodies(*conditional, [](const auto& body) { return body->run(); });
@@ -229,13 +244,8 @@ Code run(const Work& work) noexcept try {
             kernel.function.host(kernel.dims, kernel.arguments.table());
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
-          [](const MemsetWork& fill) { std::memset(fill.destination, fill.value, fill.bytes); },
-          [](const HostWork& host) { host.function(host.data); },
-          [](const EventWork& event) {
-            event.time->store(HostTime::clock::now().time_since_epoch().count(),
-                              std::memory_order_release);
-          },
-          [](const ConditionalWork&) {}},
+          [](const MemsetWork& fill) { run_memset(fill); },
+          [](const HostWork& host) { host.function(host.data); }, [](const ConditionalWork&) {}},
       work);
   return Code::kSuccess;
 } catch (...) {

@@ -81,11 +81,6 @@ struct HostWork {
   void* data;
 };
 
-// `time`: when it has last run, on the steady clock; 0 before. The event has it, too.
-struct EventWork {
-  std::shared_ptr<std::atomic<std::int64_t>> time;
-};
-
 struct HostCondition;  // graph.h
 class Graph;
 struct Program;
@@ -98,7 +93,7 @@ struct ConditionalWork {
   std::vector<std::shared_ptr<const Program>> programs = {};
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, EventWork, ConditionalWork>;
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork>;
 
 NodeType type_of(const Work& work) noexcept;
 NodeContents contents_of(const Work& work);
