@@ -1,3 +1,4 @@
+// Reads and clears words, and inserts the kernel that writes the clock to one.
 #include "cgtree/check/mark_words.h"
 
 #include <array>

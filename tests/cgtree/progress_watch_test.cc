@@ -357,7 +357,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
   const auto watch = std::make_shared<ProgressWatch>(
       ProgressOptions{.every_nth_replay = 2, .time_limit = 0ms, .times_scopes = true});
   context().watch_progress(watch);
-  constexpr auto kBreak = 20ms;
+  static constexpr auto kBreak = 20ms;
   const Stream side(device());
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y;
