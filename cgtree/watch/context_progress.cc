@@ -65,17 +65,25 @@ MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* w
         recording.costs.graph_bytes);
     return nullptr;
   }
+  if (Clock::now() < tries_again_) {
+    *why = "memory was short when a second executable graph was made last";
+    return nullptr;
+  }
   try {
     if (audit.marked == nullptr)
       audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_, times_scopes_);
-    made_.push_back(audit.marked);
+    made_.reserve(made_.size() + 1);
     audit.marked->make_graphs(recording);
+    made_.push_back(audit.marked);
     return audit.marked.get();
+  } catch (const OutOfMemory& error) {
+    *why = error.what();
+    tries_again_ = Clock::now() + kTriesAgainAfter;
   } catch (const std::exception& error) {
     *why = audit.why_unmarked = error.what();
-    (void)memory_.stream().graphs().take_last_error();
-    return nullptr;
   }
+  (void)memory_.stream().graphs().take_last_error();
+  return nullptr;
 }
 
 void ContextProgress::keep_within_graph_bytes() noexcept {
