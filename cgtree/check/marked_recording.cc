@@ -5,6 +5,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/check/audit.h"
 #include "interop/device/progress_api.h"
@@ -106,10 +107,13 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
       clear_word(page, i);
   }
   const auto marks = std::make_shared<Marks>(std::move(page), memory);
-  bool clears = true;  // the first graph that has nodes
-  for (OfGraph& one : graphs)
-    put_into(one, *marks, std::exchange(clears, clears && one.first.empty()), has_times);
   marks_ = marks;
+  clears_on_stream_ = graphs.front().first.empty();
+  std::string& why = audit_of(recording).why_unmarked;
+  why = "its graphs have got a part of their marks";
+  for (OfGraph& one : graphs)
+    put_into(one, *marks, /*clears=*/&one == &graphs.front(), has_times);
+  why.clear();
 }
 
 void MarkedRecording::put_into(OfGraph& graph, Marks& marks, bool clears, bool has_times) {
@@ -153,6 +157,11 @@ void MarkedRecording::make_graphs(Recording& recording) {
   std::vector<GraphExec> execs;
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });
+  told_.clear();
+  for (const std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (const GatherNode& node : *nodes)
+      told_.push_back({node.words()});
+  }
   execs_ = std::move(execs);
   bytes_ = recording.costs.graph_bytes;
   spent_.marked_graph_bytes += bytes_;
@@ -166,10 +175,34 @@ void MarkedRecording::drop_graphs() noexcept {
 void MarkedRecording::exchange(Recording& recording) noexcept {
   auto own = execs_.begin();
   recording.for_each_graph([&](const Graph&, GraphExec& exec) { std::swap(exec, *own++); });
-  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
-    for (GatherNode& node : *nodes)
-      node.forget_patch();
+  auto told = told_.begin();
+  for (GatherNode& node : recording.roots)
+    tell(node, recording.exec, *told++);
+  for (GatherNode& node : recording.tails)
+    tell(node, recording.last_exec(), *told++);
+}
+
+void MarkedRecording::tell(GatherNode& node, const GraphExec& exec, Told& told) const noexcept {
+  if (told.is_known && told.words == node.words()) return;
+  Code code = Code::kUnknown;
+  try {
+    const DeviceScope current = stream_.make_device_current();
+    code = node.tell(exec);
+  } catch (const Error&) {  // the next bind() says it
   }
+  told.is_known = ok(code);
+  std::ranges::copy(node.words(), told.words.begin());
+  if (ok(code) || code == Code::kNotReady) return;
+  (void)stream_.graphs().take_last_error();
+  node.forget_patch();
+}
+
+void MarkedRecording::begin_launch(StreamRef stream) const {
+  if (!clears_on_stream_ || marks_->planned().empty()) return;
+  const DeviceScope current = stream.make_device_current();
+  check(
+      stream.graphs().memset(stream.handle(), word_of(marks_->page_, 0), 0, marks_->page_.bytes()),
+      "clear the marks of a recording");
 }
 
 }  // namespace cgtree

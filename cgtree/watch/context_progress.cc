@@ -184,7 +184,9 @@ void ContextProgress::write_flag(std::size_t word) {
 
 // The thread that is inside changes flags_ and the last of launches_, and so may read them.
 void ContextProgress::begin_launch() noexcept try {
-  if (is_open_) write_flag(launches_.back().begin_word());
+  if (!is_open_) return;
+  if (exchanged_for_ != nullptr) exchanged_for_->begin_launch(memory_.stream());
+  write_flag(launches_.back().begin_word());
 } catch (const std::exception& error) {
   give_up(error.what());
 }
