@@ -65,9 +65,11 @@ struct LoopStream::State {
     return std::atomic_ref(ring.header->written).load(std::memory_order_acquire);
   }
   // Returns how many rows have been overwritten since the host has read one.
-  std::uint64_t lost() const noexcept {
+  std::uint64_t lost() const noexcept { return lost(read.load()); }
+  // As if `row` were the next one.
+  std::uint64_t lost(std::uint64_t row) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
-    return std::max(written(), read + rows) - read - rows;
+    return std::max(written(), row + rows) - row - rows;
   }
   // Returns the head of a row; that of the next one is whole if lost() is 0 behind it.
   RingSlot head(std::uint64_t row) const noexcept {
@@ -78,8 +80,14 @@ struct LoopStream::State {
   // Returns the loop of the next row; of the last one, if the device is so fast that the next one
   // is lost meanwhile. Requires: there is one.
   std::uint64_t next_loop() const noexcept {
-    const std::uint64_t loop = head(read).loop;
-    return lost() == 0 ? loop : head(written() - 1).loop;
+    const std::uint64_t row = read.load();
+    const std::uint64_t loop = head(row).loop;
+    return lost(row) == 0 ? loop : head(written() - 1).loop;
+  }
+  // Returns the loop that stop() means.
+  std::uint64_t loop_to_stop() const noexcept {
+    if (read.load() != written()) return next_loop();
+    return std::max(ended.load(), failed.load()) + 1;
   }
 
   const Device device;
@@ -88,9 +96,10 @@ struct LoopStream::State {
   const Tensor pinned;     // the header, and behind it the slots
   const Tensor on_device;  // RingState
   const Ring ring;
-  std::uint64_t read = 0;                 // rows
-  std::atomic<bool> is_read = false;      // by a thread that is in next()
-  std::atomic<std::uint64_t> ended = {};  // loops, as far as the rows tell that were read
+  std::atomic<std::uint64_t> read = {};    // rows
+  std::atomic<bool> is_read = false;       // by a thread that is in next()
+  std::atomic<std::uint64_t> ended = {};   // loops, as far as the rows tell that were read
+  std::atomic<std::uint64_t> failed = {};  // the last loop whose body has thrown
 };
 
 namespace {
@@ -98,10 +107,11 @@ namespace {
 // Rounds that also go to a ring.
 class RingRounds final : public Rounds {
  public:
-  // All are borrowed. Throws InvalidArgument in the body of a loop with the same ring.
+  // All are borrowed. `failed`: gets the number of the loop if an eager run of it does not end.
+  // Throws InvalidArgument in the body of a loop with the same ring.
   RingRounds(const Ring& ring, const Tensor& pinned, const Tensor& state, const Tensor& count,
-             std::int32_t most)
-      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most) {
+             std::int32_t most, std::atomic<std::uint64_t>& failed)
+      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most), failed_(failed) {
     for (const RingRounds* around = outer_; around != nullptr; around = around->outer_) {
       if (&around->ring_ != &ring) continue;
       throw InvalidArgument(
@@ -110,7 +120,10 @@ class RingRounds final : public Rounds {
     }
     t_innermost = this;
   }
-  ~RingRounds() { t_innermost = outer_; }
+  ~RingRounds() {
+    t_innermost = outer_;
+    if (runs_) note_failure();
+  }
   RingRounds(const RingRounds&) = delete;
   RingRounds& operator=(const RingRounds&) = delete;
 
@@ -118,6 +131,7 @@ class RingRounds final : public Rounds {
   void begin(StreamRef stream, ConditionHandle condition) override {
     FlowLog::note_rows();
     launch_begin_ring_loop(stream, ring_, count_.data<std::int32_t>(), condition);
+    runs_ = condition == ConditionHandle::kNull;
     note_own_use(stream, condition);
   }
   void end_round(StreamRef stream, ConditionHandle condition,
@@ -131,11 +145,19 @@ class RingRounds final : public Rounds {
   }
   bool goes_on(StreamRef stream, std::span<const Tensor>) override {
     constexpr auto kAt = static_cast<std::int64_t>(offsetof(RingState, goes_on));
-    return read_flag(Tensor(state_.storage(), state_.byte_offset() + kAt, Shape(), DType::kInt32),
-                     stream) != 0;
+    runs_ = read_flag(Tensor(state_.storage(), state_.byte_offset() + kAt, Shape(), DType::kInt32),
+                      stream) != 0;
+    return runs_;
   }
 
  private:
+  // Waits for what was enqueued, as each round does.
+  void note_failure() noexcept try {
+    RingState state{};
+    state_.copy_to_host(&state, sizeof(state), current_stream());
+    failed_.store(state.loops);
+  } catch (const std::exception&) {  // of a device that has failed
+  }
   // An eager round has ended before the rows can: goes_on() waits for it. Were it noted, the end of
   // the pinned memory would wait for what is behind it.
   void note_own_use(StreamRef stream, ConditionHandle condition) const {
@@ -152,6 +174,8 @@ class RingRounds final : public Rounds {
   const Tensor& state_;
   const Tensor& count_;
   const std::int32_t most_;
+  std::atomic<std::uint64_t>& failed_;
+  bool runs_ = false;  // an eager run has begun, and not ended
 };
 constinit thread_local const RingRounds* RingRounds::t_innermost = nullptr;
 
@@ -204,19 +228,18 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
   State& state = *state_;
   const Reading reading(state.is_read);
   const auto begin = std::chrono::steady_clock::now();
-  while (state.written() == state.read) {
+  while (state.written() == state.read.load()) {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited >= limit) return std::nullopt;
     if (waited < kSpinning) continue;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, limit - waited));
   }
-  const RingSlot slot = state.head(state.read);
+  const std::uint64_t row = state.read.load();
+  const RingSlot slot = state.head(row);
   const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
-  copy_words(to.data(), slot_of(state.ring, state.read) + sizeof(slot),
-             std::min(bytes, state.row_bytes));
+  copy_words(to.data(), slot_of(state.ring, row) + sizeof(slot), std::min(bytes, state.row_bytes));
   if (const std::uint64_t lost = state.lost(); lost > 0) {
     state.read += lost;
-    state.ended.store(state.next_loop() - 1);
     throw InvalidArgument(
         fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
                     "or give it more than {} rows",
@@ -251,7 +274,7 @@ std::uint64_t LoopStream::drop() noexcept {
 // Of several threads the one that means the latest loop counts.
 void LoopStream::stop() noexcept {
   const std::atomic_ref stopped(state_->ring.header->stopped);
-  const std::uint64_t loop = state_->ended.load() + 1;
+  const std::uint64_t loop = state_->loop_to_stop();
   std::uint64_t before = stopped.load();
   while (before < loop && !stopped.compare_exchange_weak(before, loop)) {
   }
@@ -262,7 +285,7 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
   if (!given) throw InvalidArgument("the body of loop() is missing");
   const std::int32_t most = expect_max_rounds(max_rounds);
   const StreamRef stream = current_stream();
-  const LoopStream::State& state = *rows.state_;
+  LoopStream::State& state = *rows.state_;
   if (state.device != stream.device()) {
     throw InvalidArgument(fmt::format("loop() on {} with a LoopStream of {}",
                                       to_string(stream.device()), to_string(state.device)));
@@ -276,7 +299,7 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
                   }};
   (void)flow_mode("loop()", stream);  // throws where no memory can be taken
   Tensor count = empty(Shape(), DType::kInt32, stream.device());
-  RingRounds rounds(state.ring, state.pinned, state.on_device, count, most);
+  RingRounds rounds(state.ring, state.pinned, state.on_device, count, most, state.failed);
   draws.reserve(count.data<std::int32_t>());
   run_loop(body, rounds);
   return count;

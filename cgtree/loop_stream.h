@@ -76,7 +76,8 @@ class LoopStream {
   std::uint64_t drop() noexcept;
 
   // The loop of the row that next() would return ends with the round that it is in, or, if it has
-  // not begun, with its first one.
+  // not begun, with its first one. A loop whose body has thrown has ended: once its rows are read,
+  // that is the loop behind it.
   void stop() noexcept;
 
  private:

@@ -60,7 +60,8 @@ std::string to_string(std::span<const ContextProgressReport> contexts);
 
 // The options of a ProgressWatch.
 struct ProgressOptions {
-  // Of each recording, every n-th replay leaves marks. A second executable graph is made for that.
+  // Of each recording, every n-th replay leaves marks. A second executable graph is made for that;
+  // where memory is too short, that is tried again 100 ms later.
   // 0: only the next replay after one has exceeded the time limit.
   std::size_t every_nth_replay = 1;
   // The time within which a replay is to end, from when those in front of it have ended; up to a

@@ -22,7 +22,7 @@ CachingAllocator::CachingAllocator(SegmentCache& cache, PoolOptions eager)
 }
 
 CachingAllocator::~CachingAllocator() {
-  cache_.progress().poll();
+  (void)cache_.progress().wait_all();  // for what is freed, and in use
   for (StreamPool& pool : eager_pools_)
     pool.drain();
   sweep();

@@ -38,6 +38,12 @@ void clear_word(const Tensor& page, std::size_t word) noexcept {
   std::atomic_ref(words_of(page)[word]).store(0, std::memory_order_release);
 }
 
+void clear_words(const Tensor& page, StreamRef stream) {
+  const DeviceScope current = stream.make_device_current();
+  check(stream.graphs().memset(stream.handle(), words_of(page), 0, page.bytes()),
+        "clear the marks of a recording");
+}
+
 NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
                         std::span<const NodeHandle> before, const Tensor& page, std::size_t word,
                         std::size_t cleared) {

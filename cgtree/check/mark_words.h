@@ -16,6 +16,8 @@ namespace cgtree {
 std::uint64_t read_word(const Tensor& page, std::size_t word) noexcept;
 // Clears it. Requires: no work that writes it is enqueued.
 void clear_word(const Tensor& page, std::size_t word) noexcept;
+// Enqueues that all words of a page are cleared. Throws DeviceError.
+void clear_words(const Tensor& page, StreamRef stream);
 // Inserts a kernel into a graph, as ProgressAPI::insert_kernel(): the first `cleared` words become
 // 0, then the word the device's clock, in nanoseconds, which is not 0. Throws DeviceError.
 NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,

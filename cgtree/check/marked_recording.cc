@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "cgtree/check/audit.h"
 
 namespace cgtree {
@@ -63,16 +64,18 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
       clear_word(page, i);
   }
   const auto marks = std::make_shared<Marks>(std::move(page), memory);
-  std::size_t cleared = words;  // by the first graph that has nodes
-  for (std::size_t i = 0; i < graphs.size(); ++i) {
-    if (graphs[i].first.empty()) continue;
-    put_into(graphs[i], *marks, count + i, std::exchange(cleared, 0));
-  }
   marks_ = marks;
+  clears_on_stream_ = graphs.front().first.empty();
+  std::string& why = audit_of(recording).why_unmarked;
+  why = "its graphs have got a part of their marks";
+  for (std::size_t i = 0; i < graphs.size(); ++i)
+    put_into(graphs[i], *marks, count + i, /*cleared=*/i == 0 ? words : 0);
+  why.clear();
 }
 
 void MarkedRecording::put_into(OfGraph& graph, Marks& marks, std::size_t start,
                                std::size_t cleared) {
+  if (graph.first.empty()) return;
   ProgressAPI& progress = *stream_.api().progress();
   (void)insert_clock(progress, graph.graph, {}, graph.first, marks.page_, start, cleared);
   const std::size_t before = marks.planned_.size();  // marks of the graphs in front
@@ -93,6 +96,11 @@ void MarkedRecording::make_graphs(Recording& recording) {
   std::vector<GraphExec> execs;
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });
+  told_.clear();
+  for (const std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (const GatherNode& node : *nodes)
+      told_.push_back({node.words()});
+  }
   execs_ = std::move(execs);
   bytes_ = recording.costs.graph_bytes;
   spent_.marked_graph_bytes += bytes_;
@@ -106,10 +114,30 @@ void MarkedRecording::drop_graphs() noexcept {
 void MarkedRecording::exchange(Recording& recording) noexcept {
   auto own = execs_.begin();
   recording.for_each_graph([&](const Graph&, GraphExec& exec) { std::swap(exec, *own++); });
-  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
-    for (GatherNode& node : *nodes)
-      node.forget_patch();
+  auto told = told_.begin();
+  for (GatherNode& node : recording.roots)
+    tell(node, recording.exec, *told++);
+  for (GatherNode& node : recording.tails)
+    tell(node, recording.last_exec(), *told++);
+}
+
+void MarkedRecording::tell(GatherNode& node, const GraphExec& exec, Told& told) const noexcept {
+  if (told.is_known && told.words == node.words()) return;
+  Code code = Code::kUnknown;
+  try {
+    const DeviceScope current = stream_.make_device_current();
+    code = node.tell(exec);
+  } catch (const Error&) {  // the next bind() says it
   }
+  told.is_known = ok(code);
+  std::ranges::copy(node.words(), told.words.begin());
+  if (ok(code) || code == Code::kNotReady) return;
+  (void)stream_.graphs().take_last_error();
+  node.forget_patch();
+}
+
+void MarkedRecording::begin_launch(StreamRef stream) const {
+  if (clears_on_stream_ && !marks_->planned().empty()) clear_words(marks_->page_, stream);
 }
 
 }  // namespace cgtree

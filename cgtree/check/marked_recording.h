@@ -59,6 +59,7 @@ class MarkedRecording {
 
   // Has no executable graphs yet. Requires: why_not(recording) is empty. `memory` and `spent`:
   // borrowed. Throws OutOfMemory, DeviceError; the recording can be replayed as before then.
+  // If its graphs have got a part of the marks, the audit says so for good.
   MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent);
   ~MarkedRecording() { drop_graphs(); }
   MarkedRecording(const MarkedRecording&) = delete;
@@ -69,13 +70,20 @@ class MarkedRecording {
   void make_graphs(Recording& recording);
   // Requires: the recording has its own executable graphs.
   void drop_graphs() noexcept;
-  // Exchanges the executable graphs of the recording and these, all of whose root and tail nodes
-  // are patched at the next launch.
+  // Exchanges the executable graphs of the recording and these, and tells those that it gets where
+  // the inputs are.
   void exchange(Recording& recording) noexcept;
+  // Enqueues what no graph does in front of a launch. Throws DeviceError.
+  void begin_launch(StreamRef stream) const;
 
   const std::shared_ptr<const Marks>& marks() const noexcept { return marks_; }
 
  private:
+  // What both executable graphs know of a root or tail node.
+  struct Told {
+    std::vector<std::uint64_t> words;
+    bool is_known = false;
+  };
   struct OfGraph {
     GraphHandle graph;
     std::vector<NodeHandle> first;
@@ -84,12 +92,15 @@ class MarkedRecording {
 
   // `start`: the word of the graph. `cleared`: words, by its first node.
   void put_into(OfGraph& graph, Marks& marks, std::size_t start, std::size_t cleared);
+  void tell(GatherNode& node, const GraphExec& exec, Told& told) const noexcept;
 
   const StreamRef stream_;
   Spent& spent_;
   std::shared_ptr<const Marks> marks_;
-  std::vector<GraphExec> execs_;  // in the order of the recording's graphs
-  std::size_t bytes_ = 0;         // of these, an estimate
+  bool clears_on_stream_ = false;  // the first graph is empty, and a break comes next
+  std::vector<GraphExec> execs_;   // in the order of the recording's graphs
+  std::vector<Told> told_;         // of all nodes, the roots first
+  std::size_t bytes_ = 0;          // of these, an estimate
 };
 
 }  // namespace cgtree

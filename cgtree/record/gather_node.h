@@ -79,6 +79,11 @@ class GatherNode {
   // The executable graph has served another recording.
   void forget_patch() noexcept { must_patch_ = true; }
 
+  // The arguments that bind() has found last.
+  const std::vector<std::uint64_t>& words() const noexcept { return words_; }
+  // Tells them to another executable graph; kNotReady where the next bind() patches in any case.
+  Code tell(const GraphExec& exec) { return must_patch_ ? Code::kNotReady : set(exec); }
+
   // Must be called once with the run of copied inputs of the recording.
   void note_copies(const InputRun& copies) noexcept;
   // Tells the graph where the inputs are now, and moves the generators on. have_stayed: those of

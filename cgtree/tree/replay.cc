@@ -27,6 +27,7 @@ namespace {
                                              const InputList& inputs, TensorList& outputs) {
   workings.door.keep_context();
   const HeldInputs held(inputs);
+  const auto range = workings.events->open_range("breaks", *node.function, node.id);
   call_breaks(node.recording, *workings.memory, held.list());
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }

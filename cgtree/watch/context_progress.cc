@@ -65,17 +65,25 @@ MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* w
         recording.costs.graph_bytes);
     return nullptr;
   }
+  if (Clock::now() < tries_again_) {
+    *why = "memory was short when a second executable graph was made last";
+    return nullptr;
+  }
   try {
     if (audit.marked == nullptr)
       audit.marked = std::make_shared<MarkedRecording>(recording, memory_, spent_);
-    made_.push_back(audit.marked);
+    made_.reserve(made_.size() + 1);
     audit.marked->make_graphs(recording);
+    made_.push_back(audit.marked);
     return audit.marked.get();
+  } catch (const OutOfMemory& error) {
+    *why = error.what();
+    tries_again_ = Clock::now() + kTriesAgainAfter;
   } catch (const std::exception& error) {
     *why = audit.why_unmarked = error.what();
-    (void)memory_.stream().graphs().take_last_error();
-    return nullptr;
   }
+  (void)memory_.stream().graphs().take_last_error();
+  return nullptr;
 }
 
 void ContextProgress::keep_within_graph_bytes() noexcept {
@@ -176,7 +184,9 @@ void ContextProgress::write_flag(std::size_t word) {
 
 // The thread that is inside changes flags_ and the last of launches_, and so may read them.
 void ContextProgress::begin_launch() noexcept try {
-  if (is_open_) write_flag(launches_.back().begin_word());
+  if (!is_open_) return;
+  if (exchanged_for_ != nullptr) exchanged_for_->begin_launch(memory_.stream());
+  write_flag(launches_.back().begin_word());
 } catch (const std::exception& error) {
   give_up(error.what());
 }

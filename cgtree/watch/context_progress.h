@@ -67,6 +67,7 @@ class ContextProgress {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kSlots = 64;  // replays that may be in flight
+  static constexpr std::chrono::milliseconds kTriesAgainAfter{100};
   struct Launch {
     std::string function;
     std::uint32_t node = 0;
@@ -114,6 +115,7 @@ class ContextProgress {
   Recording* exchanged_ = nullptr;  // has the graphs of `exchanged_for_`
   MarkedRecording* exchanged_for_ = nullptr;
   std::vector<std::weak_ptr<MarkedRecording>> made_;  // those that may have graphs
+  Clock::time_point tries_again_ = {};                // to make graphs: memory was short before
   std::uint64_t launched_ = 0;
   std::atomic<bool> marks_next_{false};
 

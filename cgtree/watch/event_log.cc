@@ -179,6 +179,9 @@ std::shared_ptr<const void> EventLog::open_range(std::string_view what,
                                                  std::uint64_t recording, const InputList* inputs,
                                                  std::optional<SkipReason> reason) const noexcept
     try {
+  if (what == "breaks") {
+    return std::make_shared<const RunScopes>(function, has_warned_of_scopes_, nullptr);
+  }
   if (what != "evict" && what != "replay") {
     FlightEntry running = entry(FlightEvent::kRunning, function);
     running.node = static_cast<std::uint32_t>(recording);

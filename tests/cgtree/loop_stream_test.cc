@@ -288,6 +288,59 @@ TEST_P(LoopStreamTest, ABodyThatThrowsLeavesTheStreamInOrder) {
   }
 }
 
+// Whose rows the host has read, or dropped; and what was said of it before is said of no other.
+TEST_P(LoopStreamTest, ALoopWhoseBodyHasThrownIsNotTheOneThatStopMeans) {
+  constexpr int kRounds = 5;
+  enum Stops { kNever, kBefore, kInBody, kWithRowsUnread, kAfterwards };
+  for (const int failing : {0, 1, 3}) {
+    for (const Stops stops : {kNever, kBefore, kInBody, kWithRowsUnread, kAfterwards}) {
+      LoopStream rows = make(16);
+      int fails_in = -1;
+      const auto step = [&](Tensor x, Tensor on) {
+        int round = 0;
+        return loop(kRounds, rows, [&]() -> LoopRound {
+          if (round == fails_in && stops == kInBody) rows.stop();
+          if (round++ == fails_in) throw std::runtime_error("the body");
+          return {on, x};
+        });
+      };
+      CompiledFunction f = compile(context(), "f", step);
+      CompiledFunction eager = compile(context(), "eager", step, {.enabled = false});
+      const auto rounds_of_call = [&] {
+        const std::int32_t made = count(f(random_tensor({kWidth}), flag(1)));
+        LoopRow row;
+        for (int i = 0; i < made; ++i)
+          (void)next(rows, &row);
+        EXPECT_TRUE(row.is_last);
+        EXPECT_TRUE(is_empty(rows));
+        return made;
+      };
+      for (int call = 0; call < 2; ++call) {
+        if (call > 0) {
+          EXPECT_EQ(rounds_of_call(), kRounds);
+        }
+        fails_in = failing;
+        if (stops == kBefore && failing == 0) rows.stop();
+        EXPECT_THROW((void)(call > 0 ? eager : f)(random_tensor({kWidth}), flag(1)),
+                     std::runtime_error);
+        fails_in = -1;
+        if (stops == kWithRowsUnread && failing > 0) rows.stop();
+        if (call == 0) {
+          rows.drop();
+        } else {
+          LoopRow row;
+          for (int i = 0; i < failing; ++i)
+            (void)next(rows, &row);
+        }
+        EXPECT_TRUE(is_empty(rows));
+        if (stops == kAfterwards) rows.stop();
+        EXPECT_EQ(rounds_of_call(), stops == kAfterwards ? 1 : kRounds) << failing << ' ' << stops;
+        EXPECT_EQ(rounds_of_call(), kRounds);
+      }
+    }
+  }
+}
+
 TEST_P(LoopStreamTest, RowsThatAreDrawnAreThoseOfAnEagerRun) {
   const Generator generator(seed_);
   LoopStream rows = make(16);

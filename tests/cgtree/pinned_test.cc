@@ -1,17 +1,43 @@
 // Pinned host memory: used again only when no copy, eager or recorded, may still touch it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "allocator/caching/pinned_memory.h"
 #include "base/error.h"
 #include "interop/collectives/collectives.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
+#include "tests/support/captured_log.h"
+#include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
 namespace {
+
+// Its owner ends with it, and with that the device's allocator.
+TEST(PinnedOwnerTest, MemoryInUseIsWaitedForWhenItsOwnerEnds) {
+  for (const DeviceUnderTest& under_test : devices_that_work_later()) {
+    if (!under_test.missing.empty()) continue;
+    const CapturedLog log;
+    const Stream stream(under_test.device);
+    Tensor page = PinnedMemory(under_test.device).empty({64}, DType::kUInt8);
+    Gate gate(stream);
+    check(under_test.graphs().memset(stream.ref().handle(), page.data(), 7, page.bytes()),
+          "write pinned memory");
+    page.storage()->owner().used(*page.storage(), stream);
+    const auto opens = std::async(std::launch::async, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    page = Tensor();
+    EXPECT_FALSE(gate.is_closed());
+    EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+  }
+}
 
 class PinnedTest : public TreeTest {
  protected:

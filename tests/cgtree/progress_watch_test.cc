@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "cgtree/check/mark_plan.h"
@@ -144,6 +146,39 @@ TEST_P(ProgressWatchTest, BothExecutableGraphsLearnWhereInputsAre) {
   EXPECT_GE(f.stats().replays, 20u);
 }
 
+// Marked or not, and when nothing is watched any more: exchanging graphs is no move of an input.
+TEST_P(ProgressWatchTest, ReplaysCountAsPatchedIfInputsHaveMovedSinceTheLast) {
+  const auto f = compile(context(), "f",
+                         [](Tensor x, Tensor state) {
+                           update(state, 1, 1);
+                           return add(x, state);
+                         },
+                         {.inputs = {{}, {.is_mutated = true}}});
+  const std::vector<float> x = random_floats(3);
+  const std::vector<Tensor> inputs = {tensor({3}, x), tensor({3}, x)};
+  std::vector<std::vector<float>> states = {random_floats(3), random_floats(3)};
+  const std::vector<Tensor> state_tensors = {tensor({3}, states[0]), tensor({3}, states[1])};
+  std::mt19937 random(static_cast<unsigned>(seed_));
+  std::uint64_t moves = 0;
+  std::array<std::size_t, 2> before = {};
+  for (int call = 0; call < 80; ++call) {
+    if (call % 10 == 5) context().watch_progress(watch_without_limit(1 + random() % 3));
+    if (call % 20 == 19) context().watch_progress(nullptr);
+    std::array<std::size_t, 2> now = before;
+    if (call > 2 && random() % 3 == 0) now = {random() % 2, random() % 2};
+    moves += now != before;
+    before = now;
+    std::vector<float> expected = x;
+    for (std::size_t i = 0; i < 3; ++i)
+      expected[i] += states[now[1]][i] += 1;
+    EXPECT_EQ(values(f(inputs[now[0]], state_tensors[now[1]])), expected) << call;
+    EXPECT_EQ(values(state_tensors[now[1]]), states[now[1]]) << call;
+    EXPECT_EQ(stats().root_patches, moves) << call;
+  }
+  EXPECT_GE(f.stats().replays, 70u);
+  EXPECT_EQ(f.stats().recordings, 1u);
+}
+
 TEST_P(ProgressWatchTest, AReplayThatHasEndedHasReachedAllItsMarks) {
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
@@ -186,6 +221,34 @@ TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
   }
   EXPECT_GE(f.stats().replays, 5u);
   EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("", "in front", "behind"));
+}
+
+// Those that are there are of the replay before.
+TEST_P(ProgressWatchTest, NoMarkIsReachedWhileABreakRunsThatComesFirst) {
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  int looks = 0;
+  auto f = compile(context(), "f",
+                   [&](Tensor x) {
+                     eager_break([&](const StepValues&) {
+                       current_stream().synchronize();
+                       if (watch->report().at(0).replays.empty()) return;
+                       const ReplayProgress replay = last(*watch);
+                       if (replay.has_ended || replay.marks.empty()) return;
+                       EXPECT_TRUE(replay.has_begun);
+                       EXPECT_THAT(scopes_of(replay.marks, true), IsEmpty());
+                       ++looks;
+                     });
+                     const Scope scope("behind");
+                     return affine(x, 2, 0);
+                   },
+                   {.inputs = {{.is_static = true}}});
+  const Tensor x = random_tensor({3});
+  for (int call = 0; call < 8; ++call)
+    (void)f(x);
+  context().synchronize();
+  EXPECT_GE(looks, 5);
+  EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("behind"));
 }
 
 TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {

@@ -383,6 +383,33 @@ TEST_P(ScopeTest, AStepThatThrowsLeavesNoScopeOpen) {
   }
 }
 
+// In an eager run, in the call that records, and in replays; also one that throws.
+TEST_P(ScopeTest, AScopeThatABreakLeavesOpenEndsWithTheCall) {
+  const CapturedLog log;
+  bool throws = false;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 2, 0);
+    eager_break([&](const StepValues&) {
+      (void)open_scope("left");
+      if (throws) throw std::runtime_error("thrown");
+    });
+    return affine(y, 3, 0);
+  });
+  for (int call = 0; call < 8; ++call) {
+    throws = call % 3 == 2;
+    const Scope around("around");
+    const auto run = [&] { (void)f(random_tensor({kCount})); };
+    if (throws) {
+      EXPECT_THROW(run(), std::runtime_error);
+    } else {
+      run();
+    }
+    EXPECT_EQ(ScopeStack::of_thread().path(), "around") << call;
+  }
+  EXPECT_GE(f.stats().replays, 3u);
+  EXPECT_EQ(text_of(log).find("scopes_left_open"), text_of(log).rfind("scopes_left_open"));
+}
+
 TEST_P(ScopeTest, AScopeOfAnotherThreadIsNoneOfTheStep) {
   const auto f = compile(context(), "f", [&](Tensor x) {
     std::thread([] {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -400,6 +402,78 @@ TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
     last = call(11);
   }
   EXPECT_EQ(f.stats().recordings, 1u);
+}
+
+// While memory is short in passing, a replay leaves no marks; a later one does, or that of another
+// watch at once.
+TEST_F(FaultTest, ARecordingLeavesMarksAgainWhenMemoryWasShortInPassing) {
+  using std::chrono::milliseconds;
+  FailingDevice& device = FailingDevice::instance();
+  Context context(device.device());
+  const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); });
+  const Floats values = {1, 2, 3};
+  const Tensor x = from_host<float>({3}, values, device.device());
+  std::shared_ptr<ProgressWatch> watch;
+  const auto watch_anew = [&] {
+    watch = std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = milliseconds(0)});
+    context.watch_progress(watch);
+  };
+  const auto call = [&](bool fails) {
+    if (fails) device.arm({.at = 0, .code = Code::kMemoryAllocation, .function = "instantiate"});
+    EXPECT_EQ(f(x).to_vector<float>(), affine_of(values, 2, 0));
+    if (fails) {
+      EXPECT_EQ(device.failed_function(), "instantiate");
+    }
+    device.disarm();
+    return watch->report().at(0).replays.back();
+  };
+  for (int i = 0; i < 2; ++i)
+    (void)f(x);
+  watch_anew();
+  EXPECT_NE(call(true).why_unmarked, "");
+  EXPECT_NE(call(false).why_unmarked.find("memory was short"), std::string::npos);
+  std::this_thread::sleep_for(milliseconds(150));
+  EXPECT_EQ(call(false).why_unmarked, "");
+
+  context.watch_progress(nullptr);
+  watch_anew();
+  EXPECT_NE(call(true).why_unmarked, "");
+  watch_anew();
+  EXPECT_EQ(call(false).why_unmarked, "");
+  EXPECT_EQ(f.stats().failures, 0u);
+}
+
+// The two executable graphs of a recording are told where inputs are, and one of them is not: the
+// next call must know.
+TEST_F(FaultTest, APatchThatFailsWhereAReplayLeavesMarksIsMadeUpFor) {
+  FailingDevice& device = FailingDevice::instance();
+  int thrown = 0;
+  for (long at = 0; at < 4; ++at) {
+    for (int failing = 2; failing < 8; ++failing) {
+      Context context(device.device());
+      const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); });
+      context.watch_progress(std::make_shared<ProgressWatch>(
+          ProgressOptions{.every_nth_replay = 2, .time_limit = std::chrono::milliseconds(0)}));
+      std::vector<Tensor> inputs;
+      for (const float value : {1, 2})
+        inputs.push_back(from_host<float>({2}, Floats{value, 3}, device.device()));
+      for (int call = 0; call < 12; ++call) {
+        const std::size_t i = call < 2 ? 0 : static_cast<std::size_t>(call) / 2 % 2;
+        if (call == failing)
+          device.arm({.at = at, .code = Code::kInvalidValue, .function = "set_kernel_node"});
+        try {
+          EXPECT_EQ(f(inputs[i]).to_vector<float>(), (Floats{2 * static_cast<float>(i + 1), 6}))
+              << at << ' ' << failing << ' ' << call;
+        } catch (const DeviceError&) {
+          EXPECT_EQ(call, failing);
+          ++thrown;
+        }
+        device.disarm();
+      }
+      EXPECT_EQ(f.stats().recordings, 1u);
+    }
+  }
+  EXPECT_GT(thrown, 0);
 }
 
 TEST_F(FaultTest, AFaultOfAKindCountsCallsOfThatKindOnly) {

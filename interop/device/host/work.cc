@@ -218,18 +218,19 @@ std::size_t next_body(const ConditionalWork& conditional) noexcept {
 
 namespace {
 
-// A word is written at once, as on a GPU: a thread of the host may read it meanwhile.
+// Words are written at once, as on a GPU: a thread of the host may read them meanwhile.
 void run_memset(const MemsetWork& fill) {
+  constexpr std::size_t kLargestMark = 16 << 10;  // bytes
   std::uint64_t word = 0;
-  const bool is_word = fill.bytes == sizeof(word) &&
-                       reinterpret_cast<std::uintptr_t>(fill.destination) % sizeof(word) == 0;
-  if (!is_word) {
+  const auto address = reinterpret_cast<std::uintptr_t>(fill.destination);
+  if ((address | fill.bytes) % sizeof(word) != 0 || fill.bytes > kLargestMark) {
     std::memset(fill.destination, fill.value, fill.bytes);
     return;
   }
   std::memset(&word, fill.value, sizeof(word));
-  std::atomic_ref(*static_cast<std::uint64_t*>(fill.destination))
-      .store(word, std::memory_order_release);
+  auto* const words = static_cast<std::uint64_t*>(fill.destination);
+  for (std::size_t i = 0; i < fill.bytes / sizeof(word); ++i)
+    std::atomic_ref(words[i]).store(word, std::memory_order_release);
 }
 
 }  // namespace
