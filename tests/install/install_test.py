@@ -228,6 +228,18 @@ echo "Cuda compilation tools, release 11.8, V11.8.89"''')
                 self.assertRegex(said, "needs CUDA 12.0 or later.*/cuda/bin is CUDA 11.8")
                 self.assertIn("-DCGTREE_CUDA=OFF", said)
 
+    def test_a_toolkit_is_looked_for_as_cmake_325_can_where_it_has_no_nvtoolsext(self):
+        module = self.root / "modules/FindCUDAToolkit.cmake"
+        module.parent.mkdir()
+        # What CMake's own does to a target that there may not be.
+        module.write_text("""if(CMAKE_MINIMUM_REQUIRED_VERSION VERSION_GREATER_EQUAL 3.25)
+  set_property(TARGET CUDA::nvToolsExt PROPERTY DEPRECATION "as CMake 3.25 does")
+endif()
+""")
+        said = run("cmake", "-S", HERE, "-B", self.root / "build", f"-DCMAKE_MODULE_PATH={module.parent}")
+        self.assertIn("cgtree: CUDA OFF", said.stdout)
+        self.assertNotIn("nvToolsExt", said.stderr)
+
     def test_kernels_are_for_all_gpus_or_for_those_of_a_list(self):
         # Sources with CUDA are not among this test's: what is printed comes before they are missed.
         said = run("cmake", "-S", HERE, "-B", self.root / "build").stdout
