@@ -44,6 +44,16 @@ void clear_words(const Tensor& page, StreamRef stream) {
         "clear the marks of a recording");
 }
 
+void load_clock(StreamRef stream) {
+#ifdef CGTREE_WITH_CUDA
+  if (stream.device().type != DeviceType::kCuda) return;
+  const DeviceScope current = stream.make_device_current();
+  cuda::load_write_clock();
+#else
+  (void)stream;
+#endif
+}
+
 NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
                         std::span<const NodeHandle> before, const Tensor& page, std::size_t word,
                         std::size_t cleared) {

@@ -18,6 +18,9 @@ std::uint64_t read_word(const Tensor& page, std::size_t word) noexcept;
 void clear_word(const Tensor& page, std::size_t word) noexcept;
 // Enqueues that all words of a page are cleared. Throws DeviceError.
 void clear_words(const Tensor& page, StreamRef stream);
+// Has the device of the stream load the kernel of the next one, which may wait for all its work.
+// Throws DeviceError.
+void load_clock(StreamRef stream);
 // Inserts a kernel into a graph, as ProgressAPI::insert_kernel(): the first `cleared` words become
 // 0, then the word the device's clock, in nanoseconds, which is not 0. Throws DeviceError.
 NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/check/audit.h"
+#include "cgtree/check/mark_words.h"
 #include "interop/collectives/group.h"
 #include "interop/device/progress_api.h"
 
@@ -38,6 +39,7 @@ ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& m
   flags_ = memory.empty_pinned({2 * static_cast<std::int64_t>(kSlots)}, DType::kInt64);
   for (std::size_t word = 0; word < 2 * kSlots; ++word)
     clear_word(flags_, word);
+  load_clock(memory.stream());  // before anything hangs
 }
 
 void ContextProgress::give_up(std::string_view what) noexcept {

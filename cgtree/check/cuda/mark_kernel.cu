@@ -23,4 +23,12 @@ const void* write_clock_function() noexcept {
   return reinterpret_cast<const void*>(&write_clock);
 }
 
+// Source: CUDA Programming Guide, "Lazy Loading".
+void load_write_clock() noexcept {
+  cudaFuncAttributes attributes = {};
+  if (cudaFuncGetAttributes(&attributes, write_clock_function()) != cudaSuccess) {
+    (void)cudaGetLastError();  // what inserts the kernel says why
+  }
+}
+
 }  // namespace cgtree::cuda
