@@ -943,7 +943,7 @@ TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
 }
 
 // One thread calls, one reads, and both, and a third, stop what runs.
-TEST_P(LateLoopStreamTest, RowsAreWholeWhoeverStopsTheirLoops) {
+TEST_P(LateLoopStreamTest, RowsAreWholeAlsoIfThreadsStopTheirLoops) {
   constexpr int kMost = 40;
   constexpr int kCalls = 150;
   LoopStream rows = make(8192);
