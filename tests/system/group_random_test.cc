@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,6 +24,7 @@
 #include "cgtree/communicator.h"
 #include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
+#include "cgtree/loop_stream.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/collectives/collectives.h"
@@ -115,6 +119,7 @@ class ProgramOfRank {
     // A rank that has no memory in front of a collective would leave the others waiting.
     if (collectives != nullptr && !has_poor) {
       communicator_.emplace(*context_, std::move(collectives));
+      rows_.emplace(device_, 5 * sizeof(float), 4);
       flowing_.emplace(
           compile(*context_, "flowing", [this](Tensor x) { return flow(std::move(x)); }));
     }
@@ -175,7 +180,8 @@ class ProgramOfRank {
     }
   }
 
-  // The sum of the x of all ranks, the sum of that, and the sum of that, and 1. A body is captured
+  // The sum of the x of all ranks, the sum of that, and the sum of that, and 1; the last two are
+  // rows. A body is captured
   // twice, and so throws at the places of either round.
   Tensor flow(Tensor x) {
     const Tensor y = affine(x, 1, 0);
@@ -188,13 +194,13 @@ class ProgramOfRank {
       fail_in_body(1);
     });
     int round = 0;
-    (void)loop(4, [&] {
+    (void)loop(4, *rows_, [&]() -> LoopRound {
       fail_in_body(2 + 2 * round);
       communicator_->all_reduce(y);
       update(left, 1, -1);
       compare(left, 0, goes_on);
       fail_in_body(3 + 2 * round++);
-      return goes_on;
+      return {goes_on, y};
     });
     return affine(y, 1, 1);
   }
@@ -211,12 +217,20 @@ class ProgramOfRank {
     float sum = 0;
     for (int rank = 0; rank < size_; ++rank)
       sum += value + static_cast<float>(rank);
+    rows_->drop();
     const bool threw = attempt([&] {
       to = {(*flowing_)(from_host<float>(Shape({5}), values, device_)),
             sum * static_cast<float>(size_ * size_) + 1};
       check(to);
+      for (const int power : {1, 2}) {
+        std::array<float, 5> row{};
+        const auto got = rows_->next(std::as_writable_bytes(std::span(row)), {});
+        ASSERT_TRUE(got && got->is_last == (power == 2)) << "rank " << rank_;
+        ASSERT_EQ(row[4], sum * static_cast<float>(std::pow(size_, power))) << "rank " << rank_;
+      }
     });
     throws_at_ = -1;
+    context_->synchronize();
     tell(flowing_->last_outcome(), threw);
     ++done().flows;
     if (threw) ++(all_throw ? done().flows_that_all_throw : done().flows_that_one_throws);
@@ -455,6 +469,7 @@ class ProgramOfRank {
   std::optional<Function> learned_;
   std::optional<SizeLearner> learner_;  // ends before the function
   std::optional<Communicator> communicator_;
+  std::optional<LoopStream> rows_;
   std::optional<Function> flowing_;  // has collectives in bodies
   std::optional<Steps> steps_;
   Generator generator_{7};
