@@ -107,7 +107,7 @@ void World::flow(const WorldOperation& operation) {
   // Where a call that throws may have run the loop, what is stopped would not be known.
   const bool may_fail = program_.has(Feature::kBudgets) || program_.has(Feature::kFaults) ||
                         program_.has(Feature::kHooks);
-  if (number == kWithRows && operation.choice % 8 == 4 && !may_fail) {
+  if (number == kWithRows && operation.choice % 4 == 0 && !may_fail) {
     flows.stop();
     ++totals_.done["a loop is stopped"];
   }

@@ -199,7 +199,7 @@ void World::precapture(const WorldOperation& operation) {
 void World::learn(const WorldOperation& operation) {
   constexpr std::int64_t kRows = 12;
   WorldContext& with = context(operation);
-  const bool has_rows = operation.x % 2 != 0;
+  const bool has_rows = operation.x % 4 == 3;
   Learned& learned = has_rows ? static_cast<Learned&>(with.family<LearnedWithRows>())
                               : with.family<LearnedPlain>();
   const Variable x = fresh_of(Shape{kRows});

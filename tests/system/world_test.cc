@@ -74,8 +74,6 @@ constexpr std::string_view kDone[] = {
     "a step branches and loops",
     "a step hands out rows",
     "a loop is stopped",
-    "a size that was recorded beforehand hands out rows",
-    "a size that is learned hands out rows",
     "a step that branches throws",
     "a break assigns the block",
     "a break drops the block",
