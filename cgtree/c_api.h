@@ -888,7 +888,8 @@ typedef struct cgt_loop_row {
 CGT_API cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
                                         uint64_t max_microseconds, cgt_loop_row* row);
 // Any thread. The loop of the row that is next ends with the round that it is in, or, if it has not
-// begun, with its first one.
+// begun, with its first one. A loop whose body has failed has ended: once its rows are read, that
+// is the loop behind it.
 CGT_API cgt_status cgt_loop_stream_stop(cgt_loop_stream stream);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------

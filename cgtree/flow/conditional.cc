@@ -269,10 +269,11 @@ void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
 
 namespace {
 
-// As add_conditional(), but an exception leaves the capture as it is.
+// As add_conditional(), but an exception leaves the capture as it is. `has_tried`: set when all
+// bodies have passed their trials.
 void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
             std::span<const Body> bodies, const TriedBody& tried, const SetCondition& set,
-            const EndBody& end) {
+            const EndBody& end, bool& has_tried) {
   const OpenGraph step(own);
   check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
   ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
@@ -283,6 +284,7 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
                                    call, to_string(own.device())));
   }
   try_bodies(bodies, tried);
+  has_tried = true;
   ConditionHandle condition = ConditionHandle::kNull;
   check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
   set(own, condition);
@@ -313,16 +315,26 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
 }  // namespace
 
 // Where memory has run out the capture is in order, and the call is decided again; the log has it
-// refused if the step function goes on.
+// refused if the step function goes on. Nor is the capture to blame for what a body throws of its
+// own, as elsewhere in a step; what is noted of it has the recording refused if the step goes on.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end) {
   const StreamRef own = current_stream();
   StepCapture step(own);
+  bool has_tried = false;
   try {
-    add_to(own, call, kind, bodies, tried, set, end);
+    add_to(own, call, kind, bodies, tried, set, end, has_tried);
     step.keep();
   } catch (const OutOfMemory&) {
     if (FlowLog::note_failure()) step.keep();
+    throw;
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception& error) {
+    note_capture_failure(error.what());
+    if (!has_tried) step.keep();
     throw;
   }
 }

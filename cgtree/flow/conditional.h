@@ -44,8 +44,8 @@ void try_bodies(std::span<const Body> bodies, const TriedBody& tried);
 // taken out of the node (conditional_api.h). Throws CaptureError where the device has no
 // conditional nodes; InvalidArgument, with the name of the body, for what a body may not do: host
 // functions, allocation nodes, waiting for the device, launches outside of it, keeping what it has
-// made, and all else that cannot be captured; what the bodies and the functions throw. Then the
-// capture of the step is broken, so that a step function that goes on is not recorded.
+// made, and all else that cannot be captured; what the bodies and the functions throw. A step
+// function that goes on then is not recorded.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end);
 

@@ -179,7 +179,7 @@ std::shared_ptr<const void> EventLog::open_range(std::string_view what,
                                                  std::uint64_t recording, const InputList* inputs,
                                                  std::optional<SkipReason> reason) const noexcept
     try {
-  if (what == "breaks") {
+  if (what == "breaks") {  // of a replay, which has a range, and is no event that runs
     return std::make_shared<const RunScopes>(function, has_warned_of_scopes_, nullptr);
   }
   if (what != "evict" && what != "replay") {

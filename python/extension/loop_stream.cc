@@ -120,7 +120,9 @@ void add_loop_stream_type(PyObject* module) {
           "left. Raises ConcurrentUse while another thread waits."),
       method<stop>("stop",
                    "stop(): the loop of the row that next() would return ends with the round that "
-                   "it is in, or, if it has not begun, with its first one. Any thread."),
+                   "it is in, or, if it has not begun, with its first one. A loop whose body has "
+                   "raised has ended: once its rows are read, that is the loop behind it. Any "
+                   "thread."),
       {nullptr, nullptr, 0, nullptr}};
   g_type = add_object_type<RowsHolder>(
       module, {.name = "cgtree.LoopStream", .doc = kDoc, .methods = methods, .make = make});

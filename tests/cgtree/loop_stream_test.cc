@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -18,6 +20,7 @@
 #include "cgtree/scope.h"
 #include "cgtree/steps.h"
 #include "interop/random/random.h"
+#include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/flags.h"
 #include "tests/support/flow_steps.h"
@@ -650,6 +653,82 @@ TEST_P(LoopStreamTest, RandomBranchesAndLoopsHandOutWhatPlainArithmeticDoes) {
   EXPECT_GT(handed_out, 30u);
 }
 
+TEST_P(LoopStreamTest, ABodyMayCallAFunctionThatBranchesAndHandsOutRows) {
+  LoopStream rows = make(32);
+  const Tensor on = flag(1);
+  CompiledFunction g = compile(context(), "g", [&](Tensor x) {
+    const Tensor y = affine(x, 1, 0);
+    branch(on, [&] { update(y, 1, 1); });
+    (void)loop(2, rows, [&]() -> LoopRound {
+      update(y, 2, 0);
+      return {on, y};
+    });
+    return y;
+  });
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 1, 0);
+    (void)loop(3, [&] {
+      copy_elements(current_stream(), y, g(y));
+      return on;
+    });
+    return affine(y, 1, 0);
+  });
+  for (int call = 0; call < 6; ++call) {
+    std::vector<float> y = random_floats(kWidth);
+    const Tensor made = f(tensor({kWidth}, y));
+    for (int round = 0; round < 6; ++round) {
+      y = affine_of(y, 2, round % 2 == 0 ? 2 : 0);
+      LoopRow row;
+      EXPECT_EQ(next(rows, &row), y) << call << ' ' << round;
+      EXPECT_EQ(row.round, round % 2);
+    }
+    EXPECT_EQ(values(made), y);
+    EXPECT_TRUE(is_empty(rows));
+  }
+  EXPECT_GE(f.stats().replays, 4u) << to_string(f.stats());
+}
+
+// Each in its own step, of which some throw in a round.
+TEST_P(LoopStreamTest, StepsThatThrowInABodyLeaveTheNextOnesInOrder) {
+  LoopStream rows = make(16);
+  Steps steps(context(), "steps");
+  const Tensor on = flag(1), x = random_tensor({kWidth});
+  const std::vector<float> expected = values(x);
+  bool is_stopped = false;
+  for (int i = 0; i < 12; ++i) {
+    const bool throws = i % 3 == 1;
+    bool has_thrown = false;
+    try {
+      for (Step step = steps.begin(Key(), {}); step.must_run(); step.end()) {
+        int round = 0;
+        (void)loop(3, rows, [&]() -> LoopRound {
+          const bool is_eager = !current_stream().is_capturing();
+          if (throws && is_eager && round++ == 1) throw std::runtime_error("the body");
+          return {on, x};
+        });
+      }
+    } catch (const std::runtime_error&) {
+      has_thrown = true;
+    }
+    context().synchronize();
+    if (has_thrown) {
+      rows.drop();
+      rows.stop();
+      is_stopped = true;
+      continue;
+    }
+    LoopRow row;
+    int made = 0;
+    do {
+      EXPECT_EQ(next(rows, &row), expected) << i;
+      ++made;
+    } while (!row.is_last);
+    EXPECT_EQ(made, std::exchange(is_stopped, false) ? 1 : 3) << i;
+    EXPECT_TRUE(is_empty(rows));
+  }
+  EXPECT_GT(steps.stats().replays, 0u) << to_string(steps.stats());
+}
+
 // Where the host goes on while the device works.
 class LateLoopStreamTest : public LoopStreamTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, LateLoopStreamTest,
@@ -773,8 +852,145 @@ TEST_P(LateLoopStreamTest, TheLoopOfTheOldestRowThatIsLeftIsStopped) {
       any_lost = true;
     }
   }
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // that one is lost, too
   rows.stop();
   EXPECT_LT(count(rounds), kMost);
+}
+
+TEST_P(LateLoopStreamTest, RecordingsMayGoWhileTheirLoopsRun) {
+  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  LoopStream rows = make(1000);
+  std::vector<CompiledFunction<Tensor(Tensor)>> functions;
+  for (const int most : {1, 2, 3, 4})
+    functions.push_back(
+        compile(context(), "f" + std::to_string(most), doubling(rows, 1e30f, most)));
+  std::vector<std::vector<float>> expected;
+  for (int round = 0; round < 6; ++round) {
+    const Stream side(device());
+    Gate gate(side);
+    const std::vector<float> x = random_floats(kWidth);
+    const Tensor input = tensor({kWidth}, x);
+    context().stream().wait_for(side);
+    std::thread opens([&] {  // what runs eagerly waits for it
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      gate.open();
+    });
+    for (std::size_t i = 0; i < functions.size(); ++i) {
+      for (int call = 0; call < 4; ++call) {
+        (void)functions[i](input);
+        for (const std::vector<float>& row : doubled(x, 1e30f, static_cast<int>(i) + 1))
+          expected.push_back(row);
+      }
+      if (round == 5) functions[i] = compile(context(), "other", [](Tensor y) { return y; });
+    }
+    opens.join();
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    LoopRow row;
+    ASSERT_EQ(next(rows, &row), expected[i]) << i;
+  }
+  EXPECT_TRUE(is_empty(rows));
+  EXPECT_GT(context().stats().evictions, 0u);
+}
+
+// In any order, watched or not.
+TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
+  const CapturedLog log;
+  std::array<int, 5> order = {0, 1, 2, 3, 4};
+  std::mt19937 random(static_cast<unsigned>(seed_));
+  for (int round = 0; round < 24; ++round) {
+    std::ranges::shuffle(order, random);
+    std::optional<Context> context(std::in_place, device());
+    std::optional<Stream> side(device());
+    std::optional<LoopStream> rows(make(16));
+    std::optional f = compile(*context, "f", [&](Tensor x, Tensor on) {
+      const Tensor y = affine(x, 1, 0);
+      (void)loop(3, *rows, [&]() -> LoopRound {
+        update(y, 2, 1);
+        return {on, y};
+      });
+      return affine(y, 1, 0);
+    });
+    if (round % 2 == 0)
+      context->watch_progress(std::make_shared<ProgressWatch>(
+          ProgressOptions{.time_limit = std::chrono::milliseconds(0)}));
+    const std::vector<float> x = random_floats(kWidth);
+    std::optional<Tensor> input(tensor({kWidth}, x)), on(flag(1)), y;
+    for (int call = 0; call < 3; ++call)
+      y = (*f)(*input, *on);
+    context->synchronize();
+    rows->drop();
+    Gate gate(*side);
+    context->stream().wait_for(*side);
+    y = (*f)(*input, *on);
+    std::thread opens([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      gate.open();
+    });
+    for (const int part : order) {
+      if (part == 0) context.reset();
+      if (part == 1) rows.reset();
+      if (part == 2) f.reset();
+      if (part == 3) input.reset(), on.reset();
+      if (part == 4) {
+        EXPECT_EQ(values(*y), doubled(x, 1e30f, 3).back()) << round;
+        y.reset();
+      }
+    }
+    opens.join();
+  }
+  for (const std::string& line : log.lines())
+    ADD_FAILURE() << line;
+}
+
+// One thread calls, one reads, and both, and a third, stop what runs.
+TEST_P(LateLoopStreamTest, RowsAreWholeAlsoIfThreadsStopTheirLoops) {
+  constexpr int kMost = 40;
+  constexpr int kCalls = 150;
+  LoopStream rows = make(8192);
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    const Tensor y = affine(x, 1, 0);
+    return loop(kMost, rows, [&]() -> LoopRound {
+      update(y, 1, 1);
+      return {on, y};
+    });
+  });
+  const std::vector<float> whole = {1, 2, 3};  // of which sums are exact
+  const Tensor x = tensor({kWidth}, whole), on = flag(1);
+  std::atomic<bool> is_over = false;
+  std::thread stops([&] {
+    std::mt19937 random(static_cast<unsigned>(seed_) + 1);
+    while (!is_over) {
+      if (random() % 4 == 0) rows.stop();
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    }
+  });
+  std::vector<int> made;
+  std::thread reads([&] {
+    std::mt19937 random(static_cast<unsigned>(seed_) + 2);
+    const std::vector<float> first = values(x);
+    LoopRow row;
+    for (std::uint64_t call = 1; call <= kCalls; ++call) {
+      int round = 0;
+      do {
+        const std::vector<float> got = next(rows, &row);
+        if (::testing::Test::HasFailure()) return;
+        EXPECT_EQ(got, affine_of(first, 1, static_cast<float>(round + 1)));
+        EXPECT_EQ(row.round, round++);
+        EXPECT_EQ(row.loop, call);
+        if (random() % 100 == 0) rows.stop();
+      } while (!row.is_last);
+      made.push_back(round);
+    }
+  });
+  std::vector<int> rounds;
+  for (int call = 0; call < kCalls; ++call)
+    rounds.push_back(count(f(x, on)));
+  reads.join();
+  is_over = true;
+  stops.join();
+  EXPECT_EQ(made, rounds);
+  EXPECT_TRUE(is_empty(rows));
 }
 
 // What an eager run has written is not waited for when the stream ends.

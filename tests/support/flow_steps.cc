@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "cgtree/control_flow.h"
 #include "cgtree/flow/condition_kernels.h"
@@ -182,13 +183,14 @@ void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
 }
 
 void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at,
-              std::vector<std::vector<float>>* rows) {
+              std::vector<std::vector<float>>* rows, bool* is_stopped) {
   const bool is_call = flow.kind >= Flow::Kind::kBranch && flow.kind != Flow::Kind::kDraw;
   PhiloxBlock call = {};
   if (is_call && flow.draws) call = philox(at->seed, at->offset++, 0);
   const auto body = [&](std::size_t number, int round) {
     PhiloxPosition own = draws_of_round(call, round);
-    run_flow(flow.parts[number], values, &own, flow.kind == Flow::Kind::kLoop ? nullptr : rows);
+    run_flow(flow.parts[number], values, &own, flow.kind == Flow::Kind::kLoop ? nullptr : rows,
+             is_stopped);
   };
   switch (flow.kind) {
     case Flow::Kind::kUpdate:
@@ -199,8 +201,8 @@ void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at,
       if (flow.kind == Flow::Kind::kFork && flow.draws) add_uniform(values, *at);
       return;
     case Flow::Kind::kBoth:
-      run_flow(flow.parts[0], values, at, rows);
-      return run_flow(flow.parts[1], values, at, rows);
+      run_flow(flow.parts[0], values, at, rows, is_stopped);
+      return run_flow(flow.parts[1], values, at, rows, is_stopped);
     case Flow::Kind::kBranch: {
       const std::size_t number = values[0] > flow.limit ? 0 : 1;
       if (number < flow.parts.size()) body(number, 0);
@@ -215,7 +217,9 @@ void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at,
     case Flow::Kind::kLoop:
       for (int round = 0; round == 0 || (round < flow.rounds && values[0] > flow.limit); ++round) {
         body(0, round);
-        if (rows != nullptr) rows->push_back(values);
+        if (rows == nullptr) continue;
+        rows->push_back(values);
+        if (is_stopped != nullptr && std::exchange(*is_stopped, false)) break;
       }
       return;
     case Flow::Kind::kResult: {

@@ -53,8 +53,9 @@ bool has_loop(const Flow& flow);
 // other one hands out x; may be null.
 void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
               const Generator* generator = nullptr, LoopStream* rows = nullptr);
-// The same. Requires: values is not empty. `at`: the position of the generator.
+// The same. Requires: values is not empty. `at`: the position of the generator. `is_stopped`: the
+// next loop that hands out rows ends with its first round, if it is set, and clears it.
 void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at = nullptr,
-              std::vector<std::vector<float>>* rows = nullptr);
+              std::vector<std::vector<float>>* rows = nullptr, bool* is_stopped = nullptr);
 
 }  // namespace cgtree::testing

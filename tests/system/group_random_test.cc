@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -12,17 +14,23 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/communicator.h"
+#include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
+#include "cgtree/loop_stream.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
+#include "interop/collectives/collectives.h"
 #include "interop/collectives/group.h"
 #include "tests/support/devices.h"
+#include "tests/support/flags.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
@@ -41,7 +49,9 @@ enum class Fault { kNone, kThrow, kNoMemory, kBreakCapture, kMoreNodes, kBreakTh
 // A rank runs the program of a seed: all ranks draw the same numbers.
 class ProgramOfRank {
  public:
-  ProgramOfRank(unsigned seed, int rank, int size, Device device, std::shared_ptr<Group> group)
+  // `collectives`: null for a program without.
+  ProgramOfRank(unsigned seed, int rank, int size, Device device, std::shared_ptr<Group> group,
+                std::shared_ptr<Collectives> collectives)
       : random_(seed), rank_(rank), size_(size), device_(device) {
     ContextOptions options;
     options.group = std::move(group);
@@ -53,7 +63,8 @@ class ProgramOfRank {
     verifies_ = options.verify_every > 0;
     const unsigned poor = draw(size_);
     const std::size_t bytes = std::size_t{8 + draw(24)} << 20;
-    if (draw(2) == 0 && static_cast<int>(poor) == rank_) options.max_bytes = bytes;
+    const bool has_poor = draw(2) == 0;
+    if (has_poor && static_cast<int>(poor) == rank_) options.max_bytes = bytes;
     if (draw(3) == 0) {
       options.before_first_launch = [this](const NewRecording&) {
         if (fault_ == Fault::kThrow && throws_in_hook_) throw std::runtime_error("in the hook");
@@ -105,6 +116,13 @@ class ProgramOfRank {
           return std::vector<Tensor>{ones(sizes["n"])};
         },
         LearnOptions{.max_sizes = 2});
+    // A rank that has no memory in front of a collective would leave the others waiting.
+    if (collectives != nullptr && !has_poor) {
+      communicator_.emplace(*context_, std::move(collectives));
+      rows_.emplace(device_, 5 * sizeof(float), 4);
+      flowing_.emplace(
+          compile(*context_, "flowing", [this](Tensor x) { return flow(std::move(x)); }));
+    }
     steps_.emplace(*context_, "steps");
     variables_.resize(kVariables);
     const std::vector<float> zeros(kSide, 0);
@@ -131,6 +149,7 @@ class ProgramOfRank {
  private:
   using Function = CompiledFunction<Tensor(Tensor)>;
   static constexpr std::int64_t kSide = 100;
+  static constexpr unsigned kPlaces = 6;
 
   struct Variable {
     Tensor tensor;
@@ -154,9 +173,72 @@ class ProgramOfRank {
     return y;
   }
 
+  // Throws at one of kPlaces in the bodies of flow().
+  void fail_in_body(int place) const {
+    if (throws_at_ == place && current_stream().is_capturing() == throws_captured_) {
+      throw std::runtime_error("in a body");
+    }
+  }
+
+  // The sum of the x of all ranks, the sum of that, and the sum of that, and 1; the last two are
+  // rows. A body is captured
+  // twice, and so throws at the places of either round.
+  Tensor flow(Tensor x) {
+    const Tensor y = affine(x, 1, 0);
+    const Tensor left = affine(y, 0, 2);
+    const Tensor goes_on = empty(Shape(), DType::kInt32);
+    compare(left, 0, goes_on);
+    branch(goes_on, [&] {
+      fail_in_body(0);
+      communicator_->all_reduce(y);
+      fail_in_body(1);
+    });
+    int round = 0;
+    (void)loop(4, *rows_, [&]() -> LoopRound {
+      fail_in_body(2 + 2 * round);
+      communicator_->all_reduce(y);
+      update(left, 1, -1);
+      compare(left, 0, goes_on);
+      fail_in_body(3 + 2 * round++);
+      return {goes_on, y};
+    });
+    return affine(y, 1, 1);
+  }
+
+  // All ranks throw alike, or one does, behind the last collective or while nothing runs.
+  void call_flowing(float value, bool is_mine, Variable& to) {
+    const int place = static_cast<int>(draw(kPlaces));
+    const bool all_throw = draw(2) == 0;
+    throws_captured_ = draw(2) == 0;
+    const bool may_throw = draw(3) > 0 && (all_throw || throws_captured_ || place == kPlaces - 1);
+    if (!flowing_) return;
+    if (may_throw && (all_throw || is_mine)) throws_at_ = place;
+    const std::vector<float> values(5, value + static_cast<float>(rank_));
+    float sum = 0;
+    for (int rank = 0; rank < size_; ++rank)
+      sum += value + static_cast<float>(rank);
+    rows_->drop();
+    const bool threw = attempt([&] {
+      to = {(*flowing_)(from_host<float>(Shape({5}), values, device_)),
+            sum * static_cast<float>(size_ * size_) + 1};
+      check(to);
+      for (const int power : {1, 2}) {
+        std::array<float, 5> row{};
+        const auto got = rows_->next(std::as_writable_bytes(std::span(row)), {});
+        ASSERT_TRUE(got && got->is_last == (power == 2)) << "rank " << rank_;
+        ASSERT_EQ(row[4], sum * static_cast<float>(std::pow(size_, power))) << "rank " << rank_;
+      }
+    });
+    throws_at_ = -1;
+    context_->synchronize();
+    tell(flowing_->last_outcome(), threw);
+    ++done().flows;
+    if (threw) ++(all_throw ? done().flows_that_all_throw : done().flows_that_one_throws);
+  }
+
   void operate() {
     // Drawn in any case, so that all ranks draw the same.
-    const unsigned kind = draw(25);
+    const unsigned kind = draw(27);
     const unsigned f = draw(kFunctions);
     const unsigned from = draw(kVariables);
     const unsigned to = draw(kVariables);
@@ -180,6 +262,8 @@ class ProgramOfRank {
       variables_[to] = {};
     } else if (kind < 15) {
       engine_step(draw(3));
+    } else if (kind > 24) {
+      call_flowing(value, is_mine, variables_[to]);
     } else if (kind > 22) {
       idle();
     } else if (kind > 20) {
@@ -359,7 +443,8 @@ class ProgramOfRank {
   // Of all programs.
   struct Done {
     std::atomic<int> draws, draws_that_throw, breaks, breaks_that_throw, precaptures,
-        precaptures_that_throw, idle, idle_that_throws, learned;
+        precaptures_that_throw, idle, idle_that_throws, learned, flows, flows_that_all_throw,
+        flows_that_one_throws;
   };
   static Done& done() {
     static Done counted;
@@ -375,12 +460,17 @@ class ProgramOfRank {
   bool throws_in_hook_ = false;
   bool verifies_ = false;
   bool draws_inputs_ = false;  // a fault is one of a learner's inputs
+  int throws_at_ = -1;         // of the places in bodies
+  bool throws_captured_ = false;
   std::optional<Context> context_;
   std::vector<Function> functions_;
   std::optional<Function> drawing_;
   std::optional<Function> broken_;  // has a break
   std::optional<Function> learned_;
   std::optional<SizeLearner> learner_;  // ends before the function
+  std::optional<Communicator> communicator_;
+  std::optional<LoopStream> rows_;
+  std::optional<Function> flowing_;  // has collectives in bodies
   std::optional<Steps> steps_;
   Generator generator_{7};
   std::vector<Variable> variables_;
@@ -398,11 +488,22 @@ class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void run_program(unsigned seed) {
     const int size = 2 + static_cast<int>(seed % 3);
     auto groups = make_thread_groups(size, kLimit);
+    std::vector<std::unique_ptr<Collectives>> ends(static_cast<std::size_t>(size));
+    if (GetParam().device.type == DeviceType::kHost) {
+      std::vector<Device> devices;
+      for (int rank = 0; rank < size; ++rank)
+        devices.push_back(device_of_rank(GetParam().device, rank));
+      ends = make_host_collectives(devices, kLimit);
+    }
     std::vector<std::string> traces(static_cast<std::size_t>(size));
     run_on_ranks(size, [&](int rank) {
       const auto i = static_cast<std::size_t>(rank);
       const std::shared_ptr<Group> group = std::move(groups[i]);
-      ProgramOfRank program(seed, rank, size, device_of_rank(GetParam().device, rank), group);
+      const Device device = device_of_rank(GetParam().device, rank);
+      // A copy on the legacy stream would wait for another rank's collective.
+      const Stream stream(device, StreamKind::kNonBlocking);
+      const StreamScope current(stream);
+      ProgramOfRank program(seed, rank, size, device, group, std::move(ends[i]));
       traces[i] = program.run(80);
       (void)agree(*group, true);
     });
@@ -431,6 +532,11 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   EXPECT_GT(done().precaptures, 0);
   EXPECT_GT(done().precaptures_that_throw, 0);
   EXPECT_GT(done().learned, 0);
+  if (GetParam().device.type == DeviceType::kHost) {
+    EXPECT_GT(done().flows, 0);
+    EXPECT_GT(done().flows_that_all_throw, 0);
+    EXPECT_GT(done().flows_that_one_throws, 0);
+  }
   EXPECT_TRUE(programs < 100 || done().idle_that_throws > 0);  // rare
 }
 

@@ -54,13 +54,20 @@ class Flows {
   const WorldContext::Function& function(unsigned number) const { return functions_[number]; }
   // `seed`: of the generator. `rows`: what the call hands out.
   ModelTensor result(unsigned number, const ModelTensor& x, std::uint64_t seed,
-                     std::vector<std::vector<float>>* rows) const {
+                     std::vector<std::vector<float>>* rows) {
     const ModelTensor y = affine_of(affine_of(x, 0.5f, 0), 1, 1);
     PhiloxPosition at{seed, 0};
-    run_flow(flows_[number], y.buffer->values, &at, number == kWithRows ? rows : nullptr);
+    const bool has_rows = number == kWithRows;
+    run_flow(flows_[number], y.buffer->values, &at, has_rows ? rows : nullptr,
+             has_rows ? &is_stopped_ : nullptr);
     return y;
   }
   void drop_rows() { rows_.drop(); }
+  // The next loop ends with its first round.
+  void stop() {
+    rows_.stop();
+    is_stopped_ = true;
+  }
   // Returns the rows that are there. Requires that all work is done.
   std::vector<std::vector<float>> take_rows() {
     std::vector<std::vector<float>> taken;
@@ -82,6 +89,7 @@ class Flows {
   std::vector<Flow> flows_;
   std::vector<Stream> sides_;
   LoopStream rows_;
+  bool is_stopped_ = false;
   std::vector<WorldContext::Function> functions_;
 };
 
@@ -96,6 +104,13 @@ void World::flow(const WorldOperation& operation) {
   flows.generator.set_seed(operation.choice);
   flows.drop_rows();  // of a call that has thrown
   may_throw_ = flows.throws == Flows::kEagerly;
+  // Where a call that throws may have run the loop, what is stopped would not be known.
+  const bool may_fail = program_.has(Feature::kBudgets) || program_.has(Feature::kFaults) ||
+                        program_.has(Feature::kHooks);
+  if (number == kWithRows && operation.choice % 4 == 0 && !may_fail) {
+    flows.stop();
+    ++totals_.done["a loop is stopped"];
+  }
   std::vector<Tensor> outputs;
   const bool done = run_call(operation, flows.function(number), {&x.tensor, 1}, {}, false, outputs);
   flows.throws = Flows::kNever;

@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/loop_stream.h"
+#include "tests/support/flags.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"
 #include "tests/system/world_model.h"
@@ -15,29 +19,82 @@
 namespace cgtree::testing {
 namespace {
 
-// Functions of a size that varies; the second runs eagerly while a size is missing.
+// Steps of one input, of which some hand out what they make, round by round.
+class SizedSteps {
+ public:
+  SizedSteps(Device device, bool has_rows) {
+    if (has_rows) rows_.emplace(device, kMostElements * sizeof(float), kRounds + 1);
+  }
+
+  std::vector<Tensor> run(const Tensor& x) {
+    const Tensor y = affine(x, 0.5f, 1);
+    if (!rows_) return {affine(y, -1, 0)};
+    const Tensor goes_on = empty(Shape(), DType::kInt32);
+    (void)loop(kRounds, *rows_, [&]() -> LoopRound {
+      update(y, 0.5f, -0.25f);
+      compare(y, 0, goes_on);
+      return {goes_on, y};
+    });
+    return {affine(y, -1, 0)};
+  }
+  // Also expects the rows of a call, which has ended.
+  ModelTensor result(const ModelTensor& x) {
+    ModelTensor y = affine_of(x, 0.5f, 1);
+    for (int round = 0; rows_; ++round) {
+      y = affine_of(y, 0.5f, -0.25f);
+      const std::vector<float>& expected = y.buffer->values;
+      std::array<float, kMostElements> row{};
+      const auto got = rows_->next(std::as_writable_bytes(std::span(row)), {});
+      const bool is_last = round + 1 == kRounds || !(expected[0] > 0);
+      if (!got || got->round != round || got->is_last != is_last ||
+          !std::equal(expected.begin(), expected.end(), row.begin())) {
+        throw Difference("another row");
+      }
+      if (is_last) break;
+    }
+    if (rows_ && rows_->drop() > 0) throw Difference("rows behind the last");
+    return affine_of(y, -1, 0);
+  }
+  // Drops the rows of calls that have thrown, and of those that were not for their sake.
+  void drop() {
+    if (rows_) rows_->drop();
+  }
+  bool has_rows() const { return rows_.has_value(); }
+
+ private:
+  static constexpr int kRounds = 3;
+  static constexpr std::size_t kMostElements = 64;
+
+  std::optional<LoopStream> rows_;
+};
+
+// Functions of a size that varies; the second runs eagerly while a size is missing, the third hands
+// out rows.
 class Precaptures {
  public:
   using Function = WorldContext::Function;
 
-  explicit Precaptures(WorldContext& with) {
+  explicit Precaptures(WorldContext& with)
+      : plain_(with.context().device(), false), with_rows_(with.context().device(), true) {
     const std::vector<DynamicAxis> rows = {{0, "rows"}};
-    for (const std::int64_t least : {2, 3}) {
+    for (const int number : {0, 1, 2}) {
+      const std::int64_t least = number == 1 ? 3 : 2;
       functions_.push_back(with.make(
           "sizes",
-          [](std::span<const Tensor> inputs) -> std::vector<Tensor> {
-            return {affine(affine(inputs[0], 0.5f, 1), -1, 0)};
-          },
+          [&steps = steps(number)](std::span<const Tensor> inputs) { return steps.run(inputs[0]); },
           {.inputs = {{.dynamic = rows}},
            .buckets = {{"rows", {least, 2 * least, 4 * least}}},
-           .while_missing = least == 2 ? WhileMissing::kRecord : WhileMissing::kRunEagerly,
+           .while_missing = number == 1 ? WhileMissing::kRunEagerly : WhileMissing::kRecord,
            .outputs = {{.dynamic = rows}}}));
     }
   }
 
   const Function& function(int i) const { return functions_[static_cast<std::size_t>(i)]; }
+  SizedSteps& steps(int i) { return i == 2 ? with_rows_ : plain_; }
 
  private:
+  SizedSteps plain_;
+  SizedSteps with_rows_;
   std::vector<Function> functions_;
 };
 
@@ -45,20 +102,26 @@ class Precaptures {
 struct Learned {
   using Function = WorldContext::Function;
 
-  explicit Learned(WorldContext& with)
-      : function(with.make("learned",
-                           [](std::span<const Tensor> inputs) -> std::vector<Tensor> {
-                             return {affine(affine(inputs[0], 0.5f, 1), -1, 0)};
-                           },
+  Learned(WorldContext& with, bool has_rows)
+      : steps(with.context().device(), has_rows),
+        function(with.make("learned",
+                           [this](std::span<const Tensor> inputs) { return steps.run(inputs[0]); },
                            {.inputs = {{.dynamic = {{0, "rows"}}}},
                             .axes = {{.name = "rows", .policy = AxisPolicy::kLearned}},
                             .outputs = {{.dynamic = {{0, "rows"}}}}})),
         learner(function, [this](const CallSizes& sizes) { return make_inputs(sizes); },
                 {.max_sizes = with.rebinds() ? 1U : 2U}) {}
 
+  SizedSteps steps;
   const Function function;
   MakeInputs make_inputs;  // of the present idle moment
   SizeLearner learner;
+};
+struct LearnedPlain : Learned {
+  explicit LearnedPlain(WorldContext& with) : Learned(with, false) {}
+};
+struct LearnedWithRows : Learned {
+  explicit LearnedWithRows(WorldContext& with) : Learned(with, true) {}
 };
 
 }  // namespace
@@ -66,7 +129,9 @@ struct Learned {
 void World::precapture(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Precaptures& sizes = with.family<Precaptures>();
-  const auto& function = sizes.function(operation.x % 2);
+  const int number = operation.y % 4 == 3 ? 2 : operation.x % 2;
+  const auto& function = sizes.function(number);
+  SizedSteps& steps = sizes.steps(number);
   const auto& other = sizes.function(operation.y / 4 == 0 ? operation.x % 2 : 1 - operation.x % 2);
   const Variable x = fresh_of(Shape{12});
   const bool has_budget = program_.has(Feature::kBudgets);
@@ -81,9 +146,11 @@ void World::precapture(const WorldOperation& operation) {
     for (int i = 0; i < 3; ++i) {
       const Tensor part = x.tensor.slice(0, 0, 1 + (operation.choice + 5 * i) % 12);
       std::vector<Tensor> outputs;
+      steps.drop();
       if (!run_call(without_fault(operation), function, {&part, 1}, {}, false, outputs)) break;
-      put(operation.to + i,
-          {outputs.at(0), affine_of(affine_of(view_of(x.model, x.tensor, part), 0.5f, 1), -1, 0)});
+      if (steps.has_rows()) with.context().synchronize();
+      put(operation.to + i, {outputs.at(0), steps.result(view_of(x.model, x.tensor, part))});
+      if (steps.has_rows()) ++totals_.done["a size that was recorded beforehand hands out rows"];
     }
     settle();
   }
@@ -126,12 +193,15 @@ void World::precapture(const WorldOperation& operation) {
   }
   with.calls += with.context().stats().calls - before;
   settle();
+  steps.drop();
 }
 
 void World::learn(const WorldOperation& operation) {
   constexpr std::int64_t kRows = 12;
   WorldContext& with = context(operation);
-  Learned& learned = with.family<Learned>();
+  const bool has_rows = operation.x % 4 == 3;
+  Learned& learned = has_rows ? static_cast<Learned&>(with.family<LearnedWithRows>())
+                              : with.family<LearnedPlain>();
   const Variable x = fresh_of(Shape{kRows});
   if (operation.choice % 4 != 0) {
     const Tensor part = x.tensor.slice(0, 0, 1 + (operation.choice / 4 + operation.y) % kRows);
@@ -143,14 +213,17 @@ void World::learn(const WorldOperation& operation) {
         ++totals_.done["a learner is idle inside a call"];
       };
     }
+    learned.steps.drop();
     const bool is_done = run_call(operation, learned.function, {&part, 1}, {}, false, outputs);
     with.during = nullptr;
+    if (has_rows) with.context().synchronize();
     if (!is_done) return;
-    if (learned.function.last_outcome()->outcome == Outcome::kReplay)
+    if (learned.function.last_outcome()->outcome == Outcome::kReplay) {
       ++totals_.done["a size that is learned is replayed"];
-    put(operation.to,
-        {outputs.at(0), affine_of(affine_of(view_of(x.model, x.tensor, part), 0.5f, 1), -1, 0),
-         caller_number(operation)});
+      if (has_rows) ++totals_.done["a size that is learned hands out rows"];
+    }
+    put(operation.to, {outputs.at(0), learned.steps.result(view_of(x.model, x.tensor, part)),
+                       caller_number(operation)});
     return;
   }
   settle();
@@ -175,6 +248,7 @@ void World::learn(const WorldOperation& operation) {
   }
   with.calls += with.context().stats().calls - before;
   settle();
+  learned.steps.drop();
 }
 
 }  // namespace cgtree::testing

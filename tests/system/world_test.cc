@@ -72,6 +72,8 @@ void note_program(const std::string& text, std::uint64_t seed) {
 // Of WorldTotals::done: what a part of 4,000 programs does.
 constexpr std::string_view kDone[] = {
     "a step branches and loops",
+    "a step hands out rows",
+    "a loop is stopped",
     "a step that branches throws",
     "a break assigns the block",
     "a break drops the block",
