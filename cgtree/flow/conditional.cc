@@ -129,8 +129,15 @@ template <typename Tried>
 std::string try_to_capture(const Body& body, StreamRef stream, const Tried& tried, Graph* graph) {
   try {
     Capture capture(stream, CaptureMode::kRelaxed);
-    enqueue(body, stream, BodyMemory::Of::kTrial,
-            [&](std::span<const Tensor> returned) { tried(body, returned); });
+    try {
+      enqueue(body, stream, BodyMemory::Of::kTrial,
+              [&](std::span<const Tensor> returned) { tried(body, returned); });
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
+      if (ok(capture.end(graph))) throw;
+      return error.what();
+    }
     const Code code = capture.end(graph);
     return ok(code) ? "" : std::string(name(code));
   } catch (const DeviceError& error) {

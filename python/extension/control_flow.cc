@@ -28,7 +28,17 @@ using Body = std::function<std::vector<Tensor>()>;
 // The kind of result that all bodies of a call return.
 using SharedKind = std::shared_ptr<ResultKind>;
 
-// Calls the function. A note of what it raises has its name.
+// Rethrows what a body has raised, with a note of its name. Where the body is captured, what cgtree
+// has refused there is an error of C++ again, so that the step is not recorded.
+[[noreturn]] void rethrow(const PythonError& error, const std::string& name) {
+  error.add_note("in " + name);
+  const bool is_refused = error.is_a("InvalidArgument") || error.is_a("DeviceError");
+  if (is_refused && current_stream().is_capturing())
+    throw InvalidArgument(fmt::format("{} (in {})", error.what(), name));
+  throw error;
+}
+
+// Calls the function. What it raises has a note of its name.
 std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
@@ -44,8 +54,7 @@ std::vector<Tensor> call_body(PyObject* function, const std::string& name, Resul
     kind = found;
     return tensors_of(result.get(), found);
   } catch (const PythonError& error) {
-    error.add_note("in " + name);
-    throw;
+    rethrow(error, name);
   }
 }
 
@@ -104,8 +113,7 @@ auto call_round(PyObject* function, const Read& read) {
     const Reference result = call_python(function, arguments.get());
     return read(result.get());
   } catch (const PythonError& error) {
-    error.add_note("in " + name);
-    throw;
+    rethrow(error, name);
   }
 }
 

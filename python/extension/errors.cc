@@ -122,6 +122,13 @@ const char* PythonError::what() const noexcept {
   return state_->text.c_str();
 }
 
+bool PythonError::is_a(const char* name) const {
+  const Reference type = Reference::steal(PyObject_GetAttrString(g_classes, name));
+  if (type) return PyErr_GivenExceptionMatches(state_->type, type.get()) != 0;
+  PyErr_Clear();
+  return false;
+}
+
 void PythonError::add_note(const std::string& note) const {
   const Reference text = from_text(note);
   const Reference notes = notes_of(state_->value);

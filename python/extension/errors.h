@@ -18,6 +18,8 @@ class PythonError : public std::exception {
   PythonError();
 
   const char* what() const noexcept override;
+  // Returns whether it is of a class of cgtree._errors. Requires: the GIL.
+  bool is_a(const char* name) const;
   // Adds a note to the Python exception, unless it has this one, and so to what() of those that are
   // made of it later. Requires: the GIL.
   void add_note(const std::string& note) const;

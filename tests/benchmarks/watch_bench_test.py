@@ -11,7 +11,7 @@ from bench_rows import RowsTest, results_of, rows_of  # noqa: E402
 class WatchBenchTest(RowsTest, unittest.TestCase):
     EXPECTED = ([f"BM_Call/{what}" for what in ("not_watched", "timed:1000", "timed:1", "marked", "by_scopes")] +
                 [f"BM_Device/scopes:{scopes}/{kind}" for scopes in (4, 32, 128)
-                 for kind in ("plain", "marked", "by_scopes")])
+                 for kind in ("plain", "marked")])
 
     @classmethod
     def setUpClass(cls):

@@ -500,6 +500,7 @@ TEST_P(ProgressWatchTest, OnlyWatchesThatAskForThemTakeTimes) {
   context().watch_progress(
       std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
   prepare(f, x);
+  context().synchronize();
   context().watch_progress(watch_without_limit());
   const std::uint64_t before = timed();
   EXPECT_GT(before, 0u);
@@ -508,6 +509,8 @@ TEST_P(ProgressWatchTest, OnlyWatchesThatAskForThemTakeTimes) {
   context().watch_progress(
       std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
   prepare(f, x);
+  context().synchronize();
+  context().watch_progress(nullptr);
   EXPECT_GT(timed(), before);
 }
 

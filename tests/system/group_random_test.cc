@@ -140,6 +140,7 @@ class ProgramOfRank {
     }
     for (const Variable& variable : variables_)
       check(variable);
+    context_->synchronize();
     EXPECT_EQ(side_.to_vector<float>()[0], side_value_);
     variables_.clear();
     context_->share_manager()->validate();
@@ -181,8 +182,7 @@ class ProgramOfRank {
   }
 
   // The sum of the x of all ranks, the sum of that, and the sum of that, and 1; the last two are
-  // rows. A body is captured
-  // twice, and so throws at the places of either round.
+  // rows. A body is captured twice, and so throws at the places of either round.
   Tensor flow(Tensor x) {
     const Tensor y = affine(x, 1, 0);
     const Tensor left = affine(y, 0, 2);
@@ -534,8 +534,8 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   EXPECT_GT(done().learned, 0);
   if (GetParam().device.type == DeviceType::kHost) {
     EXPECT_GT(done().flows, 0);
-    EXPECT_GT(done().flows_that_all_throw, 0);
-    EXPECT_GT(done().flows_that_one_throws, 0);
+    EXPECT_TRUE(programs < 100 || done().flows_that_all_throw > 0);
+    EXPECT_TRUE(programs < 100 || done().flows_that_one_throws > 0);
   }
   EXPECT_TRUE(programs < 100 || done().idle_that_throws > 0);  // rare
 }
