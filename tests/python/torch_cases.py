@@ -845,7 +845,8 @@ def two_contexts_on_two_streams(trial):
         return x
 
     compiled = compiled_of(step)
-    compiled(trial.rand(512, 512))  # PyTorch raises in a call while another thread compiles
+    with torch.no_grad():  # PyTorch raises in a call while another thread compiles
+        compiled(trial.rand(512, 512))
 
     def work():
         with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
