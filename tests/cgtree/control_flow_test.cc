@@ -1195,6 +1195,25 @@ TEST_P(ControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
   expect_not_recorded(f, "the body of loop() does what cannot be captured");
 }
 
+// As a language around makes an exception of its own of an error.
+TEST_P(ControlFlowTest, ABodyThatBreaksItsCaptureIsRefusedWhateverItThrows) {
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
+    Tensor y = affine(x, 1, 0);
+    (void)loop(2, [&] {
+      update(y, 2, 0);
+      const StreamRef stream = current_stream();
+      if (stream.is_capturing()) {
+        (void)stream.api().synchronize_stream(stream.handle());
+        (void)stream.graphs().take_last_error();
+        throw std::runtime_error("boom");
+      }
+      return on;
+    });
+    return y;
+  });
+  expect_not_recorded(f, "the body of loop() does what cannot be captured (boom)");
+}
+
 TEST_P(ControlFlowTest, ABodyDrawsOnlyFromWhatItsCallAndThoseAroundItAreGiven) {
   const Generator generator(7);
   const std::vector<Generator> given{Generator(1), generator};
