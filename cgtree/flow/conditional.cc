@@ -135,7 +135,8 @@ std::string try_to_capture(const Body& body, StreamRef stream, const Tried& trie
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
-      if (ok(capture.end(graph))) throw;
+      const Code code = capture.end(graph);
+      if (ok(code) || code == Code::kStreamCaptureUnjoined) throw;  // a fork was to join later
       return error.what();
     }
     const Code code = capture.end(graph);

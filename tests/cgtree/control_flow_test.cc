@@ -1331,6 +1331,33 @@ TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater
   EXPECT_FALSE(throws);
 }
 
+// The capture of the trial is not joined then, and for all that not broken.
+TEST_P(ControlFlowTest, ABodyThatThrowsWhileItIsForkedIsRecordedLater) {
+  const Stream side(device());
+  bool throws = true;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    const Tensor y = affine(x, 1, 0);
+    branch(taken, [&] {
+      side.ref().wait_for(current_stream());
+      {
+        const StreamScope scope(side);
+        update(y, 2, 1);
+        if (current_stream().is_capturing() && std::exchange(throws, false))
+          throw std::runtime_error("boom");
+      }
+      current_stream().wait_for(side);
+    });
+    return y;
+  });
+  for (int i = 0; i < 8; ++i) {
+    const std::vector<float> x = random_floats(8);
+    const Tensor y = f(tensor({8}, x), flag(i % 2));
+    EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+  }
+  EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+  EXPECT_FALSE(throws);
+}
+
 // A step function that goes on after a body has thrown while it was recorded is not recorded.
 TEST_P(ControlFlowTest, AnExceptionThatTheStepFunctionSwallowsBreaksItsRecording) {
   for (const int passes : {0, 1}) {  // the captures of the body that do
