@@ -344,6 +344,10 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
     note_capture_failure(error.what());
     if (!has_tried) step.keep();
     throw;
+  } catch (...) {
+    note_capture_failure("an exception of unknown type");
+    if (!has_tried) step.keep();
+    throw;
   }
 }
 

@@ -1310,25 +1310,29 @@ TEST_P(ControlFlowTest, AnExceptionInABodyLeavesTheCallAndNothingElse) {
 
 // As one that throws elsewhere while it is recorded: the call runs eagerly.
 TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater) {
-  bool throws = true;
-  CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
-    const Tensor y = affine(x, 1, 0);
-    branch(taken, [&] {
+  for (const bool is_of_std : {true, false}) {
+    bool throws = true;
+    CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+      const Tensor y = affine(x, 1, 0);
       branch(taken, [&] {
-        if (current_stream().is_capturing() && std::exchange(throws, false))
-          throw std::runtime_error("boom");
-        update(y, 2, 1);
+        branch(taken, [&] {
+          if (current_stream().is_capturing() && std::exchange(throws, false)) {
+            if (is_of_std) throw std::runtime_error("boom");
+            throw 1;
+          }
+          update(y, 2, 1);
+        });
       });
+      return y;
     });
-    return y;
-  });
-  for (int i = 0; i < 8; ++i) {
-    const std::vector<float> x = random_floats(8);
-    const Tensor y = f(tensor({8}, x), flag(i % 2));
-    EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<float> x = random_floats(8);
+      const Tensor y = f(tensor({8}, x), flag(i % 2));
+      EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+    }
+    EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+    EXPECT_FALSE(throws);
   }
-  EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
-  EXPECT_FALSE(throws);
 }
 
 // The capture of the trial is not joined then, and for all that not broken.
