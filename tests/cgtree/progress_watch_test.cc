@@ -695,13 +695,19 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   };
   const std::vector<float> values_of_x = random_floats(3);
   const Tensor x = tensor({3}, values_of_x);
+  const Stream other(device());  // where the context moves at times
+  std::mt19937 random(static_cast<unsigned>(seed_));
   for (int round = 0; round < 8; ++round) {
     context().watch_progress(watch(round));
     std::vector<std::pair<std::size_t, Tensor>> held;
     const auto call_all = [&](int times) {
-      for (std::size_t i = 0; i < functions.size(); ++i)
-        for (int call = 0; call < times; ++call)
+      for (std::size_t i = 0; i < functions.size(); ++i) {
+        for (int call = 0; call < times; ++call) {
+          std::optional<StreamScope> scope;
+          if (random() % 4 == 0) scope.emplace(other);
           held.emplace_back(i, functions[i](x));
+        }
+      }
     };
     {
       const Stream side(device());
