@@ -122,7 +122,7 @@ class RingRounds final : public Rounds {
   }
   ~RingRounds() {
     t_innermost = outer_;
-    if (runs_) note_failure();
+    if (runs_) failed_.store(loop_);
   }
   RingRounds(const RingRounds&) = delete;
   RingRounds& operator=(const RingRounds&) = delete;
@@ -131,8 +131,8 @@ class RingRounds final : public Rounds {
   void begin(StreamRef stream, ConditionHandle condition) override {
     FlowLog::note_rows();
     launch_begin_ring_loop(stream, ring_, count_.data<std::int32_t>(), condition);
-    runs_ = condition == ConditionHandle::kNull;
     note_own_use(stream, condition);
+    if (condition == ConditionHandle::kNull) begin_eager_run(stream);
   }
   void end_round(StreamRef stream, ConditionHandle condition,
                  std::span<const Tensor> returned) override {
@@ -151,12 +151,13 @@ class RingRounds final : public Rounds {
   }
 
  private:
-  // Waits for what was enqueued, as each round does.
-  void note_failure() noexcept try {
+  // Waits for what was enqueued, as each round does: what a body that throws has enqueued must not
+  // be waited for.
+  void begin_eager_run(StreamRef stream) {
     RingState state{};
-    state_.copy_to_host(&state, sizeof(state), current_stream());
-    failed_.store(state.loops);
-  } catch (const std::exception&) {  // of a device that has failed
+    state_.copy_to_host(&state, sizeof(state), stream);
+    loop_ = state.loops;
+    runs_ = true;
   }
   // An eager round has ended before the rows can: goes_on() waits for it. Were it noted, the end of
   // the pinned memory would wait for what is behind it.
@@ -175,7 +176,8 @@ class RingRounds final : public Rounds {
   const Tensor& count_;
   const std::int32_t most_;
   std::atomic<std::uint64_t>& failed_;
-  bool runs_ = false;  // an eager run has begun, and not ended
+  std::uint64_t loop_ = 0;  // of the eager run
+  bool runs_ = false;       // an eager run has begun, and not ended
 };
 constinit thread_local const RingRounds* RingRounds::t_innermost = nullptr;
 

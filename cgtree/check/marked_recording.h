@@ -25,9 +25,9 @@ class Marks {
  public:
   // `page`: words for the marks, and behind them one for the start of each graph; null without
   // marks. `memory`: borrowed.
-  Marks(Tensor page, ContextMemory& memory) noexcept
-      : page_(std::move(page)), stream_(memory.stream()) {}
-  ~Marks() { release_page(std::move(page_), stream_); }
+  Marks(Tensor page, ContextMemory& memory) noexcept : page_(std::move(page)), memory_(memory) {}
+  // All that has written them is in front of the end of the stream where the context works now.
+  ~Marks() { release_page(std::move(page_), memory_.stream()); }
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
 
@@ -44,7 +44,7 @@ class Marks {
 
   std::vector<PlannedMark> planned_;
   Tensor page_;
-  const StreamRef stream_;
+  ContextMemory& memory_;
 };
 
 // A MarkedRecording belongs to a recording, whose graphs have got a kernel at each mark and one in

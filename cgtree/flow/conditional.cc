@@ -135,7 +135,8 @@ std::string try_to_capture(const Body& body, StreamRef stream, const Tried& trie
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
-      if (ok(capture.end(graph))) throw;
+      const Code code = capture.end(graph);
+      if (ok(code) || code == Code::kStreamCaptureUnjoined) throw;  // a fork was to join later
       return error.what();
     }
     const Code code = capture.end(graph);
@@ -341,6 +342,10 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
     throw;
   } catch (const std::exception& error) {
     note_capture_failure(error.what());
+    if (!has_tried) step.keep();
+    throw;
+  } catch (...) {
+    note_capture_failure("an exception of unknown type");
     if (!has_tried) step.keep();
     throw;
   }

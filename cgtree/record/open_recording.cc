@@ -148,7 +148,7 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   Recording& recording = result_.recording;
   breaks_.reset();
   const Code code = broken_ ? *broken_ : end_graph();
-  if (!ok(code)) {
+  if (!ok(code) && !(thrown && code == Code::kStreamCaptureUnjoined)) {  // it was to join later
     std::string what = what_of(thrown);
     if (what.empty()) what = first_capture_failure();
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));

@@ -1329,15 +1329,46 @@ TEST_P(ControlFlowTest, AnExceptionInABodyLeavesTheCallAndNothingElse) {
 
 // As one that throws elsewhere while it is recorded: the call runs eagerly.
 TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater) {
+  for (const bool is_of_std : {true, false}) {
+    bool throws = true;
+    CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+      const Tensor y = affine(x, 1, 0);
+      branch(taken, [&] {
+        branch(taken, [&] {
+          if (current_stream().is_capturing() && std::exchange(throws, false)) {
+            if (is_of_std) throw std::runtime_error("boom");
+            throw 1;
+          }
+          update(y, 2, 1);
+        });
+      });
+      return y;
+    });
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<float> x = random_floats(8);
+      const Tensor y = f(tensor({8}, x), flag(i % 2));
+      EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+    }
+    EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+    EXPECT_FALSE(throws);
+  }
+}
+
+// The capture of the trial is not joined then, and for all that not broken.
+TEST_P(ControlFlowTest, ABodyThatThrowsWhileItIsForkedIsRecordedLater) {
+  const Stream side(device());
   bool throws = true;
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     const Tensor y = affine(x, 1, 0);
     branch(taken, [&] {
-      branch(taken, [&] {
+      side.ref().wait_for(current_stream());
+      {
+        const StreamScope scope(side);
+        update(y, 2, 1);
         if (current_stream().is_capturing() && std::exchange(throws, false))
           throw std::runtime_error("boom");
-        update(y, 2, 1);
-      });
+      }
+      current_stream().wait_for(side);
     });
     return y;
   });
@@ -1348,6 +1379,44 @@ TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater
   }
   EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
   EXPECT_FALSE(throws);
+}
+
+// Nor is the capture of a step to blame that the exception keeps from joining its other streams.
+TEST_P(ControlFlowTest, ABodyThatThrowsWhileItsStepIsForkedIsRecordedLater) {
+  for (const bool is_out_of_memory : {false, true}) {
+    const Stream side(device());
+    bool throws = true;
+    CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+      const Tensor y = affine(x, 1, 0);
+      const Tensor z = affine(x, 1, 0);
+      side.ref().wait_for(current_stream());
+      {
+        const StreamScope scope(side);
+        update(z, 3, 0);
+      }
+      branch(taken, [&] {
+        update(y, 2, 1);
+        if (!current_stream().is_capturing() || !std::exchange(throws, false)) return;
+        if (is_out_of_memory) throw OutOfMemory("no memory");
+        throw std::runtime_error("boom");
+      });
+      current_stream().wait_for(side);
+      return add(y, z);
+    });
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<float> x = random_floats(8);
+      if (i == 1 && is_out_of_memory) {
+        EXPECT_THROW((void)f(tensor({8}, x), flag(1)), OutOfMemory);
+        continue;
+      }
+      std::vector<float> expected = i % 2 != 0 ? affine_of(x, 2, 1) : x;
+      for (std::size_t j = 0; j < x.size(); ++j)
+        expected[j] += 3 * x[j];
+      EXPECT_EQ(values(f(tensor({8}, x), flag(i % 2))), expected) << i;
+    }
+    EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+    EXPECT_FALSE(throws);
+  }
 }
 
 // A step function that goes on after a body has thrown while it was recorded is not recorded.

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cgtree/control_flow.h"
@@ -754,6 +755,31 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
       EXPECT_EQ(next(rows, &row), expected);
     EXPECT_TRUE(row.is_last);
   }
+}
+
+// What it waits for may depend on who gets the exception: ranks that collect, for instance.
+TEST_P(LateLoopStreamTest, ABodyThatThrowsIsNotWaitedFor) {
+  const Stream side(device());
+  LoopStream rows = make(16);
+  const Tensor x = random_tensor({kWidth}), on = flag(1);
+  std::optional<Gate> gate;
+  bool throws = true;
+  CompiledFunction f = compile(context(), "f", [&](Tensor in) {
+    return loop(3, rows, [&]() -> LoopRound {
+      if (std::exchange(throws, false)) {
+        gate.emplace(side);
+        current_stream().wait_for(side);
+        throw std::runtime_error("the body");
+      }
+      return {on, in};
+    });
+  });
+  EXPECT_THROW((void)f(x), std::runtime_error);
+  EXPECT_TRUE(gate->is_closed());
+  rows.stop();  // the next one
+  gate->open();
+  EXPECT_EQ(count(f(x)), 1);
+  EXPECT_EQ(count(f(x)), 3);
 }
 
 // Nothing else gets their memory meanwhile, and rows can be read when the context is gone.

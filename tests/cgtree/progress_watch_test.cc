@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -693,13 +695,19 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   };
   const std::vector<float> values_of_x = random_floats(3);
   const Tensor x = tensor({3}, values_of_x);
+  const Stream other(device());  // where the context moves at times
+  std::mt19937 random(static_cast<unsigned>(seed_));
   for (int round = 0; round < 8; ++round) {
     context().watch_progress(watch(round));
     std::vector<std::pair<std::size_t, Tensor>> held;
     const auto call_all = [&](int times) {
-      for (std::size_t i = 0; i < functions.size(); ++i)
-        for (int call = 0; call < times; ++call)
+      for (std::size_t i = 0; i < functions.size(); ++i) {
+        for (int call = 0; call < times; ++call) {
+          std::optional<StreamScope> scope;
+          if (random() % 4 == 0) scope.emplace(other);
           held.emplace_back(i, functions[i](x));
+        }
+      }
     };
     {
       const Stream side(device());
@@ -722,6 +730,39 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   }
   EXPECT_EQ(context().stats().failures, 0u);
   EXPECT_GT(context().stats().evictions, 0u);
+}
+
+// A context that has moved to another stream has its work there, and not where it was when its
+// marks were made.
+TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMovedTo) {
+  const Stream first(device());
+  const Stream later(device());
+  const auto watch = watch_without_limit();
+  context().watch_progress(watch);
+  std::optional f(compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }));
+  const Tensor x = random_tensor({3});
+  Tensor held;
+  {
+    const StreamScope scope(first);
+    held = prepare(*f, x);
+  }
+  std::vector<Tensor> pages;
+  {
+    const StreamScope scope(later);
+    const Gate gate(later);
+    held = (*f)(x);
+    EXPECT_FALSE(last(*watch).marks.empty()) << last(*watch).why_unmarked;
+    context().watch_progress(nullptr);
+    f.reset();
+    for (int i = 0; i < 64; ++i) {
+      pages.push_back(manager()->workings().memory->empty_pinned({2}, DType::kInt64));
+      std::ranges::fill_n(pages.back().data<std::int64_t>(), 2, -1);
+    }
+    EXPECT_TRUE(gate.is_closed());
+  }
+  context().synchronize();
+  for (const Tensor& page : pages)
+    EXPECT_THAT(page.to_vector<std::int64_t>(), ElementsAre(-1, -1));
 }
 
 // Whose end has waited for the work that uses it.
