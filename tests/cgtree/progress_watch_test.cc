@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -18,6 +19,7 @@
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/gate.h"
+#include "tests/support/random_steps.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
@@ -730,6 +732,71 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   }
   EXPECT_EQ(context().stats().failures, 0u);
   EXPECT_GT(context().stats().evictions, 0u);
+}
+
+// Values that are passed by value or staged, draws, copies back, and addresses that move, while the
+// host is ahead: each executable graph is told what only the other one was patched with.
+TEST_P(HangTest, WhatReplaysArePassedIsTheSameWithMarksOrWithout) {
+  const auto expect_same = [&]<std::size_t kCount>() {
+    const auto watch = watch_without_limit(2);
+    context().watch_progress(watch);
+    bool has_marks = false;
+    const Generator generator(seed_);
+    const Generator same(seed_);
+    const Shape shape{static_cast<std::int64_t>(kCount)};
+    const auto draw = compile(context(), "draw", [=](Tensor) { return uniform(shape, same); },
+                              {.enabled = false});
+    const auto f =
+        compile(context(), "f",
+                [=](Tensor x, Tensor block, Tensor state) {
+                  update(state, 1, 1);
+                  const Tensor given(block.storage(), block.byte_offset(), shape, DType::kFloat32);
+                  return add(add(x, given), uniform(shape, generator));
+                },
+                {.inputs = {{}, {}, {.is_mutated = true}}});
+    const auto numbers = [&] { return random_floats(static_cast<std::int64_t>(kCount)); };
+    const std::vector<std::vector<float>> x = {numbers(), numbers(), numbers()};
+    std::vector<std::vector<float>> states = {numbers(), numbers()};
+    std::vector<Tensor> inputs, state_tensors;
+    for (const auto& one : x)
+      inputs.push_back(tensor(shape, one));
+    for (const auto& one : states)
+      state_tensors.push_back(tensor(shape, one));
+    std::vector<std::vector<float>> draws;
+    for (int call = 0; call < 36; ++call)
+      draws.push_back(values(draw(inputs[0])));
+    std::mt19937 random(static_cast<unsigned>(seed_));
+    auto drawn = draws.begin();
+    for (int round = 0; round < 12; ++round) {
+      std::vector<std::pair<Tensor, std::vector<float>>> made;
+      {
+        std::optional<Gate> gate;
+        if (round > 2) gate.emplace(context().stream());
+        for (int call = 0; call < 3; ++call, ++drawn) {
+          const std::size_t i = random() % inputs.size(), j = random() % states.size();
+          auto block = std::make_unique<std::array<float, kCount>>();
+          std::vector<float> expected = x[i];
+          for (std::size_t k = 0; k < kCount; ++k) {
+            (*block)[k] = static_cast<float>(random() % 1000);
+            expected[k] = expected[k] + (*block)[k] + (*drawn)[k];
+            states[j][k] += 1;
+          }
+          made.emplace_back(f(inputs[i], step_block(*block), state_tensors[j]), expected);
+          block->fill(-1);
+          has_marks = has_marks || (round > 2 && !last(*watch).marks.empty());
+        }
+      }
+      for (const auto& [y, expected] : made)
+        EXPECT_EQ(values(y), expected) << kCount << ' ' << round;
+      for (std::size_t j = 0; j < states.size(); ++j)
+        EXPECT_EQ(values(state_tensors[j]), states[j]) << kCount << ' ' << round;
+    }
+    EXPECT_TRUE(has_marks) << last(*watch).why_unmarked;
+    EXPECT_GT(f.stats().replays, 20u) << to_string(f.stats());
+    EXPECT_EQ(f.stats().failures, 0u);
+  };
+  expect_same.operator()<5>();
+  expect_same.operator()<300>();  // staged
 }
 
 // A context that has moved to another stream has its work there, and not where it was when its
