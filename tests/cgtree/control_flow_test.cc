@@ -65,6 +65,18 @@ class ControlFlowTest : public TreeTest {
     EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
   }
 
+  // Calls f eight times, of which the second, that was to record it, runs eagerly. What f returns
+  // is 2 x + 1 where the flag says so, and x.
+  template <typename Function>
+  void expect_recorded_later(const Function& f) {
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<float> x = random_floats(8);
+      const Tensor y = f(tensor({8}, x), flag(i % 2));
+      EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
+    }
+    EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+  }
+
   // Calls f three times: it runs eagerly, for a reason with this text.
   template <typename Function>
   void expect_not_recorded(const Function& f, const std::string& text) {
@@ -1344,12 +1356,7 @@ TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater
       });
       return y;
     });
-    for (int i = 0; i < 8; ++i) {
-      const std::vector<float> x = random_floats(8);
-      const Tensor y = f(tensor({8}, x), flag(i % 2));
-      EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
-    }
-    EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+    expect_recorded_later(f);
     EXPECT_FALSE(throws);
   }
 }
@@ -1372,12 +1379,7 @@ TEST_P(ControlFlowTest, ABodyThatThrowsWhileItIsForkedIsRecordedLater) {
     });
     return y;
   });
-  for (int i = 0; i < 8; ++i) {
-    const std::vector<float> x = random_floats(8);
-    const Tensor y = f(tensor({8}, x), flag(i % 2));
-    EXPECT_EQ(values(y), i % 2 != 0 ? affine_of(x, 2, 1) : x) << i;
-  }
-  EXPECT_EQ(f.stats().replays, 5u) << to_string(f.stats());
+  expect_recorded_later(f);
   EXPECT_FALSE(throws);
 }
 
