@@ -6,7 +6,6 @@
 // ended.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>

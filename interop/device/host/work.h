@@ -2,7 +2,6 @@
 // or at capture.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
