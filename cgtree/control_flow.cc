@@ -80,36 +80,44 @@ class Results {
   std::vector<Tensor> made_;
 };
 
+// As choose_one(), in a capture.
+void capture_choice(FlowMode mode, std::string_view call, ConditionalKind kind, const Tensor& index,
+                    std::span<const Body> bodies, FlowDraws& draws, std::int32_t last,
+                    Results& results) {
+  const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
+    results.expect(body, returned);
+  };
+  draws.reserve();
+  expect_use(index.storage(), current_stream());
+  if (mode == FlowMode::kTrial) {
+    try_bodies(bodies, expect);
+    return results.make();
+  }
+  add_conditional(
+      call, kind, bodies, expect,
+      [&](StreamRef own, ConditionHandle condition) {
+        results.make();
+        launch_set_condition(own, flag_of(index), last, condition);
+        note_use(index.storage(), own);
+      },
+      [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
+        results.write(returned);
+      });
+}
+
 // `last`: the number of the body that runs where there is none with the number of `index`, or -1.
 std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
                                std::span<const Body> bodies, FlowDraws& draws,
                                std::int32_t last = -1) {
   const StreamRef stream = current_stream();
   const FlowMode mode = flow_mode(call, stream);
-  draws.reserve();
   Results results;
-  const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
-    results.expect(body, returned);
-  };
-  if (mode == FlowMode::kTrial) {
-    try_bodies(bodies, expect);
-    results.make();
+  if (mode != FlowMode::kEager) {
+    collect_refusals(
+        [&] { capture_choice(mode, call, kind, index, bodies, draws, last, results); });
     return results.take();
   }
-  if (mode == FlowMode::kRecording) {
-    add_conditional(
-        call, kind, bodies, expect,
-        [&](StreamRef own, ConditionHandle condition) {
-          results.make();
-          expect_use(index.storage(), own);
-          launch_set_condition(own, flag_of(index), last, condition);
-          note_use(index.storage(), own);
-        },
-        [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
-          results.write(returned);
-        });
-    return results.take();
-  }
+  draws.reserve();
   const std::int32_t value = read_flag(index, stream);
   std::size_t number = value == 0 ? 1 : 0;
   if (kind == ConditionalKind::kSwitch) {
@@ -203,13 +211,10 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given,
                     expect_flag("what the body of loop() returns", flag, current_stream());
                     return std::vector<Tensor>{std::move(flag)};
                   }};
-  const StreamRef stream = current_stream();
-  (void)flow_mode("loop()", stream);  // throws where no memory can be taken
-  Tensor count = empty(Shape(), DType::kInt32, stream.device());
-  draws.reserve(count.data<std::int32_t>());
-  CountedRounds rounds(count, most);
-  run_loop(body, rounds);
-  return count;
+  return run_counted(draws, [&](const Tensor& count) {
+    CountedRounds rounds(count, most);
+    run_loop(body, rounds);
+  });
 }
 
 }  // namespace cgtree

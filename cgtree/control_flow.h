@@ -16,8 +16,9 @@
 // made outside, or returned to branch_results() and its like. It may not read back, wait for the
 // device, call host functions, allocate stream-ordered memory, call eager_break(), or ask for the
 // position of a generator. What shows while it runs (breaks, generators, what it keeps) is refused
-// when the step is warmed up. What shows in a capture alone keeps the step from being recorded,
-// with the name of the body: it runs eagerly. What a body throws, the call throws.
+// when the step is warmed up. What shows in a capture alone, other work when the code runs again
+// included, keeps the step from being recorded, with the name of the body: it runs eagerly. What a
+// body throws, the call throws.
 //
 // `generators`: those that bodies may draw random numbers from. The call takes one block of each,
 // whatever way is taken, and each run of a body, in each round of a loop, draws numbers of its own

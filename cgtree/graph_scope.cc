@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "interop/device/code.h"
+#include "interop/device/refusal.h"
 
 namespace cgtree {
 namespace detail {
@@ -30,7 +30,8 @@ ForceGraph::~ForceGraph() {
 }
 
 void refuse_capture(std::string_view why) {
-  note_capture_failure(why.empty() ? "the step has refused to be captured" : why);
+  Refusals::note(Code::kStreamCaptureUnsupported,
+                 why.empty() ? "the step has refused to be captured" : why);
 }
 
 }  // namespace cgtree

@@ -18,6 +18,7 @@
 #include "cgtree/flow/loop.h"
 #include "cgtree/flow/ring.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/outside_of_steps.h"
 
 namespace cgtree {
 namespace {
@@ -58,7 +59,8 @@ struct LoopStream::State {
              static_cast<std::uint64_t>(slot_bytes(bytes)),
              static_cast<std::uint64_t>(behind + kSpareSlots)} {
     const RingState none{};
-    on_device.copy_from_host(&none, sizeof(none));
+    const Stream own(on, StreamKind::kNonBlocking);  // the others may be captured
+    on_device.copy_from_host(&none, sizeof(none), own);
   }
 
   std::uint64_t written() const noexcept {
@@ -219,6 +221,8 @@ LoopStream::LoopStream(Device device, std::size_t row_bytes, std::size_t rows) {
                     "up to {} bytes",
                     rows, row_bytes, kMostRows, kMostRowBytes));
   }
+  const OutsideOfSteps outside;  // what fails or is recorded now ends before it
+  const RelaxedCapture relaxed(device_api(device).graphs());
   state_ = std::make_unique<State>(device, row_bytes, rows);
 }
 
@@ -299,12 +303,10 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
                     expect_row(round.row, current_stream(), state.row_bytes);
                     return std::vector<Tensor>{std::move(round.goes_on), std::move(round.row)};
                   }};
-  (void)flow_mode("loop()", stream);  // throws where no memory can be taken
-  Tensor count = empty(Shape(), DType::kInt32, stream.device());
-  RingRounds rounds(state.ring, state.pinned, state.on_device, count, most, state.failed);
-  draws.reserve(count.data<std::int32_t>());
-  run_loop(body, rounds);
-  return count;
+  return run_counted(draws, [&](const Tensor& count) {
+    RingRounds rounds(state.ring, state.pinned, state.on_device, count, most, state.failed);
+    run_loop(body, rounds);
+  });
 }
 
 }  // namespace cgtree

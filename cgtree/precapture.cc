@@ -186,18 +186,35 @@ InputList keyed(const std::vector<Tensor>& inputs, const CallSizes& sizes) {
   return InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
 }
 
+// Returns the bytes of the graphs of recordings from this number on.
+std::size_t graph_bytes_since(TreeManager& manager, std::uint32_t first) {
+  const Visit visit(manager.door());
+  std::size_t bytes = 0;
+  for (const auto& node : manager.workings().tree.nodes())
+    bytes += node->id >= first ? node->recording.costs.graph_bytes : 0;
+  return bytes;
+}
+
+// How often a function was called, and what its calls have made.
+struct Calls {
+  int count = 0;
+  std::size_t graph_bytes = 0;  // also of what was evicted since
+};
+
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
-// twice. Drops the outputs. Returns what the last call would do; `calls` is increased by the calls.
+// twice. Drops the outputs. Returns what the last call would do, and adds to `calls`.
 Explanation call_until_ready(TreeManager& manager, FunctionState& function, InputList inputs,
-                             bool only_warms_up, int& calls) {
+                             bool only_warms_up, Calls& calls) {
   for (int made = 0;; ++made) {
     Explanation explanation = manager.explain(function, inputs);
     const bool goes_on = explanation.outcome == Outcome::kWarmUp ||
                          (explanation.outcome == Outcome::kRecord && !only_warms_up);
     if (!goes_on || made == 2) return explanation;
     TensorList outputs;
+    const std::uint32_t first = manager.workings().tree.next_id();
     manager.call(function, inputs, outputs);
-    ++calls;
+    ++calls.count;
+    calls.graph_bytes += graph_bytes_since(manager, first);
   }
 }
 
@@ -275,8 +292,11 @@ void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
     Slot& slot = *outputs[i].slot;
-    // Memory that was short may have been taken from a rehearsal.
-    bool is_taken = !memory.owns(reinterpret_cast<const void*>(slot.range.address));
+    // Memory that was short, or given back, may have been taken from a rehearsal, and may be
+    // another pool's by now.
+    const std::vector<Range> segments = memory.pool(slot.region).segments();
+    bool is_taken = std::ranges::none_of(
+        segments, [&](const Range& segment) { return segment.contains(slot.range); });
     memory.live().for_each([&](std::uint32_t number) {
       is_taken = is_taken || memory.slot(number).range.overlaps(slot.range);
     });
@@ -315,7 +335,19 @@ class Places {
   Places& operator=(const Places&) = delete;
 
   void record(InputList inputs, Precaptured& entry) {
-    int calls = 0;
+    Calls calls;
+    try_to_record(inputs, entry, calls);
+    entry.graph_bytes += calls.graph_bytes;
+  }
+
+ private:
+  // What a place holds the outputs of.
+  struct Place {
+    std::uint32_t node = 0;
+    Rehearsal* rehearsal = nullptr;  // if there is no such recording
+  };
+
+  void try_to_record(InputList inputs, Precaptured& entry, Calls& calls) {
     std::vector<Place> places;
     while (places.size() < count_) {
       const std::vector<StorageRef> held = hold_others(places);
@@ -337,16 +369,9 @@ class Places {
     if (largest_.empty()) largest_ = std::move(places);
     entry.why.clear();
     entry.outcome = entry.graph_bytes > 0 ? Precaptured::Outcome::kPredicted
-                    : calls == 0          ? Precaptured::Outcome::kAlreadyThere
+                    : calls.count == 0    ? Precaptured::Outcome::kAlreadyThere
                                           : Precaptured::Outcome::kRecorded;
   }
-
- private:
-  // What a place holds the outputs of.
-  struct Place {
-    std::uint32_t node = 0;
-    Rehearsal* rehearsal = nullptr;  // if there is no such recording
-  };
 
   // Holds all places but the next one, in which a combination is to be recorded after `places`.
   std::vector<StorageRef> hold_others(const std::vector<Place>& places) {
@@ -429,9 +454,10 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   const std::shared_ptr<TreeManager> manager = core.manager();
   manager->check_idle();  // a step function that calls back would record nothing
   const auto begin = Clock::now();
-  const auto memory = [&] {
-    const ContextStats stats = manager->stats();
-    return std::pair(stats.pool_reserved_bytes, manager->workings().tree.spent.graph_bytes.get());
+  const auto pool_bytes = [&] { return manager->stats().pool_reserved_bytes; };
+  const auto growth = [&](std::size_t before) {
+    const std::size_t now = pool_bytes();
+    return now > before ? now - before : 0;
   };
   const Precapturing precapturing(*manager, function);
   const auto made_inputs = [&](const CallSizes& sizes) {
@@ -440,7 +466,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     return inputs;
   };
   if (only_predicts) {  // what warming up needs for itself is given back first
-    int calls = 0;
+    Calls calls;
     for (const CallSizes& sizes : combinations(function, options)) {
       if (!manager->agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
@@ -448,12 +474,12 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     }
     give_back(*manager);
   }
-  const std::size_t bytes_before = memory().first;
+  const std::size_t bytes_before = pool_bytes();
   Places places(*manager, function, options.held_outputs, only_predicts);
   PrecaptureReport report;
   for (CallSizes& sizes : combinations(function, options)) {
     const auto start = Clock::now();
-    const auto [bytes, graph_bytes] = memory();
+    const std::size_t bytes = pool_bytes();
     Precaptured entry{.sizes = std::move(sizes)};
     if (!manager->agree(since(begin) < options.max_time)) {
       entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
@@ -463,9 +489,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
       const std::vector<Tensor> inputs = made_inputs(entry.sizes);
       places.record(keyed(inputs, entry.sizes), entry);
     }
-    const auto [bytes_then, graph_bytes_then] = memory();
-    entry.bytes = bytes_then - bytes;
-    entry.graph_bytes += graph_bytes_then - graph_bytes;
+    entry.bytes = growth(bytes);
     report.graph_bytes += entry.graph_bytes;
     entry.time = since(start);
     run_on_all_ranks(*manager, function, "progress", [&] {
@@ -473,7 +497,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     });
     report.entries.push_back(std::move(entry));
   }
-  report.bytes = memory().first - bytes_before;
+  report.bytes = growth(bytes_before);
   report.time = since(begin);
   return report;
 }

@@ -64,9 +64,10 @@ struct Precaptured {
 
   CallSizes sizes;
   Outcome outcome = Outcome::kLeftOut;
-  std::string why;              // for kLeftOut
-  std::size_t bytes = 0;        // growth of the pools of the context
-  std::size_t graph_bytes = 0;  // of the graphs that were, or would be, made: an estimate
+  std::string why;        // for kLeftOut
+  std::size_t bytes = 0;  // growth of the pools of the context; 0 if they have shrunk
+  // Of the graphs that were, or would be, made, also of those that were evicted since: an estimate.
+  std::size_t graph_bytes = 0;
   std::chrono::microseconds time{0};
 };
 

@@ -106,6 +106,7 @@ cgtree_sources(devices
   base/mutex.cc
   interop/device/code.cc
   interop/device/node_contents.cc
+  interop/device/refusal.cc
   interop/device/device.cc
   interop/device/graph.cc
   interop/device/profiler.cc
@@ -240,6 +241,7 @@ cgtree_sources(flow
   cgtree/control_flow.cc
   cgtree/loop_stream.cc
   cgtree/flow/body.cc
+  cgtree/flow/body_run.cc
   cgtree/flow/conditional.cc
   cgtree/flow/flag.cc
   cgtree/flow/flow_log.cc

@@ -26,19 +26,6 @@ std::string describe(std::size_t number, const NodeContents& node) {
                              : fmt::format("node {} '{}'", number, demangled(node.name()));
 }
 
-bool is_alike(const NodeContents& first, const NodeContents& second) {
-  const auto same_place = [](const KernelParameter& a, const KernelParameter& b) {
-    return a.offset == b.offset && a.bytes == b.bytes;
-  };
-  const auto same_use = [](const NodeMemory& a, const NodeMemory& b) {
-    return a.bytes == b.bytes && a.is_written == b.is_written;
-  };
-  return first.type == second.type && first.name() == second.name() && first.dims == second.dims &&
-         first.bytes.size() == second.bytes.size() &&
-         std::ranges::equal(first.parameters(), second.parameters(), same_place) &&
-         std::ranges::equal(first.memory, second.memory, same_use);
-}
-
 // Returns why nothing can be said of any input, or "".
 std::string find_obstacle(const GraphContents& first, const GraphContents& second) {
   if (!second.opaque.empty()) return second.opaque;
@@ -53,7 +40,7 @@ std::string find_obstacle(const GraphContents& first, const GraphContents& secon
       return fmt::format("{}: {}", describe(i, node),
                          node.is_decoded ? first.nodes[i].why : node.why);
     }
-    if (!is_alike(first.nodes[i], node)) {
+    if (!are_of_one_form(first.nodes[i], node)) {
       return fmt::format("{} differs between two captures", describe(i, node));
     }
   }

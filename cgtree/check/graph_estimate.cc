@@ -75,9 +75,8 @@ std::size_t estimate_graph_bytes(Recording& recording, GraphAPI& api) {
   std::vector<GraphEdge> edges;
   std::size_t bytes = 0;
   bool is_read = true;
-  recording.for_each_graph([&](const Graph& graph, const GraphExec&) {
-    is_read = is_read && ok(api.read_nodes(graph.handle(), &nodes)) &&
-              ok(api.graph_edges(graph.handle(), &edges));
+  recording.for_each_graph_and_body([&](GraphHandle graph) {
+    is_read = is_read && ok(api.read_nodes(graph, &nodes)) && ok(api.graph_edges(graph, &edges));
     if (is_read) bytes += estimate_graph_bytes(nodes, edges);
   });
   return is_read ? bytes : recording.costs.graph_bytes;

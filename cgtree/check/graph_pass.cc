@@ -34,13 +34,6 @@ class GraphExamination final : public Examination {
   void examine(CapturedStep& step) override {
     step_ = &step;
     flow_.close();
-    if (flow_.has_failed()) {
-      throw CaptureError(
-          static_cast<int>(Code::kStreamCaptureInvalidated),
-          fmt::format("'{}' goes on after memory has run out in a branch or loop, which its "
-                      "recording would lack: let the exception pass",
-                      step.call.function().name));
-    }
     scopes_.finish(step.recording);
     audit_.begin(step, flow_.hands_out_rows());
     rebind(step, probe_ ? &*probe_ : nullptr);
@@ -60,7 +53,7 @@ class GraphExamination final : public Examination {
     const auto begin = std::chrono::steady_clock::now();
     read();
     audit_.finish(scopes_.take());
-    if (flow_.any() && step_->recording.findings != nullptr) {
+    if (!step_->recording.bodies.empty() && step_->recording.findings != nullptr) {
       audit_of(step_->recording).why_unmarked =
           "its graph has conditional nodes, so that there cannot be a second executable graph of "
           "it";
@@ -106,7 +99,8 @@ class GraphExamination final : public Examination {
     for (NodeContents& node : nodes) {
       const NodeHandle handle = node.node;
       if (scopes_.any()) scopes_.add(node, is_body ? ProfileIds() : ids(handle));
-      const std::span<const GraphHandle> bodies = flow_.bodies_of(handle);
+      const auto bodies = node.type == NodeType::kOther ? step_->recording.bodies_of(handle)
+                                                        : std::span<const GraphHandle>();
       if (!bodies.empty()) {  // its condition is no memory, and what it does is done by its bodies
         node.is_decoded = true;
         node.why.clear();

@@ -45,11 +45,6 @@ struct Links {
 
 }  // namespace
 
-bool is_collective(std::string_view kernel) noexcept {
-  return kernel == "collective" || kernel.find("ncclDevKernel") != std::string_view::npos ||
-         kernel.find("ncclKernel") != std::string_view::npos;
-}
-
 std::vector<NodeHandle> first_nodes(std::span<const NodeContents> nodes,
                                     std::span<const GraphEdge> edges) {
   const Links links(nodes, edges);

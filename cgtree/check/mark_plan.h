@@ -29,9 +29,6 @@ inline constexpr std::size_t kMostKernelNames = 8;
 inline constexpr std::size_t kMostMarks = 2048;     // of a graph
 inline constexpr std::size_t kLongestStretch = 32;  // nodes
 
-// Returns whether the kernel is a collective, of NCCL or of host devices.
-bool is_collective(std::string_view kernel) noexcept;
-
 // Returns the marks in an order of the graph: each may be added with its `after` and `before`, one
 // after the other, and no cycle comes of it. `scopes`: of each node, or empty. A pure function.
 std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,

@@ -3,14 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "cgtree/flow/body_run.h"
 #include "cgtree/flow/flow_log.h"
+#include "cgtree/record/recorder.h"
 #include "interop/device/graph.h"
+#include "interop/device/refusal.h"
 
 namespace cgtree {
 namespace {
@@ -63,17 +67,20 @@ class BodyStream {
   std::optional<Stream> stream_;
 };
 
-// Enqueues a body on `stream`, which captures. The step is not told of the streams that it forks:
-// they have joined when the capture has ended.
+// Enqueues a body on `stream`, which captures, and notes in `log` what its code does. The step is
+// not told of the streams that it forks: they have joined when the capture has ended. Calls
+// end(what the body has returned) behind its work.
 template <typename End>
-void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, const End& end) {
+void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, RunLog& log, const End& end) {
   const OrderInBody order(current_stream(), stream);
   const StreamFork fork(stream);
   const StreamScope current(stream);
   BodyMemory memory(body, of, &fork);
   {
     const BodyScope scope(body, /*round=*/std::nullopt);
+    clear_stack();
     const std::vector<Tensor> returned = body.enqueue();
+    log.end(returned);
     end(returned);
   }
   memory.check_nothing_kept();
@@ -110,27 +117,26 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
   }
 }
 
-// Adds the nodes of a body to those of the step.
-void count_nodes(GraphAPI& graphs, GraphHandle body) {
-  StepAllocations& step = StepScope::current()->allocations();
-  std::vector<NodeHandle> nodes;
-  check(graphs.graph_nodes(body, &nodes), "list the nodes of a body");
-  step.body_nodes += nodes.size();
-  for (const NodeHandle node : nodes) {
-    NodeType type = NodeType::kOther;
-    check(graphs.node_type(node, &type), "look at a node of a body");
-    step.body_kernels += type == NodeType::kKernel;
-  }
+// The code of a body has done something else when it ran again: a second try may succeed.
+[[noreturn]] void refuse_second(const Body& body, std::string_view what) {
+  const std::string text = fmt::format(
+      "{} does not enqueue the same each time that its code runs: {}. A recording runs the code "
+      "twice and keeps the second run, an eager call runs it once: do not change state of the host "
+      "there that it uses, such as a counter or a handle, and set up before the branch or loop "
+      "what is set up once",
+      body.name, what);
+  Refusals::note(Code::kUnknown, text);
+  throw InvalidArgument(text);
 }
 
 // Returns why the body cannot be captured, or "". Relaxed: a capture in a thread's own mode would
 // forbid other threads what this capture, which is not kept, does not mind.
-template <typename Tried>
-std::string try_to_capture(const Body& body, StreamRef stream, const Tried& tried, Graph* graph) {
+std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
+                           Graph* graph) {
   try {
     Capture capture(stream, CaptureMode::kRelaxed);
     try {
-      enqueue(body, stream, BodyMemory::Of::kTrial,
+      enqueue(body, stream, BodyMemory::Of::kTrial, log,
               [&](std::span<const Tensor> returned) { tried(body, returned); });
     } catch (const Error&) {
       throw;
@@ -146,14 +152,31 @@ std::string try_to_capture(const Body& body, StreamRef stream, const Tried& trie
   }
 }
 
-template <typename Tried>
-void try_body(const Body& body, StreamRef own, const Tried& tried) {
+// As try_to_capture(). What a body swallows it is refused for here, before it is captured to be
+// kept.
+std::string collect(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
+                    Graph* graph) {
+  std::optional<Refusal> refused;
+  std::string failure;
+  {
+    const Refusals refusals;
+    failure = try_to_capture(body, stream, log, tried, graph);
+    if (refusals.first() != nullptr) refused = *refusals.first();
+  }
+  if (!failure.empty() || !refused) return failure;
+  Refusals::note(refused->code, refused->what);
+  throw InvalidArgument(refused->what);
+}
+
+BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
   const BodyStream stream(own.device());
   const bool was_trial = std::exchange(t_is_trial, true);
+  BodyRun run{.name = body.name};
+  RunLog log(run, stream.ref());
   Graph graph;
   std::string failure;
   try {
-    failure = try_to_capture(body, stream.ref(), tried, &graph);
+    failure = collect(body, stream.ref(), log, tried, &graph);
   } catch (...) {
     t_is_trial = was_trial;
     throw;
@@ -161,6 +184,8 @@ void try_body(const Body& body, StreamRef own, const Tried& tried) {
   t_is_trial = was_trial;
   if (!failure.empty()) refuse(body, fmt::format("does what cannot be captured ({})", failure));
   check_nodes(body, own.graphs(), graph);
+  log.read(graph.handle());
+  return run;
 }
 
 // What a stream captures around bodies.
@@ -192,54 +217,42 @@ class OpenGraph {
   const StreamRef stream_;
 };
 
-// Unless it is kept, the capture of the step is broken: its graph lacks what should be there. A
-// question about a stream that captures does it, in every mode.
-class StepCapture {
- public:
-  explicit StepCapture(StreamRef stream) : stream_(stream) {}
-  ~StepCapture() {
-    if (!is_kept_) static_cast<void>(stream_.api().query_stream(stream_.handle()));
-  }
-  StepCapture(const StepCapture&) = delete;
-  StepCapture& operator=(const StepCapture&) = delete;
-
-  void keep() noexcept { is_kept_ = true; }
-
- private:
-  const StreamRef stream_;
-  bool is_kept_ = false;
-};
-
-// The capture of a body, to be ended.
+// The capture of a body, to be ended. A driver does not survive one that fails, so an exception
+// leaves it complete: all that was enqueued is joined.
 class BodyCapture {
  public:
   BodyCapture(ConditionalAPI& conditionals, StreamRef stream, GraphHandle body)
-      : stream_(stream), body_(body) {
+      : conditionals_(conditionals), stream_(stream), body_(body) {
     check(conditionals.begin_capture_to(stream.handle(), body, CaptureMode::kRelaxed),
           "begin to capture a body");
   }
   ~BodyCapture() {
-    if (is_open_) static_cast<void>(try_end());
+    if (!is_open_) return;
+    join();
+    static_cast<void>(try_end());
   }
   BodyCapture(const BodyCapture&) = delete;
   BodyCapture& operator=(const BodyCapture&) = delete;
 
   void end(const Body& body) {
     const Code code = try_end();
-    if (ok(code)) return;
-    throw CaptureError(static_cast<int>(code),
-                       fmt::format("{} could be captured once, and not again: a body is to enqueue "
-                                   "the same work each time it is called",
-                                   body.name));
+    if (!ok(code)) refuse_second(body, fmt::format("it cannot be captured again ({})", name(code)));
   }
 
  private:
+  void join() noexcept try {
+    std::vector<NodeHandle> nodes;
+    if (ok(stream_.graphs().graph_nodes(body_, &nodes)))
+      static_cast<void>(conditionals_.set_capture_dependencies(stream_.handle(), nodes));
+  } catch (const std::bad_alloc&) {  // then a fork that has not joined breaks it
+  }
   Code try_end() noexcept {
     is_open_ = false;
     GraphHandle ended = body_;
     return stream_.graphs().end_capture(stream_.handle(), &ended);
   }
 
+  ConditionalAPI& conditionals_;
   const StreamRef stream_;
   const GraphHandle body_;
   bool is_open_ = true;
@@ -265,25 +278,64 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
                                  call));
 }
 
-void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
-  const StreamRef own = current_stream();
-  const OpenGraph around(own);
-  const std::size_t nodes = around.nodes();
-  for (const Body& body : bodies) {
-    try_body(body, own, tried);
-    around.expect(nodes, body);
-  }
-}
-
 namespace {
 
-// As add_conditional(), but an exception leaves the capture as it is. `has_tried`: set when all
-// bodies have passed their trials.
-void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
-            std::span<const Body> bodies, const TriedBody& tried, const SetCondition& set,
-            const EndBody& end, bool& has_tried) {
-  const OpenGraph step(own);
+std::vector<BodyRun> try_all(StreamRef own, std::span<const Body> bodies, const TriedBody& tried) {
   check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
+  const OpenGraph around(own);
+  const std::size_t nodes = around.nodes();
+  std::vector<BodyRun> runs;
+  for (const Body& body : bodies) {
+    runs.push_back(try_body(body, own, tried));
+    around.expect(nodes, body);
+  }
+  return runs;
+}
+
+// Captures a body to its node, as it was captured in its trial.
+void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph, const Body& body,
+                  const BodyRun& tried,
+                  const std::function<void(StreamRef, std::span<const Tensor>)>& end) {
+  const BodyStream stream(own.device());
+  BodyRun run{.name = body.name};
+  RunLog log(run, stream.ref());
+  BodyCapture capture(conditionals, stream.ref(), graph);
+  {
+    const FlowLog::BodyOn on(stream.ref());
+    try {
+      enqueue(body, stream.ref(), BodyMemory::Of::kRecording, log,
+              [&](std::span<const Tensor> returned) {
+                const std::string found = difference_of_results(tried, run);
+                if (!found.empty()) refuse_second(body, found);
+                end(stream.ref(), returned);
+              });
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error& error) {
+      Refusals::note(Code::kUnknown,
+                     fmt::format("{} throws when its code runs again, and did not at first: {}",
+                                 body.name, error.message()));
+      throw;
+    }
+  }
+  capture.end(body);
+  log.read(graph);
+  const std::string found = difference(tried, run);
+  if (!found.empty()) refuse_second(body, found);
+}
+
+}  // namespace
+
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
+  RunLog* const around = RunLog::current();
+  const std::size_t at = around == nullptr ? 0 : around->nodes();
+  std::vector<BodyRun> runs = try_all(current_stream(), bodies, tried);
+  if (around != nullptr) around->add(at, std::move(runs));
+}
+
+void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end) {
+  const StreamRef own = current_stream();
   ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
   if (conditionals == nullptr) {
     throw CaptureError(static_cast<int>(Code::kNotSupported),
@@ -291,8 +343,10 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
                                    "have: CUDA has them from 12.8 on, driver and toolkit",
                                    call, to_string(own.device())));
   }
-  try_bodies(bodies, tried);
-  has_tried = true;
+  RunLog* const around = RunLog::current();
+  const std::size_t at = around == nullptr ? 0 : around->nodes();
+  std::vector<BodyRun> runs = try_all(own, bodies, tried);
+  const OpenGraph step(own);
   ConditionHandle condition = ConditionHandle::kNull;
   check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
   set(own, condition);
@@ -304,49 +358,44 @@ void add_to(StreamRef own, std::string_view call, ConditionalKind kind,
         "add a conditional node");
   check(conditionals->set_capture_dependencies(own.handle(), std::span(&node, 1)),
         "go on behind a conditional node");
-  FlowLog::note(node, made);
+  StepScope::current()->allocations().bodies.push_back({node, made});
+  if (around != nullptr) {
+    for (const NodeHandle setter : before.dependencies)
+      around->leave_out(setter);
+    around->leave_out(node);
+  }
   const std::size_t nodes = step.nodes();
   for (std::size_t i = 0; i < bodies.size(); ++i) {
-    const BodyStream stream(own.device());
-    BodyCapture capture(*conditionals, stream.ref(), made[i]);
-    {
-      const FlowLog::BodyOn on(stream.ref());
-      enqueue(bodies[i], stream.ref(), BodyMemory::Of::kRecording,
-              [&](std::span<const Tensor> returned) { end(stream.ref(), condition, returned); });
-    }
-    capture.end(bodies[i]);
-    count_nodes(own.graphs(), made[i]);
+    capture_body(*conditionals, own, made[i], bodies[i], runs[i],
+                 [&](StreamRef stream, std::span<const Tensor> returned) {
+                   end(stream, condition, returned);
+                 });
     step.expect(nodes, bodies[i]);
   }
+  if (around != nullptr) around->add(at, std::move(runs));
 }
 
-}  // namespace
-
-// Where memory has run out the capture is in order, and the call is decided again; the log has it
-// refused if the step function goes on. Nor is the capture to blame for what a body throws of its
-// own, as elsewhere in a step; what is noted of it has the recording refused if the step goes on.
-void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
-                     const TriedBody& tried, const SetCondition& set, const EndBody& end) {
-  const StreamRef own = current_stream();
-  StepCapture step(own);
-  bool has_tried = false;
+// What is no wrong use and no error of the device may not come again.
+void collect_refusals(const std::function<void()>& work) {
   try {
-    add_to(own, call, kind, bodies, tried, set, end, has_tried);
-    step.keep();
-  } catch (const OutOfMemory&) {
-    if (FlowLog::note_failure()) step.keep();
+    work();
+  } catch (const OutOfMemory& error) {
+    Refusals::note(Code::kMemoryAllocation,
+                   fmt::format("memory has run out in a branch or loop, which the recording would "
+                               "lack: let the exception pass ({})",
+                               error.message()));
     throw;
-  } catch (const InvalidArgument&) {
+  } catch (const InvalidArgument& error) {
+    Refusals::note(Code::kStreamCaptureUnsupported, error.message());
     throw;
-  } catch (const DeviceError&) {
+  } catch (const DeviceError& error) {
+    Refusals::note(Code::kStreamCaptureUnsupported, error.message());
     throw;
   } catch (const std::exception& error) {
-    note_capture_failure(error.what());
-    if (!has_tried) step.keep();
+    Refusals::note(Code::kUnknown, error.what());
     throw;
   } catch (...) {
-    note_capture_failure("an exception of unknown type");
-    if (!has_tried) step.keep();
+    Refusals::note(Code::kUnknown, "an exception of unknown type");
     throw;
   }
 }

@@ -34,6 +34,10 @@ FlowMode flow_mode(std::string_view call, StreamRef stream);
 // beside other work of the step.
 StreamRef ordered_stream(const StepScope& step) noexcept;
 
+// Calls work() while the step is captured, and notes what it throws (refusal.h): a step function,
+// or a body around, that goes on then is not recorded. No exception breaks a capture.
+void collect_refusals(const std::function<void()>& work);
+
 // Captures each body once, on a stream of its own, and keeps nothing. current_stream() captures, so
 // that nothing runs which a body launches there. Throws InvalidArgument as add_conditional(), and
 // what the bodies and `tried` throw.
@@ -44,8 +48,8 @@ void try_bodies(std::span<const Body> bodies, const TriedBody& tried);
 // taken out of the node (conditional_api.h). Throws CaptureError where the device has no
 // conditional nodes; InvalidArgument, with the name of the body, for what a body may not do: host
 // functions, allocation nodes, waiting for the device, launches outside of it, keeping what it has
-// made, and all else that cannot be captured; what the bodies and the functions throw. A step
-// function that goes on then is not recorded.
+// made, all else that cannot be captured, and enqueuing other work in its capture than in its trial
+// (body_run.h); what the bodies and the functions throw.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end);
 

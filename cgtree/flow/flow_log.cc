@@ -2,6 +2,7 @@
 #include "cgtree/flow/flow_log.h"
 
 #include <utility>
+#include <vector>
 
 namespace cgtree {
 namespace {
@@ -37,25 +38,9 @@ void FlowLog::close() noexcept {
   if (*place != nullptr) *place = next_;
 }
 
-std::span<const GraphHandle> FlowLog::bodies_of(NodeHandle node) const noexcept {
-  const auto found = bodies_.find(node);
-  return found == bodies_.end() ? std::span<const GraphHandle>() : std::span(found->second);
-}
-
-void FlowLog::note(NodeHandle node, const std::vector<GraphHandle>& bodies) {
-  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
-    log->bodies_.insert_or_assign(node, bodies);
-}
-
 void FlowLog::note_rows() noexcept {
   for (FlowLog* log = t_first; log != nullptr; log = log->next_)
     log->hands_out_rows_ = true;
-}
-
-bool FlowLog::note_failure() noexcept {
-  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
-    log->has_failed_ = true;
-  return t_first != nullptr;
 }
 
 }  // namespace cgtree

@@ -1,19 +1,14 @@
-// FlowLog: notes the conditional nodes of a step that is captured, with their bodies, of which a
-// device tells only the one who adds a node.
+// FlowLog: tells who watches a capture of the bodies in it, and of rows that loops hand out.
 #pragma once
 
 #include <functional>
 #include <span>
-#include <unordered_map>
-#include <vector>
 
-#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
 
-// While a FlowLog is open it hears of each conditional node that its thread adds, and of the
-// streams on which bodies are captured.
+// While a FlowLog is open it hears of the streams on which its thread captures bodies.
 //
 // Thread safety: used by the thread that captures.
 class FlowLog {
@@ -25,16 +20,8 @@ class FlowLog {
   FlowLog(const FlowLog&) = delete;
   FlowLog& operator=(const FlowLog&) = delete;
 
-  // Hears of no more nodes.
+  // Hears of nothing more.
   void close() noexcept;
-
-  // Returns whether there is a conditional node.
-  bool any() const noexcept { return !bodies_.empty(); }
-  // Returns the bodies of a node; none of one that has not been noted.
-  std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept;
-
-  // Whether a branch or loop is missing, because memory has run out.
-  bool has_failed() const noexcept { return has_failed_; }
 
   // Whether a loop hands out rows, which an eager run beside a replay would hand out again.
   bool hands_out_rows() const noexcept { return hands_out_rows_; }
@@ -51,19 +38,13 @@ class FlowLog {
     BodyOn& operator=(const BodyOn&) = delete;
   };
 
-  // Tells all logs that are open on the thread. Throws std::bad_alloc.
-  static void note(NodeHandle node, const std::vector<GraphHandle>& bodies);
-  // Tells them that a loop hands out rows.
+  // Tells all logs that are open on the thread that a loop hands out rows.
   static void note_rows() noexcept;
-  // Tells them that a node is missing. Returns false if there is none.
-  static bool note_failure() noexcept;
 
  private:
-  std::unordered_map<NodeHandle, std::vector<GraphHandle>> bodies_;
   const Look look_;
   FlowLog* next_;  // open on the same thread
   bool is_open_ = true;
-  bool has_failed_ = false;
   bool hands_out_rows_ = false;
 };
 

@@ -35,6 +35,23 @@ std::int32_t expect_max_rounds(std::int64_t max_rounds) {
       fmt::format("loop() of at most {} rounds: give a limit from 1 to {}", max_rounds, kMost));
 }
 
+Tensor run_counted(FlowDraws& draws, const std::function<void(const Tensor& count)>& run) {
+  const StreamRef stream = current_stream();
+  const FlowMode mode = flow_mode("loop()", stream);  // throws where no memory can be taken
+  Tensor count;
+  const auto work = [&] {
+    count = empty(Shape(), DType::kInt32, stream.device());
+    draws.reserve(count.data<std::int32_t>());
+    run(count);
+  };
+  if (mode == FlowMode::kEager) {
+    work();
+  } else {
+    collect_refusals(work);
+  }
+  return count;
+}
+
 void run_loop(const Body& body, Rounds& rounds) {
   const StreamRef stream = current_stream();
   const auto is_any = [](const Body&, std::span<const Tensor>) {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "cgtree/flow/body.h"
@@ -46,6 +47,11 @@ class CountedRounds final : public Rounds {
 
 // Returns max_rounds. Throws InvalidArgument unless 1 <= max_rounds < 2^31.
 std::int32_t expect_max_rounds(std::int64_t max_rounds);
+
+// Makes the tensor that counts the rounds of a loop on current_stream(), takes the blocks of its
+// draws, and calls run(count), which is to call run_loop(). Returns the tensor. Throws what these
+// throw.
+Tensor run_counted(FlowDraws& draws, const std::function<void(const Tensor& count)>& run);
 
 // Runs the body round by round on current_stream(), or adds the loop to the recording. Throws what
 // flow_mode() and add_conditional() throw.

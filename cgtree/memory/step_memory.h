@@ -12,10 +12,17 @@
 #include "allocator/pool/block.h"
 #include "base/room.h"
 #include "cgtree/memory/slots.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
+
+// A ConditionalBodies is a conditional node of a graph, with the graphs that it runs.
+struct ConditionalBodies {
+  NodeHandle node;
+  std::vector<GraphHandle> graphs;
+};
 
 // A StepAllocations belongs to one step: a warm-up, a recording or an eager call.
 //
@@ -30,14 +37,13 @@ struct StepAllocations {
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
   const std::vector<std::uint32_t>* output_allocations = nullptr;
-  std::uint32_t count = 0;              // the number of allocations so far
-  std::vector<Storage*> alive;          // tag.position is the index in this list
-  std::vector<Range> ranges;            // the ranges of all of them, dead or alive
-  std::vector<StorageRef> kept;         // for kRecord: other memory that the work of the step uses
-  std::vector<StorageRef> elsewhere;    // for kRecord: what it has made outside of the pools
-  std::size_t body_nodes = 0;           // for kRecord: in bodies of conditional nodes
-  std::size_t body_kernels = 0;         // among them
-  std::vector<const Storage*> written;  // for kRecord: what calls in the step write in place
+  std::uint32_t count = 0;            // the number of allocations so far
+  std::vector<Storage*> alive;        // tag.position is the index in this list
+  std::vector<Range> ranges;          // the ranges of all of them, dead or alive
+  std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
+  std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
+  std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of bodies in them
+  std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;

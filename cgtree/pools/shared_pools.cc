@@ -11,6 +11,7 @@
 #include "allocator/segments/device_sources.h"
 #include "cgtree/memory/context_pools.h"
 #include "interop/device/device_api.h"
+#include "interop/tensor/outside_of_steps.h"
 
 namespace cgtree {
 namespace {
@@ -87,6 +88,7 @@ class SharedPools final : public ContextPools {
     if (reclaim) reclaim_ = device_->cache().add_reclaim(std::move(reclaim), account_.get());
   }
   Tensor empty_pinned(const Shape& shape, DType dtype) override {
+    const OutsideOfSteps outside;  // it is the context's, whatever step is open
     if (!pinned_) pinned_.emplace(device_->device());
     return pinned_->empty(shape, dtype);
   }

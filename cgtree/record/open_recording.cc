@@ -27,27 +27,30 @@ std::string what_of(const std::exception_ptr& thrown) {
 // Counts what the step function has launched. Returns why a graph that allocates memory could be
 // launched only once, if that is so: what one launch allocates must be freed before the next one,
 // and by the graph itself.
-std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, const Graph& graph,
-                                          RecordingCosts& costs) {
-  std::vector<NodeHandle> nodes;
-  check(graphs.graph_nodes(graph.handle(), &nodes), "list the nodes of a recording");
-  std::size_t allocations = 0;
-  std::size_t frees = 0;
-  for (const NodeHandle node : nodes) {
-    NodeType type = NodeType::kOther;
-    check(graphs.node_type(node, &type), "look at a node of a recording");
-    allocations += type == NodeType::kAllocation;
-    frees += type == NodeType::kFree;
-    costs.kernels += type == NodeType::kKernel;
-  }
-  costs.step_nodes += nodes.size();
-  if (allocations == frees) return std::nullopt;
-  return CaptureFailure{
-      Code::kStreamCaptureUnsupported,
-      fmt::format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
-                  "be launched only once: inside a step function allocate with empty() or "
-                  "Workspace, or free there what was allocated there",
-                  allocations, frees)};
+std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording) {
+  std::optional<CaptureFailure> failure;
+  recording.for_each_graph_and_body([&](GraphHandle graph) {
+    std::vector<NodeHandle> nodes;
+    check(graphs.graph_nodes(graph, &nodes), "list the nodes of a recording");
+    std::size_t allocations = 0;
+    std::size_t frees = 0;
+    for (const NodeHandle node : nodes) {
+      NodeType type = NodeType::kOther;
+      check(graphs.node_type(node, &type), "look at a node of a recording");
+      allocations += type == NodeType::kAllocation;
+      frees += type == NodeType::kFree;
+      recording.costs.kernels += type == NodeType::kKernel;
+    }
+    recording.costs.step_nodes += nodes.size();
+    if (allocations == frees || failure) return;
+    failure = CaptureFailure{
+        Code::kStreamCaptureUnsupported,
+        fmt::format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
+                    "be launched only once: inside a step function allocate with empty() or "
+                    "Workspace, or free there what was allocated there",
+                    allocations, frees)};
+  });
+  return failure;
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   hold_ = memory.defer_frees();
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
-  clear_capture_failure();
+  refusals_.emplace();
   breaks_.emplace(static_cast<BreakHandler*>(this));
 }
 
@@ -148,9 +151,10 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   Recording& recording = result_.recording;
   breaks_.reset();
   const Code code = broken_ ? *broken_ : end_graph();
+  const Refusal* const refusal = refusals_->first();
   if (!ok(code) && !(thrown && code == Code::kStreamCaptureUnjoined)) {  // it was to join later
     std::string what = what_of(thrown);
-    if (what.empty()) what = first_capture_failure();
+    if (what.empty() && refusal != nullptr) what = refusal->what;
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
     return CaptureFailure{code, std::move(what), nullptr};
   }
@@ -160,29 +164,24 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
     } catch (const OutOfMemory&) {
       throw;
     } catch (const InvalidArgument&) {  // a wrong use of this library, which the caller must see
-      throw;
+      if (refusal == nullptr) throw;
     } catch (const CaptureError& error) {  // refused before it could break anything
       return CaptureFailure{static_cast<Code>(error.code()), error.what(), nullptr};
     } catch (...) {
-      return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
+      if (refusal == nullptr || refusal->code == Code::kUnknown)
+        return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
     }
   }
-  // A call that was refused before it could break the capture: its work is missing.
-  if (const std::string& refused = first_capture_failure(); !refused.empty())
-    return CaptureFailure{Code::kStreamCaptureUnsupported, refused, nullptr};
+  // The work of the call that was refused is missing.
+  if (refusal != nullptr) return CaptureFailure{refusal->code, refusal->what, nullptr};
   if (unrecorded_ && unrecorded_->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
                           "it launched work on the context's stream: inside a step function, "
                           "launch on current_stream()",
                           nullptr};
   }
-  std::optional<CaptureFailure> failure;
-  recording.for_each_graph([&](const Graph& graph, GraphExec&) {
-    if (!failure) failure = count_nodes(memory_.stream().graphs(), graph, recording.costs);
-  });
-  recording.costs.step_nodes += scope_.allocations().body_nodes;
-  recording.costs.kernels += scope_.allocations().body_kernels;
-  return failure;
+  recording.bodies = std::move(scope_.allocations().bodies);
+  return count_nodes(memory_.stream().graphs(), recording);
 }
 
 // Memory outside of the pools that the step has made is written by each replay, also while it is

@@ -15,6 +15,7 @@
 #include "cgtree/record/recording.h"
 #include "cgtree/record/recording_pass.h"
 #include "cgtree/record/step.h"
+#include "interop/device/refusal.h"
 
 namespace cgtree {
 
@@ -141,7 +142,8 @@ class OpenRecording final : private BreakHandler {
   std::shared_ptr<const void> hold_;  // frees on the device
   std::optional<UnrecordedWork> unrecorded_;
   std::optional<Capture> capture_;
-  std::optional<Code> broken_;  // the capture failed at a break
+  std::optional<Refusals> refusals_;  // of it
+  std::optional<Code> broken_;        // the capture failed at a break
   std::optional<BreakScope> breaks_;
   const Key key_;
   const KeyScope key_scope_{&key_};

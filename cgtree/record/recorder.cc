@@ -16,15 +16,6 @@ struct Run {
   std::exception_ptr thrown;
 };
 
-// A struct that is passed by value has between its members what the stack had. If that is alike in
-// two captures, so are the bytes of kernels' parameters.
-[[gnu::noinline]] void clear_stack() {
-  constexpr std::size_t kBytes = 16384;
-  volatile std::byte bytes[kBytes];
-  for (volatile std::byte& byte : bytes)
-    byte = std::byte{0};
-}
-
 Run run_in(const OpenRecording& open, const Call& call) {
   Run run;
   try {
@@ -36,6 +27,13 @@ Run run_in(const OpenRecording& open, const Call& call) {
 }
 
 }  // namespace
+
+void clear_stack() {
+  constexpr std::size_t kBytes = 16384;
+  volatile std::byte bytes[kBytes];
+  for (volatile std::byte& byte : bytes)
+    byte = std::byte{0};
+}
 
 std::vector<Tensor> run_captured(const Call& call, std::span<const Tensor> step_inputs) {
   clear_stack();

@@ -12,6 +12,10 @@
 
 namespace cgtree {
 
+// Clears what is below on the stack. A struct that is passed by value has between its members what
+// the stack had: if that is alike in two captures, so are the bytes of kernels' parameters.
+[[gnu::noinline]] void clear_stack();
+
 // As call_step(), but alike calls leave alike bytes in gaps of the structs that they pass by value,
 // so that what two captures have can be compared.
 std::vector<Tensor> run_captured(const Call& call, std::span<const Tensor> step_inputs);

@@ -15,9 +15,11 @@
 // Where R1 was recorded, and after what, plays no part: the live mask and the footprint decide.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,7 @@
 #include "cgtree/memory/live_mask.h"
 #include "cgtree/memory/recorded_memory.h"
 #include "cgtree/memory/slots.h"
+#include "cgtree/memory/step_memory.h"
 #include "cgtree/record/apart.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
@@ -212,6 +215,19 @@ struct Recording {
   };
   std::vector<Further> further;
 
+  // Returns the bodies of a conditional node of a graph or body; none for another node.
+  std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept {
+    const auto found = std::ranges::find(bodies, node, &ConditionalBodies::node);
+    return found == bodies.end() ? std::span<const GraphHandle>() : std::span(found->graphs);
+  }
+  // Calls visit(graph) for each graph, and then for each body.
+  template <typename Visit>
+  void for_each_graph_and_body(Visit&& visit) {
+    for_each_graph([&](const Graph& graph, const GraphExec&) { visit(graph.handle()); });
+    for (const ConditionalBodies& conditional : bodies)
+      for (const GraphHandle body : conditional.graphs)
+        visit(body);
+  }
   // Calls visit(graph, exec) for each, in the order of their launches.
   template <typename Visit>
   void for_each_graph(Visit&& visit) {
@@ -239,6 +255,7 @@ struct Recording {
   RecordingCosts costs;
 
   std::unique_ptr<const GraphFindings> findings;  // constant once recorded; null without a pass
+  std::vector<ConditionalBodies> bodies;          // the same
 };
 
 // As bind(), of a recording whose executable graph others have.

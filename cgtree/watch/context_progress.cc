@@ -133,6 +133,12 @@ void ContextProgress::open(Node& node) noexcept try {
   abandon();
   read_times();
   (void)take_ended();
+  // Only this thread adds to them. A request for marks waits for a replay that is noted.
+  if (!launches_.empty() && launched_ - launches_.front().sequence >= kSlots) {
+    const std::lock_guard lock(mutex_);
+    ++unwatched_;
+    return;
+  }
   Launch launch{
       .function = node.function->name, .node = node.id, .number = node.recording.costs.replays};
   const bool is_turn = every_ > 0 && launch.number % every_ == 0;
@@ -145,10 +151,6 @@ void ContextProgress::open(Node& node) noexcept try {
   }
   {
     const std::lock_guard lock(mutex_);
-    if (!launches_.empty() && launched_ - launches_.front().sequence >= kSlots) {
-      ++unwatched_;
-      return;
-    }
     launch.sequence = launched_++;
     clear_word(flags_, launch.begin_word());
     clear_word(flags_, launch.end_word());

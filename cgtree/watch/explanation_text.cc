@@ -242,7 +242,10 @@ std::string difference(const Explanation& explanation) {
   const auto add = [&](std::string_view more) {
     if (!more.empty()) text += fmt::format("{}{}", text.empty() ? "" : "; ", more);
   };
-  if (explanation.skip_reason) add(explain(*explanation.skip_reason));
+  // What a capture has failed for is told by the capture, and need not be the usual reason.
+  const bool is_told =
+      explanation.skip_reason == SkipReason::kCaptureFailed && !explanation.detail.empty();
+  if (explanation.skip_reason && !is_told) add(explain(*explanation.skip_reason));
   add(explanation.detail);
   for (std::size_t i = 0; i < explanation.mismatches.size(); ++i) {
     if (i == kMismatchesInALine) {

@@ -5,6 +5,7 @@
 #include "interop/collectives/block_group.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/outside_of_steps.h"
 
 namespace cgtree {
 namespace {
@@ -14,8 +15,7 @@ class CollectivesGroup final : public BlockGroup {
   explicit CollectivesGroup(std::shared_ptr<Collectives> collectives)
       : collectives_(std::move(collectives)),
         stream_(collectives_->device()),
-        words_(empty({static_cast<std::int64_t>(kBlockWords)}, DType::kUInt64,
-                     collectives_->device())) {}
+        words_(make_words(collectives_->device())) {}
 
   int rank() const noexcept override { return collectives_->rank(); }
   int size() const noexcept override { return collectives_->size(); }
@@ -31,6 +31,11 @@ class CollectivesGroup final : public BlockGroup {
   }
 
  private:
+  static Tensor make_words(Device device) {
+    const OutsideOfSteps outside;
+    return empty({static_cast<std::int64_t>(kBlockWords)}, DType::kUInt64, device);
+  }
+
   const std::shared_ptr<Collectives> collectives_;
   const Stream stream_;
   const Tensor words_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "interop/device/refusal.h"
 
 namespace cgtree {
 namespace {
@@ -69,22 +70,7 @@ const Row* find(Code code) noexcept {
   return nullptr;
 }
 
-// It is per thread, as the mode of a capture is.
-thread_local std::string t_capture_failure;
-
 }  // namespace
-
-const std::string& first_capture_failure() noexcept {
-  return t_capture_failure;
-}
-
-void note_capture_failure(std::string_view what) {
-  if (t_capture_failure.empty()) t_capture_failure = what;
-}
-
-void clear_capture_failure() noexcept {
-  t_capture_failure.clear();
-}
 
 std::string_view name(Code code) noexcept {
   const Row* row = find(code);
@@ -102,7 +88,7 @@ void throw_code(Code code, std::string_view action, std::source_location where) 
       fmt::format("{}: {} ({}): {}", action, name(code), number, explain(code));
   if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
   if (number >= 900 && number <= 908) {
-    note_capture_failure(message);
+    Refusals::note(code, message);
     throw CaptureError(number, message, where);
   }
   throw DeviceError(number, message, where);

@@ -42,8 +42,9 @@ struct NodeContents {
   std::string why;
   // Of a kernel.
   std::shared_ptr<const KernelLayout> kernel;  // shared by nodes; null if it could not be read
+  const void* function = nullptr;              // tells kernels of one name apart
   LaunchDims dims;
-  std::vector<std::byte> bytes;  // of the parameters, in their layout
+  std::vector<std::byte> bytes;  // of the parameters, in their layout; of a memset, of its value
   // Of a copy, a memset or an allocation.
   std::vector<NodeMemory> memory;
 
@@ -62,6 +63,14 @@ struct ProfileIds {
   std::uint64_t node = 0;
   std::uint64_t clone = 0;
 };
+
+// Returns whether two nodes differ in nothing but the bytes that they have, and in where the memory
+// lies that they use.
+bool are_of_one_form(const NodeContents& a, const NodeContents& b) noexcept;
+
+// Whether a kernel exchanges data with other ranks, by its name: one of NCCL's, or of the host
+// device's.
+bool is_collective(std::string_view kernel) noexcept;
 
 // Returns a mangled name as C++ spells it, and any other as it is.
 std::string demangled(std::string_view name);

@@ -5,12 +5,14 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
+#include "interop/tensor/outside_of_steps.h"
 
 namespace cgtree {
 namespace {
@@ -63,6 +65,13 @@ AllocatorScope::AllocatorScope(StorageAllocator& allocator) noexcept : previous_
 
 AllocatorScope::~AllocatorScope() {
   t_allocator = previous_;
+}
+
+OutsideOfSteps::OutsideOfSteps() noexcept : hidden_(std::exchange(t_allocator, nullptr)) {
+}
+
+OutsideOfSteps::~OutsideOfSteps() {
+  t_allocator = hidden_;
 }
 
 StorageAllocator* current_allocator() noexcept {

@@ -105,6 +105,58 @@ TEST_P(LoopStreamTest, EachRoundOfEachRunHandsOutItsRowOnce) {
   EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
 }
 
+// It is not of the memory of that call, which may fail.
+TEST_P(LoopStreamTest, ALoopStreamOutlivesTheCallThatHasMadeIt) {
+  for (const bool is_captured : {false, true}) {
+    make_context({.checked = is_captured});
+    std::optional<LoopStream> rows;
+    const Tensor on = flag(1);
+    bool throws = true;
+    CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+      const Tensor y = affine(x, 1, 0);
+      if (is_captured != current_stream().is_capturing() && !rows) return y;
+      if (!rows) rows.emplace(device(), kWidth * sizeof(float), 8);
+      (void)loop(2, *rows, [&]() -> LoopRound {
+        if (std::exchange(throws, false)) throw std::runtime_error("boom");
+        update(y, 2, 1);
+        return {on, y};
+      });
+      return y;
+    });
+    const std::vector<float> x = random_floats(kWidth);
+    for (int call = 0; call < 2 && throws; ++call) {
+      try {
+        (void)f(tensor({kWidth}, x));
+      } catch (const std::runtime_error&) {
+      }
+    }
+    ASSERT_TRUE(rows.has_value());
+    context().synchronize();
+    rows->drop();
+    // Others take the memory that the call has let go of.
+    std::vector<Tensor> tables;
+    CompiledFunction g = compile(context(), "g", [&](Tensor z) {
+      for (int i = 0; i < 8; ++i)
+        tables.push_back(affine(z, 1, 0));
+      return add(z, tables.back());
+    });
+    const std::vector<float> z = random_floats(6);
+    (void)g(tensor({6}, z));
+    for (int call = 0; call < 4; ++call) {
+      const std::vector<float> once = affine_of(x, 2, 1);
+      EXPECT_EQ(values(f(tensor({kWidth}, x))), affine_of(once, 2, 1)) << call;
+      LoopRow row;
+      EXPECT_EQ(next(*rows, &row), once);
+      EXPECT_EQ(next(*rows, &row), affine_of(once, 2, 1));
+      EXPECT_TRUE(row.is_last);
+    }
+    EXPECT_GT(f.stats().replays, 0u) << to_string(f.stats());
+    for (const Tensor& table : tables)
+      EXPECT_EQ(values(table), z);
+    tables.clear();
+  }
+}
+
 TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
   LoopStream rows = make(16);
   CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 5));

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cgtree/record/graph_bytes.h"
+#include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -147,6 +149,33 @@ TEST_P(PrecaptureTest, ALoopThatHoldsItsOutputsReplaysAtEachCall) {
     EXPECT_EQ(f.stats().replays, 200u);
     EXPECT_EQ(f.stats().skipped(), 0u);
   }
+}
+
+// What one combination evicts of another is not taken off what it has made.
+TEST_P(PrecaptureTest, ACombinationThatEvictsAnotherCountsWhatItHasMade) {
+  make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  const Function f = compile(context(), "f",
+                             [](Tensor x) {
+                               const Tensor y = affine(x, 1, 0);
+                               for (std::int64_t i = 0; i < x.elements(); ++i)
+                                 update(y, 1, 1);
+                               return y;
+                             },
+                             {.inputs = {{.dynamic = {{0, "n"}}}},
+                              .buckets = {{"n", {2, 4, 8, 16}}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}});
+  const PrecaptureReport report = precapture(f, {.held_outputs = 0}, make_inputs());
+  ASSERT_EQ(report.entries.size(), 4u);
+  std::size_t sum = 0;
+  for (const Precaptured& entry : report.entries) {
+    const auto nodes = static_cast<std::size_t>(entry.sizes["n"]) + 1;
+    EXPECT_GT(entry.graph_bytes, nodes * kGraphBytesPerNode) << to_string(entry.sizes);
+    EXPECT_LT(entry.graph_bytes, 2 * kGraphBytesPerBranch) << to_string(entry.sizes);
+    EXPECT_LT(entry.bytes, std::size_t{1} << 30) << to_string(entry.sizes);
+    sum += entry.graph_bytes;
+  }
+  EXPECT_EQ(report.graph_bytes, sum);
+  EXPECT_LT(report.bytes, std::size_t{1} << 30);
 }
 
 TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {

@@ -2,9 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+#include <random>
 #include <tuple>
+#include <vector>
 
+#include "allocator/segments/device_sources.h"
+#include "cgtree/control_flow.h"
+#include "cgtree/precapture.h"
+#include "cgtree/record/graph_bytes.h"
 #include "interop/tensor/empty.h"
+#include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -179,6 +188,84 @@ TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
   f.freeze();
   EXPECT_THAT([&] { (void)predict_memory(f, {}, make_inputs()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("frozen")));
+}
+
+TEST_P(PredictMemoryTest, BodiesOfBranchesAndLoopsCount) {
+  const std::int32_t one = 1;
+  const Tensor on = from_host(Shape(), std::span<const std::int32_t>(&one, 1), device());
+  const CompiledFunction f = compile(context(), "f",
+                                     [&](Tensor x) {
+                                       const Tensor y = affine(x, 1, 0);
+                                       branch(on, [&] {
+                                         for (int i = 0; i < 50; ++i)
+                                           update(y, 1, 1);
+                                         (void)loop(2, [&] {
+                                           for (int i = 0; i < 50; ++i)
+                                             update(y, 1, 1);
+                                           return on;
+                                         });
+                                       });
+                                       return y;
+                                     },
+                                     {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                      .buckets = {{"rows", {4, 8}}},
+                                      .outputs = {{.dynamic = {{0, "rows"}}}}});
+  const PrecaptureReport predicted = predict_memory(f, {}, make_inputs());
+  const PrecaptureReport actual = precapture(f, {}, make_inputs());
+  EXPECT_GT(actual.graph_bytes, 4 * 100 * kGraphBytesPerNode);
+  EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes) << to_string(predicted) << to_string(actual);
+  EXPECT_EQ(actual.graph_bytes, stats().graph_bytes);
+}
+
+// Gives segments that were freed out again in a random order, so that memory that one pool gives
+// back is soon another pool's.
+class ShufflingSource final : public SegmentSource {
+ public:
+  ShufflingSource(Device device, std::mt19937& random) : source_(device), random_(random) {}
+  ~ShufflingSource() override {
+    for (auto& [bytes, list] : free_)
+      for (void* const segment : list)
+        source_.free(segment, bytes, kIdle);
+  }
+  void* allocate(std::size_t bytes, StreamId stream) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<void*>& list = free_[bytes];
+    if (list.empty()) return source_.allocate(bytes, stream);
+    std::swap(list[random_() % list.size()], list.back());
+    void* const segment = list.back();
+    list.pop_back();
+    return segment;
+  }
+  void free(void* segment, std::size_t bytes, StreamId) noexcept override {
+    const std::lock_guard lock(mutex_);
+    free_[bytes].push_back(segment);
+  }
+
+ private:
+  DeviceSegmentSource source_;
+  std::mutex mutex_;
+  std::mt19937& random_;
+  std::map<std::size_t, std::vector<void*>> free_;
+};
+
+TEST_P(PredictMemoryTest, ACallbackMayGiveTheMemoryOfTheContextBack) {
+  for (int program = 0; program < 60; ++program) {
+    ShufflingSource source(device(), random_);
+    Context context(device(), {.segments = &source});
+    const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); },
+                                       {.inputs = {{.dynamic = {{0, "rows"}}}},
+                                        .buckets = {{"rows", {8, 16, 32}}},
+                                        .outputs = {{.dynamic = {{0, "rows"}}}}});
+    const MakeInputs gives_back = [&](const CallSizes& sizes) {
+      (void)context.release_memory();
+      return std::vector<Tensor>{random_tensor({sizes["rows"]})};
+    };
+    EXPECT_NO_THROW((void)predict_memory(f, {}, gives_back)) << program;
+    for (int call = 0; call < 4; ++call) {
+      const std::vector<float> x = random_floats(8);
+      EXPECT_EQ(values(f(tensor({8}, x))), affine_of(x, 2, 0)) << program;
+    }
+  }
 }
 
 TEST_P(PredictMemoryTest, WithoutTheMemoryItThrowsAndHoldsNothing) {

@@ -902,6 +902,43 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   EXPECT_EQ(told.texts().size(), 2u);
 }
 
+// A replay that cannot be noted, because too many are in flight, does not take the request along.
+TEST_P(HangTest, BehindATimeLimitAReplayLeavesMarksHoweverFarTheHostIsAhead) {
+  for (const int ahead : {3, 80}) {
+    Told told;
+    const auto watch = std::make_shared<ProgressWatch>(ProgressOptions{
+        .every_nth_replay = 0, .time_limit = 20ms, .on_timeout = [&](const auto& text) {
+          told.add(text);
+        }});
+    auto f = compile(context(), "f", [&](Tensor x) {
+      const Scope scope("work");
+      return affine(x, 2, 0);
+    });
+    const Tensor x = random_tensor({3});
+    Tensor held = prepare(f, x);
+    context().watch_progress(watch);
+    {
+      Gate gate(context().stream());
+      for (int i = 0; i < ahead; ++i)
+        held = f(x);
+      wait_until([&] { return !told.texts().empty(); });
+      held = f(x);
+      gate.open();
+    }
+    context().synchronize();
+    const auto leaves_marks = [&] { return !watch->report().at(0).replays.back().marks.empty(); };
+    bool has_marks = leaves_marks();
+    for (int i = 0; i < 3 && !has_marks; ++i) {
+      held = f(x);
+      context().synchronize();
+      has_marks = leaves_marks();
+    }
+    EXPECT_FALSE(told.texts().empty());
+    EXPECT_TRUE(has_marks) << ahead << " ahead";
+    context().watch_progress(nullptr);
+  }
+}
+
 // Nanoseconds end after 292 years.
 TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
   SpinFlag flag(*GetParam().api);

@@ -1,5 +1,7 @@
-// World: steps that branch and loop by what is in their input, and bodies that throw.
+// World: steps that branch and loop by what is in their input, and bodies that throw, or do
+// something else when their code runs again.
 #include <array>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
@@ -22,14 +24,15 @@ constexpr unsigned kWithRows = 3;  // its replays are not verified
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostElements = 40;
 
-// Functions of some flows, with a branch around each whose body may throw.
+// Functions of some flows, with a branch around each whose body may go wrong. The LoopStream is
+// made by the first call, which may throw.
 class Flows {
  public:
-  enum Throws : std::uint8_t { kNever, kEagerly, kCaptured };
+  // The first throws in an eager run, all others do in captures what no recording may have: throw,
+  // enqueue other work in each, swallow the refusal of a branch, return other results in each.
+  enum Mischief : std::uint8_t { kEagerly, kThrows, kCounts, kSwallows, kOtherResults, kNone };
 
-  explicit Flows(WorldContext& with)
-      : sides_(flow_sides(with.context().device())),
-        rows_(with.context().device(), kMostElements * sizeof(float), kMostRows) {
+  explicit Flows(WorldContext& with) : sides_(flow_sides(with.context().device())) {
     for (unsigned seed = 0; seed < kFlows; ++seed) {
       std::mt19937 random(seed);
       flows_.push_back(draw_flow(random, /*draws=*/seed % 2 == 0));
@@ -37,15 +40,24 @@ class Flows {
         flows_.back() = draw_flow(random);
       functions_.push_back(
           with.make("flows", [this, seed](std::span<const Tensor> inputs) -> std::vector<Tensor> {
-            const Tensor y = affine(inputs[0], 0.5f, 0);
+            if (seed == kWithRows && !rows_)
+              rows_.emplace(inputs[0].device(), kMostElements * sizeof(float), kMostRows);
+            const Tensor x = affine(inputs[0], 0.5f, 0);
             const Tensor always = empty(Shape(), DType::kInt32);
-            compare(affine(y, 0, 1), 0, always);
-            branch(always, [&] {
-              const Tensor scratch = affine(y, 2, 0);
-              throw_if_asked();
-              update(y, 1, 1);
-            });
-            run_flow(flows_[seed], y, sides_, &generator, seed == kWithRows ? &rows_ : nullptr);
+            compare(affine(x, 0, 1), 0, always);
+            const auto body = [&]() -> std::vector<Tensor> {
+              const Tensor scratch = affine(x, 2, 0);
+              const bool is_captured = current_stream().is_capturing();
+              runs_ += is_captured ? 1 : 0;
+              if (mischief == (is_captured ? kThrows : kEagerly)) throw InjectedFault();
+              if (is_captured && mischief == kSwallows) keep_swallowing(always, x);
+              const bool is_other = is_captured && mischief == kCounts;
+              update(x, 1, is_other ? 2 + static_cast<float>(runs_ % 5) : 1);
+              if (is_captured && mischief == kOtherResults && runs_ % 3 == 0) return {};
+              return {x};
+            };
+            const Tensor y = branch_results(always, body, body).at(0);
+            run_flow(flows_[seed], y, sides_, &generator, seed == kWithRows ? &*rows_ : nullptr);
             return {y};
           }));
     }
@@ -62,34 +74,41 @@ class Flows {
              has_rows ? &is_stopped_ : nullptr);
     return y;
   }
-  void drop_rows() { rows_.drop(); }
-  // The next loop ends with its first round.
-  void stop() {
-    rows_.stop();
-    is_stopped_ = true;
+  void drop_rows() {
+    if (rows_) rows_->drop();
+  }
+  // The next loop ends with its first round. Returns whether there was a call that has one.
+  bool stop() {
+    if (rows_) rows_->stop();
+    is_stopped_ = rows_.has_value();
+    return is_stopped_;
   }
   // Returns the rows that are there. Requires that all work is done.
   std::vector<std::vector<float>> take_rows() {
     std::vector<std::vector<float>> taken;
     std::array<float, kMostElements> row{};
-    while (const auto got = rows_.next(std::as_writable_bytes(std::span(row)), {}))
+    while (const auto got = rows_->next(std::as_writable_bytes(std::span(row)), {}))
       taken.emplace_back(row.begin(), row.begin() + got->bytes / sizeof(float));
     return taken;
   }
 
-  Throws throws = kNever;
+  Mischief mischief = kNone;
   const Generator generator;
 
  private:
-  void throw_if_asked() const {
-    const bool is_captured = current_stream().is_capturing();
-    if (throws == (is_captured ? kCaptured : kEagerly)) throw InjectedFault();
+  static void keep_swallowing(const Tensor& always, const Tensor& x) {
+    try {
+      Tensor kept;
+      branch(always, [&] { kept = affine(x, 1, 0); });
+    } catch (const InvalidArgument&) {
+    }
   }
 
   std::vector<Flow> flows_;
   std::vector<Stream> sides_;
-  LoopStream rows_;
+  std::optional<LoopStream> rows_;
   bool is_stopped_ = false;
+  int runs_ = 0;  // of code of a body, in captures
   std::vector<WorldContext::Function> functions_;
 };
 
@@ -99,21 +118,20 @@ void World::flow(const WorldOperation& operation) {
   Flows& flows = context(operation).family<Flows>();
   const unsigned number = operation.y % kFlows;
   const Variable x = of_dims(operation.x, operation.y % 8 < 4 ? kRow : Shape{40});
-  if (operation.choice % 16 < 2)
-    flows.throws = operation.choice % 2 == 0 ? Flows::kEagerly : Flows::kCaptured;
+  if (operation.choice % 16 < Flows::kNone)
+    flows.mischief = static_cast<Flows::Mischief>(operation.choice % 16);
   flows.generator.set_seed(operation.choice);
   flows.drop_rows();  // of a call that has thrown
-  may_throw_ = flows.throws == Flows::kEagerly;
+  may_throw_ = flows.mischief == Flows::kEagerly;
   // Where a call that throws may have run the loop, what is stopped would not be known.
   const bool may_fail = program_.has(Feature::kBudgets) || program_.has(Feature::kFaults) ||
                         program_.has(Feature::kHooks);
-  if (number == kWithRows && operation.choice % 4 == 0 && !may_fail) {
-    flows.stop();
+  if (number == kWithRows && operation.choice % 4 == 0 && !may_fail && flows.stop()) {
     ++totals_.done["a loop is stopped"];
   }
   std::vector<Tensor> outputs;
   const bool done = run_call(operation, flows.function(number), {&x.tensor, 1}, {}, false, outputs);
-  flows.throws = Flows::kNever;
+  flows.mischief = Flows::kNone;
   ++totals_.done[done ? "a step branches and loops" : "a step that branches throws"];
   if (!done) return;
   std::vector<std::vector<float>> rows;

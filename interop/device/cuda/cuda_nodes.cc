@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -72,6 +73,7 @@ void read_kernel(const NodeDriver& driver, CUgraphNode node, Layouts& layouts,
     layout = std::move(read);
   }
   contents.kernel = layout;
+  contents.function = kernel;
   contents.dims = {.grid = {params.gridDimX, params.gridDimY, params.gridDimZ},
                    .block = {params.blockDimX, params.blockDimY, params.blockDimZ},
                    .shared_bytes = params.sharedMemBytes};
@@ -142,6 +144,8 @@ void read_memset(const NodeDriver& driver, CUgraphNode node, NodeContents& conte
   contents.memory.push_back({static_cast<std::uintptr_t>(fill.dst),
                              (rows - 1) * fill.pitch + fill.width * fill.elementSize,
                              /*is_written=*/true});
+  const auto value = std::as_bytes(std::span(&fill.value, 1));
+  contents.bytes.assign(value.begin(), value.end());
 }
 
 void read_allocation(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {

@@ -113,6 +113,7 @@ NodeContents contents_of(const Work& work) {
                           const auto bytes = kernel.arguments.bytes();
                           contents.kernel = std::make_shared<KernelLayout>(
                               KernelLayout{kernel.function.name, kernel.arguments.parameters()});
+                          contents.function = reinterpret_cast<const void*>(kernel.function.host);
                           contents.dims = kernel.dims;
                           contents.bytes.assign(bytes.begin(), bytes.end());
                         },
@@ -122,6 +123,7 @@ NodeContents contents_of(const Work& work) {
                         },
                         [&](const MemsetWork& fill) {
                           use(fill.destination, fill.bytes, /*is_written=*/true);
+                          contents.bytes = {std::byte{fill.value}};
                         },
                         [&](const HostWork&) {
                           contents.is_decoded = false;

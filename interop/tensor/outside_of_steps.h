@@ -1,0 +1,24 @@
+// OutsideOfSteps: memory of the library's own objects that outlive the step that makes them.
+#pragma once
+
+namespace cgtree {
+
+class StorageAllocator;
+
+// While an OutsideOfSteps lives, memory that its thread makes is not that of a step, whatever step
+// is open: it stays when the step fails, and no recording writes there. A device must be named.
+//
+//   const OutsideOfSteps outside;
+//   state_ = empty({64}, DType::kUInt8, device);  // lives as long as its handles
+class OutsideOfSteps {
+ public:
+  OutsideOfSteps() noexcept;
+  ~OutsideOfSteps();
+  OutsideOfSteps(const OutsideOfSteps&) = delete;
+  OutsideOfSteps& operator=(const OutsideOfSteps&) = delete;
+
+ private:
+  StorageAllocator* const hidden_;
+};
+
+}  // namespace cgtree
