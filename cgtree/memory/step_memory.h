@@ -30,14 +30,16 @@ struct StepAllocations {
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
   const std::vector<std::uint32_t>* output_allocations = nullptr;
-  std::uint32_t count = 0;              // the number of allocations so far
-  std::vector<Storage*> alive;          // tag.position is the index in this list
-  std::vector<Range> ranges;            // the ranges of all of them, dead or alive
-  std::vector<StorageRef> kept;         // for kRecord: other memory that the work of the step uses
-  std::vector<StorageRef> elsewhere;    // for kRecord: what it has made outside of the pools
-  std::size_t body_nodes = 0;           // for kRecord: in bodies of conditional nodes
-  std::size_t body_kernels = 0;         // among them
-  std::vector<const Storage*> written;  // for kRecord: what calls in the step write in place
+  std::uint32_t count = 0;            // the number of allocations so far
+  std::vector<Storage*> alive;        // tag.position is the index in this list
+  std::vector<Range> ranges;          // the ranges of all of them, dead or alive
+  std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
+  std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
+  bool has_run_out = false;           // for kRecord: memory has
+  std::vector<std::uint32_t> workspaces;  // for kWarmUp: slots of those that it uses or leaves
+  std::size_t body_nodes = 0;             // for kRecord: in bodies of conditional nodes
+  std::size_t body_kernels = 0;           // among them
+  std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;
@@ -71,6 +73,13 @@ struct StepAllocations {
   // Returns true if blocks whose frees were deferred may be freed before the end.
   bool may_free_deferred() const noexcept {
     return !deferred.empty() && !has_freed_remotely && !defers_frees();
+  }
+
+  // Notes what a warm-up uses if it is a workspace, once. `slot`: null for none.
+  void note_workspace(const Slot* slot) {
+    if (slot == nullptr || !slot->persistent) return;
+    if (std::ranges::find(workspaces, slot->number) == workspaces.end())
+      workspaces.push_back(slot->number);
   }
 
   bool is_output(std::uint32_t number) const noexcept {

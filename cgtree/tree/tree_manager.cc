@@ -164,7 +164,11 @@ std::size_t TreeManager::release_memory() {
                "release_memory() while the stream of the context is captured");
   }
   visit.begin();
-  workings_.memory->stream().synchronize();
+  {
+    // The thread may capture for another context.
+    const RelaxedCapture relaxed(workings_.memory->stream().api().graphs());
+    workings_.memory->stream().synchronize();
+  }
   const std::size_t before = workings_.memory->reserved_bytes();
   while (!workings_.tree.nodes().empty()) {
     Node& node = *workings_.tree.nodes().back();
