@@ -21,6 +21,16 @@
 namespace cgtree {
 namespace {
 
+// As Pool::allocate(). The open step, or null, notes that memory has run out.
+void* allocate_for(StepAllocations* step, Pool& pool, std::size_t bytes) {
+  try {
+    return pool.allocate(bytes);
+  } catch (const OutOfMemory&) {
+    if (step != nullptr) step->has_run_out = true;
+    throw;
+  }
+}
+
 // The regions whose layout begin_tracking() restores.
 constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 
@@ -292,15 +302,10 @@ StorageRef ContextMemory::allocate(std::size_t bytes) {
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
   const std::uint32_t number = step.count++;
-  try {
-    StorageRef storage =
-        allocate_in(step.is_output(number) ? Region::kOutput : Region::kScratch, bytes, kInStep);
-    storage->tag.number = number;
-    return step.handed_out(number, std::move(storage));
-  } catch (const OutOfMemory&) {
-    step.has_run_out = true;
-    throw;
-  }
+  StorageRef storage =
+      allocate_in(step.is_output(number) ? Region::kOutput : Region::kScratch, bytes, kInStep);
+  storage->tag.number = number;
+  return step.handed_out(number, std::move(storage));
 }
 
 void ContextMemory::reserve_deferred() {
@@ -387,7 +392,7 @@ StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
 
 StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kind) {
   free_what_has_joined();
-  void* const data = pool(region).allocate(bytes);
+  void* const data = allocate_for(step_, pool(region), bytes);
   Storage* storage = nullptr;
   try {
     order_allocation();
@@ -475,7 +480,7 @@ void ContextMemory::move_to_output_region(Storage& storage) {
   CGTREE_CHECK(in_step(storage));
   if (region_of(storage) == Region::kOutput) return;
   void* const from = storage.data();
-  void* const to = pool(Region::kOutput).allocate(storage.bytes());
+  void* const to = allocate_for(step_, pool(Region::kOutput), storage.bytes());
   const StreamRef stream = stream_.get();
   const Code code = stream.api().copy(stream.handle(), to, from, storage.bytes());
   if (!ok(code)) {

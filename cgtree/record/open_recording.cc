@@ -185,7 +185,8 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
     if (is_of_library) return CaptureFailure{Code::kStreamCaptureUnsupported, std::move(what)};
     return CaptureFailure{code,
                           "another thread has waited for the device or the legacy stream "
-                          "meanwhile, or made another call that invalidates captures",
+                          "meanwhile, or made another call that invalidates captures (or the step "
+                          "itself has, without a look at the error)",
                           nullptr, SkipReason::kCaptureDisturbed};
   }
   if (thrown) {

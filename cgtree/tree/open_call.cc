@@ -83,6 +83,15 @@ OpenCall::~OpenCall() {
 
 // Requires: an exception is being handled, with which the call ends.
 void OpenCall::fail() noexcept {
+  try {
+    // The capture would break in the next call, too, and take with it what the step keeps.
+    const auto* const running = std::get_if<Running>(&state_);
+    KeyState* const key = running != nullptr ? function_.find(workings_.call) : nullptr;
+    if (key != nullptr && running->failure && breaks_capture_rules(running->failure->code))
+      count_capture_failure(workings_, *running->failure, function_, *key);
+  } catch (const std::exception& error) {
+    workings_.events->failure(function_, error.what());
+  }
   abandon(std::current_exception());
   count_failure(workings_, function_);
   held_.reset();

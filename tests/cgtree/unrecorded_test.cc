@@ -155,11 +155,12 @@ TEST_P(UnrecordedTest, ACallIsRecordedOnceThereIsMemoryForIt) {
   });
   for (int i = 0; i < 40; ++i)
     call(f);
-  EXPECT_EQ(captures, 3);
+  EXPECT_LE(captures, 6);  // three calls, each of which may try twice
+  const int before = captures;
   held = Tensor();
   for (int i = 0; i < 40; ++i)
     call(f);
-  EXPECT_EQ(captures, 4);
+  EXPECT_EQ(captures, before + 1);
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_GT(f.stats().replays, 0u);
 }
@@ -190,6 +191,26 @@ TEST_P(UnrecordedTest, WhereEvenAnEagerRunDoesNotFitThePoolsAreNamed) {
     ASSERT_NE(error.report(), nullptr);
     EXPECT_THAT(error.what(), HasSubstr("reserved"));
   }
+}
+
+// The library keeps what it has made before memory ran out in the warm-up, and believes in it.
+TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpWithoutMemoryIsThereLater) {
+  make_context({.max_bytes = 30 * kMiB});
+  bool is_large = true;
+  Tensor table;
+  const F f = compile(context(), "f", [&](Tensor x) {
+    if (!table.defined()) table = affine(x, 0, 1);
+    if (is_large) (void)floats_of(40);
+    return add(affine(x, 2, 0), table);
+  });
+  EXPECT_THROW((void)f(random_tensor({kUsed})), OutOfMemory);
+  is_large = false;
+  for (int i = 0; i < 4; ++i) {
+    context().mark_step();
+    call(f);
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+  table = Tensor();
 }
 
 // Each k-th request for a segment is refused, with nothing to give back.
@@ -418,7 +439,7 @@ TEST_P(UnrecordedTest, ALaunchThatIsNotKeptIsOneRunOfTheStep) {
   EXPECT_EQ(values(sum), values(sum_of_twin));
   EXPECT_EQ(generator.state().offset, twin.state().offset);
   EXPECT_EQ(breaks, 16);
-  EXPECT_EQ(f.stats().skipped(SkipReason::kKeepsTensor), 3u);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kKeepsTensor), 7u);
   kept.clear();
 }
 
@@ -537,15 +558,16 @@ TEST_P(UnrecordedTest, ASizeThatIsDisturbedInEachCaptureIsTriedAgainAtGrowingDis
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// The step does it itself, and hides it: that will be so in each capture.
+// The step does it itself, and looks at no error: that will be so in each capture.
 TEST_P(UnrecordedTest, AStepThatHidesWhatItBreaksIsNotTriedAgain) {
   int captures = 0;
   const F f = compile(context(), "f", [&](Tensor x) {
+    const Tensor y = affine(x, 2, 1);
     if (current_stream().is_capturing()) {
       ++captures;
       (void)device_api(device()).synchronize_stream(current_stream().handle());
     }
-    return affine(x, 2, 1);
+    return y;
   });
   for (int i = 0; i < 80; ++i)
     call(f);
@@ -574,7 +596,7 @@ TEST_P(UnrecordedTest, AContextThatGivesMemoryBackInAStepOfAnotherBreaksNoCaptur
     });
     for (int i = 0; i < 4; ++i)
       call(f);
-    EXPECT_EQ(f.stats().recordings, 1u);
+    EXPECT_EQ(f.stats().recordings, 1u) << to_string(f.explain(random_tensor({kUsed})));
     EXPECT_EQ(f.stats().replays, 2u);
     if (older == nullptr) continue;
     const std::vector<float> x = random_floats(kUsed);

@@ -120,13 +120,14 @@ class Server {
   }
   void forget() { kept_.clear(); }
   void mark_step() { context_.mark_step(); }
-  // Whether the tensors that the steps have hoarded hold what they should.
+  // Whether the tensors that the steps have hoarded hold what they should. A capture that another
+  // thread has broken was to fill those that are stale.
   bool hoard_is_whole() const {
-    return std::ranges::all_of(hoard_, [](const Tensor& one) {
+    return std::ranges::all_of(hoard_, [&](const Tensor& one) {
+      if (one.storage()->state() == Storage::State::kStale) return nature_.disturbs_every > 0;
       return one.slice(0, 0, kUsed).to_vector<float>() == std::vector<float>(kUsed, 3);
     });
   }
-  std::size_t hoarded() const { return hoard_.size(); }
 
  private:
   Tensor large() const { return empty({nature_.large}, DType::kFloat32); }
@@ -135,7 +136,6 @@ class Server {
     const std::size_t bytes = kUsed * sizeof(float);
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
   }
-  // A library that finds its workspace refused makes it again.
   Tensor workspace(const Tensor& x) {
     const std::int64_t size = x.dim(0) - kUsed;
     const auto found = workspaces_.find(size);
