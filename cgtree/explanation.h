@@ -24,12 +24,14 @@ enum class SkipReason {
   kMutatedInput,        // the function writes into an input: OnMutatedInput
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
   kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
+  kCaptureDisturbed,    // another thread has invalidated an earlier capture
+  kKeepsTensor,         // the function keeps a tensor that it made while it was captured
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow
   kTooSmall,            // fewer graph nodes than CompileOptions::min_graph_nodes
   kFunctionLimit,       // CompileOptions::max_recordings is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
-  kPoolLimit,           // of evictions only: the pools' memory was short
+  kPoolLimit,           // memory was short: for a recording, or elsewhere, of one that is evicted
   kTimeLimit,           // ContextOptions::max_recording_time is spent
   kFrozen,              // no recording fits, and the function is frozen
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
@@ -41,11 +43,18 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 23;
+inline constexpr int kSkipReasonCount = 25;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;
+}
+
+// Returns whether the reason is that an earlier capture gave no recording: captures that fail are
+// tried again at growing distances.
+constexpr bool is_of_captures(SkipReason reason) noexcept {
+  return reason == SkipReason::kCaptureFailed || reason == SkipReason::kCaptureDisturbed ||
+         reason == SkipReason::kKeepsTensor || reason == SkipReason::kPoolLimit;
 }
 
 // Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.

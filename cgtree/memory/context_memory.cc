@@ -21,6 +21,16 @@
 namespace cgtree {
 namespace {
 
+// As Pool::allocate(). The open step, or null, notes that memory has run out.
+void* allocate_for(StepAllocations* step, Pool& pool, std::size_t bytes) {
+  try {
+    return pool.allocate(bytes);
+  } catch (const OutOfMemory&) {
+    if (step != nullptr) step->has_run_out = true;
+    throw;
+  }
+}
+
 // The regions whose layout begin_tracking() restores.
 constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 
@@ -330,6 +340,7 @@ void ContextMemory::made_elsewhere(const StorageRef& storage) {
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
+  if (step_->kind == StepAllocations::Kind::kWarmUp) step_->note_workspace(slot_of(*storage));
   if (step_->kind != StepAllocations::Kind::kRecord || in_step(*storage)) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
@@ -345,6 +356,15 @@ std::vector<StorageRef> ContextMemory::workspaces() const {
     if (storage && storage->references() > slot.keepers + 1) found.push_back(std::move(storage));
   });
   return found;
+}
+
+// A workspace that another storage has replaced in its slot lies there and has its size: libraries
+// that ask for it have that one.
+bool ContextMemory::holds_workspace(std::uint32_t number) const {
+  const Slot& slot = slots_[number];
+  if (!slot.persistent || !slot.is_live()) return false;
+  const StorageRef storage = StorageRef::if_live(*slot.current());
+  return storage && slot.keepers + 1 < storage->references();
 }
 
 std::vector<StorageRef> ContextMemory::live_storages() const {
@@ -372,7 +392,7 @@ StorageRef ContextMemory::allocate_input_copy(std::size_t bytes) {
 
 StorageRef ContextMemory::allocate_in(Region region, std::size_t bytes, Kind kind) {
   free_what_has_joined();
-  void* const data = pool(region).allocate(bytes);
+  void* const data = allocate_for(step_, pool(region), bytes);
   Storage* storage = nullptr;
   try {
     order_allocation();
@@ -460,7 +480,7 @@ void ContextMemory::move_to_output_region(Storage& storage) {
   CGTREE_CHECK(in_step(storage));
   if (region_of(storage) == Region::kOutput) return;
   void* const from = storage.data();
-  void* const to = pool(Region::kOutput).allocate(storage.bytes());
+  void* const to = allocate_for(step_, pool(Region::kOutput), storage.bytes());
   const StreamRef stream = stream_.get();
   const Code code = stream.api().copy(stream.handle(), to, from, storage.bytes());
   if (!ok(code)) {
@@ -476,6 +496,7 @@ void ContextMemory::reserve_slots(std::span<const Tensor> outputs) {
   for (const Tensor& output : outputs)
     returned.insert(output.storage().get());
   std::lock_guard lock(mutex_);
+  step_->workspaces.reserve(step_->workspaces.size() + step_->alive.size());
   slots_.recycle();
   for (const Storage* storage : step_->alive) {
     slots_.reserve({storage->address(), storage->bytes()}, region_of(*storage),
@@ -496,7 +517,9 @@ void ContextMemory::settle_rest(std::uint32_t function) noexcept {
   std::lock_guard lock(mutex_);
   while (!step_->alive.empty()) {
     Storage& storage = *step_->alive.back();
-    settle_locked(slots_.place(storage, /*persistent=*/true), storage, function, 0);
+    Slot& slot = slots_.place(storage, /*persistent=*/true);
+    settle_locked(slot, storage, function, 0);
+    step_->note_workspace(&slot);
   }
 }
 
@@ -547,7 +570,8 @@ std::string ContextMemory::function_name(std::uint32_t function) const {
 void ContextMemory::throw_stale(const Storage& storage) const {
   if (storage.tag.kind != kInSlot) {
     throw StaleTensor(
-        "this tensor was allocated by a call that failed; its memory has been given back");
+        "this tensor was allocated by a step that failed, or whose capture did: what was to fill "
+        "it has not run, and its memory has been given back; drop it, and allocate it again");
   }
   throw StaleTensor(fmt::format(
       "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "

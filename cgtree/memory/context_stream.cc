@@ -157,8 +157,9 @@ void ContextStream::order_readers_before(const Storage& storage, StreamRef write
 }
 
 // Waits without the mutex, for an event, as the stream may end meanwhile: the work may need another
-// thread that has to make or destroy a stream first.
+// thread that has to make or destroy a stream first. The thread may capture for another context.
 bool ContextStream::synchronize() noexcept {
+  const RelaxedCapture relaxed(home_.api().graphs());
   try {
     Event last;
     std::vector<Reader> readers;
@@ -200,6 +201,7 @@ void ContextStream::leave(StreamRef stream) noexcept {
 
 // Without the mutex, as synchronize_due().
 void ContextStream::synchronize_home() const noexcept {
+  const RelaxedCapture relaxed(home_.api().graphs());
   try {
     if (get() == home_) home_.synchronize();
   } catch (const std::exception& error) {

@@ -32,15 +32,18 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
 }
 
 // Another library does not see that a life has ended: what a lease holds stays as it is, and is
-// handed out to no other until it is given back.
+// handed out to no other until it is given back. A warm-up that lacked memory may have made a
+// workspace before, and has filled it: that stays, as after an eager run. An exception for want of
+// memory has no handles.
 bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
-  if (!storage.has_lease()) return false;
+  const bool is_filled = step_->kind == StepAllocations::Kind::kWarmUp && step_->has_run_out;
+  if (!storage.has_lease() && !is_filled) return false;
   try {
-    slots_.reserve({storage.address(), storage.bytes()}, region_of(storage), /*persistent=*/false);
+    slots_.reserve({storage.address(), storage.bytes()}, region_of(storage), is_filled);
   } catch (const std::bad_alloc&) {
     return false;
   }
-  Slot& slot = slots_.place(storage, /*persistent=*/false);
+  Slot& slot = slots_.place(storage, is_filled);
   slot.outlives_steps = true;
   settle_locked(slot, storage, kNoFunction, 0);
   return true;

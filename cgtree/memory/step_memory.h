@@ -43,6 +43,8 @@ struct StepAllocations {
   std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
   std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
   std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of bodies in them
+  bool has_run_out = false;               // for kRecord: memory has
+  std::vector<std::uint32_t> workspaces;  // for kWarmUp: slots of those that it uses or leaves
   std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
@@ -77,6 +79,13 @@ struct StepAllocations {
   // Returns true if blocks whose frees were deferred may be freed before the end.
   bool may_free_deferred() const noexcept {
     return !deferred.empty() && !has_freed_remotely && !defers_frees();
+  }
+
+  // Notes what a warm-up uses if it is a workspace, once. `slot`: null for none.
+  void note_workspace(const Slot* slot) {
+    if (slot == nullptr || !slot->persistent) return;
+    if (std::ranges::find(workspaces, slot->number) == workspaces.end())
+      workspaces.push_back(slot->number);
   }
 
   bool is_output(std::uint32_t number) const noexcept {

@@ -188,13 +188,15 @@ AttemptResult Agreement::end(AttemptResult mine) {
   Words words = kNothing;
   // The smallest is the worst result, and the first rank that has it.
   const auto rank = static_cast<std::uint64_t>(group_->rank());
-  words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 32 | rank;
+  words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 48 |
+                        static_cast<std::uint64_t>(mine.reason) << 32 | rank;
   words[kTime] = largest(static_cast<std::uint64_t>(mine.time.count()));
   words[kGraphBytes] = largest(mine.graph_bytes);
   words[kCapture] = largest(static_cast<std::uint64_t>(mine.capture));
   words = vote(Vote::kEnd, words, call);
   AttemptResult worst;
-  worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 32);
+  worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 48);
+  worst.reason = static_cast<SkipReason>(words[kKindAndRank] >> 32 & UINT16_MAX);
   worst.time = std::chrono::microseconds(largest(words[kTime]));
   worst.graph_bytes = largest(words[kGraphBytes]);
   worst.capture = static_cast<AttemptResult::Capture>(largest(words[kCapture]));

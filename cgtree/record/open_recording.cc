@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -54,6 +55,14 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording
 }
 
 }  // namespace
+
+std::string why_kept(const std::string& function, std::size_t kept) {
+  if (kept == 0) return fmt::format("'{}' keeps a tensor on another rank of the group", function);
+  return fmt::format(
+      "'{}' keeps {} of the tensors it allocated while it was recorded: every replay would write "
+      "there; return them, or allocate them before",
+      function, kept);
+}
 
 OpenRecording::UnrecordedWork::UnrecordedWork(StreamRef stream) {
   try {
@@ -119,11 +128,27 @@ std::string OpenRecording::finish_trial(std::vector<Tensor> outputs, std::except
   return "";
 }
 
-// Ends the capture of the graph that is being captured.
+// Ends the capture of the graph that is being captured. Returns kStreamCaptureInvalidated if
+// another thread has invalidated the capture: a call of this thread that does so has failed with
+// another number, and only later calls fail with this.
 Code OpenRecording::end_graph() {
+  const Code pending = memory_.stream().graphs().peek_last_error();
   const Code code = capture_->end(&result_.recording.last_graph());
   capture_.reset();
-  return code;
+  if (code != Code::kStreamCaptureInvalidated) return code;
+  const std::string& first = first_capture_failure();
+  const bool is_told = !first.empty() && first.find(name(code)) == std::string::npos;
+  if (is_told) return Code::kStreamCaptureUnsupported;
+  return ok(pending) ? code : pending;
+}
+
+std::optional<CaptureFailure> OpenRecording::abandon() {
+  std::optional<CaptureFailure> failure = end_capture(nullptr);
+  if (!failure && scope_.allocations().has_run_out) {
+    failure = CaptureFailure{Code::kMemoryAllocation, "memory has run out while it was recorded",
+                             nullptr, SkipReason::kPoolLimit};
+  }
+  return failure;
 }
 
 void OpenRecording::eager_break(EagerBreak work) {
@@ -156,7 +181,17 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
     std::string what = what_of(thrown);
     if (what.empty() && refusal != nullptr) what = refusal->what;
     if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
-    return CaptureFailure{code, std::move(what), nullptr};
+    if (code != Code::kStreamCaptureInvalidated) return CaptureFailure{code, std::move(what)};
+    // Libraries that break a capture say so in words of their own, and keep the number to
+    // themselves.
+    const bool is_of_library = thrown && what.find(name(code)) == std::string::npos &&
+                               what.find("previous error during capture") == std::string::npos;
+    if (is_of_library) return CaptureFailure{Code::kStreamCaptureUnsupported, std::move(what)};
+    return CaptureFailure{code,
+                          "another thread has waited for the device or the legacy stream "
+                          "meanwhile, or made another call that invalidates captures (or the step "
+                          "itself has, without a look at the error)",
+                          nullptr, SkipReason::kCaptureDisturbed};
   }
   if (thrown) {
     try {
@@ -261,7 +296,9 @@ void OpenRecording::understand() {
 }
 
 void OpenRecording::examine() {
-  if (on_.examination != nullptr) on_.examination->finish();
+  is_callers_turn_ = true;  // it throws for ContextOptions::on_foreign_pointer
+  on_.examination->finish();
+  is_callers_turn_ = false;
 }
 
 // As examine(), when nothing may fail any more.
@@ -291,14 +328,27 @@ void OpenRecording::finish_graph() {
   recording.costs.nodes = recording.costs.step_nodes + added;
   recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);
   if (on_.is_rehearsal) return;
-  if (on_.examination != nullptr && on_.examination->share()) return;
+  if (on_.examination != nullptr && !recording.runs_once && on_.examination->share()) return;
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
 }
 
-// What a step keeps of what it allocated would be written by each replay.
-void OpenRecording::check_nothing_kept() {
+// Returns whether the step keeps a tensor that it has made, as far as is known before its outputs
+// are understood.
+bool OpenRecording::keeps_beside_results() {
+  std::set<const Storage*> known;
+  for (const auto& list : {result_.outputs, prepared_.step_inputs}) {
+    for (const Tensor& tensor : list) {
+      if (tensor.defined()) known.insert(tensor.storage().get());
+    }
+  }
+  return std::ranges::any_of(scope_.allocations().alive,
+                             [&](const Storage* storage) { return !known.contains(storage); });
+}
+
+// Returns how many tensors the step keeps of what it has made.
+std::size_t OpenRecording::count_kept() {
   std::size_t owned = 0;
   for_each_new_storage(memory_, result_.outputs, [&](Storage&, std::uint32_t i) {
     owned += result_.recording.outputs[i].kind == OutputRecord::Kind::kSlot;
@@ -309,11 +359,7 @@ void OpenRecording::check_nothing_kept() {
     const bool is_used = std::ranges::find(allocations.kept, storage) != allocations.kept.end();
     kept += is_used && storage->references() > 2;  // these two lists have one each
   }
-  if (kept == 0) return;
-  throw InvalidArgument(fmt::format(
-      "'{}' keeps {} of the tensors it allocated while it was recorded: every replay writes "
-      "there; return them, or allocate them before",
-      call_.function().name, kept));
+  return kept;
 }
 
 namespace {
@@ -362,7 +408,9 @@ void OpenRecording::call_before_launch(EagerDraws& draws) {
   if (!on_.before_launch) return;
   memory_.streams().wait_for_due();
   const PausedStep paused(memory_, scope_.allocations(), draws);
+  is_callers_turn_ = true;
   on_.before_launch(result_.recording);
+  is_callers_turn_ = false;
 }
 
 CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_ptr thrown) {
@@ -375,7 +423,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   hold_.reset();
   if (failure) return *std::move(failure);
   const std::size_t nodes = recording.costs.step_nodes;
-  if (nodes < function.options.min_graph_nodes) return TooSmall{nodes};
+  if (nodes < function.options.min_graph_nodes && !keeps_beside_results()) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
   if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
   if (auto foreign = find_foreign_write()) return *std::move(foreign);
@@ -388,9 +436,13 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   CapturedStep step{call_,           memory_,        recording,      result_.outputs,
                     buffer_sources_, prepared_.root, prepared_.tail, scope_.allocations()};
   if (examination != nullptr) examination->examine(step);
+  result_.kept = count_kept();
+  recording.runs_once = result_.kept > 0;
+  if (recording.runs_once && (on_.is_rehearsal || function.options.require_graph)) {
+    throw InvalidArgument(why_kept(function.name, result_.kept));
+  }
   finish_graph();
   find_runs(recording);
-  check_nothing_kept();
   memory_.reserve_slots(result_.outputs);
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));
   std::vector<StorageRef>& kept = scope_.allocations().kept;
@@ -401,10 +453,11 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   }
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile
-  const std::size_t most_kept = examination == nullptr ? 0 : examination->prepare();
+  const bool is_examined = examination != nullptr && !recording.runs_once;
+  const std::size_t most_kept = is_examined ? examination->prepare() : 0;
   recording.kept = KeptStorages(std::move(kept), memory_, most_kept);
-  const bool is_examined_first = on_.is_rehearsal || on_.before_launch != nullptr ||
-                                 (examination != nullptr && examination->may_refuse());
+  const bool is_examined_first = is_examined && (on_.is_rehearsal || on_.before_launch != nullptr ||
+                                                 examination->may_refuse());
   if (is_examined_first) examine();
   TakenDraws draws;
   if (!on_.is_rehearsal) {
@@ -423,10 +476,11 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     }
   }
   // While the device works.
-  if (!is_examined_first) examine_launched();
+  if (is_examined && !is_examined_first) examine_launched();
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);
   });
+  if (recording.runs_once) memory_.settle_rest(function.id);
   scope_.finish();
   draws.keep();
   return std::move(result_);

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "cgtree/explanation.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/record/recording.h"
@@ -25,6 +26,7 @@ struct CaptureFailure {
   std::string what;  // which call failed, if that is known
   // What the step function has thrown while the device found nothing wrong, or null.
   std::exception_ptr thrown = nullptr;
+  SkipReason reason = SkipReason::kCaptureFailed;  // why the call runs eagerly
 };
 
 // The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
@@ -32,12 +34,18 @@ struct TooSmall {
   std::size_t nodes = 0;  // of the step's graph; 0: another rank's is too small
 };
 
+// The graph was launched. If recording.runs_once, the recording must go: what the step keeps of
+// what it has made is filled now, and each replay would write there.
 struct Recorded {
   Recording recording;
   std::vector<Tensor> outputs;
+  std::size_t kept = 0;  // tensors; 0 if another rank's step keeps some
 };
 
 using CaptureResult = std::variant<Recorded, CaptureFailure, TooSmall>;
+
+// Returns why a step that keeps tensors is not recorded. `kept`: how many; 0: another rank's.
+std::string why_kept(const std::string& function, std::size_t kept);
 
 // StandIns are what a capture that is not kept uses in place of inputs and allocations.
 struct StandIns {
@@ -99,8 +107,10 @@ class OpenRecording final : private BreakHandler {
                            const Look& look);
   // After finish() has thrown: whether a node could not be told where an input is.
   bool was_patch_refused() const noexcept { return result_.recording.refused_patches > 0; }
+  // After finish() has thrown: whether code of the caller's has, or an option asks for it.
+  bool was_refused_by_caller() const noexcept { return is_callers_turn_; }
   // Ends the capture because the step was left. Returns why it would have failed, if it would.
-  std::optional<CaptureFailure> abandon() { return end_capture(nullptr); }
+  std::optional<CaptureFailure> abandon();
 
  private:
   // While an UnrecordedWork lives, it captures the stream of the calls: work that is launched there
@@ -126,7 +136,8 @@ class OpenRecording final : private BreakHandler {
   void examine();
   void examine_launched() noexcept;
   void finish_graph();
-  void check_nothing_kept();
+  bool keeps_beside_results();
+  std::size_t count_kept();
   void call_before_launch(EagerDraws& draws);
 
   ContextMemory& memory_;
@@ -144,6 +155,7 @@ class OpenRecording final : private BreakHandler {
   std::optional<Capture> capture_;
   std::optional<Refusals> refusals_;  // of it
   std::optional<Code> broken_;        // the capture failed at a break
+  bool is_callers_turn_ = false;
   std::optional<BreakScope> breaks_;
   const Key key_;
   const KeyScope key_scope_{&key_};

@@ -251,6 +251,7 @@ struct Recording {
   std::unique_ptr<ExecShare> share;  // null if the executable graph serves this recording alone
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
+  bool runs_once = false;  // the step keeps a tensor that it has made: it is launched, and not kept
   std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 

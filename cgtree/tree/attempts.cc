@@ -45,13 +45,15 @@ bool is_of_other_rank(const std::exception_ptr& thrown) {
 }  // namespace
 
 bool breaks_capture_rules(Code code) noexcept {
-  return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread;
+  return code >= Code::kStreamCaptureUnsupported && code <= Code::kStreamCaptureWrongThread &&
+         code != Code::kStreamCaptureInvalidated;
 }
 
 AttemptResult result_of(const CaptureResult& result) {
   const auto* const failure = std::get_if<CaptureFailure>(&result);
   if (failure == nullptr) return {.kind = AttemptResult::Kind::kTooSmall};
   return {.kind = AttemptResult::Kind::kCaptureFailed,
+          .reason = failure->reason,
           .capture = breaks_capture_rules(failure->code) ? AttemptResult::Capture::kBreaksRules
                                                          : AttemptResult::Capture::kFailed,
           .what = failure->what};
@@ -60,6 +62,7 @@ AttemptResult result_of(const CaptureResult& result) {
 // Ranks that run eagerly because they were told to need not meet.
 void Attempts::begin(const Decision& decision, const FunctionState& function, const Call& call) {
   has_launched_ = false;
+  reserved_bytes_ = memory_.reserved_bytes();
   if (!are_shared() || is_off(function, graph_override())) return;
   Digest digest;
   digest.add(tree_.digest()).add(memory_.generation()).add(function.id).add(function.name);
@@ -101,15 +104,16 @@ void Attempts::go_on(const FunctionState& function, std::string_view what) {
   if (are_shared()) ballot_->go_on(fmt::format("{} '{}'", what, function.name));
 }
 
-AttemptResult Attempts::leave(const std::exception_ptr& thrown,
-                              AttemptResult::Capture capture) noexcept {
-  AttemptResult worst{.capture = capture};
+AttemptResult Attempts::leave(const std::exception_ptr& thrown, AttemptResult::Capture capture,
+                              SkipReason reason) noexcept {
+  AttemptResult worst{.reason = reason, .capture = capture};
   if (!are_shared()) return worst;
   const bool was_open = is_open();
   if (!was_open && !is_of_other_rank(thrown)) return std::exchange(ended_, {});
   try {
     AttemptResult mine = result_of(thrown);
     mine.capture = std::max(mine.capture, capture);
+    mine.reason = reason;
     worst = end(std::move(mine));
     if (worst.kind == AttemptResult::Kind::kOutOfMemory) (void)evictor_.evict_one();
   } catch (const std::exception& error) {
@@ -125,8 +129,12 @@ std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
   return [this, &function, &stopwatch](Recording& recording) {
     if (is_open()) {
       stopwatch.stop();
-      AttemptResult worst = end({.graph_bytes = recording.costs.graph_bytes});
-      if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
+      using Kind = AttemptResult::Kind;
+      AttemptResult worst = end({.kind = recording.runs_once ? Kind::kRunsOnce : Kind::kDone,
+                                 .graph_bytes = recording.costs.graph_bytes,
+                                 .what = "its step keeps a tensor that it has made"});
+      if (worst.kind < Kind::kRunsOnce) throw OtherRankFailed(std::move(worst));
+      recording.runs_once = worst.kind == Kind::kRunsOnce;
       recording.costs.graph_bytes = worst.graph_bytes;
     }
     if (before_first_launch_) register_recording(function, recording);
@@ -157,18 +165,23 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
   if (thrown && has_launched_) std::rethrow_exception(thrown);  // leave() tells the others
   stopwatch.stop();  // from here on the call runs eagerly, or fails
   const AttemptResult worst = end(result ? result_of(*result) : result_of(thrown));
-  if (worst.kind == Kind::kOutOfMemory && evict_for(thrown)) return std::nullopt;
-  if (worst.kind <= Kind::kOutOfMemory) {
+  const bool is_out_of_memory = worst.kind == Kind::kOutOfMemory;
+  if (is_out_of_memory && makes_room_for(thrown)) return std::nullopt;
+  if (worst.kind == Kind::kFailed || (is_out_of_memory && throws_at_limit_)) {
     if (thrown) std::rethrow_exception(thrown);
     throw OtherRankFailed(worst);
   }
   const bool is_too_small = worst.kind == Kind::kTooSmall;
-  begin({.reason = is_too_small ? SkipReason::kTooSmall : SkipReason::kCaptureFailed}, function,
-        call);
+  const SkipReason reason = is_too_small       ? SkipReason::kTooSmall
+                            : is_out_of_memory ? SkipReason::kPoolLimit
+                                               : worst.reason;
+  begin({.reason = reason}, function, call);
   const auto* const small = result ? std::get_if<TooSmall>(&*result) : nullptr;
   if (is_too_small) return small != nullptr ? *small : TooSmall{};
   auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
-  CaptureFailure failure = own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what};
+  CaptureFailure failure =
+      own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what, thrown};
+  failure.reason = reason;
   const bool breaks_rules = worst.capture == AttemptResult::Capture::kBreaksRules;
   if (breaks_rules && !breaks_capture_rules(failure.code)) {
     failure.code = Code::kStreamCaptureUnsupported;
@@ -176,22 +189,26 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
   return failure;
 }
 
-// Returns false if there was no recording to evict. In a group each rank evicts one, whatever it
-// needs itself.
-bool Attempts::evict_for(const std::exception_ptr& thrown) {
-  if (are_shared()) {
-    if (!evictor_.evict_one()) return false;
-    evictor_.try_to_trim();
-    return true;
-  }
+// Returns whether the call is to be decided again: a recording was evicted, or, once in a call, the
+// pools have given back more than the capture had taken. In a group each rank does the same,
+// whatever it needs itself.
+bool Attempts::makes_room_for(const std::exception_ptr& thrown) {
   const std::size_t before = tree_.nodes().size();
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const OutOfMemory& error) {
-    const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
-    evictor_.make_room(needed, /*must_evict=*/true);
+  if (are_shared()) {
+    (void)evictor_.evict_one();
+    (void)evictor_.try_to_trim();
+  } else {
+    (void)evictor_.try_to_trim();
+    if (memory_.reserved_bytes() < reserved_bytes_ && !has_trimmed_) return has_trimmed_ = true;
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const OutOfMemory& error) {
+      const std::size_t needed = error.report() != nullptr ? error.report()->requested : 1;
+      evictor_.make_room(needed, /*must_evict=*/true);
+    }
   }
-  return tree_.nodes().size() < before;
+  if (tree_.nodes().size() < before) return true;
+  return are_shared() && !std::exchange(has_trimmed_, true);
 }
 
 }  // namespace cgtree

@@ -19,8 +19,8 @@
 
 namespace cgtree {
 
-// Returns whether the step function did what captures forbid, and will do it again; after another
-// error a second try may succeed.
+// Returns whether the step function did what captures forbid, and will do it again. After another
+// error a second try may succeed: kStreamCaptureInvalidated alone is the deed of another thread.
 bool breaks_capture_rules(Code code) noexcept;
 
 // Returns what a capture that gave no recording means for an attempt.
@@ -37,6 +37,7 @@ class Attempts {
            const ContextMemory& memory, Evictor& evictor)
       : ballot_(std::move(ballot)),
         before_first_launch_(options.before_first_launch),
+        throws_at_limit_(options.at_limit == AtLimit::kThrow),
         tree_(tree),
         memory_(memory),
         evictor_(evictor) {}
@@ -45,6 +46,8 @@ class Attempts {
   // Returns whether all ranks say `mine`: for limits outside of calls. Throws GroupError.
   bool agree(bool mine) { return ballot_ == nullptr ? mine : ballot_->agree(mine); }
 
+  // A call begins, which makes one attempt or more.
+  void begin_call() noexcept { has_trimmed_ = false; }
   // The first vote on what is about to be done. Throws GroupError.
   void begin(const Decision& decision, const FunctionState& function, const Call& call);
   // What this rank was to do is done. Throws OtherRankFailed if that is not so on all ranks.
@@ -59,15 +62,17 @@ class Attempts {
   // has failed. A capture counts as it does on the others, also if this rank has thrown something
   // of its own in the same attempt.
   AttemptResult leave(const std::exception_ptr& thrown,
-                      AttemptResult::Capture capture = AttemptResult::Capture::kNone) noexcept;
+                      AttemptResult::Capture capture = AttemptResult::Capture::kNone,
+                      SkipReason reason = SkipReason::kCaptureFailed) noexcept;
 
   // Returns what is called when a recording is ready to be launched, or null: all ranks launch it,
-  // or none. settle() must follow when all has succeeded that is to be done before it is kept.
+  // or none, and none keeps one that a rank launches once. settle() must follow when all has
+  // succeeded that is to be done before it is kept.
   std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
   // Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
-  // thrown. Returns nothing if memory was short and a recording was evicted for it: nothing has run
-  // yet, so the call is to be decided again. Another result than a Recorded means that the call is
-  // to be run eagerly, which is the next attempt.
+  // thrown. Returns nothing if memory was short and there is room now: nothing has run yet, so the
+  // call is to be decided again. Another result than a Recorded means that the call is to be run
+  // eagerly, which is the next attempt. Throws what was thrown, unless that is OutOfMemory.
   std::optional<CaptureResult> settle_capture(const FunctionState& function, const Call& call,
                                               std::optional<CaptureResult> result,
                                               const std::exception_ptr& thrown,
@@ -75,17 +80,20 @@ class Attempts {
 
  private:
   void register_recording(const FunctionState& function, Recording& recording);
-  bool evict_for(const std::exception_ptr& thrown);
+  bool makes_room_for(const std::exception_ptr& thrown);
 
   bool is_open() const noexcept { return ballot_ != nullptr && ballot_->is_open(); }
 
   const std::unique_ptr<Ballot> ballot_;
   const std::function<void(const NewRecording&)> before_first_launch_;
+  const bool throws_at_limit_;
   Tree& tree_;
   const ContextMemory& memory_;
   Evictor& evictor_;
   bool has_launched_ = false;  // the attempt that is open: in a group there is no other way then
-  AttemptResult ended_;        // the worst of the attempt that has ended last
+  bool has_trimmed_ = false;   // for this call, which was then decided again
+  std::size_t reserved_bytes_ = 0;  // of the pools, when the attempt began
+  AttemptResult ended_;             // the worst of the attempt that has ended last
 };
 
 }  // namespace cgtree

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cgtree/explanation.h"
 #include "cgtree/options.h"
 #include "cgtree/tree/digest.h"
 
@@ -14,11 +15,13 @@ namespace cgtree {
 
 // How an attempt went on one rank, or on the rank where it went worst. The worst comes first.
 struct AttemptResult {
-  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kTooSmall, kDone };
+  // kRunsOnce: the graph is launched once, and is no recording.
+  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kTooSmall, kRunsOnce, kDone };
 
   Kind kind = Kind::kDone;
-  std::chrono::microseconds time{0};  // spent on warm-ups and recordings so far
-  std::size_t graph_bytes = 0;        // of the recording
+  SkipReason reason = SkipReason::kCaptureFailed;  // kCaptureFailed
+  std::chrono::microseconds time{0};               // spent on warm-ups and recordings so far
+  std::size_t graph_bytes = 0;                     // of the recording
   // Whether a capture has failed, on any rank, and for kBreaksRules will do so again; also if the
   // rank has then thrown.
   enum class Capture { kNone, kFailed, kBreaksRules };

@@ -1,6 +1,7 @@
 // decide(): chooses among replay, warm-up, recording, eager run and refusal of a call.
 #include "cgtree/tree/decide.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -142,7 +143,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
     return {.outcome = Outcome::kReplay, .node = node};
   }
   if (key->captures_to_try == 0) {
-    decision.reason = SkipReason::kCaptureFailed;
+    decision.reason = key->capture_reason;
     return decision;
   }
   if (decision.mismatch == Kind::kStaticAddress &&
@@ -155,6 +156,8 @@ Decision decide_as_is(const Situation& s, const Call& call) {
     if (const auto instead = frozen(s, decision)) return *instead;
   }
   if (is_out_of_time(s)) return out_of_time(s, decision);
+  const auto is_held = [&](std::uint32_t slot) { return s.memory.holds_workspace(slot); };
+  if (!std::ranges::all_of(key->workspaces, is_held)) return {.outcome = Outcome::kWarmUp};
   return record(s, decision);
 }
 

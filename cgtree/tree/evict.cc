@@ -36,32 +36,23 @@ std::size_t Evictor::trim() {
 }
 
 std::size_t Evictor::make_room(std::size_t needed, bool must_evict) noexcept {
-  if (limits_.at_limit != AtLimit::kEvict) return 0;
-  try {
-    std::size_t given_back = trim();
-    while (given_back < needed || std::exchange(must_evict, false)) {
-      if (!evict_least_recent()) break;
-      given_back += trim();
-    }
-    return given_back;
-  } catch (const std::exception& error) {
-    log_event(LogLevel::kError, "make_room error=\"{}\"", error.what());
-    return 0;
+  std::size_t given_back = try_to_trim();
+  while (given_back < needed || std::exchange(must_evict, false)) {
+    if (!evict_one()) break;
+    given_back += try_to_trim();
   }
+  return given_back;
 }
 
-bool Evictor::evict_least_recent() noexcept {
+bool Evictor::evict_one() noexcept {
+  if (limits_.at_limit != AtLimit::kEvict) return false;
   Node* const victim = tree_.least_recently_used([](const Node&) { return true; });
   if (victim != nullptr) evict(*victim, SkipReason::kPoolLimit);
   return victim != nullptr;
 }
 
-bool Evictor::evict_one() noexcept {
-  return limits_.at_limit == AtLimit::kEvict && evict_least_recent();
-}
-
 std::size_t Evictor::try_to_trim() noexcept try {
-  return limits_.at_limit == AtLimit::kEvict ? trim() : 0;
+  return trim();
 } catch (const std::exception& error) {
   log_event(LogLevel::kError, "trim error=\"{}\"", error.what());
   return 0;

@@ -24,10 +24,10 @@ class Evictor {
   void keep_within_graph_bytes(const Node& newest) noexcept;
   // Gives back what the pools hold and no recording uses; returns the bytes. Throws OutOfMemory.
   std::size_t trim();
-  // The same, unless limits do not say kEvict; an error is logged.
+  // The same; an error is logged.
   std::size_t try_to_trim() noexcept;
-  // Drops recordings until the pools have given `needed` bytes back, at least one if must_evict.
-  // Returns the bytes given back: none unless limits say kEvict.
+  // Trims, which is no eviction. Where limits say kEvict, drops recordings until the pools have
+  // given `needed` bytes back, at least one if must_evict. Returns the bytes given back.
   std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
   // Drops the recording used longest ago, for want of memory. Returns false if there is none, or
   // limits do not say kEvict.
@@ -36,7 +36,6 @@ class Evictor {
   void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;
 
  private:
-  bool evict_least_recent() noexcept;
   std::vector<Range> footprints() const;
 
   Tree& tree_;

@@ -13,6 +13,31 @@
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
+namespace {
+
+// Returns what was thrown before a capture was launched as a failure of the capture, after which
+// the call runs eagerly. Returns nothing for lack of memory, which is asked for first, and for what
+// the call throws: a wrong use of this library, and what other ranks say.
+std::optional<CaptureResult> failure_of(const std::exception_ptr& thrown, GraphAPI& graphs) {
+  std::optional<CaptureResult> failure;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OutOfMemory&) {
+  } catch (const InvalidArgument&) {
+  } catch (const GroupError&) {
+  } catch (const DeviceError& error) {
+    failure = CaptureFailure{static_cast<Code>(error.code()), error.what(), thrown};
+  } catch (const std::exception& error) {
+    failure = CaptureFailure{Code::kUnknown, error.what(), thrown};
+  } catch (...) {
+    failure = CaptureFailure{Code::kUnknown, "an exception of unknown type", thrown};
+  }
+  (void)graphs.take_last_error();
+  return failure;
+}
+
+}  // namespace
+
 OpenCall::OpenCall(Workings& workings, Visit& visit, FunctionState& function,
                    const InputList& inputs, TensorList& outputs, CaptureMode mode,
                    std::weak_ptr<const void> owner)
@@ -58,6 +83,15 @@ OpenCall::~OpenCall() {
 
 // Requires: an exception is being handled, with which the call ends.
 void OpenCall::fail() noexcept {
+  try {
+    // The capture would break in the next call, too, and take with it what the step keeps.
+    const auto* const running = std::get_if<Running>(&state_);
+    KeyState* const key = running != nullptr ? function_.find(workings_.call) : nullptr;
+    if (key != nullptr && running->failure && breaks_capture_rules(running->failure->code))
+      count_capture_failure(workings_, *running->failure, function_, *key);
+  } catch (const std::exception& error) {
+    workings_.events->failure(function_, error.what());
+  }
   abandon(std::current_exception());
   count_failure(workings_, function_);
   held_.reset();
@@ -71,14 +105,17 @@ void OpenCall::abandon(const std::exception_ptr& thrown, const CaptureFailure* o
   state_.emplace<Done>();
   range_.reset();
   stopwatch_.reset();
-  const AttemptResult worst = workings_.attempts.leave(
-      thrown, own == nullptr ? Capture::kNone : result_of(CaptureResult(*own)).capture);
+  const AttemptResult worst =
+      own == nullptr
+          ? workings_.attempts.leave(thrown)
+          : workings_.attempts.leave(thrown, result_of(CaptureResult(*own)).capture, own->reason);
   if (worst.capture == Capture::kNone) return;
   try {
     const bool breaks_rules = worst.capture == Capture::kBreaksRules;
     KeyState& key = function_.find_or_add(workings_.call);
     key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name,
                                       own == nullptr ? worst.what : own->what);
+    key.capture_reason = worst.reason;
     count_capture_failure(workings_,
                           {breaks_rules ? Code::kStreamCaptureUnsupported : Code::kUnknown, {}},
                           function_, key);
@@ -95,6 +132,7 @@ void OpenCall::begin(const InputList& inputs) {
     visit_.begin();
     workings_.memory->let_go();
   }
+  workings_.attempts.begin_call();
   Call& call = workings_.call;
   if (!captured && function_.is_callers_work && visit_.has_guest()) {
     throw InvalidArgument(fmt::format(
@@ -261,20 +299,24 @@ void OpenCall::begin_warm_up() {
   begin_running(workings_.memory->stream(), StepRun::kWarmUp);
 }
 
+// A call that does not fit as a recording runs where it was warmed up, in memory that recordings
+// use too. Eager memory would be needed beside theirs.
 void OpenCall::begin_skip(SkipReason reason, StreamRef stream) {
   state_.emplace<Done>();
   stopwatch_.reset();
   AnnouncedSkip announced = announce_skip(workings_, function_, reason);
   open_range("skip", 0, nullptr, reason);
   outcome_ = Outcome::kRunEagerly;
-  Running& running = begin_running(stream, StepRun::kEagerly);
+  const bool is_short = reason == SkipReason::kPoolLimit;
+  if (is_short) workings_.memory->begin_tracking();
+  Running& running = begin_running(stream, is_short ? StepRun::kWarmUp : StepRun::kEagerly);
   running.reason = reason;
   running.announced = std::move(announced);
 }
 
 void OpenCall::begin_in_place_of(CaptureFailure failure) {
   expect_capture_failure(failure, function_, function_.find_or_add(workings_.call));
-  begin_skip(SkipReason::kCaptureFailed, workings_.memory->stream());
+  begin_skip(failure.reason, workings_.memory->stream());
   std::get<Running>(state_).failure = std::move(failure);
 }
 
@@ -318,6 +360,7 @@ void OpenCall::begin_recording(const Decision& decision) {
     result = CaptureFailure{static_cast<Code>(error.code()), error.what()};
   } catch (...) {
     thrown = std::current_exception();
+    result = failure_of(thrown, workings_.memory->stream().graphs());
   }
   settle(std::move(result), thrown, decision, std::move(why));
 }
@@ -433,6 +476,10 @@ void OpenCall::end_running(Running& running, std::vector<Tensor> made) {
     if (running.failure) count_capture_failure(workings_, *running.failure, function_, *key);
   } else {
     key->output_allocations = running.run.take_output_allocations();
+    key->workspaces = running.run.take_workspaces();
+    std::erase_if(key->workspaces, [&](std::uint32_t slot) {
+      return workings_.attempts.are_shared() || !workings_.memory->holds_workspace(slot);
+    });
     key->warmed_up = true;
     count_warm_up(workings_, function_, *key, *stopwatch_);
     if (function_.axes != nullptr) {
@@ -460,6 +507,9 @@ void OpenCall::end_capturing(Capturing& capturing, std::vector<Tensor> made,
   } catch (...) {
     thrown = std::current_exception();
   }
+  if (thrown && !capturing.recording.was_refused_by_caller()) {
+    result = failure_of(thrown, workings_.memory->stream().graphs());
+  }
   Explanation why = std::move(capturing.why);
   settle(std::move(result), thrown, decision, std::move(why));
 }
@@ -476,6 +526,7 @@ void OpenCall::settle(std::optional<CaptureResult> result, const std::exception_
   }
   KeyState& key = function_.find_or_add(workings_.call);
   if (auto* const recorded = std::get_if<Recorded>(&*result)) {
+    if (recorded->recording.runs_once) return end_run_once(*recorded, key);
     recorded->recording.costs.record_us = stopwatch_->elapsed().count();
     keep(decision, key, *recorded, std::move(why));
     note_sizes();
@@ -484,6 +535,25 @@ void OpenCall::settle(std::optional<CaptureResult> result, const std::exception_
   key.is_too_small = true;
   key.too_few_nodes = std::get<TooSmall>(*result).nodes;
   begin_skip(SkipReason::kTooSmall, workings_.memory->stream());
+}
+
+// The step keeps what it has made, so that its launch stands for an eager run: what it keeps is
+// filled, where an eager run after the capture would find it unfilled (docs/decisions/0039).
+void OpenCall::end_run_once(Recorded& recorded, KeyState& key) {
+  TakenDraws draws(recorded.recording);
+  launch_further(recorded.recording, *workings_.memory, workings_.call.inputs());
+  hand_out(std::move(recorded.outputs), outputs_);
+  workings_.attempts.settle(nullptr);
+  draws.keep();
+  outcome_ = Outcome::kRunEagerly;
+  const CaptureFailure failure{Code::kUnknown, why_kept(function_.name, recorded.kept), nullptr,
+                               SkipReason::kKeepsTensor};
+  expect_capture_failure(failure, function_, key);
+  const AnnouncedSkip announced = announce_skip(workings_, function_, failure.reason);
+  count_skip(workings_, function_, failure.reason, announced);
+  count_capture_failure(workings_, failure, function_, key);
+  note_sizes();
+  finish();
 }
 
 // Runs what follows the first launch, and adds the recording to the tree, on all ranks of a group

@@ -118,6 +118,7 @@ class OpenCall {
                      const std::exception_ptr& thrown);
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown,
               const Decision& decision, Explanation why);
+  void end_run_once(Recorded& recorded, KeyState& key);
   void keep(const Decision& decision, KeyState& key, Recorded& recorded, Explanation why);
   void note_sizes() noexcept;
   void finish();

@@ -62,6 +62,7 @@ void expect_capture_failure(const CaptureFailure& failure, const FunctionState& 
     throw CaptureError(static_cast<int>(failure.code), what);
   }
   key.capture_failure = std::move(what);
+  key.capture_reason = failure.reason;
 }
 
 void count_capture_failure(Workings& workings, const CaptureFailure& failure,
@@ -119,7 +120,7 @@ void refuse(Workings& workings, const Decision& decision, const FunctionState& f
 
 void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
                 const AnnouncedSkip& announced) noexcept {
-  if (reason == SkipReason::kCaptureFailed) {
+  if (is_of_captures(reason)) {
     if (KeyState* const key = function.find(workings.call)) key->note_rest();
   }
   ++function.counters.skips_for(reason);

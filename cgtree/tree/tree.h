@@ -95,9 +95,10 @@ struct KeyState {
   Signature signature;
   AxisSizes padded = {};  // the sizes of dynamic axes that the step function sees
   bool warmed_up = false;
-  bool was_recorded = false;             // it had recordings, or has
-  std::string capture_failure;           // what broke the last capture, or ""
-  unsigned captures_to_try = kCaptures;  // that may still fail
+  bool was_recorded = false;    // it had recordings, or has
+  std::string capture_failure;  // why the last capture was not kept, or ""
+  SkipReason capture_reason = SkipReason::kCaptureFailed;  // of it
+  unsigned captures_to_try = kCaptures;                    // that may still fail
   // While that is 0: the calls that run eagerly before the next capture, or kForGood. Counted in
   // calls, and not in time, so that the ranks of a group decide alike.
   std::uint64_t calls_to_rest = kForGood;
@@ -108,6 +109,10 @@ struct KeyState {
   bool is_too_large = false;      // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
+  // The slots of the workspaces that its warm-up used and that were held when it ended. A library
+  // that has replaced one since would make it again in a capture, so that the key is warmed up
+  // again. Empty in a group: what ranks do does not depend on their libraries.
+  std::vector<std::uint32_t> workspaces;
   std::vector<Node*> nodes;  // its recordings, the oldest first
   // How many recordings release_memory() has dropped that were not made again yet. As many may be
   // made of a function that is frozen, before it or after, or that CompileOptions::while_missing

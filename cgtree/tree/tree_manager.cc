@@ -159,12 +159,18 @@ std::size_t TreeManager::trim(bool to_device) {
 
 std::size_t TreeManager::release_memory() {
   Visit visit(door());
-  if (const StreamRef captured = visit.ask_foreign_capture()) {
+  const StreamRef stream = workings_.memory->stream();
+  // In a step of another context the thread's stream is that of the step.
+  const bool is_in_step = StepScope::active();
+  if (is_in_step ? stream.is_capturing() : static_cast<bool>(visit.ask_foreign_capture())) {
     throw_code(Code::kStreamCaptureUnsupported,
                "release_memory() while the stream of the context is captured");
   }
-  visit.begin();
-  workings_.memory->stream().synchronize();
+  if (!is_in_step) visit.begin();
+  {
+    const RelaxedCapture relaxed(stream.api().graphs());
+    workings_.memory->stream().synchronize();
+  }
   const std::size_t before = workings_.memory->reserved_bytes();
   while (!workings_.tree.nodes().empty()) {
     Node& node = *workings_.tree.nodes().back();

@@ -32,6 +32,13 @@ constexpr Row kRows[] = {
     {"an earlier capture failed: the work synchronises, queries or allocates outside the pool",
      "move what synchronises or queries out of the function, or of Steps out of what runs between "
      "begin() and end(), or into an eager_break(); and allocate with empty(), or before"},
+    {"another thread has invalidated an earlier capture: it has waited for the device, or for the "
+     "legacy stream",
+     "nothing, if it was once: the call is captured again later; else keep other threads from "
+     "synchronising the device or the legacy stream while calls are recorded, or precapture()"},
+    {"the function keeps a tensor that it made while it was captured, where each replay would "
+     "write",
+     "make what the function keeps in its first call, or before, or return it"},
     {"static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it",
      "choose OnStaticChange::kRecord or kDemote"},
     {"its graph has fewer nodes than CompileOptions::min_graph_nodes",
@@ -42,8 +49,9 @@ constexpr Row kRows[] = {
      "raise ContextOptions::max_recordings, or let AtLimit::kEvict drop old ones"},
     {"the graphs of the context take as much memory as ContextOptions::max_graph_bytes",
      "raise ContextOptions::max_graph_bytes, or let AtLimit::kEvict drop old recordings"},
-    {"memory was short, and the recording's was needed elsewhere",
-     "leave the pools more memory: raise the budget, or hold fewer outputs"},
+    {"memory is too short for a recording beside what the context holds",
+     "leave the pools more memory: raise ContextOptions::max_bytes, hold fewer outputs, or let "
+     "AtLimit::kEvict drop old recordings"},
     {"warming up and recording have taken as long as ContextOptions::max_recording_time",
      "raise ContextOptions::max_recording_time"},
     {"no recording fits, and nothing is recorded while the function is frozen",

@@ -130,6 +130,9 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
     case SkipReason::kMutatedInput:
       return call.describe(call.find_unwanted_write().value_or(0));
     case SkipReason::kCaptureFailed:
+    case SkipReason::kCaptureDisturbed:
+    case SkipReason::kKeepsTensor:
+    case SkipReason::kPoolLimit:
       if (key == nullptr || key->captures_to_try > 0) return key ? key->capture_failure : "";
       if (key->calls_to_rest == KeyState::kForGood) {
         return key->capture_failure + "; captures do not allow that, and it is not tried again";

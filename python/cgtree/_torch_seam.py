@@ -630,7 +630,7 @@ class Kind:
             self.reason = f"it runs in pieces, because of {failed_at}"
         elif failure is not None:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
-        elif outcome == ("run_eagerly", "capture_failed"):
+        elif outcome in (("run_eagerly", "capture_failed"), ("run_eagerly", "keeps_tensor")):
             self.run_eagerly("it cannot be captured: the log says why")
         # For recordings, of what the warm-up alone has needed. A verified replay needs it again.
         self._make_room(to_device=outcome is not None and outcome[0] in ("warm_up", "record"))

@@ -497,17 +497,11 @@ TEST_P(CommunicatorTest, WhatOneRankCannotRecordGivesTheSumOnAllRanks) {
               for (const std::vector<Values>& of_ranks : inputs) {
                 context.mark_step();
                 const Tensor x = tensor_of(of_ranks[own], stream);
-                Tensor y;
-                try {
-                  y = f(x);
-                } catch (const Error&) {  // lack of memory ends the call on all ranks
-                  EXPECT_EQ(kind, 1);
-                  continue;
-                }
-                EXPECT_EQ(y.to_vector<float>(), sum(of_ranks, end->size()));
+                EXPECT_EQ(f(x).to_vector<float>(), sum(of_ranks, end->size()));
               }
               EXPECT_EQ(f.stats().recordings, 1);
-              EXPECT_EQ(f.stats().replays, inputs.size() - 4);
+              // Where memory is short the same call tries twice.
+              EXPECT_EQ(f.stats().replays, inputs.size() - (kind == 1 ? 3 : 4));
               (void)agree(*groups[own], true);
             });
 }
