@@ -18,28 +18,30 @@ namespace {
 
 constinit thread_local RunLog* t_log = nullptr;
 
-// Returns whether memory of this process lies at addresses with this upper half.
-bool is_upper_half_of_address(std::uint64_t half) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long long begin = 0;
-    unsigned long long end = 0;
-    if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
-    if (half >= begin >> 32 && half <= (end - 1) >> 32 && half != 0) return true;
+// The upper halves of the addresses at which this process has memory.
+class UpperHalves {
+ public:
+  bool contains(std::uint64_t half) {
+    if (ranges_.empty()) read();
+    return half != 0 && std::ranges::any_of(ranges_, [&](const auto& range) {
+             return half >= range.first && half <= range.second;
+           });
   }
-  return false;
-}
 
-// Returns whether two words at this offset differ in a gap of a struct that is passed by value. The
-// four bytes behind a float there are what the stack had, which most often is half an address; no
-// number of a program is.
-bool is_gap(const NodeContents& kernel, std::size_t at, std::uint64_t one, std::uint64_t other) {
-  const bool is_in_struct = std::ranges::any_of(kernel.parameters(), [&](const auto& parameter) {
-    return at - parameter.offset < parameter.bytes && parameter.bytes > sizeof(one);
-  });
-  return is_in_struct && static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other) &&
-         (is_upper_half_of_address(one >> 32) || is_upper_half_of_address(other >> 32));
-}
+ private:
+  void read() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      unsigned long long begin = 0;
+      unsigned long long end = 0;
+      if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
+      const std::pair<std::uint64_t, std::uint64_t> range(begin >> 32, (end - 1) >> 32);
+      if (ranges_.empty() || ranges_.back() != range) ranges_.push_back(range);
+    }
+  }
+
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;  // empty until it is asked
+};
 
 class Comparison {
  public:
@@ -54,6 +56,16 @@ class Comparison {
   }
 
  private:
+  // Returns whether two words at this offset differ in a gap of a struct that is passed by value.
+  // The four bytes behind a float there are what the stack had, which most often is half an
+  // address; no number of a program is.
+  bool is_gap(const NodeContents& kernel, std::size_t at, std::uint64_t one, std::uint64_t other) {
+    const bool is_in_struct = std::ranges::any_of(kernel.parameters(), [&](const auto& parameter) {
+      return at - parameter.offset < parameter.bytes && parameter.bytes > sizeof(one);
+    });
+    return is_in_struct && static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other) &&
+           (halves_.contains(one >> 32) || halves_.contains(other >> 32));
+  }
   std::string compare_results(const BodyRun& first, const BodyRun& second) const {
     for (std::size_t i = 0; i < second.results.size(); ++i) {
       if (is_same(first.results[i].address, second.results[i].address)) continue;
@@ -61,7 +73,7 @@ class Comparison {
     }
     return "";
   }
-  std::string compare_nodes(const BodyRun& first, const BodyRun& second) const {
+  std::string compare_nodes(const BodyRun& first, const BodyRun& second) {
     if (first.nodes.size() != second.nodes.size())
       return fmt::format("{} nodes, and then {}", first.nodes.size(), second.nodes.size());
     for (std::size_t i = 0; i < second.nodes.size(); ++i) {
@@ -70,7 +82,7 @@ class Comparison {
     }
     return "";
   }
-  std::string compare_node(const NodeContents& first, const NodeContents& second) const {
+  std::string compare_node(const NodeContents& first, const NodeContents& second) {
     const std::string name = second.name().empty() ? "" : " '" + demangled(second.name()) + "'";
     // What else a collective is given is the communicator's, which may make it for each capture.
     if (is_collective(second.name()) && first.name() == second.name()) return "";
@@ -127,6 +139,7 @@ class Comparison {
   }
 
   std::vector<std::pair<const BodyRun*, const BodyRun*>> around_;  // the outermost first
+  UpperHalves halves_;
 };
 
 }  // namespace

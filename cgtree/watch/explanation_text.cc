@@ -29,7 +29,8 @@ constexpr Row kRows[] = {
     {"two inputs share memory, the function writes into one of them, and a graph would work on a "
      "copy of one alone",
      "declare both static, or pass tensors that lie apart"},
-    {"an earlier capture failed: the work synchronises, queries or allocates outside the pool",
+    {"an earlier capture failed, most often because the work synchronises, queries or allocates "
+     "outside the pool",
      "move what synchronises or queries out of the function, or of Steps out of what runs between "
      "begin() and end(), or into an eager_break(); and allocate with empty(), or before"},
     {"another thread has invalidated an earlier capture: it has waited for the device, or for the "
@@ -250,10 +251,7 @@ std::string difference(const Explanation& explanation) {
   const auto add = [&](std::string_view more) {
     if (!more.empty()) text += fmt::format("{}{}", text.empty() ? "" : "; ", more);
   };
-  // What a capture has failed for is told by the capture, and need not be the usual reason.
-  const bool is_told =
-      explanation.skip_reason == SkipReason::kCaptureFailed && !explanation.detail.empty();
-  if (explanation.skip_reason && !is_told) add(explain(*explanation.skip_reason));
+  if (explanation.skip_reason) add(explain(*explanation.skip_reason));
   add(explanation.detail);
   for (std::size_t i = 0; i < explanation.mismatches.size(); ++i) {
     if (i == kMismatchesInALine) {
