@@ -31,6 +31,16 @@ void* allocate_for(StepAllocations* step, Pool& pool, std::size_t bytes) {
   }
 }
 
+// Notes the error of a call that has broken the capture of the step, if the step did not look at
+// it. Later calls fail with kStreamCaptureInvalidated, as if another thread had broken the capture.
+void note_hidden_failure(StreamRef stream) {
+  const Code pending = stream.graphs().peek_last_error();
+  const bool is_own = pending >= Code::kStreamCaptureUnsupported &&
+                      pending <= Code::kStreamCaptureIsolation &&
+                      pending != Code::kStreamCaptureInvalidated;
+  if (is_own) note_capture_failure(fmt::format("{} ({})", explain(pending), name(pending)));
+}
+
 // The regions whose layout begin_tracking() restores.
 constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 
@@ -301,6 +311,7 @@ StorageRef ContextMemory::allocate(std::size_t bytes) {
   if (step.kind == StepAllocations::Kind::kEager) {
     return allocate_in(Region::kEager, bytes, kEagerBlock);
   }
+  if (step.kind == StepAllocations::Kind::kRecord) note_hidden_failure(stream());
   const std::uint32_t number = step.count++;
   StorageRef storage =
       allocate_in(step.is_output(number) ? Region::kOutput : Region::kScratch, bytes, kInStep);
@@ -341,7 +352,9 @@ bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
   if (step_->kind == StepAllocations::Kind::kWarmUp) step_->note_workspace(slot_of(*storage));
-  if (step_->kind != StepAllocations::Kind::kRecord || in_step(*storage)) return false;
+  if (step_->kind != StepAllocations::Kind::kRecord) return false;
+  note_hidden_failure(stream());
+  if (in_step(*storage)) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
   return &storage->owner() != this;  // used() hears of the context's own

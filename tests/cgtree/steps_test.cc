@@ -307,16 +307,22 @@ TEST_P(StepsTest, ACaptureThatFailsIsAnErrorWhereAGraphIsRequired) {
   expect_cache();
 }
 
-TEST_P(StepsTest, CopiesThatDoNotFitAreOutOfMemoryAndLeaveNoTrace) {
+TEST_P(StepsTest, WorkWhoseCopiesDoNotFitRunsEagerly) {
   make_context({.max_bytes = 1 << 20});
   Steps steps(context(), "large", {.bindings = {{.is_copied = true}}});
   const Tensor large = tensor({1 << 20}, std::vector<float>(1 << 20));
   const Binding bound[] = {binding_of(large)};
   for (Step step = steps.begin({}, bound); step.must_run(); step.end())
     EXPECT_EQ(step.outcome(), Outcome::kWarmUp);
-  for (int i = 0; i < 2; ++i)
-    EXPECT_THROW((void)steps.begin({}, bound), OutOfMemory);
-  EXPECT_EQ(steps.stats().failures, 2u);
+  for (int i = 0; i < 4; ++i) {
+    Step step = steps.begin({}, bound);
+    ASSERT_TRUE(step.must_run());
+    EXPECT_FALSE(step.is_captured());
+    EXPECT_EQ(step.address(0), bound[0].address);
+    step.end();
+  }
+  EXPECT_EQ(steps.stats().failures, 0u);
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kPoolLimit), 4u);
   manager()->validate();
 }
 

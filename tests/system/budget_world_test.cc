@@ -75,15 +75,19 @@ struct Nature {
     const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
     constexpr AtLimit kLimits[] = {AtLimit::kRunEagerly, AtLimit::kEvict, AtLimit::kThrow};
     Nature nature;
-    nature.budget = static_cast<std::size_t>(below(40)) * kSegment;
+    nature.large = std::int64_t{1} << (12 + below(9));  // 16 KiB to 4 MiB
+    nature.temporaries = 1 + below(3);
+    // Around what a step takes; a fifth of the programs have plenty.
+    const std::size_t takes = static_cast<std::size_t>(nature.large) * sizeof(float) *
+                              static_cast<std::size_t>(nature.temporaries + 6);
+    const std::size_t segments = 2 * takes / kSegment + 12;
+    nature.budget = below(5) == 0 ? 1024 * kMiB : random() % segments * kSegment;
     nature.at_limit = kLimits[below(3)];
     nature.has_one_workspace = below(2) == 0;
     nature.outputs_are_kept = below(4) == 0;
     nature.in_a_row = 1 + below(4);
     nature.disturbs_every = below(3) == 0 ? 1 + below(4) : 0;
     nature.hoards_every = below(6) == 0 ? 1 + below(5) : 0;
-    nature.large = std::int64_t{1} << (12 + below(9));  // 16 KiB to 4 MiB
-    nature.temporaries = 1 + below(3);
     nature.marks_steps = below(2) == 0;
     return nature;
   }
@@ -120,11 +124,11 @@ class Server {
   }
   void forget() { kept_.clear(); }
   void mark_step() { context_.mark_step(); }
-  // Whether the tensors that the steps have hoarded hold what they should. A capture that another
-  // thread has broken was to fill those that are stale.
+  // Whether the tensors that the steps have hoarded hold what they should. A capture that was lost
+  // was to fill those that are stale: they are refused.
   bool hoard_is_whole() const {
     return std::ranges::all_of(hoard_, [&](const Tensor& one) {
-      if (one.storage()->state() == Storage::State::kStale) return nature_.disturbs_every > 0;
+      if (one.storage()->state() == Storage::State::kStale) return true;
       return one.slice(0, 0, kUsed).to_vector<float>() == std::vector<float>(kUsed, 3);
     });
   }
