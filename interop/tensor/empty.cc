@@ -58,7 +58,7 @@ void wait_for_work(StreamRef stream) noexcept {
 // Returns whether work on the stream runs now, and is no part of a graph. The default streams are
 // not asked, because that breaks captures of others; work there is missing from each graph.
 bool runs_now(StreamRef stream) {
-  return stream.handle() > StreamHandle::kPerThread && !stream.is_capturing();
+  return !stream.is_default() && !stream.is_capturing();
 }
 
 }  // namespace
