@@ -11,6 +11,7 @@
 
 #include "allocator/pool/block.h"
 #include "base/room.h"
+#include "cgtree/memory/plain_memory.h"
 #include "cgtree/memory/slots.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/storage.h"
@@ -38,6 +39,7 @@ struct StepAllocations {
   std::size_t body_nodes = 0;           // for kRecord: in bodies of conditional nodes
   std::size_t body_kernels = 0;         // among them
   std::vector<const Storage*> written;  // for kRecord: what calls in the step write in place
+  std::vector<PlainUse> plain_uses;     // for kRecord: of calls in the step
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;
