@@ -21,6 +21,7 @@ enum class SkipReason {
   kNestedCall,          // made inside another step function, whose recording includes it
   kForeignCapture,      // the caller's or the context's stream is being captured by other code
   kOtherDevice,         // an input lives on another device
+  kOtherPartition,      // the stream is of other processors than recordings are made for
   kMutatedInput,        // the function writes into an input: OnMutatedInput
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
   kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
@@ -43,7 +44,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 25;
+inline constexpr int kSkipReasonCount = 26;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

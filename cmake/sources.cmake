@@ -205,6 +205,7 @@ cgtree_sources(memory
   cgtree/memory/context_pools.cc
   cgtree/memory/context_stream.cc
   cgtree/memory/declared_memory.cc
+  cgtree/memory/plain_memory.cc
   cgtree/memory/releases.cc
   cgtree/memory/slots.cc)
 
@@ -258,6 +259,7 @@ cgtree_sources(check
   cgtree/check/marked_recording.cc
   cgtree/check/node_rebinding.cc
   cgtree/check/probe.cc
+  cgtree/check/program_image.cc
   cgtree/check/rebind.cc
   cgtree/check/rebind_choice.cc
   cgtree/check/recording_audit.cc

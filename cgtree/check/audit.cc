@@ -9,6 +9,7 @@
 #include <queue>
 #include <utility>
 
+#include "cgtree/check/program_image.h"
 #include "cgtree/record/recording.h"
 
 namespace cgtree {
@@ -112,6 +113,15 @@ std::string to_string(const ForeignPointer& pointer, const Audit& audit) {
       pointer.nodes > 1 ? fmt::format(" ({} nodes)", pointer.nodes) : "");
 }
 
+std::string to_string(const HostMemoryUse& use) {
+  return fmt::format(
+      "node {} of the graph copies {} bytes {} {:#x}, pageable host memory that belongs to no "
+      "tensor: each replay {} what lies there then, which may be gone; pass the value by scalar() "
+      "or step_block(), copy {} a pinned tensor, or declare() memory that stays",
+      use.node, use.range.bytes, use.is_written ? "to" : "from", use.range.address,
+      use.is_written ? "overwrites" : "reads", use.is_written ? "to" : "from");
+}
+
 std::vector<std::string> suspects(const Audit& audit) {
   std::vector<std::string> texts;
   for (const ForeignPointer& pointer : audit.foreign)
@@ -182,6 +192,7 @@ const DeviceAllocation* DeviceMemoryCache::find(std::uintptr_t address) {
   if (unknown_.contains(address)) return nullptr;
   DeviceAllocation found;
   const Code code = api_.allocation_of(reinterpret_cast<const void*>(address), &found);
+  can_tell_ = can_tell_ && code != Code::kNotSupported;
   if (!ok(code) || found.attributes.kind == PointerKind::kUnknown) {
     unknown_.insert(address);
     return nullptr;
@@ -250,6 +261,7 @@ Audit Auditor::finish() {
     std::erase(maps_, std::pair(word.use.node, word.parameter));
     const MemoryOwner owner = audit_.memory[word.use.memory].owner;
     if (owner == MemoryOwner::kForeign || owner == MemoryOwner::kCopySource) note_foreign(word);
+    if (owner == MemoryOwner::kForeign && !audit_.host_memory) note_host_memory(word);
   }
   for (const auto& [node, parameter] : maps_) {
     note_unseen(
@@ -298,6 +310,14 @@ std::uint32_t Auditor::attribute_by_device(const Word& word) {
     audit_.memory.push_back(std::move(memory));
   }
   return number->second;
+}
+
+// What a device knows has a range.
+void Auditor::note_host_memory(const Word& word) {
+  const NodeContents& node = nodes_[word.use.node];
+  if (node.type != NodeType::kMemcpy || audit_.memory[word.use.memory].range.bytes > 0) return;
+  if (!devices_.can_tell() || is_in_program_image(word.use.range.address)) return;
+  audit_.host_memory = {word.use.node, word.use.range, node.memory[word.parameter].is_written};
 }
 
 // Text is made once for each parameter of each kernel: the memory of an engine may all be foreign.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -77,6 +78,14 @@ struct ForeignPointer {
   std::size_t nodes = 0;
 };
 
+// A copy from or to pageable host memory that belongs to no tensor, is not declared, and is no part
+// of the program's image: it may be gone when a replay uses it.
+struct HostMemoryUse {
+  std::uint32_t node = 0;  // as MemoryUse::node
+  Range range;
+  bool is_written = false;
+};
+
 // Something that the audit could not look into.
 struct UnseenNodes {
   std::string what;
@@ -89,6 +98,7 @@ struct Audit final : GraphFindings {
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
+  std::optional<HostMemoryUse> host_memory;  // the first one
   NodeScopes scopes;
   bool hands_out_rows = false;  // by a loop (loop_stream.h)
   // The next two are used by the thread that is inside the context: its graphs with marks, once
@@ -105,6 +115,9 @@ const Audit& audit_of(const Recording& recording) noexcept;
 
 // Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with what to do about it.
 std::string to_string(const ForeignPointer& pointer, const Audit& audit);
+
+// Returns "node 3 of the graph copies 8 bytes from 0x..., ...", with what to do about it.
+std::string to_string(const HostMemoryUse& use);
 
 // Returns possible reasons why replays differ from eager calls, one sentence each: foreign memory,
 // and nodes that were not seen.
@@ -168,9 +181,12 @@ class DeviceMemoryCache {
   explicit DeviceMemoryCache(DeviceAPI& api) noexcept : api_(api) {}
   // Returns null if no device knows the address.
   const DeviceAllocation* find(std::uintptr_t address);
+  // Returns false once the device could not tell.
+  bool can_tell() const noexcept { return can_tell_; }
 
  private:
   DeviceAPI& api_;
+  bool can_tell_ = true;
   std::vector<DeviceAllocation> found_;  // by address
   std::unordered_set<std::uintptr_t> unknown_;
 };
@@ -202,6 +218,7 @@ class Auditor {
   std::uint32_t attribute(const Word& word);
   std::uint32_t attribute_by_device(const Word& word);
   void note_foreign(const Word& word);
+  void note_host_memory(const Word& word);
 
   const KnownMemory& known_;
   DeviceMemoryCache devices_;

@@ -324,19 +324,19 @@ void ContextMemory::reserve_deferred() {
   if (step_ != nullptr) step_->reserve_deferred(1 + eager_blocks_.load());
 }
 
-// A side stream of a step joins it before it ends; any other stream is a reader.
+// A side stream of a recorded step is part of its graph, which keeps the memory. Any other stream
+// is a reader, also of an eager step: whether it joins the step cannot be seen.
 void ContextMemory::used(Storage& storage, StreamRef stream) {
+  const std::uint64_t capture = capture_of(stream);
   {
     std::lock_guard lock(mutex_);
     if (step_ != nullptr && !step_->is_paused && step_->thread == std::this_thread::get_id()) {
       step_->has_side_work = step_->has_side_work || stream != current_stream_or_none();
-      return;
+      if (capture != 0 && step_->kind == StepAllocations::Kind::kRecord) return;
     }
   }
   // An event of a capture orders nothing outside of it.
-  if (const std::uint64_t capture = capture_of(stream)) {
-    return hold_for_capture(capture, StorageRef(storage));
-  }
+  if (capture != 0) return hold_for_capture(capture, StorageRef(storage));
   stream_.add_reader(storage, stream);
   // After mark_step() the memory may be used again before the last handle goes.
   if (storage.state() == Storage::State::kStale) stream_.release_readers(storage);

@@ -46,6 +46,7 @@
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
 #include "cgtree/memory/declared_memory.h"
+#include "cgtree/memory/plain_memory.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/options.h"
@@ -71,7 +72,10 @@ class ContextMemory final : public StorageOwner,
 
   // Returns where the context works now. May be called from any thread.
   StreamRef stream() const noexcept { return stream_.get(); }
+  // Returns whether that is a stream of another partition of processors than recordings are for.
+  bool is_apart() const noexcept { return stream_.is_apart(); }
   ContextStream& streams() noexcept { return stream_; }
+  PlainMemoryUser& plain() noexcept { return plain_; }
   Device device() const noexcept override { return device_; }
   const LiveMask& live() const noexcept { return slots_.live(); }
   std::uint64_t generation() const noexcept { return slots_.generation(); }
@@ -343,6 +347,7 @@ class ContextMemory final : public StorageOwner,
   std::optional<Stream> own_stream_;
   const std::unique_ptr<ContextPools> pools_;
   ContextStream stream_;  // moves the pools
+  PlainMemoryUser plain_{stream_};
   std::atomic<std::size_t> references_{1};
   std::atomic<bool> tracking_{true};
 

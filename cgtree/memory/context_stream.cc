@@ -26,16 +26,31 @@ void ContextStream::move_to(StreamRef stream) {
   move_locked(stream);
 }
 
+bool ContextStream::would_be_apart(StreamRef stream) const {
+  if (!stream || stream == home_ || !can_move_to(stream)) return false;
+  return stream == get() ? is_apart() : stream.partition() != home_partition_;
+}
+
 void ContextStream::move_locked(StreamRef stream) {
+  const bool is_apart = would_be_apart(stream);
   const StreamIdentity identity = stream == home_ ? home_identity_ : identity_of(stream);
   (void)order_import(get(), stream, SyncPolicy::kEventWait);
   now_.store(stream.handle(), std::memory_order_relaxed);
+  is_apart_.store(is_apart, std::memory_order_relaxed);
   if (moved_) moved_(identity);
 }
 
 void ContextStream::order_before(StreamRef consumer) const {
   const std::lock_guard lock(mutex_);
   (void)order_import(get(), consumer, SyncPolicy::kEventWait);
+}
+
+// Requires: the mutex is held. Another thread may note a neighbour meanwhile.
+void ContextStream::publish_readers() noexcept {
+  std::size_t was = readers_count_.load(std::memory_order_relaxed);
+  while (!readers_count_.compare_exchange_weak(was, readers_.size() | (was & kNeighbour),
+                                               std::memory_order_release)) {
+  }
 }
 
 void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
@@ -62,7 +77,7 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   due_.reserve(all);
   unused_.reserve(all);
   readers_.push_back({&storage, identity, std::move(event)});
-  readers_count_.store(readers_.size(), std::memory_order_release);
+  publish_readers();
 }
 
 // Storages that live long may have been read on many streams that have ended since. Two readers are
@@ -91,7 +106,7 @@ void ContextStream::make_due(const Storage& storage) noexcept {
     return true;
   });
   due_count_.store(due_.size(), std::memory_order_release);
-  readers_count_.store(readers_.size(), std::memory_order_release);
+  publish_readers();
 }
 
 void ContextStream::wait_now(StreamRef beside) {
@@ -144,7 +159,7 @@ void ContextStream::wait_for_readers(const Storage& storage) {
     unused_.push_back(std::move(readers_[i].event));
     readers_[i] = std::move(readers_.back());
     readers_.pop_back();
-    readers_count_.store(readers_.size(), std::memory_order_release);
+    publish_readers();
   }
 }
 
@@ -194,6 +209,7 @@ void ContextStream::leave(StreamRef stream) noexcept {
     move_locked(home_);
   } catch (const std::exception& error) {
     now_.store(home_.handle(), std::memory_order_relaxed);
+    is_apart_.store(false, std::memory_order_relaxed);
     if (moved_) moved_(home_identity_);
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "base/mutex.h"
@@ -25,8 +27,9 @@ namespace cgtree {
 //   y = Tensor()            the event is due
 //   f(x)                    on stream C: C waits for A, and for the event
 //
-// Thread safety: get(), add_reader(), release_readers(), try_wait_for_due(), order_before() and
-// order_readers_before() may be called from any thread, the rest by the caller of the context.
+// Thread safety: get(), add_reader(), release_readers(), try_wait_for_due(), order_before(),
+// order_readers_before(), note_neighbour() and record_end() may be called from any thread, the rest
+// by the caller of the context.
 class ContextStream {
  public:
   // `home`: where calls work whose caller has no stream. `is_shared`: `home` is the user's.
@@ -34,6 +37,7 @@ class ContextStream {
   ContextStream(StreamRef home, bool is_shared, std::function<void(StreamIdentity)> moved = nullptr)
       : home_(home),
         home_identity_(identity_of(home)),
+        home_partition_(home.partition()),
         is_shared_(is_shared),
         moved_(std::move(moved)),
         now_(home.handle()),
@@ -53,6 +57,14 @@ class ContextStream {
   bool can_move_to(StreamRef stream) const noexcept {
     return stream.device() == home_.device() && !stream.is_per_thread();
   }
+  // The partition of the device's processors (DeviceAPI::stream_partition()) that recordings are
+  // made for: that of home.
+  std::uint64_t home_partition() const noexcept { return home_partition_; }
+  // Returns whether the context works on a stream of another partition than home's, so that a
+  // recording would replay on other processors.
+  bool is_apart() const noexcept { return is_apart_.load(std::memory_order_relaxed); }
+  // Returns whether it would if it moved to the stream; null stands for home. Throws DeviceError.
+  bool would_be_apart(StreamRef stream) const;
   // Requires: can_move_to(stream). Throws CaptureError, DeviceError; nothing has changed then.
   void move_to(StreamRef stream);
 
@@ -68,8 +80,19 @@ class ContextStream {
       make_due(storage);
     }
   }
-  std::size_t readers() const noexcept { return readers_count_.load(std::memory_order_relaxed); }
+  std::size_t readers() const noexcept {
+    return readers_count_.load(std::memory_order_relaxed) & ~kNeighbour;
+  }
+  // Returns whether there are readers, or neighbours: calls must look whom they have to wait for.
   bool has_readers() const noexcept { return readers_count_.load(std::memory_order_relaxed) != 0; }
+  // From now on has_readers(): another context uses the same plain memory. Any thread.
+  void note_neighbour() noexcept { readers_count_.fetch_or(kNeighbour, std::memory_order_release); }
+  // Records the end of what the context has done so far. Requires: the stream does not capture.
+  // Throws DeviceError.
+  void record_end(Event& event) const {
+    const std::lock_guard lock(mutex_);
+    event.record(get());
+  }
   bool has_due() const noexcept { return due_count_.load(std::memory_order_relaxed) != 0; }
   // Makes the context's stream wait for the readers of released storages, and `beside` too, a
   // stream that a step has forked. Throws DeviceError.
@@ -107,12 +130,18 @@ class ContextStream {
   void make_due(const Storage& storage) noexcept;
   void wait_now(StreamRef beside);
   void forget_done_readers();
+  void publish_readers() noexcept;
+
+  // In readers_count_, beside the count.
+  static constexpr std::size_t kNeighbour = ~(SIZE_MAX >> 1);
 
   const StreamRef home_;
   const StreamIdentity home_identity_;
+  const std::uint64_t home_partition_;
   const bool is_shared_;
   const std::function<void(StreamIdentity)> moved_;
-  std::atomic<StreamHandle> now_;  // written under mutex_
+  std::atomic<StreamHandle> now_;      // written under mutex_
+  std::atomic<bool> is_apart_{false};  // the same
   std::atomic<std::size_t> readers_count_{0};
   std::atomic<std::size_t> due_count_{0};
   mutable Mutex<LockRank::kContextStream> mutex_;  // guards all below

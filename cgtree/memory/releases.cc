@@ -25,6 +25,7 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
     Storage& storage = *step.alive[i];
     if (keep_if_leased(storage)) continue;
     (void)storage.invalidate();
+    stream_.release_readers(storage);
     pool(region_of(storage)).free(reinterpret_cast<void*>(storage.address()));
   }
   step.alive.clear();

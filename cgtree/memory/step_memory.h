@@ -11,6 +11,7 @@
 
 #include "allocator/pool/block.h"
 #include "base/room.h"
+#include "cgtree/memory/plain_memory.h"
 #include "cgtree/memory/slots.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
@@ -46,6 +47,7 @@ struct StepAllocations {
   bool has_run_out = false;               // for kRecord: memory has
   std::vector<std::uint32_t> workspaces;  // for kWarmUp: slots of those that it uses or leaves
   std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
+  std::vector<PlainUse> plain_uses;       // for kRecord: of calls in the step
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
   // allocations in whose place that was.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;

@@ -451,6 +451,13 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     const auto is_it = [&](const StorageRef& one) { return one.get() == written; };
     if (std::ranges::any_of(kept, is_it)) recording.written.push_back(written);
   }
+  recording.plain_uses = std::move(scope_.allocations().plain_uses);
+  for (const StorageRef& storage : kept) {
+    const bool is_plain = storage->domain() == nullptr && !storage->producer() &&
+                          storage->device().type == memory_.device().type &&
+                          storage->address() != 0;  // the bindings of Steps are inputs
+    if (is_plain) recording.plain_uses.push_back({{storage->address(), storage->bytes()}});
+  }
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile
   const bool is_examined = examination != nullptr && !recording.runs_once;
@@ -466,6 +473,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     EagerDraws drawn_before;
     try {
       call_before_launch(drawn_before);
+      (void)memory_.plain().begin(recording.plain_uses, memory_.stream());
       wait_for_readers(recording, memory_.streams());
       memory_.streams().wait_for_due();
       check(launch(recording, memory_.streams()),

@@ -42,7 +42,13 @@ std::vector<Tensor> run_captured(const Call& call, std::span<const Tensor> step_
 
 Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
     : memory_(memory), checked_(options.checked) {
-  if (options.captures_on_stream_of_calls) {
+  const bool is_partition = memory.streams().home_partition() != 0;
+  if (is_partition && checked_) {
+    throw InvalidArgument(
+        "a context that is checked captures on a stream of its own, which is not of the partition "
+        "(the green context) that ContextOptions::stream is of: leave `checked` false");
+  }
+  if (options.captures_on_stream_of_calls || is_partition) {
     if (!checked_) return;
     throw InvalidArgument(
         "a context that is checked captures on a stream of its own, and "

@@ -204,6 +204,7 @@ struct Recording {
   Footprint footprint;
   KeptStorages kept;                    // memory that replays may use beside footprint and inputs
   std::vector<const Storage*> written;  // of it, what calls in the step write in place
+  std::vector<PlainUse> plain_uses;     // beside those of inputs
   std::vector<StorageRef> lengths;      // what axis_length() returned; root nodes write it
   Graph graph;
   GraphExec exec;

@@ -17,6 +17,7 @@ std::optional<SkipReason> refused(const Situation& s, const Call& call) {
   if (s.graph_override == GraphOverride::kNoGraph) return SkipReason::kNoGraphScope;
   if (is_off(s.function, s.graph_override)) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
+  if (s.memory.is_apart()) return SkipReason::kOtherPartition;
   for (std::size_t i = 0; i < call.inputs().size(); ++i) {
     const Treatment treatment = call.treatment(i);
     if (treatment == Treatment::kValue || treatment == Treatment::kNoBuffer) continue;
@@ -113,7 +114,9 @@ bool is_precaptured(const Situation& s) {
 // predict_memory(), which makes none, leaves hints as they are.
 Node* hinted(const Situation& s, const Call& call) {
   const InputList& inputs = call.inputs();
-  if (is_precaptured(s) || is_off(s.function, s.graph_override)) return nullptr;
+  if (is_precaptured(s) || is_off(s.function, s.graph_override) || s.memory.is_apart()) {
+    return nullptr;
+  }
   Node* const next = if_it_fits<true>(s.tree.current().last_of(&s.function), inputs, s.memory);
   if (next != nullptr || inputs.key().empty()) return next;
   Node* const last = last_of_key(s.function, inputs);
@@ -255,7 +258,8 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
 }
 
 Decision decide(const Situation& s, Call& call) {
-  const bool pads = s.function.axes != nullptr && !is_off(s.function, s.graph_override);
+  const bool pads =
+      s.function.axes != nullptr && !is_off(s.function, s.graph_override) && !s.memory.is_apart();
   return pads ? decide_with_axes(s, call) : decide_as_is(s, call);
 }
 

@@ -166,9 +166,8 @@ void Visit::order_producers_before(const InputList& inputs, StreamRef stream, St
 
 // Each on its own: a stream that refuses must not keep the others from waiting.
 void Visit::finish_order() {
-  if (!door_.rest_->outside) return;
-  const Door::Outside outside = std::move(*door_.rest_->outside);
-  door_.rest_->outside.reset();
+  PlainMemoryUser* const shared = std::exchange(door_.rest_->shared, nullptr);
+  const std::optional<Door::Outside> outside = std::exchange(door_.rest_->outside, std::nullopt);
   const StreamRef stream = door_.stream_.get();
   std::exception_ptr failure;
   const auto attempt = [&](auto&& finish) {
@@ -178,11 +177,14 @@ void Visit::finish_order() {
       failure = std::current_exception();
     }
   };
-  for (const StorageRef& storage : outside.of_contexts)
-    attempt([&] { storage->owner().used(*storage, stream); });
-  attempt([&] { outside.libraries.finish(); });
-  if (outside.captured) attempt([&] { outside.captured->finish(); });
-  if (outside.guest) attempt([&] { outside.guest.wait_for(stream); });
+  if (shared != nullptr) attempt([&] { shared->end(); });
+  if (outside) {
+    for (const StorageRef& storage : outside->of_contexts)
+      attempt([&] { storage->owner().used(*storage, stream); });
+    attempt([&] { outside->libraries.finish(); });
+    if (outside->captured) attempt([&] { outside->captured->finish(); });
+    if (outside->guest) attempt([&] { outside->guest.wait_for(stream); });
+  }
   if (failure) std::rethrow_exception(failure);
 }
 

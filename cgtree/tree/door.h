@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "cgtree/input_list.h"
 #include "cgtree/memory/context_stream.h"
+#include "cgtree/memory/plain_memory.h"
 #include "cgtree/record/input_run.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -53,6 +54,8 @@ class Door {
   // Keeps the context until the visit in progress has left: the code of the caller's that it runs
   // may destroy the caller's last handle. Requires: a visit of this thread is inside.
   void keep_context() { rest().context = context_.lock(); }
+  // The visit in progress is to call user.end() when its work is enqueued. Requires: as above.
+  void note_shared_use(PlainMemoryUser& user) { rest().shared = &user; }
   // Destroys code of the caller's, which may call the context, when the thread that is inside has
   // left. If the host's memory is short, it is destroyed at once.
   void leave_behind(std::shared_ptr<const void> code) noexcept;
@@ -72,6 +75,7 @@ class Door {
   // What is left to do when a thread leaves.
   struct Rest {
     std::optional<Outside> outside;
+    PlainMemoryUser* shared = nullptr;    // whose use of plain memory ends with the visit
     std::shared_ptr<const void> context;  // ends last
     LeftBehind left_behind;
   };
@@ -118,7 +122,7 @@ class Inspection {
 // before them when it ends, however it ends.
 //
 //   Visit visit(door);              // throws ConcurrentUse
-//   if (visit.foreign_capture()) ...
+//   if (visit.ask_foreign_capture()) ...
 //   visit.begin();                  // moves to the caller's stream
 //   visit.wait_for_producers(in);   // waits for the libraries and contexts that made inputs
 //   ... work on the context's stream ...
@@ -151,21 +155,28 @@ class Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
-  // Returns the stream on which a call would do its work, if other code is capturing it, else null.
-  // A caller that stays in one StreamScope is not asked again: should its stream capture by now,
-  // the launch is refused.
-  StreamRef foreign_capture() const {
+  // Returns false if other code is capturing the stream on which a call would do its work, or if
+  // that stream is of another partition than the recordings: then no call is predicted. A caller
+  // that stays in one StreamScope is not asked again: should its stream capture by now, the launch
+  // is refused.
+  bool may_predict() const {
     if (given_ ? given_ == door_.stream_.get() && last_stream_scope() == door_.scope_
                : !door_.stream_.is_home_shared()) [[likely]] {
-      return {};
+      return true;
     }
-    return ask_foreign_capture();
+    return !ask_foreign_capture() && !door_.stream_.would_be_apart(given_);
   }
-  // The same, but asks the device in any case. Must be called before anything but a replay.
+  // Returns the stream on which a call would do its work, if other code is capturing it, else null.
+  // Must be called before anything but a replay.
   StreamRef ask_foreign_capture() const { return door_.foreign_capture(given_); }
 
   // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
-  [[gnu::always_inline]] void begin() {
+  void begin() {
+    begin_predicted();
+    if (door_.stream_.is_apart()) door_.scope_ = kAskAgain;
+  }
+  // The same after may_predict().
+  [[gnu::always_inline]] void begin_predicted() {
     door_.scope_ = last_stream_scope();
     const bool is_there = given_ ? given_ == door_.stream_.get() : door_.stream_.is_home();
     if (!is_there) [[unlikely]] {
@@ -196,6 +207,9 @@ class Visit {
   }
 
  private:
+  // Equals no number of a scope that is open.
+  static constexpr std::uint64_t kAskAgain = 0;
+
   [[noreturn]] static void refuse();
   void move_to(StreamRef caller);
   // Adds the producers of the inputs. Returns whether there are any.

@@ -148,6 +148,7 @@ void OpenCall::begin(const InputList& inputs) {
   if (captured) return begin_in_foreign_capture(inputs, captured);
   function_.takes_lent = visit_.wait_for_producers(inputs);
   wait_for_readers(workings_, function_, inputs);
+  wait_for_neighbours(workings_, function_, inputs);
   decide_and_begin();
 }
 
@@ -161,9 +162,11 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
     // The caller launches the graph behind the context's stream.
     (void)visit_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(workings_, function_, inputs);
+    (void)order_behind_neighbours(workings_, function_, inputs, memory.stream());
   } else {
     await_others(inputs, captured);
   }
+  memory.plain().end(/*in_graph=*/true);
   for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
@@ -182,6 +185,7 @@ void OpenCall::await_others(const InputList& inputs, StreamRef captured) {
     return storage.state() == Storage::State::kBorrowed ||
            (storage.domain() != nullptr && storage.domain() != &memory);
   };
+  note_plain_uses(workings_, function_, inputs);
   bool any = workings_.memory->streams().has_readers();
   for (std::size_t i = 0; i < inputs.size(); ++i)
     any = any || is_lent(inputs[i]);
@@ -190,6 +194,7 @@ void OpenCall::await_others(const InputList& inputs, StreamRef captured) {
   const Stream beside(memory.device());
   visit_.order_producers_before(inputs, beside, captured);
   wait_for_readers(workings_, function_, inputs, beside);
+  (void)order_behind_neighbours(workings_, function_, inputs, beside);
   beside.synchronize();
 }
 
@@ -497,6 +502,9 @@ void OpenCall::end_capturing(Capturing& capturing, std::vector<Tensor> made,
   std::exception_ptr thrown;
   try {
     result = capturing.recording.finish(std::move(made), work_has_thrown);
+    if (workings_.memory->plain().is_open()) {
+      workings_.door.note_shared_use(workings_.memory->plain());
+    }
   } catch (const DeviceError&) {
     thrown = std::current_exception();
     if (capturing.recording.was_patch_refused() && workings_.pass->never_patch(function_)) {

@@ -32,6 +32,28 @@ namespace {
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }
 
+// Returns the plain memory that input `i` uses, or no bytes. That of another library is ordered
+// with the library's stream, and that of a context with the context's.
+PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, std::size_t i,
+                      Device device) {
+  const Tensor& input = inputs[i];
+  if (!input.defined() || input.storage()->domain() != nullptr) return {};
+  if (input.device().type != device.type || input.storage()->producer()) return {};
+  const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
+  return {{input.address(), bytes}, inputs.is_buffer(i) || function.input_options(i).is_mutated};
+}
+
+// Notes the inputs that may have moved: a replay looks at no others. Requires: bind() has returned.
+[[gnu::noinline]] void note_moved_inputs(Workings& workings, Node& node, const InputList& inputs) {
+  TakenDraws draws(node.recording);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!may_move(node.recording.inputs[i].treatment)) continue;
+    const PlainUse use = plain_use_of(*node.function, inputs, i, node.recording.device);
+    if (use.range.bytes > 0) workings.memory->plain().note(use);
+  }
+  draws.keep();
+}
+
 // Inlined, because a replay that is not watched is to cost no call for those that are.
 template <bool kIsWatched>
 [[gnu::always_inline]] inline void launch_replay(Workings& workings, Node& node,
@@ -39,11 +61,16 @@ template <bool kIsWatched>
   Recording& recording = node.recording;
   ContextMemory& memory = *workings.memory;
   memory.end_tracking();
-  const bool patched = bind(recording, inputs);
+  bool patched = false;
+  if (recording.has_to_bind) {
+    patched = bind_nodes(recording, inputs);
+    if (patched) note_moved_inputs(workings, node, inputs);
+  }
   TakenDraws draws(recording);
   if (memory.streams().has_readers()) [[unlikely]] {
     wait_for_readers(workings, *node.function, inputs);
     wait_for_readers(recording, memory.streams());
+    wait_for_neighbours(workings, *node.function, inputs, &recording);
   }
   memory.streams().wait_for_due();
   if (kIsWatched) workings.events->begin_launch();
@@ -107,6 +134,39 @@ void wait_for_readers(Workings& workings, const FunctionState& function, const I
   });
 }
 
+void append_plain_uses(const FunctionState& function, const InputList& inputs, Device device,
+                       std::vector<PlainUse>& uses) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const PlainUse use = plain_use_of(function, inputs, i, device);
+    if (use.range.bytes > 0) uses.push_back(use);
+  }
+}
+
+void wait_for_neighbours(Workings& workings, const FunctionState& function, const InputList& inputs,
+                         const Recording* recording) {
+  ContextMemory& memory = *workings.memory;
+  std::vector<PlainUse> uses;
+  append_plain_uses(function, inputs, memory.device(), uses);
+  if (recording != nullptr) {
+    uses.insert(uses.end(), recording->plain_uses.begin(), recording->plain_uses.end());
+  }
+  if (memory.plain().begin(uses, memory.stream())) workings.door.note_shared_use(memory.plain());
+}
+
+void note_plain_uses(Workings& workings, const FunctionState& function, const InputList& inputs) {
+  std::vector<PlainUse> uses;
+  append_plain_uses(function, inputs, workings.memory->device(), uses);
+  for (const PlainUse& use : uses)
+    workings.memory->plain().note(use);
+}
+
+bool order_behind_neighbours(Workings& workings, const FunctionState& function,
+                             const InputList& inputs, StreamRef stream) {
+  std::vector<PlainUse> uses;
+  append_plain_uses(function, inputs, workings.memory->device(), uses);
+  return workings.memory->plain().begin(uses, stream);
+}
+
 bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
                       const InputList& inputs, TensorList& outputs) {
   AxisPlan* const plan = function.axes.get();
@@ -114,10 +174,10 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
   if (plan != nullptr) [[unlikely]] {
     plan->read(inputs, axes);
   }
-  if (visit.foreign_capture()) [[unlikely]] {
+  if (!visit.may_predict()) [[unlikely]] {
     return false;
   }
-  visit.begin();
+  visit.begin_predicted();
   workings.catch_up();
   if (plan == nullptr) [[likely]] {
     Node* const node = find_predicted(workings, visit, function, inputs);

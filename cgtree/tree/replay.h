@@ -1,6 +1,8 @@
 // Replays: which recording a usual call replays, and how recordings are replayed.
 #pragma once
 
+#include <vector>
+
 #include "cgtree/input_list.h"
 #include "cgtree/tree/workings.h"
 #include "interop/tensor/empty.h"
@@ -33,6 +35,22 @@ inline void count_replay(FunctionState& function) noexcept {
   ++function.counters.replays;
   function.last_outcome.set(Outcome::kReplay);
 }
+
+// Makes the context's work from now on wait for neighbours that use the same plain memory as the
+// call, of inputs or, unless it is null, by what else the recording uses; and notes the end of the
+// call's own use when the visit finishes. Throws CaptureError, DeviceError, std::bad_alloc.
+void wait_for_neighbours(Workings& workings, const FunctionState& function, const InputList& inputs,
+                         const Recording* recording = nullptr);
+// Notes what the call uses, and waits for nothing.
+void note_plain_uses(Workings& workings, const FunctionState& function, const InputList& inputs);
+// The same for work of a nested call on another stream of the step, or of a captured call, which
+// becomes part of the caller's graph: then its end is that of the context's stream. `stream` waits.
+bool order_behind_neighbours(Workings& workings, const FunctionState& function,
+                             const InputList& inputs, StreamRef stream);
+
+// Appends the plain memory that a call uses by its inputs.
+void append_plain_uses(const FunctionState& function, const InputList& inputs, Device device,
+                       std::vector<PlainUse>& uses);
 
 // Calls visit(storage) for each that a call of the function writes in place.
 template <typename Visit>

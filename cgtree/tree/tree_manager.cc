@@ -102,14 +102,22 @@ void TreeManager::order_nested(const FunctionState& function, const InputList& i
   if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {
     for_each_written(function, inputs,
                      [&](const Storage& storage) { step.written.push_back(&storage); });
+    append_plain_uses(function, inputs, workings_.memory->device(), step.plain_uses);
     return;
   }
+  PlainMemoryUser& plain = workings_.memory->plain();
   const StreamRef stream = current_stream();
-  if (!stream.is_capturing()) return wait_for_readers(workings_, function, inputs, stream);
+  if (!stream.is_capturing()) {
+    wait_for_readers(workings_, function, inputs, stream);
+    if (order_behind_neighbours(workings_, function, inputs, stream)) door().note_shared_use(plain);
+    return;
+  }
+  note_plain_uses(workings_, function, inputs);
   if (!workings_.memory->streams().has_readers()) return;
   const RelaxedCapture relaxed(stream.api().graphs());
   const Stream beside(workings_.memory->device());
   wait_for_readers(workings_, function, inputs, beside);
+  if (order_behind_neighbours(workings_, function, inputs, beside)) plain.end(/*in_graph=*/true);
   beside.synchronize();
 }
 

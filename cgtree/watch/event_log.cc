@@ -336,6 +336,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
         return line;
       });
   foreign_pointers(node);
+  host_memory(node);
   unsliced_output(*node.function, recording, axes);
   held_outputs(node);
   if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
@@ -373,6 +374,28 @@ void EventLog::foreign_pointers(const Node& node) noexcept {
                   {"what", to_string(pointer, audit)}};
         });
   }
+}
+
+// Whatever the options say of foreign memory: pageable memory is a temporary more often than not.
+void EventLog::host_memory(const Node& node) noexcept {
+  const std::optional<HostMemoryUse>& use = audit_of(node.recording).host_memory;
+  if (!use) return;
+  try {
+    if (!has_host_memory_.insert(node.function->id).second) return;
+  } catch (const std::bad_alloc&) {  // it is told of once more
+  }
+  tell(
+      LogLevel::kWarn, "host_memory",
+      [&] {
+        return fmt::format("host_memory function={} node={} what=\"{}\"", node.function->name,
+                           node.id, to_string(*use));
+      },
+      [&]() -> Json {
+        return {{"function", node.function->name}, {"node", node.id},
+                {"graph_node", use->node},         {"address", use->range.address},
+                {"bytes", use->range.bytes},       {"is_written", use->is_written},
+                {"what", to_string(*use)}};
+      });
 }
 
 void EventLog::write_replay_times() noexcept try {

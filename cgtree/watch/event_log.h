@@ -82,6 +82,7 @@ class EventLog final : public CallObserver {
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
   // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
   void foreign_pointers(const Node& node) noexcept;
+  void host_memory(const Node& node) noexcept;
   void unsliced_output(FunctionState& function, const Recording& recording,
                        const CallAxes& axes) noexcept;
   void held_outputs(const Node& last) noexcept;
@@ -108,7 +109,8 @@ class EventLog final : public CallObserver {
   const bool warns_of_foreign_;
   const bool is_profiled_ = profiler_listens();
   mutable std::atomic<bool> has_warned_of_scopes_ = false;
-  std::set<std::string> foreign_to_;  // the kernels that were told of
+  std::set<std::string> foreign_to_;         // the kernels that were told of
+  std::set<std::uint32_t> has_host_memory_;  // the functions that were told of
   std::ofstream file_;
   struct GiveBack {
     void operator()(FlightRecorder* recorder) const noexcept { recorder->give_back(); }

@@ -24,6 +24,9 @@ constexpr Row kRows[] = {
     {"other code is capturing the stream, and its graph includes the work",
      "call it before or after that capture, or leave the capture to cgtree"},
     {"an input lives on another device", "copy the input to the context's device first"},
+    {"the caller's stream belongs to a partition of the processors (a green context), and a "
+     "recording would replay on those of the context",
+     "give the context a stream of that partition: ContextOptions::stream"},
     {"the function writes into an input, and its OnMutatedInput forbids a graph",
      "declare the input static, or choose OnMutatedInput::kCopyBack"},
     {"two inputs share memory, the function writes into one of them, and a graph would work on a "

@@ -52,6 +52,13 @@ bool StreamRef::is_capturing() const {
   return info.status != CaptureStatus::kNone;
 }
 
+std::uint64_t StreamRef::partition() const {
+  std::uint64_t partition = 0;
+  if (api_ == nullptr || is_default() || is_capturing()) return 0;
+  check(api_->stream_partition(handle_, &partition), "ask a stream for its partition");
+  return partition;
+}
+
 namespace detail {
 
 constinit thread_local StreamRef t_current_stream;

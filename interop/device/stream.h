@@ -51,6 +51,9 @@ class StreamRef {
   // Returns true for the default streams: which streams they are depends on the current
   // device.
   bool is_default() const noexcept { return handle_ <= StreamHandle::kPerThread; }
+  // Returns DeviceAPI::stream_partition(); 0 for a null stream, a default one, and one that
+  // captures, which cannot be asked. Throws DeviceError.
+  std::uint64_t partition() const;
   // Makes work enqueued here from now on wait for what is enqueued on `other` so far. `other` may
   // be of another device of the same kind. Throws InvalidArgument for another kind, and if either
   // is null.

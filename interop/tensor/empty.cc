@@ -57,6 +57,12 @@ void wait_for_work(StreamRef stream) noexcept {
   }
 }
 
+// Returns whether work on the stream runs now, and is no part of a graph. The default streams are
+// not asked, because that breaks captures of others; work there is missing from each graph.
+bool runs_now(StreamRef stream) {
+  return !stream.is_default() && !stream.is_capturing();
+}
+
 }  // namespace
 
 AllocatorScope::AllocatorScope(StorageAllocator& allocator) noexcept : previous_(t_allocator) {
@@ -79,7 +85,7 @@ StorageAllocator* current_allocator() noexcept {
 }
 
 void note_use(const StorageRef& storage, StreamRef stream) {
-  if (t_allocator != nullptr && t_allocator->keep(storage)) return;
+  if (t_allocator != nullptr && t_allocator->keep(storage) && !runs_now(stream)) return;
   try {
     storage->owner().used(*storage, stream);
   } catch (...) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -150,6 +151,58 @@ TEST_P(AuditTest, TheHostMemoryBehindACopyIsForeign) {
   ASSERT_EQ(foreign.size(), 1u);
   EXPECT_EQ(foreign[0]["kernel"], "a copy");
   EXPECT_EQ(foreign[0]["place"], "the source");
+}
+
+TEST_P(AuditTest, WarnsOnceForEachFunctionOfPageableMemoryBehindACopy) {
+  const auto copying = [&](const char* name, bool is_written) {
+    return compile(context(), name, [=](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      const auto host = std::make_unique<std::vector<float>>(kCount, 3);
+      const StreamRef stream = current_stream();
+      void* const to = is_written ? host->data() : y.data();
+      const void* const from = is_written ? y.data() : host->data();
+      check(stream.api().copy(stream.handle(), to, from, kBytes), "copy");
+      if (!stream.is_capturing()) stream.synchronize();
+      static std::vector<std::vector<float>> kept;  // a replay writes it
+      kept.push_back(std::move(*host));
+      return y;
+    });
+  };
+  CapturedLog log(LogLevel::kWarn);
+  auto f = copying("f", false);
+  auto g = copying("g", true);
+  record(f);
+  record(g);
+  (void)f(random_tensor({kCount, 2}));
+  (void)f(random_tensor({kCount, 2}));
+
+  ASSERT_EQ(log.lines().size(), 2u) << ::testing::PrintToString(log.lines());
+  EXPECT_THAT(log.lines()[0], AllOf(HasSubstr("host_memory function=f node=1"),
+                                    HasSubstr("from 0x"), HasSubstr("step_block()")));
+  EXPECT_THAT(log.lines()[1], AllOf(HasSubstr("function=g"), HasSubstr("to 0x")));
+}
+
+TEST_P(AuditTest, DoesNotWarnOfHostMemoryThatStays) {
+  static std::array<float, kCount> variable = {3};
+  static constexpr std::array<float, kCount> kConstant = {4};
+  std::vector<float> declared(kCount, 5);
+  context().declare("table", declared.data(), kBytes);
+  const Tensor host = from_host<float>({kCount}, declared, Device::host());
+  auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 1, 0);
+    const StreamRef stream = current_stream();
+    for (const void* const from :
+         {static_cast<const void*>(variable.data()), static_cast<const void*>(kConstant.data()),
+          static_cast<const void*>(declared.data()), static_cast<const void*>(host.data())}) {
+      check(stream.api().copy(stream.handle(), y.data(), from, kBytes), "copy");
+    }
+    return y;
+  });
+  CapturedLog log(LogLevel::kWarn);
+  record(f);
+
+  EXPECT_EQ(log.lines().size(), 0u) << ::testing::PrintToString(log.lines());
+  context().undeclare("table");
 }
 
 TEST_P(AuditTest, ByDefaultAForeignPointerIsRecordedAndNoWarning) {

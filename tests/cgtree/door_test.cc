@@ -121,7 +121,7 @@ TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
   std::thread([&] {
     const StreamScope scope(stream);
     Visit visit(door);
-    EXPECT_FALSE(visit.foreign_capture());
+    EXPECT_TRUE(visit.may_predict());
     visit.begin();
   }).join();
   std::thread([&] {
@@ -129,7 +129,8 @@ TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
     {
       const StreamScope scope(stream);
       const Visit visit(door);
-      EXPECT_EQ(visit.foreign_capture(), stream.ref());
+      EXPECT_FALSE(visit.may_predict());
+      EXPECT_EQ(visit.ask_foreign_capture(), stream.ref());
     }
     GraphHandle graph = GraphHandle::kNull;
     check(graphs.end_capture(stream.ref().handle(), &graph), "end");

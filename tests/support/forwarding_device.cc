@@ -55,6 +55,11 @@ Code ForwardingDevice::stream_number(int id, StreamHandle stream, std::uint64_t*
                        [&] { return target_->stream_number(id, stream, number); });
 }
 
+Code ForwardingDevice::stream_partition(StreamHandle stream, std::uint64_t* partition) {
+  return hook().around({"stream_partition", CallKind::kQuery, stream},
+                       [&] { return target_->stream_partition(stream, partition); });
+}
+
 Code ForwardingDevice::stream_device(StreamHandle stream, int* id) {
   return hook().around({"stream_device", CallKind::kQuery, stream},
                        [&] { return target_->stream_device(stream, id); });

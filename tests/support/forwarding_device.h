@@ -144,6 +144,7 @@ class ForwardingDevice : public DeviceAPI {
   Code query_stream(StreamHandle stream) override;
   Code stream_number(int id, StreamHandle stream, std::uint64_t* number) override;
   Code stream_device(StreamHandle stream, int* id) override;
+  Code stream_partition(StreamHandle stream, std::uint64_t* partition) override;
   Code synchronize_device(int id) override;
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
   VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 
@@ -11,6 +12,7 @@
 #include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
 #include "interop/tensor/copy.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -299,6 +301,28 @@ TEST_P(FootgunsTest, HostMemoryBehindACopyIsReadAtReplay) {
   source.copy_from<float>(contents);
 
   EXPECT_EQ(values(f(zero)), contents);
+}
+
+TEST_P(FootgunsTest, ACopyFromATemporaryOfTheHostIsWarnedOf) {
+  std::vector<std::unique_ptr<std::vector<float>>> temporaries;  // gone, in a real program
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    const Tensor copied = empty({3}, DType::kFloat32);
+    temporaries.push_back(std::make_unique<std::vector<float>>(3, 1));
+    const StreamRef stream = current_stream();
+    check(stream.api().copy(stream.handle(), copied.data(), temporaries.back()->data(), 12),
+          "copy");
+    return add(x, copied);
+  });
+  const Tensor zero = tensor({3}, std::vector<float>(3, 0));
+  const CapturedLog log(LogLevel::kWarn);
+  for (int call = 0; call < 3; ++call)
+    (void)f(zero);
+  context().synchronize();
+
+  ASSERT_EQ(log.lines().size(), 1u);
+  EXPECT_THAT(log.lines()[0], HasSubstr("host_memory function=f"));
+  *temporaries.back() = {5, 6, 7};
+  EXPECT_EQ(values(f(zero)), (std::vector<float>{5, 6, 7}));
 }
 
 TEST_P(FootgunsTest, AnOutputTouchedAfterMarkStepThrows) {

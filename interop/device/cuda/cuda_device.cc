@@ -475,6 +475,16 @@ class CudaDevice final : public DeviceAPI {
   Code stream_device(StreamHandle stream, int* id) override {
     return to_code(cuda::stream_device(native(stream), id));
   }
+  // Drivers before 12.4 have no green contexts.
+  Code stream_partition(StreamHandle stream, std::uint64_t* partition) override {
+    void* context = nullptr;
+    if (const cuda::PartitionDriver* const driver = cuda::partition_driver()) {
+      const Code code = cuda::to_code(driver->get_green_context(native(stream), &context));
+      if (!ok(code)) return code;
+    }
+    *partition = reinterpret_cast<std::uintptr_t>(context);
+    return Code::kSuccess;
+  }
   Code synchronize_device(int id) override {
     const CurrentDevice current(id);
     return ok(current.code()) ? to_code(cudaDeviceSynchronize()) : current.code();

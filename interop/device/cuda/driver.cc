@@ -19,6 +19,7 @@ constexpr unsigned kContextVersion = 4000;
 constexpr unsigned kCaptureVersion = 12030;
 constexpr unsigned kNameVersion = 12030;
 constexpr unsigned kParameterVersion = 12040;
+constexpr unsigned kGreenVersion = 12040;
 
 // Returns null if there is no such function, which is no error.
 void* find_driver_function(const char* name, unsigned version) noexcept {
@@ -102,6 +103,13 @@ const StreamDriver* stream_driver() noexcept {
            find<kContextVersion>("cuCtxPushCurrent", &found.push_context) &&
            find<kContextVersion>("cuCtxPopCurrent", &found.pop_context) &&
            find<kContextVersion>("cuCtxGetDevice", &found.get_device);
+  });
+  return lookup ? &*lookup : nullptr;
+}
+
+const PartitionDriver* partition_driver() noexcept {
+  static const auto lookup = look_up<PartitionDriver>([](PartitionDriver& found) {
+    return find<kGreenVersion>("cuStreamGetGreenCtx", &found.get_green_context);
   });
   return lookup ? &*lookup : nullptr;
 }

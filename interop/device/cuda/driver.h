@@ -77,6 +77,14 @@ struct StreamDriver {
 // As driver().
 const StreamDriver* stream_driver() noexcept;
 
+// Tells which green context a stream is of. Not in the headers of 12.0.
+struct PartitionDriver {
+  CUresult(CUDAAPI* get_green_context)(CUstream stream, void** context) = nullptr;
+};
+
+// As driver().
+const PartitionDriver* partition_driver() noexcept;
+
 // Describes loaded code.
 struct ModuleDriver {
   GetParamInfo<CUkernel> kernel_get_param_info = nullptr;

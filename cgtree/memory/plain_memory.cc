@@ -1,0 +1,214 @@
+// Finds the contexts that share plain memory, and orders their calls.
+#include "cgtree/memory/plain_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "interop/device/device_api.h"
+#include "interop/tensor/stream_synchronization.h"
+
+namespace cgtree {
+
+std::shared_ptr<PlainMemory> PlainMemory::of(DeviceAPI& api) {
+  return std::static_pointer_cast<PlainMemory>(
+      api.shared([]() -> std::shared_ptr<void> { return std::make_shared<PlainMemory>(); }));
+}
+
+bool PlainMemoryUser::Spans::contains(Range range) const noexcept {
+  const auto after = spans_.upper_bound(range.address);
+  return after != spans_.begin() && range.end() <= std::prev(after)->second.end;
+}
+
+PlainMemoryUser::Spans::Map::const_iterator PlainMemoryUser::Spans::first_in(
+    Range range) const noexcept {
+  auto found = spans_.upper_bound(range.address);
+  if (found != spans_.begin() && std::prev(found)->second.end > range.address) --found;
+  return found == spans_.end() || found->first >= range.end() ? spans_.end() : found;
+}
+
+// Spans that touch become one, so that there are no more than there are pieces of memory.
+void PlainMemoryUser::Spans::add(Range range) {
+  std::uintptr_t begin = range.address;
+  std::uintptr_t end = range.end();
+  auto first = spans_.lower_bound(begin);
+  if (first != spans_.begin() && std::prev(first)->second.end >= begin) --first;
+  auto last = first;
+  for (; last != spans_.end() && last->first <= end; ++last) {
+    begin = std::min(begin, last->first);
+    end = std::max(end, last->second.end);
+  }
+  if (first != last && first->first == begin) {  // cannot fail
+    first->second = {end, nullptr};
+    spans_.erase(std::next(first), last);
+    return;
+  }
+  spans_.emplace_hint(first, begin, Span{end, nullptr});
+  spans_.erase(first, last);
+}
+
+template <typename Visit>
+void PlainMemoryUser::Spans::for_each_in(Range range, const Visit& visit) {
+  const auto first = first_in(range);
+  for (auto at = spans_.erase(first, first); at != spans_.end() && at->first < range.end(); ++at) {
+    const std::uintptr_t begin = std::max(at->first, range.address);
+    visit(Range{begin, std::min(at->second.end, range.end()) - begin}, at->second.last);
+  }
+}
+
+PlainMemoryUser::PlainMemoryUser(ContextStream& stream)
+    : memory_(PlainMemory::of(stream.home().api())),
+      stream_(stream),
+      anchor_(std::make_shared<Anchor>()) {
+  anchor_->stream = &stream;
+  waited_for_.resize(kMostRemembered);
+  const std::lock_guard lock(memory_->mutex_);
+  memory_->users_.push_back(this);
+}
+
+PlainMemoryUser::~PlainMemoryUser() {
+  {
+    const std::lock_guard lock(memory_->mutex_);
+    std::erase(memory_->users_, this);
+  }
+  const std::lock_guard lock(anchor_->mutex);
+  anchor_->stream = nullptr;
+}
+
+// Requires: the mutex is held.
+void PlainMemoryUser::note_neighbour() noexcept {
+  if (!std::exchange(has_neighbours_, true)) stream_.note_neighbour();
+}
+
+void PlainMemoryUser::note(const PlainUse& use) {
+  if (use.range.bytes == 0 || is_known(use)) return;
+  std::vector<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
+  const std::lock_guard lock(memory_->mutex_);
+  Spans& known = use.is_written ? written_ : read_;
+  known.for_each_in({use.range.address - 1, use.range.bytes + 2},  // and what it touches
+                    [&](Range, const auto& last) { ended.push_back(last); });
+  known.add(use.range);
+  Spans& mine = use.is_written ? shared_writes_ : shared_reads_;
+  for (PlainMemoryUser* const other : memory_->users_) {
+    if (other == this) continue;
+    bool is_neighbour = false;
+    const auto share = [&](Spans& theirs) {
+      return [&](Range bytes, const auto&) {
+        is_neighbour = true;
+        mine.add(bytes);
+        theirs.add(bytes);
+      };
+    };
+    other->written_.for_each_in(use.range, share(other->shared_writes_));
+    if (use.is_written) other->read_.for_each_in(use.range, share(other->shared_reads_));
+    if (!is_neighbour) continue;
+    note_neighbour();
+    other->note_neighbour();
+  }
+}
+
+bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
+  std::vector<PlainUse> shared;
+  std::vector<Wait> waits;
+  for (const PlainUse& use : uses)
+    note(use);
+  {
+    const std::lock_guard lock(memory_->mutex_);
+    if (!has_neighbours_) return false;
+    for (const PlainUse& use : uses) {
+      if (!is_shared(use)) continue;
+      shared.push_back(use);
+      collect(use, stream, waits);
+    }
+  }
+  if (shared.empty()) return false;
+  for (const Wait& one : waits)
+    wait(one, stream);
+  open_.insert(open_.end(), shared.begin(), shared.end());
+  return true;
+}
+
+// What a neighbour has done is before the end of its stream, so that one on the same stream need
+// not be waited for. Requires: the mutex is held.
+void PlainMemoryUser::collect(const PlainUse& use, StreamRef stream,
+                              std::vector<Wait>& waits) const {
+  for (PlainMemoryUser* const other : memory_->users_) {
+    if (other == this || other->stream_.get() == stream) continue;
+    other->for_each_conflict(use, [&](Range, const std::shared_ptr<const Point>& last) {
+      if (last != nullptr && std::ranges::find(waited_for_, last) != waited_for_.end()) return;
+      const bool is_known = std::ranges::any_of(
+          waits, [&](const Wait& wait) { return wait.user == other && wait.point == last; });
+      if (!is_known) waits.push_back({last, other, other->anchor_, use});
+    });
+  }
+}
+
+// Without the mutex, which is held briefly.
+void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
+  std::shared_ptr<const Point> point = wait.point;
+  if (point == nullptr) {
+    const auto made = std::make_shared<Point>();
+    {
+      const std::lock_guard lock(wait.anchor->mutex);
+      if (wait.anchor->stream == nullptr) return;  // it has ended, and all of its work before
+      const ContextStream& other = *wait.anchor->stream;
+      if (capture_of(other.get()) != 0) {
+        throw CaptureError(
+            static_cast<int>(Code::kStreamCaptureIsolation),
+            fmt::format("{} bytes at {:#x} are used by two contexts, and the stream of the other "
+                        "one, {:#x}, is being captured, so that this call cannot wait for it: end "
+                        "the capture before the call",
+                        wait.use.range.bytes, wait.use.range.address,
+                        static_cast<std::uintptr_t>(other.handle())));
+      }
+      other.record_end(made->event);
+    }
+    point = made;
+    const std::lock_guard lock(memory_->mutex_);
+    if (std::ranges::find(memory_->users_, wait.user) != memory_->users_.end()) {
+      wait.user->for_each_conflict(wait.use, [&](Range, std::shared_ptr<const Point>& last) {
+        if (last == nullptr) last = point;
+      });
+    }
+  }
+  point->event.make_wait(stream);
+  if (stream != stream_.get()) return;
+  waited_for_[next_waited_for_] = std::move(point);
+  next_waited_for_ = (next_waited_for_ + 1) % kMostRemembered;
+}
+
+// Requires: the mutex is held.
+bool PlainMemoryUser::is_alone_on(StreamRef stream) const {
+  return std::ranges::all_of(memory_->users_, [&](const PlainMemoryUser* other) {
+    return !other->has_neighbours_ || other->stream_.get() == stream;
+  });
+}
+
+void PlainMemoryUser::end(bool in_graph) {
+  const std::vector<PlainUse> ended = std::exchange(open_, {});
+  if (ended.empty()) return;
+  const StreamRef stream = stream_.get();
+  std::shared_ptr<Point> point;
+  {
+    const std::lock_guard lock(memory_->mutex_);
+    in_graph = in_graph || is_alone_on(stream);
+  }
+  if (!in_graph && capture_of(stream) == 0) {
+    point = std::make_shared<Point>();
+    stream_.record_end(point->event);
+  }
+  std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
+  const std::lock_guard lock(memory_->mutex_);
+  for (const PlainUse& use : ended) {
+    (use.is_written ? written_ : read_)
+        .for_each_in(use.range, [&](Range, std::shared_ptr<const Point>& last) {
+          former.push_back(std::exchange(last, point));
+        });
+  }
+}
+
+}  // namespace cgtree

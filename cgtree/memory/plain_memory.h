@@ -1,0 +1,152 @@
+// PlainMemory: the memory that calls of contexts use and no context owns, such as a KV cache.
+//
+// Calls say which plain memory they read and write: by inputs, buffers and bindings. Two contexts
+// are neighbours where they use the same bytes and one of them writes. From then on a call that
+// uses such bytes waits for the last use by the neighbour, and notes its own end.
+//
+//   prefill(x, cache)   on stream A; the cache is written: an event is recorded on A
+//   decode(cache)       on stream B, which waits for that event; an event is recorded on B
+//   prefill(x, cache)   A waits for the event of B
+//
+// A replay whose context has no neighbour asks nothing, unless an input has moved.
+//
+// A call is ordered with the calls of neighbours that have returned before it begins. Calls that
+// two threads make at once have no order.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "allocator/pool/block.h"
+#include "base/mutex.h"
+#include "cgtree/memory/context_stream.h"
+#include "interop/device/stream.h"
+
+namespace cgtree {
+
+class PlainMemoryUser;
+
+struct PlainUse {
+  Range range;
+  bool is_written = false;
+};
+
+// A PlainMemory knows which contexts use which plain memory. One serves all devices of a kind,
+// whose addresses are different ones.
+class PlainMemory {
+ public:
+  // Returns the one of the devices of this kind.
+  static std::shared_ptr<PlainMemory> of(DeviceAPI& api);
+
+ private:
+  friend class PlainMemoryUser;
+  Mutex<LockRank::kDeclared> mutex_;     // guards all below, and what users have under it
+  std::vector<PlainMemoryUser*> users_;  // all that exist
+};
+
+// A PlainMemoryUser is one context.
+//
+// Thread safety: used by the thread that is inside the context; other users look at it under the
+// mutex of the PlainMemory.
+class PlainMemoryUser {
+ public:
+  // `stream`: of the context; borrowed.
+  explicit PlainMemoryUser(ContextStream& stream);
+  // Requires: all work of the context has ended.
+  ~PlainMemoryUser();
+  PlainMemoryUser(const PlainMemoryUser&) = delete;
+  PlainMemoryUser& operator=(const PlainMemoryUser&) = delete;
+
+  // Returns whether note() has been called for these bytes.
+  bool is_known(const PlainUse& use) const noexcept {
+    return (use.is_written ? written_ : read_).contains(use.range);
+  }
+  // Notes what a call is about to use. Contexts that become neighbours by it have a reader from
+  // then on (ContextStream::has_readers()). Throws std::bad_alloc.
+  void note(const PlainUse& use);
+
+  // Makes work enqueued on `stream` from now on wait for the last uses of these bytes by
+  // neighbours. Returns whether there are any; then end() must follow the work. Throws CaptureError
+  // if the end of a neighbour's use is not known and its stream captures; DeviceError,
+  // std::bad_alloc.
+  bool begin(std::span<const PlainUse> uses, StreamRef stream);
+  // Returns whether end() must still follow a begin().
+  bool is_open() const noexcept { return !open_.empty(); }
+  // The work that was begun is enqueued on the context's stream. `in_graph`: it is part of a graph
+  // of the caller's, whose launches are behind that stream. Throws DeviceError, std::bad_alloc.
+  void end(bool in_graph = false);
+
+ private:
+  // A Point is where a call has ended. Constant once it is shared.
+  struct Point {
+    Event event;
+  };
+  // Bytes that are used alike. A null point stands for the end of the context's stream.
+  struct Span {
+    std::uintptr_t end;
+    std::shared_ptr<const Point> last;
+  };
+  // Disjoint spans, none of which touch, by their beginning. Written under the mutex by the user's
+  // own thread, which reads them without.
+  class Spans {
+   public:
+    bool contains(Range range) const noexcept;
+    bool overlaps(Range range) const noexcept { return first_in(range) != spans_.end(); }
+    void add(Range range);
+    // Calls visit(range, last) for each span that has a byte in the range, with those bytes.
+    template <typename Visit>
+    void for_each_in(Range range, const Visit& visit);
+
+   private:
+    using Map = std::map<std::uintptr_t, Span>;
+    Map::const_iterator first_in(Range range) const noexcept;
+    Map spans_;
+  };
+  // The context's stream, for others, while there is one.
+  struct Anchor {
+    Mutex<LockRank::kKeepers> mutex;
+    const ContextStream* stream;  // guarded by the mutex; null once the context has ended
+  };
+  struct Wait {
+    std::shared_ptr<const Point> point;  // or else the end of the stream of `user`
+    PlainMemoryUser* user;
+    std::shared_ptr<Anchor> anchor;
+    PlainUse use;
+  };
+
+  bool is_shared(const PlainUse& use) const noexcept {
+    return (use.is_written ? shared_writes_ : shared_reads_).overlaps(use.range);
+  }
+  void note_neighbour() noexcept;
+  void collect(const PlainUse& use, StreamRef stream, std::vector<Wait>& waits) const;
+  void wait(const Wait& wait, StreamRef stream);
+  bool is_alone_on(StreamRef stream) const;
+  // Calls visit(bytes, last) for each span of this user that a neighbour's use conflicts with.
+  template <typename Visit>
+  void for_each_conflict(const PlainUse& use, const Visit& visit) {
+    written_.for_each_in(use.range, visit);
+    if (use.is_written) read_.for_each_in(use.range, visit);
+  }
+
+  const std::shared_ptr<PlainMemory> memory_;
+  ContextStream& stream_;
+  const std::shared_ptr<Anchor> anchor_;
+  // Guarded by the mutex of memory_; but see Spans.
+  Spans read_;
+  Spans written_;        // perhaps read, too
+  Spans shared_reads_;   // that a neighbour writes; without points
+  Spans shared_writes_;  // that a neighbour uses; without points
+  bool has_neighbours_ = false;
+  // Used by the thread that is inside the context.
+  static constexpr std::size_t kMostRemembered = 16;
+  std::vector<PlainUse> open_;                            // from begin() to end()
+  std::vector<std::shared_ptr<const Point>> waited_for_;  // by the context's stream; a ring
+  std::size_t next_waited_for_ = 0;
+};
+
+}  // namespace cgtree

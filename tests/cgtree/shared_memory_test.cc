@@ -1,0 +1,451 @@
+// Contexts that share memory which no context owns: their calls are ordered by it.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cgtree/steps.h"
+#include "interop/device/graph.h"
+#include "interop/tensor/empty.h"
+#include "tests/cgtree/stream_order_fixture.h"
+#include "tests/support/call_trace.h"
+
+namespace cgtree::testing {
+namespace {
+
+class SharedMemoryTest : public StreamOrderTest {
+ protected:
+  using Writer = CompiledFunction<void(Tensor, Tensor)>;
+  using Reader = CompiledFunction<Tensor(Tensor)>;
+
+  // Returns tensors of 0, 1, and so on. Held for a test: to free one waits for the device.
+  static std::vector<Tensor> inputs(Device device, int count = 10) {
+    std::vector<Tensor> made;
+    for (int i = 0; i < count; ++i)
+      made.push_back(filled(device, static_cast<float>(i)));
+    return made;
+  }
+  static CompileOptions writes_second(bool is_static) {
+    return {.inputs = {{}, {.is_static = is_static, .is_mutated = true}}};
+  }
+  // Writes x, slowly, into every element of `cache`.
+  static Writer writer(Context& context, bool is_static, CompileOptions options = {}) {
+    options.inputs = writes_second(is_static).inputs;
+    return compile(
+        context, "prefill",
+        [](Tensor x, Tensor cache) {
+          const Tensor y = twice(x);
+          update(cache, 0, 0);
+          update(cache, 0, -1);
+          enqueue_copy(current_stream(), cache, y);
+        },
+        options);
+  }
+  static Reader reader(Context& context, bool is_static, CompileOptions options = {}) {
+    options.inputs = {{.is_static = is_static}};
+    return compile(
+        context, "decode", [](Tensor cache) { return affine(cache, 1, 1); }, options);
+  }
+  // Calls both in turn: what decode() reads is what prefill() has written before.
+  template <typename MakeWriter, typename MakeReader>
+  void expect_in_turn(MakeWriter make_writer, MakeReader make_reader) {
+    expect_right_in_any_order([&](Device device) {
+      Context a(device, {.name = "prefill"}), b(device, {.name = "decode"});
+      const std::vector<Tensor> x = inputs(device);
+      const Tensor cache = filled(device, 0);
+      const Writer prefill = make_writer(a);
+      const Reader decode = make_reader(b);
+      std::vector<Tensor> made;
+      bool is_right = true;
+      for (int round = 1; round <= 6; ++round) {
+        prefill(x[round], cache);
+        made.push_back(decode(cache));
+      }
+      for (int round = 1; round <= 6; ++round)
+        is_right = is_right && holds(made[round - 1], static_cast<float>(2 * round + 1));
+      return is_right;
+    });
+  }
+};
+
+TEST_F(SharedMemoryTest, AStaticCacheIsReadWhenItWasWrittenAndWrittenWhenItWasRead) {
+  expect_in_turn([](Context& a) { return writer(a, true); },
+                 [](Context& b) { return reader(b, true); });
+}
+
+TEST_F(SharedMemoryTest, ACacheThatIsCopiedInIsOrderedToo) {
+  expect_in_turn([](Context& a) { return writer(a, true); },
+                 [](Context& b) { return reader(b, false); });
+}
+
+TEST_F(SharedMemoryTest, ACacheThatIsCopiedBackIsOrderedToo) {
+  expect_in_turn([](Context& a) { return writer(a, false); },
+                 [](Context& b) { return reader(b, false); });
+}
+
+TEST_F(SharedMemoryTest, CallsThatRunEagerlyAreOrderedToo) {
+  expect_in_turn([](Context& a) { return writer(a, true, {.enabled = false}); },
+                 [](Context& b) { return reader(b, true); });
+  expect_in_turn([](Context& a) { return writer(a, true); },
+                 [](Context& b) { return reader(b, true, {.enabled = false}); });
+}
+
+// The neighbour comes when the other context replays, and moves nothing.
+TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0);
+    const Writer prefill = writer(a, true);
+    const Tensor one = filled(device, 1);
+    for (int call = 0; call < 4; ++call)
+      prefill(one, cache);
+    Context b(device);
+    const Reader decode = reader(b, true);
+    bool is_right = true;
+    for (int round = 2; round <= 5; ++round) {
+      const Tensor read = decode(cache);  // of the round before
+      prefill(x[round], cache);
+      is_right = is_right && holds(read, static_cast<float>(2 * (round - 1) + 1));
+    }
+    return is_right && prefill.stats().replays >= 6;
+  });
+}
+
+TEST_F(SharedMemoryTest, TwoWritersAreOrdered) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0);
+    const Writer first = writer(a, true), second = writer(b, true);
+    bool is_right = true;
+    for (int round = 1; round <= 5; ++round) {
+      first(x[round], cache);
+      second(x[round + 2], cache);
+      wait_for_all(device);
+      is_right = is_right && holds(cache, static_cast<float>(2 * round + 4));
+    }
+    return is_right;
+  });
+}
+
+// Prefill makes logits in a buffer of the caller's, another one each time; decode takes it.
+TEST_F(SharedMemoryTest, ABufferThatAnOutputGoesIntoIsOrdered) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const Reader make = compile(a, "make", [](Tensor x) { return twice(x); });
+    const Reader take = reader(b, false);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor buffers[] = {filled(device, 0), filled(device, 0)};
+    std::vector<Tensor> made;
+    for (int round = 1; round <= 8; ++round) {
+      const Tensor& buffer = buffers[round % 2];
+      (void)make.into(buffer)(x[round]);
+      made.push_back(take(buffer));
+    }
+    bool is_right = true;
+    for (int round = 1; round <= 8; ++round)
+      is_right = is_right && holds(made[round - 1], static_cast<float>(2 * round + 1));
+    return is_right;
+  });
+}
+
+// Engines name their memory by address alone, and what is read begins in the middle.
+TEST_F(SharedMemoryTest, BindingsOfStepsAreOrdered) {
+  for (const bool is_copied : {false, true}) {
+    expect_right_in_any_order([&](Device device) {
+      Context a(device), b(device);
+      const std::vector<Tensor> x = inputs(device);
+      const Tensor cache = filled(device, 0), read = filled(device, 0);
+      const Tensor half = cache.slice(0, kSize / 2, kSize);
+      Steps prefill(
+          a, "prefill",
+          {.bindings = {{.name = "x", .is_copied = true}, {.name = "kv", .is_mutated = true}}});
+      const CompiledFunction decode = compile(b, "decode", [](Tensor x) { return affine(x, 1, 1); },
+                                              {.inputs = {{.is_static = !is_copied}}});
+      bool is_right = true;
+      const Stream stream(device);
+      for (int round = 1; round <= 6; ++round) {
+        const Binding bindings[] = {{x[round].data(), x[round].bytes()},
+                                    {cache.data(), cache.bytes()}};
+        for (Step step = prefill.begin(Key{{"n", 1}}, bindings, stream); step.must_run();
+             step.end()) {
+          update(cache, 0, -1);
+          check(device_api(device).copy(stream.ref().handle(), cache.data(), step.address(0),
+                                        cache.bytes()),
+                "copy");
+        }
+        const Tensor y = decode(half);
+        is_right = is_right && y.to_vector<float>() ==
+                                   std::vector<float>(kSize / 2, static_cast<float>(round + 1));
+      }
+      return is_right;
+    });
+  }
+}
+
+TEST_F(SharedMemoryTest, ANestedCallIsOrdered) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0);
+    const Writer inner = writer(a, true);
+    const CompiledFunction outer = compile(a, "outer", [&](Tensor x) {
+      inner(x, cache);
+      return affine(x, 1, 0);
+    });
+    const Reader decode = reader(b, true);
+    bool is_right = true;
+    for (int round = 1; round <= 5; ++round) {
+      (void)outer(x[round]);
+      const Tensor read = decode(cache);
+      if (round == 3) a.eager([&] { inner(x[round], cache); });
+      is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
+    }
+    return is_right && outer.stats().replays == 3;
+  });
+}
+
+// The recording of the reader has the cache from its closure. Its warm-up is not ordered.
+TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0), one = filled(device, 1);
+    const Writer prefill = writer(a, true);
+    const Reader decode = compile(b, "decode", [&](Tensor x) { return add(x, cache); });
+    bool is_right = true;
+    (void)decode(one);
+    b.synchronize();
+    for (int round = 1; round <= 5; ++round) {
+      prefill(x[round], cache);
+      const Tensor read = decode(one);
+      is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
+    }
+    return is_right && decode.stats().replays == 4;
+  });
+}
+
+TEST_F(SharedMemoryTest, AThreadThatIsToldThatACallHasReturnedComesBehindIt) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0);
+    const Writer prefill = writer(a, true);
+    const Reader decode = reader(b, true);
+    bool is_right = true;
+    for (int round = 1; round <= 4; ++round) {
+      std::thread([&] { prefill(x[round], cache); }).join();
+      Tensor read;
+      std::thread([&] { read = decode(cache); }).join();
+      is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
+    }
+    return is_right;
+  });
+}
+
+TEST_F(SharedMemoryTest, AContextThatEndsLeavesItsLastUseBehind) {
+  expect_right_in_any_order([](Device device) {
+    Context b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0);
+    const Reader decode = reader(b, true);
+    bool is_right = true;
+    for (int round = 1; round <= 4; ++round) {
+      {
+        Context a(device);
+        writer(a, true)(x[round], cache);
+      }
+      const Tensor read = decode(cache);
+      is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
+    }
+    return is_right;
+  });
+}
+
+// The caller launches the graph behind the stream of the context.
+TEST_F(SharedMemoryTest, ACallThatTheCallerCapturesComesBehindTheNeighbour) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0), into = filled(device, 0);
+    const Writer prefill = writer(a, true);
+    const Reader decode = reader(b, true);
+    for (int call = 0; call < 3; ++call) {
+      prefill(x[7], cache);
+      (void)decode(cache);
+    }
+    const Stream stream(device);
+    prefill(x[3], cache);
+    Graph graph;
+    {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      const StreamScope scope(stream);
+      (void)decode.into(into)(cache);
+      check(capture.end(&graph), "end");
+    }
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), b.stream().handle()), "launch");
+    prefill(x[5], cache);
+    wait_for_all(device);
+    return holds(into, 7);
+  });
+}
+
+// Random programs of three contexts over three buffers: each result is what a model says, which
+// runs one call after the other.
+TEST_F(SharedMemoryTest, RandomCallsOfThreeContextsAreAsIfMadeOnOneStream) {
+  std::mt19937 random(std::random_device{}());
+  expect_right_in_any_order([&](Device device) {
+    struct Server {
+      explicit Server(Device device)
+          : context(device),
+            write_static(writer(context, true)),
+            write_copied(writer(context, false)),
+            read_static(reader(context, true)),
+            read_copied(reader(context, false)),
+            make(compile(context, "make", [](Tensor x) { return twice(x); })) {}
+
+      Context context;
+      Writer write_static, write_copied;
+      Reader read_static, read_copied, make;
+    };
+    const auto pick = [&](std::size_t count) { return random() % count; };
+    const std::vector<Tensor> x = inputs(device, 31);
+    std::vector<Tensor> buffers;
+    for (int i = 0; i < 3; ++i)
+      buffers.push_back(filled(device, 0));
+    std::vector<std::unique_ptr<Server>> servers;
+    for (int i = 0; i < 3; ++i)
+      servers.push_back(std::make_unique<Server>(device));
+    std::vector<float> model(3, 0);
+    std::vector<std::pair<Tensor, float>> made;
+    for (int call = 0; call < 30; ++call) {
+      std::unique_ptr<Server>& server = servers[pick(3)];
+      const std::size_t i = pick(3);
+      const auto value = static_cast<float>(call + 1);
+      switch (pick(6)) {
+        case 0:
+          server->write_static(x[call + 1], buffers[i]);
+          model[i] = 2 * value;
+          break;
+        case 1:
+          server->write_copied(x[call + 1], buffers[i]);
+          model[i] = 2 * value;
+          break;
+        case 2:
+          made.emplace_back(server->read_static(buffers[i]), model[i] + 1);
+          break;
+        case 3:
+          made.emplace_back(server->read_copied(buffers[i]), model[i] + 1);
+          break;
+        case 4:
+          (void)server->make.into(buffers[i])(x[call + 1]);
+          model[i] = 2 * value;
+          break;
+        default:
+          if (pick(5) == 0) {
+            made.clear();
+            server = std::make_unique<Server>(device);
+          }
+      }
+    }
+    bool is_right = true;
+    for (const auto& [tensor, expected] : made)
+      is_right = is_right && holds(tensor, expected);
+    wait_for_all(device);
+    for (std::size_t i = 0; i < 3; ++i)
+      is_right = is_right && holds(buffers[i], model[i]);
+    return is_right;
+  });
+}
+
+class NeighbourCostTest : public ::testing::Test {
+ protected:
+  void SetUp() override { HostSlot::instance().put(trace_.device()); }
+  void TearDown() override { HostSlot::instance().put(host_device_api()); }
+
+  Device device() const { return HostSlot::instance().device(); }
+  Tensor zeros() const { return from_host<float>({3}, std::vector<float>(3), device()); }
+  // Calls the function until it is replayed, and returns the calls of the device that ten replays
+  // make.
+  template <typename Call>
+  std::vector<TracedCall> calls_of_replays(const Call& call) {
+    for (int i = 0; i < 4; ++i)
+      call();
+    trace_.clear();
+    for (int i = 0; i < 10; ++i)
+      call();
+    return trace_.calls();
+  }
+  static CompiledFunction<void(Tensor)> updating(Context& context) {
+    return compile(context, "update", [](Tensor x) { update(x, 1, 1); },
+                   {.inputs = {{.is_static = true, .is_mutated = true}}});
+  }
+
+  CallTrace trace_{host_device_api()};
+};
+
+TEST_F(NeighbourCostTest, ContextsThatShareNothingMakeOneDriverCallForEachReplay) {
+  Context a(device()), b(device());
+  const auto f = updating(a), g = updating(b);
+  const Tensor x = zeros(), y = zeros();
+
+  const auto calls = calls_of_replays([&] {
+    f(x);
+    g(y);
+  });
+
+  EXPECT_EQ(calls.size(), 20u);
+}
+
+TEST_F(NeighbourCostTest, NeighboursOnOneStreamMakeOneDriverCallForEachReplay) {
+  const Stream stream(device());
+  Context a(device(), {.stream = stream.ref()}), b(device(), {.stream = stream.ref()});
+  const auto f = updating(a), g = updating(b);
+  const Tensor x = zeros();
+
+  const StreamScope scope(stream);
+  const auto calls = calls_of_replays([&] {
+    f(x);
+    g(x);
+  });
+
+  EXPECT_EQ(calls.size(), 20u) << to_string(calls.front());
+}
+
+// One that is silent is waited for once.
+TEST_F(NeighbourCostTest, AReplayWaitsForTheSameUseOnce) {
+  Context a(device()), b(device());
+  const auto f = updating(a), g = updating(b);
+  const Tensor x = zeros();
+  f(x);
+
+  (void)calls_of_replays([&] { g(x); });
+
+  EXPECT_EQ(trace_.count("wait_event"), 0u);
+  EXPECT_EQ(trace_.count("record_event"), 10u);
+}
+
+TEST_F(NeighbourCostTest, ContextsThatOnlyReadAreNoNeighbours) {
+  Context a(device()), b(device());
+  const auto reads = [](Context& context) {
+    return compile(context, "read", [](Tensor x) { return affine(x, 1, 1); },
+                   {.inputs = {{.is_static = true}}});
+  };
+  const auto f = reads(a), g = reads(b);
+  const Tensor x = zeros();
+
+  const auto calls = calls_of_replays([&] {
+    (void)f(x);
+    (void)g(x);
+  });
+
+  EXPECT_EQ(calls.size(), 20u);
+}
+
+}  // namespace
+}  // namespace cgtree::testing
