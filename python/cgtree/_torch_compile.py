@@ -101,9 +101,10 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
     backend = _backend_for(model, kernels, title, options, recording)
     if disable:
         return model
-    compiled = torch.compile(model, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    compile_like = functools.partial(torch.compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    compiled = compile_like(model)
     if isinstance(model, torch.nn.Module):
-        compiled = _module(model, compiled, arguments)
+        compiled = _module(model, compiled, arguments, compile_like)
     _compiled[compiled] = backend
     return compiled
 
@@ -114,12 +115,14 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
 class _Parts:
     """What a compiled module is made of."""
 
-    def __init__(self, plain, optimized, arguments):
+    def __init__(self, plain, optimized, arguments, compile_like):
         self.plain, self.optimized, self.arguments = plain, optimized, arguments
+        self.compile = compile_like  # compiles a function for the same back end
         self.call = optimized.forward  # without the wrapper's own hooks
+        self.forward = None  # compiled when it is first called
 
 
-def _module(plain, optimized, arguments):
+def _module(plain, optimized, arguments, compile_like):
     """Returns a module of the class and with the attributes of `plain`, whose calls are compiled."""
     kind = type(plain)
     if not hasattr(plain, "__dict__") or isinstance(plain, torch.jit.ScriptModule):
@@ -128,7 +131,7 @@ def _module(plain, optimized, arguments):
         _classes[kind] = _class(kind)
     made = object.__new__(_classes[kind])
     object.__setattr__(made, "__dict__", plain.__dict__)  # one dict, so that changes are seen in both
-    object.__setattr__(made, "_cgtree_parts", _Parts(plain, optimized, arguments))
+    object.__setattr__(made, "_cgtree_parts", _Parts(plain, optimized, arguments, compile_like))
     return made
 
 
@@ -137,6 +140,15 @@ def _class(kind):
         if torch.compiler.is_compiling():  # as a part of another function that is compiled
             return kind.__call__(self, *args, **kwargs)
         return self._cgtree_parts.call(*args, **kwargs)
+
+    @functools.wraps(kind.forward)
+    def forward(self, *args, **kwargs):
+        parts = self._cgtree_parts
+        if torch.compiler.is_compiling():
+            return kind.forward(self, *args, **kwargs)
+        if parts.forward is None:
+            parts.forward = parts.compile(parts.plain.forward)
+        return parts.forward(*args, **kwargs)
 
     def reduce(self, _):
         parts = self._cgtree_parts
@@ -147,7 +159,7 @@ def _class(kind):
         return _again(copy.deepcopy(parts.plain, memo), parts.arguments)
 
     call.__name__ = "__call__"
-    names = {"__slots__": ("_cgtree_parts",), "__call__": call, "__reduce_ex__": reduce,
+    names = {"__slots__": ("_cgtree_parts",), "__call__": call, "forward": forward, "__reduce_ex__": reduce,
              "__deepcopy__": deepcopy, "__module__": kind.__module__, "__doc__": kind.__doc__,
              "__qualname__": kind.__qualname__}
     return type(kind)(kind.__name__, (kind,), names)

@@ -322,8 +322,8 @@ class FlatCallPythonTest(unittest.TestCase):
                                              apart, finish, recover)
 
     def test_a_replay_returns_what_is_made_given_and_known_and_clears_the_list(self):
-        rows = ((2, 8, 3, 3, 1), None, False)
-        step, flat = self.flat(lambda x, w: affine(x, w), rows, rows, (None, 5, False))
+        rows = (tensor(floats(8, 3)), False)
+        step, flat = self.flat(lambda x, w: affine(x, w), rows, rows, (5, None))
         flat.set_results([(1, 0), (0, 0), (2, "known"), (4, 1)])
         for number in range(20):
             x, w = floats(8, 3), floats(8, 3)
@@ -348,9 +348,8 @@ class FlatCallPythonTest(unittest.TestCase):
         self.assertEqual(self.context.stats()["live_outputs"], 0)
 
     def test_a_call_with_other_inputs_is_not_made(self):
-        line = ((1, 4, 1), None, False)
-        step, flat = self.flat(lambda x: affine(x, x), line, (None, 1, False),
-                               (None, 0.0, False))
+        line = (tensor(floats(4)), False)
+        step, flat = self.flat(lambda x: affine(x, x), line, (1, None), (0.0, None))
         self.assertEqual(len(flat.call([tensor(floats(4)), 1, 0.0])), 1)
         for other in ([tensor(floats(5)), 1, 0.0], [tensor(floats(4)), 2, 0.0],
                       [tensor(floats(4)), True, 0.0], [tensor(floats(4)), 1, -0.0],
@@ -362,7 +361,7 @@ class FlatCallPythonTest(unittest.TestCase):
         self.assertEqual(step.stats()["calls"], 1)
 
     def test_an_output_that_is_an_input_is_managed(self):
-        line = ((1, 4, 1), None, False)
+        line = (tensor(floats(4)), False)
         _, flat = self.flat(lambda x: affine(x, x), line)
         flat.set_results([(0, 0)])
         x = floats(4)
@@ -374,7 +373,7 @@ class FlatCallPythonTest(unittest.TestCase):
         self.assertIn("managed", str(nodes))
 
     def test_inputs_that_come_from_several_places_by_turns_are_read_where_they_are(self):
-        line = ((1, 4, 1), None, False)
+        line = (tensor(floats(4)), False)
         held, places = [], [tensor(floats(4)) for _ in range(4)]
         chosen = random.Random(SEED)
 
@@ -383,7 +382,7 @@ class FlatCallPythonTest(unittest.TestCase):
                 held.append(w)  # which is another tensor for later calls then
             return affine(x, w)
 
-        _, flat = self.flat(step, line, ((1, 4, 1), None, True))
+        _, flat = self.flat(step, line, (tensor(floats(4)), True))
         flat.set_results([(0, 0)])
         weight = floats(4)
         w = tensor(weight)
@@ -396,7 +395,7 @@ class FlatCallPythonTest(unittest.TestCase):
             numpy.testing.assert_array_equal(values_of(flat.call([x, w])[0]), values * 2 + weight)
 
     def test_tensors_that_must_be_apart_are_refused_where_they_overlap(self):
-        line = ((1, 4, 1), None, False)
+        line = (tensor(floats(4)), False)
         step, flat = self.flat(lambda x, y: affine(x, y), line, line, apart=((0, 1, 0),))
         whole = tensor(floats(7))
         flat.call([whole[:4], tensor(floats(4))])
@@ -412,7 +411,7 @@ class FlatCallPythonTest(unittest.TestCase):
         def fail(_):
             raise ValueError("no")
 
-        _, flat = self.flat(fail, ((1, 4, 1), None, False))
+        _, flat = self.flat(fail, (tensor(floats(4)), False))
         given = [tensor(floats(4))]
         first = given[0]
         with self.assertRaisesRegex(ValueError, "no"):
@@ -424,7 +423,7 @@ class FlatCallPythonTest(unittest.TestCase):
         def fail(_):
             raise KeyError("no")
 
-        _, flat = self.flat(fail, ((1, 4, 1), None, False))
+        _, flat = self.flat(fail, (tensor(floats(4)), False))
         recent, x = cgtree._cgtree.RecentCalls(), tensor(floats(4))
         recent.set_calls([flat])
         recent.set_path(None, (1, (), ()))
@@ -435,7 +434,7 @@ class FlatCallPythonTest(unittest.TestCase):
             self.assertIs(inputs[0], x)
 
     def test_arguments_come_and_results_go_by_the_path(self):
-        line = ((1, 4, 1), None, False)
+        line = (tensor(floats(4)), False)
         _, flat = self.flat(lambda x, w: (affine(x, w), affine(w, x)), line, line)
         flat.set_results([(0, 0), (0, 1)])
         recent, other = cgtree._cgtree.RecentCalls(), []
@@ -472,7 +471,7 @@ class FlatCallPythonTest(unittest.TestCase):
         for wrong in ((), (3, cgtree.Tensor, int, None, (), (), None, None),
                       (step, 3, int, None, (), (), None, None),
                       (step, cgtree.Tensor, int, None, [], (), None, None),
-                      (step, cgtree.Tensor, int, None, ((1, 2),), (), None, None)):
+                      (step, cgtree.Tensor, int, None, ((1,),), (), None, None)):
             with self.assertRaises(TypeError):
                 make(*wrong)
         with self.assertRaises(cgtree.NotSupported):
