@@ -101,6 +101,7 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
     backend = _backend_for(model, kernels, title, options, recording)
     if disable:
         return model
+    backend.codes = versions.codes_that_dynamo_sees(model)
     compile_like = functools.partial(torch.compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
     compiled = compile_like(model)
     if isinstance(model, torch.nn.Module):
@@ -143,9 +144,9 @@ def _class(kind):
 
     @functools.wraps(kind.forward)
     def forward(self, *args, **kwargs):
-        parts = self._cgtree_parts
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or versions.is_traced():
             return kind.forward(self, *args, **kwargs)
+        parts = self._cgtree_parts
         if parts.forward is None:
             parts.forward = parts.compile(parts.plain.forward)
         return parts.forward(*args, **kwargs)
@@ -212,6 +213,8 @@ def explain(compiled):
         counts = graph.stats()
         lines.append(f"{graph.name} on {graph.device}: {counts['calls']} calls, "
                      f"{counts['replays']} replayed, {counts['recordings']} recordings")
+        if graph.why_cut:
+            lines.append(f"    it runs in pieces, because {graph.why_cut}")
         for kind in graph.kinds():
             state = (f"runs eagerly, because {kind['reason']}" if kind["reason"]
                      else "is recorded" if kind["recordings"]
@@ -220,9 +223,17 @@ def explain(compiled):
                 # The first call was eager, too.
                 state += f", and {kind['eager_calls'] - 1} calls of it run eagerly, because {kind['exception']}"
             lines.append(f"    a kind of {kind['calls']} call{'s' * (kind['calls'] != 1)} {state}")
+    backend = _backend_of(compiled)
     lines += [f"a graph is cut at {what}, which reads on the host which way to go, and so runs between "
-              "recordings" for what in _backend_of(compiled).cuts]
-    lines += [f"a graph runs eagerly, because {reason}" for reason in _backend_of(compiled).eager]
+              "recordings" for what in backend.cuts]
+    lines += [f"a graph runs eagerly, because {reason}" for reason in backend.eager]
+    limit = versions.recompile_limit()
+    if any(versions.compilations(code) >= limit for code in backend.codes) and backend.compilations >= limit:
+        lines.append(f"PyTorch has compiled it {limit} times and compiles no further: other calls run eagerly "
+                     "(TORCH_LOGS=recompiles logs what they differ in; torch._dynamo.config.recompile_limit is the limit)")
+    if not lines and any(map(versions.was_seen, backend.codes)):
+        return ("PyTorch has compiled no graph of it: there is nothing to compute with tensors, or it could not be "
+                "compiled; fullgraph=True raises why, and TORCH_LOGS=graph_breaks logs it")
     return "\n".join(lines) or "no graph was compiled yet: call the function first"
 
 

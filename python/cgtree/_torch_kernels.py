@@ -46,6 +46,7 @@ class Backend:
         self._operators = ()
         self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
         self.cuts = []
+        self.compilations, self.codes = 0, ()  # the codes of which PyTorch compiles graphs
         self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch has dropped
         self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
 
@@ -56,6 +57,7 @@ class Backend:
         return [graph for graph in found if graph is not None]
 
     def __call__(self, model, inputs, **_):
+        self.compilations += 1
         versions.guard_hooks()
         why = ("forward-mode derivatives are being computed" if versions.guard_forward_mode()
                else "hooks of all modules are registered" if versions.has_hooks_of_all() else None)

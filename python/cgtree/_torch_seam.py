@@ -187,7 +187,7 @@ class Graph:
         self._rest, self._next_rest = None, MAX_KINDS  # calls of new kinds that still run eagerly
         self._has_warned = False
         # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
-        self.cut = self._pieces = None
+        self.cut = self._pieces = self.why_cut = None
         # The kinds, and the calls that are compared first. This dict and the list of the last new kinds
         # are always the same: wrappers copy attributes, and what is dropped must not live on in a copy.
         self._kinds, self._expected = {}, []
@@ -628,7 +628,8 @@ class Kind:
                "ends one recording and begins the next where that can be")
         first, *others = self.graph.operators
         refuse_always(others)
-        self.graph.cut_at(first)
+        if self.graph.cut_at(first):
+            self.graph.why_cut = why
         self.run_eagerly(why)
 
     def _are_apart(self, error, inputs):

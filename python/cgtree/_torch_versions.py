@@ -256,6 +256,35 @@ def forget(code):
     _get("torch._dynamo.eval_frame", "remove_from_cache")(code)
 
 
+def codes_that_dynamo_sees(function):
+    """Returns the codes that Dynamo compiles for a function or a module."""
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+        if _get("torch._dynamo", "trace_rules").check(function):  # then within a function of PyTorch's
+            return ()
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return () if code is None else (code,)
+
+
+def compilations(code):
+    """Returns how often Dynamo has compiled a code, as far as it has kept it."""
+    return len(_get("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")(code))
+
+
+def was_seen(code):
+    """Returns whether Dynamo has tried to compile a code."""
+    return code in _get("torch._dynamo.convert_frame", "input_codes")
+
+
+def recompile_limit():
+    return importlib.import_module("torch._dynamo.config").recompile_limit
+
+
+def is_traced():
+    """Returns whether this thread traces functions for torch.fx or torch.jit, which refuse compiled ones."""
+    return torch._C._is_tracing() or _get("torch.fx._symbolic_trace", "is_fx_symbolic_tracing")()
+
+
 def guard_forward_mode():
     """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are
     being computed: of a recording, and of Inductor's kernels, there are none."""

@@ -77,7 +77,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
       getter.bytes = static_cast<std::size_t>(bytes);
       getters.push_back(getter);
     });
-    return make_object<Settings>(type, std::move(getters)).release();
+    Settings made(std::move(getters));
+    return make_object<Settings>(type, std::move(made)).release();
   });
 }
 

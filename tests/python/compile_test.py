@@ -57,6 +57,71 @@ class CompilePythonTest(unittest.TestCase):
             with self.assertRaises((cgtree.InvalidArgument, TypeError)):
                 step.freeze(when=wrong)
 
+    def test_inputs_may_be_given_by_name(self):
+        step = self.context.compile(affine)
+        for call in (lambda x, w: step(x, w=w), lambda x, w: step(w=w, x=x), lambda x, w: step(x, w)):
+            for _ in range(3):
+                x, w = floats(8), floats(8)
+                numpy.testing.assert_array_equal(values_of(call(x, tensor(w))), x * 2 + w)
+        self.assertEqual(step.stats()["recordings"], 1)
+        self.assertEqual(step.explain(w=tensor(floats(8)), x=floats(8))["outcome"], "replay")
+        out, x, w = tensor(floats(8)), floats(8), floats(8)
+        step(x, w=tensor(w), out=out)
+        numpy.testing.assert_array_equal(values_of(out), x * 2 + w)
+        for wrong, words in ((lambda: step(w=w), "input 'x' is missing"), (lambda: step(x, x=w), "'x' is given twice")):
+            with self.assertRaisesRegex(cgtree.InvalidArgument, words):
+                wrong()
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'z'"):
+            step(x, w, z=w)
+
+    def test_an_object_that_has_its_compiled_method_is_collected_after_its_calls(self):
+        class Model:
+            def __init__(self, context, **options):
+                self.weight = numpy.ones(4, "float32")
+                self.step = context.compile(self.run, **options)
+
+            def run(self, x):
+                return x * self.weight[0]
+
+        class Launches(Model):
+            def run(self, x):
+                y = cgtree.empty(x.shape, x.dtype)
+                cgtree.launch(lambda x, y: values.append(self) and None, x, y)
+                return y
+
+        class Breaks(Model):
+            def run(self, x):
+                cgtree.eager_break(lambda value: values.append(self))
+                return affine(x, x)
+
+        values = []
+        for kind, options in ((Model, {"framework": "numpy"}), (Launches, {}), (Breaks, {})):
+            for calls in (0, 1, 2, 5):
+                with self.subTest(kind.__name__, calls=calls):
+                    made = kind(self.context, **options)
+                    for _ in range(calls):
+                        made.step(floats(4))
+                    values.clear()
+                    gone = weakref.ref(made)
+                    gc.collect()
+                    if calls:
+                        made.step(floats(4))  # the collector has taken nothing that is needed
+                    values.clear()
+                    del made
+                    gc.collect()
+                    self.assertIsNone(gone())
+
+    def test_what_an_inner_function_launches_belongs_to_the_outer_one(self):
+        inner = self.context.compile(lambda x: affine(x, x))
+        step = self.context.compile(lambda x: inner(x))
+        inner(floats(4))
+        for number in range(6):
+            if number == 4:
+                inner = None  # the recording has what it launched
+            x = floats(4)
+            numpy.testing.assert_array_equal(values_of(step(x)), x * 2 + x)
+            gc.collect()
+
     def test_the_cycle_collector_does_not_run_in_a_capture(self):
         seen = []
 
