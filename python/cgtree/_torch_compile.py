@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import threading
 import weakref
 
 import torch
@@ -27,6 +28,7 @@ _REMOVED = {
     "generators": "generators are found",
     "max_kinds": "the limit is torch._dynamo.config.recompile_limit",
 }
+_one_at_a_time = threading.RLock()  # guards the three dicts
 _backends = weakref.WeakValueDictionary()
 _compiled = weakref.WeakKeyDictionary()  # the back end of each compiled function
 _classes = weakref.WeakKeyDictionary()  # the class of compiled modules of each class
@@ -59,10 +61,11 @@ def _backend_for(function, kernels, name, options, recording):
                               "recordings pass recording={...}")
     key = (_identity(function), kernels, name, repr(sorted((options or {}).items())),
            repr(sorted((recording or {}).items())))
-    backend = _backends.get(key)
-    if backend is None:
-        backend = _backends[key] = Backend(kernels, name, options, recording)
-    return backend
+    with _one_at_a_time:
+        backend = _backends.get(key)
+        if backend is None:
+            backend = _backends[key] = Backend(kernels, name, options, recording)
+        return backend
 
 
 def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, options=None,
@@ -106,7 +109,8 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
     compiled = compile_like(model)
     if isinstance(model, torch.nn.Module):
         compiled = _module(model, compiled, arguments, compile_like)
-    _compiled[compiled] = backend
+    with _one_at_a_time:
+        _compiled[compiled] = backend
     return compiled
 
 
@@ -128,8 +132,9 @@ def _module(plain, optimized, arguments, compile_like):
     kind = type(plain)
     if not hasattr(plain, "__dict__") or isinstance(plain, torch.jit.ScriptModule):
         return optimized
-    if kind not in _classes:
-        _classes[kind] = _class(kind)
+    with _one_at_a_time:
+        if kind not in _classes:
+            _classes[kind] = _class(kind)
     made = object.__new__(_classes[kind])
     object.__setattr__(made, "__dict__", plain.__dict__)  # one dict, so that changes are seen in both
     object.__setattr__(made, "_cgtree_parts", _Parts(plain, optimized, arguments, compile_like))

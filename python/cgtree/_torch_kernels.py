@@ -6,6 +6,7 @@ kernels="inductor"  the kernels that Inductor generates, and its partition of gr
 """
 
 import functools
+import threading
 import warnings
 import weakref
 from copy import deepcopy
@@ -23,15 +24,22 @@ KERNELS = ("inductor", "eager")
 _RESULTS = (torch.Tensor, type(None))
 
 
-@functools.cache
+_known = set()  # names of back ends
+_one_at_a_time = threading.Lock()
+
+
 def _known_name(kernels):
     """Returns the name of a back end, which Dynamo knows. Only then does it drop its weak references to
     parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
     def backend(model, inputs, **_):
         return Backend(kernels, "torch.compile", None, None)(model, inputs)
 
-    versions.register_backend(f"cgtree-{kernels}", backend)
-    return f"cgtree-{kernels}"
+    name = f"cgtree-{kernels}"
+    with _one_at_a_time:  # Dynamo refuses a name that it knows
+        if name not in _known:
+            versions.register_backend(name, backend)
+            _known.add(name)
+    return name
 
 
 class Backend:

@@ -32,7 +32,8 @@ from cgtree import _torch_versions as versions
 from cgtree._context import Context
 from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, VerifyError, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, clear_workspaces, step
+from cgtree._torch_memory import (
+    OtherPool, as_tensor, blocks_of_steps, clear_workspaces, obey_record_stream, step)
 from cgtree._torch_outputs import (
     Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, shared_elements, why_not)
 from cgtree._torch_partition import refuse_always
@@ -91,6 +92,7 @@ def context(device=None):
     name = "host"
     if device.type == "cuda":
         name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+        obey_record_stream()
     with _shared.lock:
         if name not in _shared.contexts or _shared.contexts[name].closed:
             _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}",

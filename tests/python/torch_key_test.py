@@ -20,7 +20,7 @@ except ImportError as error:
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
 import cgtree.torch  # noqa: E402
-from cgtree import _torch_seam, _torch_state  # noqa: E402
+from cgtree import _torch_memory, _torch_seam, _torch_state  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
 
 torch._logging.set_logs(all=logging.ERROR)
@@ -249,6 +249,36 @@ class KeyPythonTest(unittest.TestCase):
                     self.assertTrue(torch.equal(function(x), plain(x) + 1), call)
             self.assertGreater(cgtree.torch.stats(function)["replays"], 4)
 
+    def test_memory_that_another_stream_uses_is_noted_when_its_last_tensor_ends(self):
+        compiled = eager(lambda x: x * 2)
+        for _ in range(5):
+            y = compiled(torch.ones(4))
+        lent, noted = cgtree._cgtree.lent, []
+
+        def lent_memory(address):
+            memory = lent(address)
+            if memory is None:
+                return None
+            return types.SimpleNamespace(note_use=lambda stream: noted.append((memory, stream)))
+
+        with unittest.mock.patch.object(_torch_memory._cgtree, "lent", lent_memory):
+            _torch_memory.note_stream(y, "a stream")
+            _torch_memory.note_stream(torch.ones(4), "no memory of ours")
+        view = y[1:]
+        del y
+        self.assertEqual(noted, [])
+        del view
+        self.assertEqual([stream for _, stream in noted], ["a stream"])
+
+    def test_record_stream_is_replaced_once(self):
+        self.addCleanup(lambda: delattr(torch.Tensor, "record_stream"))
+        for _ in range(2):
+            _torch_memory.obey_record_stream()
+        with unittest.mock.patch.object(_torch_memory, "note_stream") as noted:
+            with self.assertRaises(NotImplementedError):  # PyTorch has none for tensors of the CPU
+                torch.ones(3).record_stream(torch.Stream("cpu"))
+        noted.assert_not_called()
+
     def test_forward_of_a_compiled_module_is_compiled(self):
         compiled = eager(Net())
         plain = compiled._cgtree_parts.plain
@@ -298,16 +328,6 @@ class KeyPythonTest(unittest.TestCase):
         compiled = eager(lambda x: x + 2)
         compiled(torch.ones(2))
         self.assertNotIn("recompile_limit", cgtree.torch.explain(compiled))
-
-    def test_results_that_are_all_kept_need_few_recordings(self):
-        compiled, kept = eager(lambda x: x * 2, name="kept"), []
-        for number in range(400):
-            kept.append(compiled(torch.full((4,), float(number))))
-        for number, result in enumerate(kept):
-            self.assertEqual(result.tolist(), [2.0 * number] * 4)
-        if cgtree.torch.stats(compiled)["recordings"] > 100:
-            self.skipTest("results that are kept are recorded each: not merged yet")
-        self.assertLess(cgtree.torch.stats(compiled)["recordings"], 40)
 
 
 if __name__ == "__main__":
