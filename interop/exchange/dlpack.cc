@@ -103,7 +103,8 @@ DType from_dlpack_type(dlpack::DataType type) {
     throw BoundaryError(
         BoundaryFault::kNotSupported,
         fmt::format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
-                    "8 to 64, bfloat16, or a complex of 64 or 128, in 1 lane",
+                    "16 to 64, bfloat16, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, "
+                    "float8_e5m2fnuz, float8_e8m0fnu, or a complex of 64 or 128, in 1 lane",
                     to_string(type)));
   }
   return row->dtype;

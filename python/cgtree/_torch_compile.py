@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import threading
 import weakref
 
 import torch
@@ -27,6 +28,7 @@ _REMOVED = {
     "generators": "generators are found",
     "max_kinds": "the limit is torch._dynamo.config.recompile_limit",
 }
+_one_at_a_time = threading.RLock()  # guards the three dicts
 _backends = weakref.WeakValueDictionary()
 _compiled = weakref.WeakKeyDictionary()  # the back end of each compiled function
 _classes = weakref.WeakKeyDictionary()  # the class of compiled modules of each class
@@ -59,10 +61,11 @@ def _backend_for(function, kernels, name, options, recording):
                               "recordings pass recording={...}")
     key = (_identity(function), kernels, name, repr(sorted((options or {}).items())),
            repr(sorted((recording or {}).items())))
-    backend = _backends.get(key)
-    if backend is None:
-        backend = _backends[key] = Backend(kernels, name, options, recording)
-    return backend
+    with _one_at_a_time:
+        backend = _backends.get(key)
+        if backend is None:
+            backend = _backends[key] = Backend(kernels, name, options, recording)
+        return backend
 
 
 def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, options=None,
@@ -101,10 +104,13 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
     backend = _backend_for(model, kernels, title, options, recording)
     if disable:
         return model
-    compiled = torch.compile(model, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    backend.codes = versions.codes_that_dynamo_sees(model)
+    compile_like = functools.partial(torch.compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+    compiled = compile_like(model)
     if isinstance(model, torch.nn.Module):
-        compiled = _module(model, compiled, arguments)
-    _compiled[compiled] = backend
+        compiled = _module(model, compiled, arguments, compile_like)
+    with _one_at_a_time:
+        _compiled[compiled] = backend
     return compiled
 
 
@@ -114,21 +120,24 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
 class _Parts:
     """What a compiled module is made of."""
 
-    def __init__(self, plain, optimized, arguments):
+    def __init__(self, plain, optimized, arguments, compile_like):
         self.plain, self.optimized, self.arguments = plain, optimized, arguments
+        self.compile = compile_like  # compiles a function for the same back end
         self.call = optimized.forward  # without the wrapper's own hooks
+        self.forward = None  # compiled when it is first called
 
 
-def _module(plain, optimized, arguments):
+def _module(plain, optimized, arguments, compile_like):
     """Returns a module of the class and with the attributes of `plain`, whose calls are compiled."""
     kind = type(plain)
     if not hasattr(plain, "__dict__") or isinstance(plain, torch.jit.ScriptModule):
         return optimized
-    if kind not in _classes:
-        _classes[kind] = _class(kind)
+    with _one_at_a_time:
+        if kind not in _classes:
+            _classes[kind] = _class(kind)
     made = object.__new__(_classes[kind])
     object.__setattr__(made, "__dict__", plain.__dict__)  # one dict, so that changes are seen in both
-    object.__setattr__(made, "_cgtree_parts", _Parts(plain, optimized, arguments))
+    object.__setattr__(made, "_cgtree_parts", _Parts(plain, optimized, arguments, compile_like))
     return made
 
 
@@ -137,6 +146,15 @@ def _class(kind):
         if torch.compiler.is_compiling():  # as a part of another function that is compiled
             return kind.__call__(self, *args, **kwargs)
         return self._cgtree_parts.call(*args, **kwargs)
+
+    @functools.wraps(kind.forward)
+    def forward(self, *args, **kwargs):
+        if torch.compiler.is_compiling() or versions.is_traced():
+            return kind.forward(self, *args, **kwargs)
+        parts = self._cgtree_parts
+        if parts.forward is None:
+            parts.forward = parts.compile(parts.plain.forward)
+        return parts.forward(*args, **kwargs)
 
     def reduce(self, _):
         parts = self._cgtree_parts
@@ -147,7 +165,7 @@ def _class(kind):
         return _again(copy.deepcopy(parts.plain, memo), parts.arguments)
 
     call.__name__ = "__call__"
-    names = {"__slots__": ("_cgtree_parts",), "__call__": call, "__reduce_ex__": reduce,
+    names = {"__slots__": ("_cgtree_parts",), "__call__": call, "forward": forward, "__reduce_ex__": reduce,
              "__deepcopy__": deepcopy, "__module__": kind.__module__, "__doc__": kind.__doc__,
              "__qualname__": kind.__qualname__}
     return type(kind)(kind.__name__, (kind,), names)
@@ -200,6 +218,8 @@ def explain(compiled):
         counts = graph.stats()
         lines.append(f"{graph.name} on {graph.device}: {counts['calls']} calls, "
                      f"{counts['replays']} replayed, {counts['recordings']} recordings")
+        if graph.why_cut:
+            lines.append(f"    it runs in pieces, because {graph.why_cut}")
         for kind in graph.kinds():
             state = (f"runs eagerly, because {kind['reason']}" if kind["reason"]
                      else "is recorded" if kind["recordings"]
@@ -208,9 +228,17 @@ def explain(compiled):
                 # The first call was eager, too.
                 state += f", and {kind['eager_calls'] - 1} calls of it run eagerly, because {kind['exception']}"
             lines.append(f"    a kind of {kind['calls']} call{'s' * (kind['calls'] != 1)} {state}")
+    backend = _backend_of(compiled)
     lines += [f"a graph is cut at {what}, which reads on the host which way to go, and so runs between "
-              "recordings" for what in _backend_of(compiled).cuts]
-    lines += [f"a graph runs eagerly, because {reason}" for reason in _backend_of(compiled).eager]
+              "recordings" for what in backend.cuts]
+    lines += [f"a graph runs eagerly, because {reason}" for reason in backend.eager]
+    limit = versions.recompile_limit()
+    if any(versions.compilations(code) >= limit for code in backend.codes) and backend.compilations >= limit:
+        lines.append(f"PyTorch has compiled it {limit} times and compiles no further: other calls run eagerly "
+                     "(TORCH_LOGS=recompiles logs what they differ in; torch._dynamo.config.recompile_limit is the limit)")
+    if not lines and any(map(versions.was_seen, backend.codes)):
+        return ("PyTorch has compiled no graph of it: there is nothing to compute with tensors, or it could not be "
+                "compiled; fullgraph=True raises why, and TORCH_LOGS=graph_breaks logs it")
     return "\n".join(lines) or "no graph was compiled yet: call the function first"
 
 

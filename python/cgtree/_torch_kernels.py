@@ -6,6 +6,7 @@ kernels="inductor"  the kernels that Inductor generates, and its partition of gr
 """
 
 import functools
+import threading
 import warnings
 import weakref
 from copy import deepcopy
@@ -16,21 +17,29 @@ from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
 from cgtree._torch_partition import as_list, attempt, decisions, devices_of, partition, prepare, refuse
 from cgtree._torch_scopes import with_scopes
-from cgtree._torch_seam import COUNTS, Graph, cudagraphify
+from cgtree._torch_seam import COUNTS, Graph, check_options, cudagraphify
+from cgtree._torch_state import python_operators
 
 KERNELS = ("inductor", "eager")
 _RESULTS = (torch.Tensor, type(None))
 
 
-@functools.cache
+_known = set()  # names of back ends
+_one_at_a_time = threading.Lock()
+
+
 def _known_name(kernels):
     """Returns the name of a back end, which Dynamo knows. Only then does it drop its weak references to
     parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
     def backend(model, inputs, **_):
         return Backend(kernels, "torch.compile", None, None)(model, inputs)
 
-    versions.register_backend(f"cgtree-{kernels}", backend)
-    return f"cgtree-{kernels}"
+    name = f"cgtree-{kernels}"
+    with _one_at_a_time:  # Dynamo refuses a name that it knows
+        if name not in _known:
+            versions.register_backend(name, backend)
+            _known.add(name)
+    return name
 
 
 class Backend:
@@ -41,8 +50,11 @@ class Backend:
             raise InvalidArgument(f"kernels is {kernels!r}: expected one of {', '.join(KERNELS)}")
         self.kernels, self.name = kernels, name
         self.options, self.recording = dict(options or {}), dict(recording or {})
+        check_options(self.recording)
+        self._operators = ()
         self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
         self.cuts = []
+        self.compilations, self.codes = 0, ()  # the codes of which PyTorch compiles graphs
         self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch has dropped
         self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
 
@@ -53,15 +65,18 @@ class Backend:
         return [graph for graph in found if graph is not None]
 
     def __call__(self, model, inputs, **_):
+        self.compilations += 1
         versions.guard_hooks()
-        if versions.guard_forward_mode():
-            self._runs_eagerly("graph", "forward-mode derivatives are being computed")
-            return model
+        why = ("forward-mode derivatives are being computed" if versions.guard_forward_mode()
+               else "hooks of all modules are registered" if versions.has_hooks_of_all() else None)
+        if why is not None:
+            self._runs_eagerly("graph", why)
+            return versions.plain(model)
         before = self.graphs
         compiled = self._compile(model, inputs)
         made = [graph for graph in self.graphs if graph not in before]
         if len(made) == 1 and made[0].role == "inference" and made[0].needs_no_wrapper:
-            if made[0].is_whole or not made[0].writes_inputs:
+            if made[0].is_whole:  # else code beside it runs at each call, such as checks of values
                 return _direct(compiled, made[0])
         return compiled
 
@@ -74,6 +89,7 @@ class Backend:
         return versions.aot_autograd(**compilers)(model, inputs)
 
     def _prepare(self, graph):
+        self._operators = python_operators(graph)  # of the recordings that Inductor makes next of it
         if any(device.type == "cuda" for device in devices_of(graph)):  # others have no partitions
             self._note_cuts(graph)
         return prepare(graph)
@@ -84,10 +100,11 @@ class Backend:
     def _cudagraphify(self, model, static_input_idxs=(), **known):
         graph = cudagraphify(model, static_input_idxs, name=self.name, options=self.recording,
                              **known)
-        return self._add(graph)
+        return self._add(graph, self._operators)
 
-    def _add(self, graph):
-        graph.needs_no_wrapper, graph.writes_inputs = versions.needs_no_wrapper()
+    def _add(self, graph, operators):
+        graph.needs_no_wrapper = versions.needs_no_wrapper()
+        graph.set_operators(operators)
         graph.ended = self.ended
         self._graphs.append(weakref.ref(graph, self._graphs.remove))
         return graph
@@ -96,7 +113,7 @@ class Backend:
         if role == "forward":
             versions.keep_saved_tensors()
         if not any(node.op == "call_function" for node in graph.graph.nodes):
-            return versions.boxed(graph, example_inputs)
+            return versions.boxed(graph)
         if role == "backward":
             versions.drop_unused_draws(graph)
         static = set(versions.static_inputs(graph, role == "backward"))
@@ -114,7 +131,7 @@ class Backend:
             reason = f"it works on {' and '.join(map(str, kinds)) or 'no device'}"
         if made is None:
             self._runs_eagerly(role, reason)
-            return versions.boxed(graph, example_inputs)
+            return versions.boxed(graph)
         if isinstance(made, Graph):
             made.is_whole = True
         return made
@@ -128,10 +145,10 @@ class Backend:
         """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""
         positions = [i for i, name in enumerate(names) if name in static]
         mutated = versions.mutated_inputs(graph)
-        model = as_list(versions.boxed(with_scopes(graph), ()))
+        model = as_list(versions.boxed(with_scopes(graph)))
         made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording)
         made.cut = functools.partial(self._cut, role, device, positions, graph)
-        return self._add(made)
+        return self._add(made, python_operators(graph))
 
     def _cut(self, role, device, static, graph, _, operator):
         """Returns the pieces of a graph whose capture failed in this operator, or None."""

@@ -15,8 +15,10 @@ comes from cgtree in one of two ways:
 
 import contextlib
 import ctypes
+import functools
 import threading
 import types
+import weakref
 
 import torch
 
@@ -144,6 +146,27 @@ def segment_of(tensor):
     """Returns the memory of the context's pool, as a tensor of bytes, that the tensor was cut from, or
     None if it was not."""
     return _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
+
+
+def obey_record_stream():
+    """Makes record_stream() of tensors in memory of cgtree's hold that back from replays, as PyTorch's allocator holds
+    back its own, which knows nothing of it. Calls by libraries in C++ are not seen."""
+    if "record_stream" in torch.Tensor.__dict__:
+        return
+    original = torch.Tensor.record_stream
+
+    def record_stream(self, stream):
+        original(self, stream)
+        note_stream(self, stream)
+
+    torch.Tensor.record_stream = functools.wraps(original)(record_stream)
+
+
+def note_stream(tensor, stream):
+    """When the last tensor of this memory is gone, what is to write it waits for the work of the stream so far."""
+    memory = _cgtree.lent(tensor.data_ptr())
+    if memory is not None:
+        weakref.finalize(tensor.untyped_storage(), memory.note_use, stream).atexit = False
 
 
 def _pool_for(device):

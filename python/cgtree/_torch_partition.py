@@ -66,6 +66,13 @@ def refuse(graph, failed):
     return bool(found)
 
 
+def refuse_always(operators):
+    """From now on these custom operators are no part of recordings, in all graphs that are compiled."""
+    _refused.update(operators)
+    for operator in operators:
+        versions.partition_at(operator)
+
+
 # Call graphs of their own, and read on the host which one, or whether once more.
 _FLOW = {"cond": "torch.cond()", "while_loop": "torch.while_loop()",
          "while_loop_stack_output": "torch.while_loop()"}
@@ -522,7 +529,7 @@ class Pieces:
                 part = getattr(whole, node.target)
                 names = [given.name for given in node.args]
                 is_recorded = int(node.target.rpartition("_")[2]) % 2
-                call = make(part, names) if is_recorded else versions.boxed(part, ())
+                call = make(part, names) if is_recorded else versions.boxed(part)
                 self._pieces.append(Piece(call, names, _outputs(node, part, is_recorded), dead))
             elif node.op == "call_function" and self._pieces:
                 self._pieces[-1].dead.extend(dead)

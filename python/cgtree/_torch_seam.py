@@ -30,15 +30,19 @@ from cgtree import _cgtree
 from cgtree import _torch_draws as draws
 from cgtree import _torch_versions as versions
 from cgtree._context import Context
-from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, WrongValue
+from cgtree._errors import ConcurrentUse, InvalidArgument, NotSupported, OutOfMemory, VerifyError, WrongValue
 from cgtree._torch_host import Unlike, run_on_host
-from cgtree._torch_memory import OtherPool, as_tensor, blocks_of_steps, clear_workspaces, step
+from cgtree._torch_memory import (
+    OtherPool, as_tensor, blocks_of_steps, clear_workspaces, obey_record_stream, step)
 from cgtree._torch_outputs import (
     Recipe, dtype_name, end_of, is_empty, is_on_host, may_be_seed, outputs_of, shared_elements, why_not)
+from cgtree._torch_partition import refuse_always
+from cgtree._torch_state import state_of
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
 MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
 MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
+VERIFY_FIRST = 4  # replays of graphs whose operators run Python
 MAX_SEEDS = 1024  # that are noted before those that are gone are forgotten
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
@@ -88,11 +92,21 @@ def context(device=None):
     name = "host"
     if device.type == "cuda":
         name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+        obey_record_stream()
     with _shared.lock:
         if name not in _shared.contexts or _shared.contexts[name].closed:
             _shared.contexts[name] = _SharedContext(name, name=f"torch-{name.replace(':', '-')}",
                                                     outputs_lie_apart=True)
         return _shared.contexts[name]
+
+
+_DEFAULTS = {"outputs": [], "axes": [], "keys": [], "at_limit": "evict", "on_static_change": "demote",
+             "max_static_changes": MAX_MOVES}
+
+
+def check_options(options):
+    """Raises InvalidArgument for options of recordings that cgtree.compile() would refuse."""
+    _cgtree.compile(None, "recording", _note_seeds, {"inputs": [], **_DEFAULTS, **options})
 
 
 def graphs():
@@ -165,6 +179,7 @@ class Graph:
         self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
         self.ended = None  # gets the counts when the graph is gone: of the graphs of a back end
         self.is_whole = False  # whether no other code runs between the results of AOTAutograd and it
+        self.state, self.operators = None, ()  # see set_operators()
         self.recent = _cgtree.RecentCalls()
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
@@ -174,11 +189,16 @@ class Graph:
         self._rest, self._next_rest = None, MAX_KINDS  # calls of new kinds that still run eagerly
         self._has_warned = False
         # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
-        self.cut = self._pieces = None
+        self.cut = self._pieces = self.why_cut = None
         # The kinds, and the calls that are compared first. This dict and the list of the last new kinds
         # are always the same: wrappers copy attributes, and what is dropped must not live on in a copy.
         self._kinds, self._expected = {}, []
         _all.add(self)
+
+    def set_operators(self, operators):
+        """Takes the operators of the graph whose kernels are Python code. The state that they read is a part of what
+        a call depends on, and their first replays are verified, because they may read more."""
+        self.operators, self.state = tuple(operators), state_of(operators)
 
     def _with_seeds_on_host(self, inputs):
         """Returns the list of inputs as PyTorch's kernels read them: outside of a capture some read a seed
@@ -221,7 +241,8 @@ class Graph:
             return self.model(inputs)
         if self._pieces is not None:
             return self._pieces(inputs)
-        key = _key(inputs)
+        state = (versions.settings().read(), self.state and self.state())
+        key = (state, *_key(inputs))
         kind = self._kinds.get(key)
         if kind is None:
             return self._first_call(key, inputs) if self._admits() else self.model(inputs)
@@ -262,7 +283,7 @@ class Graph:
         if any(map(versions.is_wrapped, inputs)):
             self._past["calls"] += 1
             return self.model(inputs)
-        kind = Kind(self, inputs)
+        kind = Kind(self, inputs, key[0][1])
         given = tuple(map(id, inputs))
         results = kind.observe(inputs)
         self.last_seen = (given, tuple(map(id, results)))
@@ -339,8 +360,9 @@ class Kind:
     """Calls of a graph whose inputs differ in the values and the places of tensors alone. `reason`: why
     they run eagerly, or None. `eager_calls`: how many did."""
 
-    def __init__(self, graph, inputs):
+    def __init__(self, graph, inputs, state=None):
         self.graph = graph
+        self._state = state  # of Python, that its operators read
         self.mutated = graph.mutated
         self.reason = None
         self.exception = None  # why some of the calls run eagerly, and others replay
@@ -353,7 +375,6 @@ class Kind:
         self._has_run = False  # the step function
         self._was_captured = False  # the last run of it
         self.flat = self._core = None
-        self._expected = []
         self._given = list(inputs)
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
         if graph.role == "backward":
@@ -416,21 +437,24 @@ class Kind:
     def _compile(self, given):
         graph = self.graph
         static = self._static(given)
-        inputs = []
+        inputs, expected = [], []
         for i, item in enumerate(given):
             if i not in self._tensors:
-                self._expected.append((None, item, False))
+                expected.append((item, None))
                 continue
-            self._expected.append((_layout(item), None, i in static))
+            expected.append((item, i in static))
             inputs.append({"name": f"input {i}", "static": i in static,
                            "mutated": i in self.mutated})
-        options = {"inputs": inputs, "outputs": [], "axes": [], "keys": [], "at_limit": "evict",
-                   "on_static_change": "demote", "max_static_changes": MAX_MOVES, **graph.options}
+        options = {"inputs": inputs, **_DEFAULTS, **graph.options}
+        if graph.operators and not self.mutated:  # what a replay has written could not be undone
+            options.setdefault("verify_first", VERIFY_FIRST)
         run = self._run if graph.device.type == "cuda" else self._run_on_host
         self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
         self.flat = _cgtree.FlatCall(self._core, torch.Tensor, torch.nn.Parameter, torch.as_strided,
-                                     tuple(self._expected), self._apart(given, static),
-                                     self._finish, self.recover, versions.place_reader())
+                                     tuple(expected), self._apart(given, static), self._finish,
+                                     self.recover, versions.place_reader(), versions.settings())
+        if graph.state is not None:
+            self.flat.set_state(graph.state, self._state)
         self.flat.set_results(self._recipe.codes())
         if self._generators:
             self.flat.set_before(self._draw)
@@ -470,9 +494,10 @@ class Kind:
     # ---- Runs of the step function that the core asks for ----
 
     def _inputs(self, tensors):
-        tensors = iter(tensors)
-        return [next(tensors) if layout is not None else value
-                for (layout, value, _) in self._expected]
+        inputs = list(self._values)
+        for i, tensor in zip(self._tensors, tensors):
+            inputs[i] = tensor
+        return inputs
 
     def _run(self, *tensors):
         is_capturing = self._was_captured = _cgtree.current_stream().is_capturing
@@ -585,6 +610,10 @@ class Kind:
                 return self.graph(inputs)
             finally:
                 self._has_trimmed = False
+        if isinstance(error, VerifyError) and not self.mutated and "verify_first" not in self.graph.options:
+            self._end_recordings_at_operators(error)
+            with versions.as_in_wrapper():
+                return self.graph.model(inputs)
         if not isinstance(error, (InvalidArgument, NotSupported)) or (ran and self.mutated):
             raise error
         if isinstance(error, WrongValue):
@@ -592,6 +621,18 @@ class Kind:
         self.run_eagerly(_first_line(error))
         with versions.as_in_wrapper():
             return self.graph.model(inputs)
+
+    def _end_recordings_at_operators(self, error):
+        """A replay differs from an eager run: what the graph's operators do depends on more than is known of."""
+        names = ", ".join(operator.name() for operator in self.graph.operators)
+        why = (f"a replay differs from an eager run ({_first_line(error)}): the Python code of {names} reads what changes, or "
+               "its results are not the same bit for bit, which recording={'verify_first': 0} allows; from now on it "
+               "ends one recording and begins the next where that can be")
+        first, *others = self.graph.operators
+        refuse_always(others)
+        if self.graph.cut_at(first):
+            self.graph.why_cut = why
+        self.run_eagerly(why)
 
     def _are_apart(self, error, inputs):
         """Returns which inputs lie within one another, and share no element, such as columns of one tensor, as a

@@ -16,6 +16,7 @@ import warnings
 
 import torch
 
+from cgtree import _cgtree
 from cgtree._errors import NotSupported
 
 ALIGNMENT = 16  # bytes, that Inductor assumes of addresses
@@ -69,36 +70,116 @@ def pools_in_use(device):
 
 @functools.cache
 def place_reader():
-    """Returns where PyTorch's objects have what says where a tensor lies, each as bytes from the
-    beginning of what the one before it points to: a Python object its tensor, a tensor its first
-    element and its storage, and a storage its memory. (-1, 0, 0, 0) if they are not as expected."""
+    """Returns where PyTorch's objects keep what says where a tensor lies and what it is, in bytes from the beginning
+    of each: a Python object its tensor, a tensor its storage, a storage its memory, a tensor its rank and its dispatch
+    keys; and the bits of these keys with which memory holds other values than the tensor's. (-1, 0, 0, 0, 0, 0) if
+    they are not as expected."""
     memory = ctypes.create_string_buffer(4096)
     flat = torch.frombuffer(memory, dtype=torch.uint8)
     samples = [flat[offset:offset + 16].view(2, 8) for offset in (517, 1043)]
     samples += [torch.nn.Parameter(torch.empty(3000)[offset:].view(-1)) for offset in (739, 2311)]
-    found = []
-    for tensor in samples:
-        storage = tensor.untyped_storage()
-        found.append((_word_at(id(tensor), torch._C.TensorBase.__basicsize__, tensor._cdata),
-                      _word_at(tensor._cdata, _TENSOR_BYTES, tensor.storage_offset()),
-                      _word_at(tensor._cdata, _TENSOR_BYTES, storage._cdata),
-                      _word_at(storage._cdata, _STORAGE_BYTES, storage.data_ptr())))
+    found = [_places_in(tensor) for tensor in samples]
     known = found[0]
     is_known = all(len(places) == 1 for places in known) and all(
         set(places) <= set(others) for one in found for places, others in zip(known, one))
-    return tuple(places[0] for places in known) if is_known else (-1, 0, 0, 0)
+    implementation, storage, data, keys = [places[0] if is_known else -1 for places in known]
+    wide = torch.empty(5000).as_strided((3, 5, 7, 2, 11), (1, 331, 13, 1009, 97), 29)
+    ranks = [i for i in range(0, keys, _WORD) if _words(wide._cdata + i, 12) == [
+        wide.dim(), *wide.shape, *wide.stride(), wide.storage_offset()]]
+    if not is_known or len(ranks) != 1 or not keys - 15 * _WORD <= ranks[0] < keys - 12 * _WORD:
+        return (-1, 0, 0, 0, 0, 0)
+    count = (keys - ranks[0]) // _WORD + 1
+    whole = torch.empty(4, dtype=torch.int32)
+    if _words(whole._cdata + ranks[0], count) == _words(whole.view(torch.float32)._cdata + ranks[0], count):
+        return (-1, 0, 0, 0, 0, 0)  # the type of the elements is elsewhere
+    values = torch.empty(2, dtype=torch.complex64)
+    other = _keys(values) ^ _keys(torch._efficientzerotensor(2, dtype=torch.complex64))
+    unresolved = _keys(values) ^ _keys(values.conj()) | _keys(values) ^ _keys(torch._neg_view(values)) | other
+    return (implementation, storage, data, ranks[0], keys, unresolved)
 
 
-_TENSOR_BYTES = 184  # of the beginning of PyTorch's objects, all of which are larger
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+_TENSOR_BYTES = 184  # of the beginning of PyTorch's objects, none of which is smaller
 _STORAGE_BYTES = 64
+
+
+def _places_in(tensor):
+    storage = tensor.untyped_storage()
+    return (_word_at(id(tensor), torch._C.TensorBase.__basicsize__, tensor._cdata),
+            _word_at(tensor._cdata, _TENSOR_BYTES, storage._cdata),
+            _word_at(storage._cdata, _STORAGE_BYTES, storage.data_ptr()),
+            _word_at(tensor._cdata, _TENSOR_BYTES, _keys(tensor)))
+
+
+def _keys(tensor):
+    return torch._C._dispatch_keys(tensor).raw_repr()
+
+
+def _words(address, count):
+    """Returns so many words at an address."""
+    read = ctypes.string_at(address, count * _WORD)
+    return [int.from_bytes(read[i:i + _WORD], sys.byteorder) for i in range(0, len(read), _WORD)]
 
 
 def _word_at(address, count, value):
     """Returns where among so many bytes at an address a word has this value."""
-    word = ctypes.sizeof(ctypes.c_void_p)
-    words = ctypes.string_at(address, count)
-    return [i for i in range(0, count, word)
-            if int.from_bytes(words[i:i + word], sys.byteorder) == value]
+    return [i * _WORD for i, word in enumerate(_words(address, count // _WORD)) if word == value]
+
+
+# Settings on which kernels of PyTorch depend when they are launched, and which Dynamo does not guard: the getters of
+# at::Context, with two arguments and the bytes of the result.
+_FLOAT32_OPERATORS = range(1, 4)  # convolutions, recurrent networks, products of matrices
+_SETTINGS = (
+    ("_ZNK2at7Context16userEnabledCuDNNEv", 0, 0, 1),
+    ("_ZNK2at7Context14benchmarkCuDNNEv", 0, 0, 1),
+    ("_ZNK2at7Context19benchmarkLimitCuDNNEv", 0, 0, 4),
+    ("_ZNK2at7Context18deterministicCuDNNEv", 0, 0, 1),
+    ("_ZNK2at7Context15immediateMiopenEv", 0, 0, 1),
+    ("_ZNK2at7Context17userEnabledMkldnnEv", 0, 0, 1),
+    ("_ZNK2at7Context19deterministicMkldnnEv", 0, 0, 1),
+    ("_ZNK2at7Context17userEnabledNNPACKEv", 0, 0, 1),
+    ("_ZNK2at7Context36deterministicFillUninitializedMemoryEv", 0, 0, 1),
+    ("_ZNK2at7Context19userEnabledFlashSDPEv", 0, 0, 1),
+    ("_ZNK2at7Context17userEnabledFA3SDPEv", 0, 0, 1),
+    ("_ZNK2at7Context26userEnabledMemEfficientSDPEv", 0, 0, 1),
+    ("_ZNK2at7Context18userEnabledMathSDPEv", 0, 0, 1),
+    ("_ZNK2at7Context19userEnabledCuDNNSDPEv", 0, 0, 1),
+    ("_ZNK2at7Context26userEnabledOverrideableSDPEv", 0, 0, 1),
+    ("_ZNK2at7Context29allowFP16BF16ReductionMathSDPEv", 0, 0, 1),
+    ("_ZN2at7Context16sDPPriorityOrderEv", 0, 0, 20),
+    ("_ZNK2at7Context22linalgPreferredBackendEv", 0, 0, 1),
+    ("_ZN2at7Context20blasPreferredBackendEv", 0, 0, 1),
+    ("_ZN2at7Context25getROCmFAPreferredBackendEv", 0, 0, 1),
+    ("_ZNK2at7Context24allowFP16ReductionCuBLASEv", 0, 0, 1),
+    ("_ZNK2at7Context24allowBF16ReductionCuBLASEv", 0, 0, 1),
+    ("_ZNK2at7Context27allowFP16AccumulationCuBLASEv", 0, 0, 1),
+    ("_ZNK2at7Context21allowFP16ReductionCPUEv", 0, 0, 1),
+    *[("_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE", backend, operator, 4)
+      for backend in (1, 2) for operator in _FLOAT32_OPERATORS],  # CUDA's libraries, oneDNN
+)
+
+
+@functools.cache
+def settings():
+    """Returns the Settings of PyTorch on which kernels depend. Those that this version does not have are left out, with a
+    RuntimeWarning."""
+    found, missing = [], []
+    try:
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+        library._ZN2at13globalContextEv.restype = ctypes.c_void_p
+        context = library._ZN2at13globalContextEv()
+        for name, first, second, size in _SETTINGS:
+            try:
+                function = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+                found.append((function, context, first, second, size))
+            except AttributeError:
+                missing.append(name)
+    except (OSError, AttributeError):
+        missing = [name for name, *_ in _SETTINGS]
+    if missing:
+        warnings.warn(f"cgtree.torch: PyTorch {torch.__version__} has no {', '.join(missing)}: change no setting of PyTorch "
+                      "after the first call, or call cgtree.torch.reset() then", RuntimeWarning, stacklevel=2)
+    return _cgtree.Settings(tuple(found))
 
 
 def is_wrapped(value):
@@ -127,6 +208,38 @@ def guard_hooks():
             handler.register_end_callback(_restore)
         config.skip_nnmodule_hook_guards = False
         _patched["skips_hooks"] = True
+    _guard(_hooks_of_all)
+
+
+def _hooks_of_all(builder, _):
+    """Adds a guard of the hooks for all modules, of which Dynamo has none. Takes 0.1 us where there are none."""
+    module = torch.nn.modules.module
+    if has_hooks_of_all():
+        known = _registered()
+        is_same = lambda _: _registered() == known  # pylint: disable=unnecessary-lambda-assignment
+    else:
+        has_any = module._has_any_global_hook
+        is_same = lambda _: not has_any()  # pylint: disable=unnecessary-lambda-assignment
+    builder.guard_manager.root.add_lambda_guard(is_same, ["hooks of all modules are as before"], None)
+
+
+def has_hooks_of_all():
+    """Returns whether hooks for all modules are registered."""
+    return torch.nn.modules.module._has_any_global_hook()
+
+
+def _registered():
+    module = torch.nn.modules.module
+    return [list(getattr(module, name).values()) for name in (
+        "_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks", "_global_backward_hooks")]
+
+
+def _guard(create):
+    """Adds a guard to the compilation in progress."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None:
+        source = _get("torch._dynamo.source", "GlobalStateSource")()
+        context.guards_context.dynamo_guards.add(source.make_guard(create))
 
 
 def code_in_compilation():
@@ -143,14 +256,39 @@ def forget(code):
     _get("torch._dynamo.eval_frame", "remove_from_cache")(code)
 
 
+def codes_that_dynamo_sees(function):
+    """Returns the codes that Dynamo compiles for a function or a module."""
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+        if _get("torch._dynamo", "trace_rules").check(function):  # then within a function of PyTorch's
+            return ()
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return () if code is None else (code,)
+
+
+def compilations(code):
+    """Returns how often Dynamo has compiled a code, as far as it has kept it."""
+    return len(_get("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")(code))
+
+
+def was_seen(code):
+    """Returns whether Dynamo has tried to compile a code."""
+    return code in _get("torch._dynamo.convert_frame", "input_codes")
+
+
+def recompile_limit():
+    return importlib.import_module("torch._dynamo.config").recompile_limit
+
+
+def is_traced():
+    """Returns whether this thread traces functions for torch.fx or torch.jit, which refuse compiled ones."""
+    return torch._C._is_tracing() or _get("torch.fx._symbolic_trace", "is_fx_symbolic_tracing")()
+
+
 def guard_forward_mode():
     """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are
     being computed: of a recording, and of Inductor's kernels, there are none."""
-    context = torch._guards.TracingContext.try_get()
-    if context is not None:
-        level = _get("torch._dynamo.guards", "GuardBuilder").DUAL_LEVEL
-        guard = _get("torch._dynamo.source", "GlobalStateSource")().make_guard(level)
-        context.guards_context.dynamo_guards.add(guard)
+    _guard(_get("torch._dynamo.guards", "GuardBuilder").DUAL_LEVEL)
     return torch.autograd.forward_ad._current_level >= 0
 
 
@@ -188,9 +326,20 @@ def _partition(joint, inputs, **known):
     return _get("torch._functorch.partitioners", "default_partition")(joint, inputs, **known)
 
 
-def boxed(graph, example_inputs):
-    """Returns a function that runs the operators of a graph, and takes a list, which it clears."""
-    return _get("torch._dynamo.backends.debugging", "boxed_nop")(graph, example_inputs)
+def boxed(graph):
+    """Returns a function that runs the operators of a graph, and takes a list, which it clears. Hooks of modules do not
+    run for it."""
+    graph.graph.set_codegen(_get("torch.fx.graph", "_BoxedCodeGen")())
+    run = functools.partial(plain(graph))
+    run._boxed_call = True
+    return run
+
+
+def plain(graph):
+    """Returns the function of a graph, which is a module, without the hooks of modules."""
+    graph.recompile()
+    _get("torch.fx._lazy_graph_module", "_LazyGraphModule").force_recompile(graph)
+    return graph.forward
 
 
 def static_inputs(graph, is_backward):
@@ -231,18 +380,44 @@ _READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
 @functools.cache
 def _reads_back(name):
     """Returns whether the Python code of a custom operator has a method that waits for values."""
+    return any(_READS & set(code.co_names) for function in functions_of(name)
+               for code in codes_of(function.__code__))
+
+
+def functions_of(name):
+    """Returns the Python functions that are the kernels of a custom operator."""
     made = _get("torch._library.custom_ops", "OPDEFS").get(name)
     functions = [getattr(made, "_init_fn", None), *getattr(made, "_backend_fns", {}).values()]
-    return any(_READS & set(code.co_names) for function in functions
-               for code in _codes(getattr(function and inspect.unwrap(function), "__code__", None)))
+    plain = []
+    for function in map(inspect.unwrap, filter(inspect.isfunction, functions)):
+        wrapped = inspect.getclosurevars(function).nonlocals.values() if is_own(function) else (function,)
+        plain += [inspect.unwrap(item) for item in wrapped if inspect.isfunction(item)]
+    return [function for function in dict.fromkeys(plain) if not is_own(function)]
 
 
-def _codes(code):
-    """Returns the code of a function and of the functions inside of it."""
-    if code is None:
-        return []
-    return [code, *[inner for item in code.co_consts if inspect.iscode(item)
-                    for inner in _codes(item)]]
+def is_own(function):
+    """Returns whether a function is PyTorch's."""
+    return (function.__module__ or "").split(".")[0] == "torch"
+
+
+# Namespaces of operators of PyTorch's own, some of which it implements in Python, without a state.
+_OWN = ("aten", "prims", "rngprims", "inductor", "cgtree", "quantized_decomposed", "_c10d_functional", "c10d",
+        "higher_order", "torch_library", "streams", "symm_mem", "fsdp", "mkldnn", "debugprims", "profiler", "quantized")
+
+
+def is_python(operator):
+    """Returns whether Python code of the program's is a kernel of an operator."""
+    name, namespace = operator.name().split(".")[0], operator.namespace
+    if namespace in _OWN:
+        return False
+    return (_get("torch._library.custom_ops", "OPDEFS").get(name) is not None
+            or any(key.startswith(f"{namespace}/{name.partition('::')[2]}/")
+                   for key in _get("torch.library", "_impls")))
+
+
+def codes_of(code):
+    """Returns a code and those of the functions inside of it."""
+    return [code, *[inner for item in code.co_consts if inspect.iscode(item) for inner in codes_of(item)]]
 
 
 def operator_of(error):
@@ -295,21 +470,19 @@ def without_modes():
 
 def needs_no_wrapper():
     """Returns whether AOTAutograd's wrapper passes the inputs of the graph that is compiled now on as they
-    are, and its results too; and whether the graph writes inputs. For a graph without gradients."""
+    are, and its results too. For a graph without gradients."""
     context = torch._guards.TracingContext.try_get()
     known = context and context.fw_metadata
     if not known:
-        return False, True
+        return False
     try:
-        needs_none = not (known.num_outputs_aliased or known.num_mutated_inp_runtime_indices
-                          or known.num_intermediate_bases or known.tokens
-                          or known.mutated_graph_handled_indices_seen_by_autograd
-                          or known.is_rng_op_functionalized
-                          or any(info.dynamic_dims for info in known.output_info))
-        return needs_none, any(info.mutates_data or info.mutates_metadata
-                               for info in known.input_info)
+        return not (known.num_outputs_aliased or known.num_mutated_inp_runtime_indices
+                    or known.num_intermediate_bases or known.tokens
+                    or known.mutated_graph_handled_indices_seen_by_autograd
+                    or known.is_rng_op_functionalized
+                    or any(info.dynamic_dims for info in known.output_info))
     except AttributeError:  # in another version the wrapper does something else
-        return False, True
+        return False
 
 
 def keep_saved_tensors():

@@ -39,15 +39,6 @@ std::span<const std::int64_t> dims_of(const dlpack::TensorView& view) {
   return {view.shape, static_cast<std::size_t>(view.ndim)};
 }
 
-// PyTorch marks tensors whose memory holds the negative or the conjugate of their values. These are
-// complex, or parts of complex ones, whose elements do not lie side by side.
-bool may_be_negated(const Tensor& tensor, dlpack::DataType type) {
-  constexpr std::uint8_t kFloat = 2;
-  constexpr std::uint8_t kComplex = 5;
-  if (type.code == kComplex) return true;
-  return type.code == kFloat && !(tensor.is_contiguous() && tensor.elements() > 1);
-}
-
 }  // namespace
 
 bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view,
@@ -60,15 +51,12 @@ bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view,
          std::equal(view.strides, view.strides + rank, layout_.begin() + Shape::kMaxRank);
 }
 
-void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, StreamRef stream,
-                          Tensor& tensor) {
+void BorrowedTensor::take(const dlpack::TensorView& view, StreamRef stream, Tensor& tensor) {
   auto* const first = static_cast<std::byte*>(view.data) + view.byte_offset;
   if (has_layout_of(view, tensor) && stream == stream_) [[likely]] {
-    if (may_be_negated_) expect_resolved_values(object);
     if (tensor.elements() != 0) move_to(first, tensor);
     return;
   }
-  expect_resolved_values(object);
   const DType dtype = from_dlpack_type(view.dtype);
   std::optional<std::span<const std::int64_t>> strides;
   if (view.strides != nullptr) strides.emplace(view.strides, static_cast<std::size_t>(view.ndim));
@@ -82,7 +70,6 @@ void BorrowedTensor::take(PyObject* object, const dlpack::TensorView& view, Stre
   other_tensor_ = {};
   stream_ = stream;
   type_ = view.dtype;
-  may_be_negated_ = may_be_negated(tensor, type_);
   const auto rank = static_cast<std::size_t>(view.ndim);
   std::copy_n(view.shape, rank, layout_.begin());
   if (view.strides != nullptr) {

@@ -19,10 +19,10 @@ class BorrowedStorage;
 // the GIL, unless said otherwise.
 class BorrowedTensor {
  public:
-  // Makes `tensor`, which is always the same, one of `object`, whose `view` lies on the device of
-  // `stream`, on which the library works. Throws BoundaryError for what cannot be a tensor of
-  // cgtree, as from_dlpack().
-  void take(PyObject* object, const dlpack::TensorView& view, StreamRef stream, Tensor& tensor);
+  // Makes `tensor`, which is always the same, one of the memory of `view`, which lies on the device
+  // of `stream`, on which the library works, and holds the values themselves. Throws BoundaryError
+  // for what cannot be a tensor of cgtree, as from_dlpack().
+  void take(const dlpack::TensorView& view, StreamRef stream, Tensor& tensor);
   // Ends a call. If something still holds the memory, it holds `object` from now on, and the tensor
   // is gone: then false.
   bool give_back(PyObject* object, Tensor& tensor);
@@ -38,7 +38,6 @@ class BorrowedTensor {
   // As the library gave them; the strides of a Shape may differ.
   std::array<std::int64_t, 2 * Shape::kMaxRank> layout_{};
   dlpack::DataType type_{};
-  bool may_be_negated_ = false;
 };
 
 }  // namespace cgtree::python

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,9 +31,16 @@
 namespace cgtree::python {
 namespace {
 
+// Objects that recordings keep, each as often as they do. Guarded by the GIL.
+using KeptObjects = std::vector<PyObject*>;
+
+// Those of the outermost step function that runs on this thread: its recording keeps the objects.
+thread_local std::shared_ptr<KeptObjects> t_kept;
+
 // A PythonStep calls a Python function with tensors as objects, and reads what it returns.
 struct PythonStep {
   PyObject* function = nullptr;  // owned; null once the cycle collector has taken it
+  std::shared_ptr<KeptObjects> kept = std::make_shared<KeptObjects>();
   ResultKind kind = ResultKind::kUnknown;
   std::size_t runs = 0;
 
@@ -48,6 +57,22 @@ struct PythonStep {
 Reference arguments_of(std::span<const Tensor> inputs) {
   return new_tuple(inputs.size(), [&](std::size_t i) { return make_tensor(inputs[i]); });
 }
+
+// In its scope objects are kept for the step function, unless another one runs already.
+class KeepsForStep {
+ public:
+  explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept) : is_outermost_(!t_kept) {
+    if (is_outermost_) t_kept = kept;
+  }
+  ~KeepsForStep() {
+    if (is_outermost_) t_kept.reset();
+  }
+  KeepsForStep(const KeepsForStep&) = delete;
+  KeepsForStep& operator=(const KeepsForStep&) = delete;
+
+ private:
+  const bool is_outermost_;
+};
 
 PythonStep::PythonStep(PyObject* given) : function(given) {
   Py_INCREF(given);
@@ -66,6 +91,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const Reference arguments = arguments_of(inputs);
   const Reference callee = Reference::borrow(function);
   const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
+  const KeepsForStep keeps(kept);
   const Reference result = call_python(callee.get(), arguments.get());
   const ResultKind found = kind_of(result.get(), "the step function");
   if (kind != ResultKind::kUnknown && kind != found) {
@@ -223,6 +249,38 @@ Key key_of(PyObject* key) {
   return key == nullptr ? Key() : to_key(key);
 }
 
+// Inputs by position, and the keywords that are none of them.
+struct Given {
+  Reference inputs;
+  Reference keywords;
+};
+
+// Takes the inputs that are given by name. Throws InvalidArgument if one before them is missing, or
+// is given twice.
+Given given_of(const Compiled& compiled, PyObject* inputs, PyObject* keywords) {
+  Given given{checked(PySequence_List(inputs)), checked(PyDict_Copy(keywords))};
+  const auto count = static_cast<std::size_t>(PyTuple_Size(inputs));
+  const std::string* missing = nullptr;
+  for (std::size_t i = 0; i < compiled.options.inputs.size(); ++i) {
+    const std::string& name = compiled.options.inputs[i].name;
+    if (name == "out" || name == "key") continue;
+    PyObject* const value = PyDict_GetItemString(keywords, name.c_str());
+    if (value == nullptr) {
+      if (i >= count && missing == nullptr) missing = &name;
+      continue;
+    }
+    if (i < count || missing != nullptr) {
+      throw InvalidArgument(fmt::format("{}(): input '{}' is {}", compiled.name,
+                                        i < count ? name : *missing,
+                                        i < count ? "given twice" : "missing"));
+    }
+    check_status(PyList_Append(given.inputs.get(), value));
+    check_status(PyDict_DelItemString(given.keywords.get(), name.c_str()));
+  }
+  given.inputs = checked(PyList_AsTuple(given.inputs.get()));
+  return given;
+}
+
 PyObject* call_with(const PythonStep& step, const CompiledCore& core, Arguments& arguments,
                     std::size_t buffers, const Key& key = {}) {
   TensorList outputs;
@@ -246,11 +304,12 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
       arguments.add_all(inputs);
       return call_with(*compiled.step, *bound.core, arguments, 0);
     }
-    const auto [out, key] =
-        read_arguments<2>(no_arguments(), keywords, {"a compiled function", {"out", "key"}});
+    const Given given = given_of(compiled, inputs, keywords);
+    const auto [out, key] = read_arguments<2>(no_arguments(), given.keywords.get(),
+                                              {"a compiled function", {"out", "key"}});
     const Reference buffers = buffers_of(out);
-    Arguments arguments(stream, count + PyTuple_Size(buffers.get()));
-    arguments.add_all(inputs);
+    Arguments arguments(stream, PyTuple_Size(given.inputs.get()) + PyTuple_Size(buffers.get()));
+    arguments.add_all(given.inputs.get());
     arguments.add_all(buffers.get());
     return call_with(*compiled.step, *bound.core, arguments,
                      static_cast<std::size_t>(PyTuple_Size(buffers.get())), key_of(key));
@@ -258,11 +317,13 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
 }
 
 Reference explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
-  const auto [given] = read_arguments<1>(no_arguments(), keywords, {"explain", {"key"}});
+  Given all{Reference::borrow(inputs), {}};
+  if (keywords != nullptr) all = given_of(compiled_of(self), inputs, keywords);
+  const auto [given] = read_arguments<1>(no_arguments(), all.keywords.get(), {"explain", {"key"}});
   const Key key = key_of(given);
   const Bound bound = python::bound(compiled_of(self));
-  Arguments arguments(bound.context->stream(), PyTuple_Size(inputs));
-  arguments.add_all(inputs);
+  Arguments arguments(bound.context->stream(), PyTuple_Size(all.inputs.get()));
+  arguments.add_all(all.inputs.get());
   const Explanation explanation =
       without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
   const std::string outcome(name(explanation.outcome));
@@ -339,7 +400,10 @@ Reference wrapped(PyObject* self) {
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
   const Compiled& compiled = compiled_of(self);
-  if (compiled.step != nullptr) Py_VISIT(compiled.step->function);
+  if (compiled.step == nullptr) return 0;
+  Py_VISIT(compiled.step->function);
+  for (PyObject* const object : *compiled.step->kept)
+    Py_VISIT(object);
   return 0;
 }
 
@@ -419,7 +483,7 @@ PyGetSetDef properties[] = {property<title_of>("name", "As given to compile().")
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 constexpr const char* kDoc =
-    "A compiled step function: f(*inputs, out=None, key=None).\n\n"
+    "A compiled step function: f(*inputs, out=None, key=None). Inputs may be given by name.\n\n"
     "The first call with given shapes runs the step function (warm up), the second records it,\n"
     "later ones replay: then its Python code does not run. Inputs are tensors, or arrays of other\n"
     "libraries. `out`: arrays for the outputs, by position. `key`: {name: int or str}, what the\n"
@@ -438,6 +502,19 @@ constexpr const char* kDoc =
     "replay\n";
 
 }  // namespace
+
+std::shared_ptr<void> keep_for_step(PyObject* object) {
+  if (!t_kept) return keep_object(object);
+  t_kept->push_back(object);
+  Py_INCREF(object);
+  return std::shared_ptr<void>(object, [list = t_kept](void* kept) {
+    if (!interpreter_is_alive()) return;
+    const GilAcquire gil;
+    auto* const ended = static_cast<PyObject*>(kept);
+    list->erase(std::next(std::find(list->rbegin(), list->rend(), ended)).base());
+    Py_DECREF(ended);
+  });
+}
 
 Reference outcome_of(const std::optional<CallOutcome>& last) {
   if (!last) return Reference::borrow(Py_None);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "cgtree/compile.h"
@@ -26,6 +27,9 @@ std::shared_ptr<ContextState> state_of(PyObject* compiled);
 std::size_t runs_of(PyObject* compiled);
 // Throws TypeError for anything but a cgtree.CompiledFunction.
 void expect_compiled(PyObject* object);
+// Keeps an object for a recording of the step function that runs on this thread, or for anything
+// else if none does. The cycle collector sees the object as that of the step function.
+std::shared_ptr<void> keep_for_step(PyObject* object);
 // Returns the pair that last_outcome() tells, or None.
 Reference outcome_of(const std::optional<CallOutcome>& last);
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
+#include "python/extension/compiled.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
@@ -65,7 +66,7 @@ Body body_of(PyObject* function, std::string name, SharedKind kind) {
     PyErr_SetString(PyExc_TypeError, (name + ": expected a function").c_str());
     throw PythonError();
   }
-  return [kept = keep_object(function), name = std::move(name), kind = std::move(kind)] {
+  return [kept = keep_for_step(function), name = std::move(name), kind = std::move(kind)] {
     return call_body(static_cast<PyObject*>(kept.get()), name, *kind);
   };
 }

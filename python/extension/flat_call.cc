@@ -26,10 +26,12 @@
 #include "python/extension/borrowed.h"
 #include "python/extension/compiled.h"
 #include "python/extension/dlpack.h"
+#include "python/extension/import.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
 #include "python/extension/place.h"
 #include "python/extension/python.h"
+#include "python/extension/settings.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
@@ -38,7 +40,8 @@ namespace {
 struct Expected {
   Reference value;                   // null for a tensor
   std::vector<std::int64_t> layout;  // rank, then size and stride of each axis
-  bool is_static = false;            // the library says that it stays where it is
+  dlpack::DataType type{};
+  bool is_static = false;  // the library says that it stays where it is
 };
 
 enum class From : long { kMade, kGiven, kValue, kView, kSame };
@@ -67,6 +70,10 @@ struct FlatCall {
   Reference before;      // called before a call, or None
   Reference finish;      // finish(outputs, inputs) returns the results that `results` cannot tell
   Reference recover;     // recover(error, inputs) returns the results of a call that failed
+  Reference settings;    // a Settings, or null
+  std::vector<std::uint64_t> values;  // of the settings
+  Reference state;  // returns an object that must equal `known`; null: nothing else matters
+  Reference known;
   std::vector<Expected> expected;
   std::vector<Apart> apart;
   std::optional<std::vector<Result>> results;
@@ -84,8 +91,8 @@ struct FlatCall {
   // The borrowed tensors in whose place there is an output of this library now.
   std::vector<Tensor> aside;
 
-  // Of the last call. A static tensor that is the same object in the same place has the layout that
-  // it had: PyTorch's guards have compared it.
+  // Of the last call. A static tensor is the same object in the same place, with the same words: of
+  // tensors of modules PyTorch's guards leave out most.
   std::vector<Place> places;           // by input, of static tensors that are no outputs of this
                                        // library
   std::vector<std::uintptr_t> at;      // by tensor: its address, 0 for outputs of this library
@@ -94,8 +101,8 @@ struct FlatCall {
 
   template <typename Visit>
   int visit(const Visit& visit) const {
-    for (const Reference* part :
-         {&compiled, &type, &parameter, &as_strided, &before, &finish, &recover})
+    for (const Reference* part : {&compiled, &type, &parameter, &as_strided, &before, &finish,
+                                  &recover, &settings, &state, &known})
       if (const int stop = visit(part->get())) return stop;
     for (const Expected& one : expected)
       if (const int stop = visit(one.value.get())) return stop;
@@ -128,8 +135,9 @@ bool is_value(PyObject* given, PyObject* expected) {
   return is_equal != 0;
 }
 
-bool has_layout(const dlpack::TensorView& view, const std::vector<std::int64_t>& expected) {
-  const std::int64_t* layout = expected.data();
+bool is_expected(const dlpack::TensorView& view, const Expected& expected) {
+  if (std::memcmp(&view.dtype, &expected.type, sizeof expected.type) != 0) return false;
+  const std::int64_t* layout = expected.layout.data();
   if (*layout++ != view.ndim) return false;
   for (std::int32_t axis = 0; axis < view.ndim; ++axis) {
     if (*layout++ != view.shape[axis] || *layout++ != view.strides[axis]) return false;
@@ -158,13 +166,15 @@ bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::Device
     return false;
   }
   if (view.device.type != device.type || view.device.id != device.id) return false;
-  if (!has_layout(view, expected.layout)) return false;
+  if (!is_expected(view, expected)) return false;
+  if (flat.reader.is_usable() && !flat.reader.is_resolved(object)) return false;
   const auto place = reinterpret_cast<std::uintptr_t>(view.data) + view.byte_offset;
   const bool is_in_place = expected.is_static && flat.at[t] == place;
   flat.at[t] = 0;
   flat.places[i] = {};
   try {
-    flat.borrowed[t].take(object, view, stream, flat.tensors[t]);
+    if (!flat.reader.is_usable()) expect_resolved_values(object);
+    flat.borrowed[t].take(view, stream, flat.tensors[t]);
   } catch (const BoundaryError&) {
     return false;
   }
@@ -192,7 +202,18 @@ bool is_in_place(const FlatCall& flat, std::size_t i) noexcept {
   if (place.object != object) return false;
   const auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   return (type == flat.parameter.get() || type == flat.type.get()) &&
-         flat.reader.read(object) == place;
+         flat.reader.is_at(object, place);
+}
+
+// Returns whether the settings, and the state of Python, on which kernels depend are as they were.
+bool is_same_state(const FlatCall& flat) {
+  if (flat.settings && !settings_of(flat.settings.get()).are(flat.values)) return false;
+  if (!flat.state) [[likely]]
+    return true;
+  const Reference now = checked(PyObject_CallNoArgs(flat.state.get()));
+  const int is_equal = PyObject_RichCompareBool(now.get(), flat.known.get(), Py_EQ);
+  check_status(is_equal);
+  return is_equal != 0;
 }
 
 bool take_inputs(FlatCall& flat, StreamRef stream) {
@@ -395,6 +416,7 @@ std::span<PyObject* const> read_list(FlatCall& flat, PyObject* list) {
 Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* list) {
   Reference no = Reference::borrow(Py_NotImplemented);
   if (StepScope::innermost() != nullptr || current_allocator() != nullptr) return no;
+  if (!is_same_state(flat)) return no;
   const Turn turn = wait_for_turn(*state_of(flat.compiled.get()));
   if (flat.is_in_use) return no;
   const Bound bound = bound_of(flat.compiled.get());
@@ -433,18 +455,22 @@ PyObject* call(PyObject* self, PyObject* inputs) {
 
 // ---- The object ----
 
-Expected expected_of(PyObject* item) {
+Expected expected_of(const dlpack::Exchange& exchange, PyObject* item) {
   Expected expected;
-  PyObject* layout = nullptr;
   PyObject* value = nullptr;
-  int is_static = 0;
-  if (PyArg_ParseTuple(item, "OOp", &layout, &value, &is_static) == 0) throw PythonError();
-  expected.is_static = is_static != 0;
-  if (layout == Py_None) {
+  PyObject* is_static = nullptr;
+  if (PyArg_ParseTuple(item, "OO", &value, &is_static) == 0) throw PythonError();
+  if (is_static == Py_None) {
     expected.value = Reference::borrow(value);
-  } else {
-    expected.layout = to_integers(layout, "layout");
+    return expected;
   }
+  dlpack::TensorView view;
+  if (exchange.view_of_object(value, &view) != 0) throw PythonError();
+  expected.is_static = to_bool(is_static);
+  expected.type = view.dtype;
+  expected.layout.push_back(view.ndim);
+  for (std::int32_t axis = 0; axis < view.ndim; ++axis)
+    expected.layout.insert(expected.layout.end(), {view.shape[axis], view.strides[axis]});
   return expected;
 }
 
@@ -492,6 +518,13 @@ void set_before(PyObject* self, PyObject* before) {
   flat_of(self).before = Reference::borrow(before);
 }
 
+void set_state(PyObject* self, PyObject* arguments) {
+  const auto [state, known] =
+      read_arguments<2>(arguments, nullptr, {"set_state", {"state", "known"}, 2});
+  flat_of(self).state = Reference::borrow(state);
+  flat_of(self).known = Reference::borrow(known);
+}
+
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return guarded([&] {
     PyObject* compiled = nullptr;
@@ -502,11 +535,14 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     PyObject* apart = nullptr;
     PyObject* finish = nullptr;
     PyObject* recover = nullptr;
+    PyObject* settings = nullptr;
     PlaceReader reader;
-    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!OO|(nnnn)", &compiled, &PyType_Type, &tensors,
+    unsigned long long unresolved = 0;
+    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!OO|(nnnnnK)O", &compiled, &PyType_Type, &tensors,
                          &PyType_Type, &parameters, &as_strided, &PyTuple_Type, &expected,
                          &PyTuple_Type, &apart, &finish, &recover, &reader.implementation,
-                         &reader.offset, &reader.storage, &reader.data) == 0) {
+                         &reader.storage, &reader.data, &reader.rank, &reader.keys, &unresolved,
+                         &settings) == 0) {
       throw PythonError();
     }
     expect_compiled(compiled);
@@ -519,6 +555,11 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
                           "tensors lie: PyTorch 2.10 has it");
     }
     flat.reader = reader;
+    flat.reader.unresolved = unresolved;
+    if (settings != nullptr && settings != Py_None) {
+      flat.settings = Reference::borrow(expect_settings(settings));
+      flat.values = settings_of(settings).read();
+    }
     flat.compiled = Reference::borrow(compiled);
     flat.type = Reference::borrow(tensors);
     flat.parameter = Reference::borrow(parameters);
@@ -528,7 +569,7 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
     flat.before = Reference::borrow(Py_None);
     std::size_t count = 0;
     for_each_item(expected, [&](PyObject* item) {
-      flat.expected.push_back(expected_of(item));
+      flat.expected.push_back(expected_of(*flat.exchange, item));
       flat.tensor_of.push_back(count);
       count += flat.expected.back().value ? 0 : 1;
     });
@@ -564,18 +605,24 @@ PyMethodDef methods[] = {
                         "elements)), a view of an input that begins so many elements after it, or "
                         "(4, result), one before it. None: finish() makes them."),
     method<set_before>("set_before", "set_before(function): called before each call, or None."),
+    method<set_state>("set_state",
+                      "set_state(state, known): calls where state() does not return what equals "
+                      "`known` are others than expected.",
+                      METH_VARARGS),
     {nullptr, nullptr, 0, nullptr}};
 
 constexpr const char* kDoc =
     "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish, recover, "
-    "reader=(-1, 0, 0, 0)):\ncalls of a CompiledFunction with a flat list of inputs. `expected`: "
-    "for each input (layout, value,\n"
-    "is_static): of a tensor the rank, and size and stride of each axis; of others None, and what\n"
-    "it is. `apart`: (a, b, distance): tensors between whose first and last bytes the other must "
+    "reader=(-1, 0, 0, 0, 0, 0), settings=None):\ncalls of a CompiledFunction with a flat list of "
+    "inputs. `expected`: for each input (a tensor of\n"
+    "this layout and type, is_static), or (value, None). "
+    "`apart`: (a, b, distance): tensors between whose first and last bytes the other must "
     "not lie, else WrongValue, unless b lies so many bytes after a, and the distance is not 0. "
     "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
     "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
-    "the address of its tensor, the tensor its first element and its storage, and that its memory.";
+    "the address of its tensor, the tensor its storage, that its memory, the tensor its rank and "
+    "its dispatch keys, and the bits of these that say that memory holds other values. `settings`: "
+    "a Settings, whose values now are expected of calls.";
 
 }  // namespace
 

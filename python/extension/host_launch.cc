@@ -17,6 +17,7 @@
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
+#include "python/extension/compiled.h"
 #include "python/extension/errors.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"
@@ -126,7 +127,7 @@ void launch(PyObject*, PyObject* arguments) {
     throw InvalidArgument("launch(function, *tensors): expected a function first");
   }
   auto call = std::make_shared<HostCall>();
-  call->function = keep_object(function);
+  call->function = keep_for_step(function);
   std::vector<Tensor> tensors;
   for (Py_ssize_t i = 1; i < count; ++i) {
     tensors.push_back(expect_tensor(PyTuple_GetItem(arguments, i), "launch"));

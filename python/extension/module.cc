@@ -519,6 +519,7 @@ Reference make_module() {
   add_generator_type(module.get());
   add_flat_call_type(module.get());
   add_recent_calls_type(module.get());
+  add_settings_type(module.get());
   add_steps_type(module.get());
   add_group_type(module.get());
   add_progress_watch_type(module.get());

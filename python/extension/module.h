@@ -13,6 +13,7 @@ void add_compiled_type(PyObject* module);
 void add_generator_type(PyObject* module);
 void add_flat_call_type(PyObject* module);
 void add_recent_calls_type(PyObject* module);
+void add_settings_type(PyObject* module);
 void add_steps_type(PyObject* module);
 void add_group_type(PyObject* module);
 void add_progress_watch_type(PyObject* module);

@@ -1,6 +1,7 @@
 // Where a tensor of PyTorch's lies, read from PyTorch's own words.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,35 +10,68 @@
 
 namespace cgtree::python {
 
-// A Place says where a static tensor lies: the memory of its storage, and how many elements after
-// the beginning of that it begins. Null: it is not known.
+// A Place says where a static tensor lies and what it is: the memory of its storage, and the words
+// of the tensor from its sizes to its dispatch keys. Among these are rank, sizes, strides, the
+// first element, the element type, the device, and the conjugate and negative bits.
 struct Place {
-  PyObject* object = nullptr;  // compared, never used
-  const void* data = nullptr;
-  std::int64_t offset = 0;
+  static constexpr std::size_t kWords = 16;
 
-  bool operator==(const Place&) const noexcept = default;
+  PyObject* object = nullptr;  // compared, never used; null: the place is not known
+  const void* data = nullptr;
+  std::array<std::uint64_t, kWords> words{};
 };
 
 // A PlaceReader reads the Place of a tensor from PyTorch's own words, which takes a tenth of the
-// time of the exchange API. Each is so many bytes after the beginning of what the one before it
-// points to; the library has found them out, or else `implementation` is negative.
+// time of the exchange API. Offsets are bytes from the beginning of the object that holds the word;
+// the library probes for them, and leaves `implementation` negative if they are not as expected.
 struct PlaceReader {
+  static constexpr std::int64_t kInlineRank = 5;  // more axes lie outside of the tensor
+
   std::ptrdiff_t implementation = -1;  // of the Python object: the address of the tensor
-  std::ptrdiff_t offset = 0;           // of the tensor: the first element
   std::ptrdiff_t storage = 0;          // of the tensor: the address of its storage
   std::ptrdiff_t data = 0;             // of the storage: the address of its memory
+  std::ptrdiff_t rank = 0;             // of the tensor: the number of axes
+  std::ptrdiff_t keys = 0;             // of the tensor: the last of the words
+  std::uint64_t unresolved = 0;        // the conjugate and the negative bit among the keys
 
   bool is_usable() const noexcept { return implementation >= 0; }
-  // Requires: it is usable, and the object is a tensor of PyTorch's.
+
+  // The next three require: the reader is usable, and the object is a tensor of PyTorch's.
+
+  // Returns an unknown place for a tensor whose words do not say all.
   Place read(PyObject* object) const noexcept {
-    const void* const tensor = at<const void*>(object, implementation);
+    const auto* const tensor = at<const std::byte*>(object, implementation);
     const void* const memory = at<const void*>(tensor, storage);
-    if (memory == nullptr) return {};
-    return {object, at<const void*>(memory, data), at<std::int64_t>(tensor, offset)};
+    if (memory == nullptr || at<std::int64_t>(tensor, rank) > kInlineRank) return {};
+    Place place{object, at<const void*>(memory, data)};
+    std::memcpy(place.words.data(), words_of(tensor), sizeof place.words);
+    return place;
+  }
+
+  // Returns whether the tensor lies there, and is as it was then. Requires: the place is known.
+  bool is_at(PyObject* object, const Place& place) const noexcept {
+    const auto* const tensor = at<const std::byte*>(object, implementation);
+    const void* const memory = at<const void*>(tensor, storage);
+    if (memory == nullptr || at<const void*>(memory, data) != place.data) return false;
+    const std::byte* const words = words_of(tensor);
+    std::uint64_t differences = 0;
+    for (std::size_t i = 0; i < Place::kWords; ++i)
+      differences |= place.words[i] ^ at<std::uint64_t>(words, i * sizeof(std::uint64_t));
+    return differences == 0;
+  }
+
+  // Returns whether the memory of the tensor holds its values, and not their conjugates or
+  // negatives.
+  bool is_resolved(PyObject* object) const noexcept {
+    const auto* const tensor = at<const std::byte*>(object, implementation);
+    return (at<std::uint64_t>(tensor, keys) & unresolved) == 0;
   }
 
  private:
+  const std::byte* words_of(const std::byte* tensor) const noexcept {
+    return tensor + keys - (Place::kWords - 1) * sizeof(std::uint64_t);
+  }
+
   template <typename Word>
   static Word at(const void* base, std::ptrdiff_t bytes) noexcept {
     Word word;

@@ -258,7 +258,7 @@ void call_break(const std::shared_ptr<void>& function, const StepValues& values)
 
 void break_eagerly(PyObject*, PyObject* function) {
   if (PyCallable_Check(function) == 0) throw InvalidArgument("eager_break(): expected a function");
-  EagerBreak work = [kept = keep_object(function)](const StepValues& values) {
+  EagerBreak work = [kept = keep_for_step(function)](const StepValues& values) {
     call_break(kept, values);
   };
   without_gil([&] { eager_break(std::move(work)); });

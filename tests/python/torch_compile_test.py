@@ -6,6 +6,7 @@ import inspect
 import logging
 import pickle
 import sys
+import threading
 import unittest
 import warnings
 import weakref
@@ -230,6 +231,29 @@ class FunctionPythonTest(unittest.TestCase):
         with self.assertRaises(cgtree.InvalidArgument):
             cgtree.torch.stats(lambda x: x)
 
+    def test_threads_may_compile_functions_at_once(self):
+        failed = []
+        torch_kernels = sys.modules["cgtree._torch_kernels"]
+        names = {f"cgtree-threads-{number}" for number in range(4)}
+
+        def work(barrier):
+            barrier.wait()
+            try:
+                for name in sorted(names):
+                    torch_kernels._known_name(name.removeprefix("cgtree-"))
+                eager(torch.nn.Linear(2, 2))
+            except AssertionError as error:
+                failed.append(error)
+
+        barrier = threading.Barrier(8)
+        threads = [threading.Thread(target=work, args=(barrier,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.assertLessEqual(names, torch_kernels._known)
+
     def test_fullgraph_refuses_a_break(self):
         def step(x):
             torch._dynamo.graph_break()
@@ -262,7 +286,7 @@ class FunctionPythonTest(unittest.TestCase):
             warnings.simplefilter("ignore")
             compiled = eager(parts)
             compiled(torch.ones(3))
-        self.assertRegex(cgtree.torch.explain(compiled), "sparse|call the function first")
+        self.assertRegex(cgtree.torch.explain(compiled), "sparse|call the function first|has compiled no graph of it")
 
     def test_explain_counts_calls_of_a_recorded_kind_that_run_eagerly_and_says_why(self):
         module, whole = torch.nn.Module(), torch.zeros(4, 6)

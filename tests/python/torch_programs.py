@@ -1307,3 +1307,122 @@ def a_result_that_is_fed_back(m):
     case = Case(lambda x: torch.tanh(x) * 2, lambda i: (last[0],), calls=14)
     case.use = lambda result: last.__setitem__(0, result)
     return case
+
+
+# ---- Tensors of a module that become others where they lie ----
+
+
+def _float_rows(m):
+    return m.rand(4, 4)
+
+
+def _complex_rows(m):
+    return torch.complex(m.rand(4, 4), m.rand(4, 4))
+
+
+def _whole_rows(m):
+    return m.ints(1 << 20, 4, 4).to(torch.int32)
+
+
+def _small_rows(m):
+    return m.rand(4, 4).to(torch.float8_e4m3fn)
+
+
+def _set(tensor, data):
+    tensor.data = data
+
+
+# By name: what makes the tensor, and how it changes. Dynamo leaves the guards of a module's tensors out while
+# the dict of the module is the same, so that each such program is PyTorch's graph with another tensor.
+LAYOUTS = {
+    "data_transposed": (_float_rows, lambda t: _set(t, t.data.t())),
+    "transposed_in_place": (_float_rows, lambda t: t.t_()),
+    "set_to_other_strides": (_float_rows, lambda t: t.set_(t.untyped_storage(), 0, (4, 4), (2, 3))),
+    "set_elsewhere_in_its_memory": (_float_rows, lambda t: t.set_(t.untyped_storage(), 3, (4, 4), (3, 1))),
+    "expanded": (_float_rows, lambda t: _set(t, t.data[:1].expand(4, 4))),
+    "with_fewer_rows": (_float_rows, lambda t: _set(t, t.data[:2])),
+    "resized": (_float_rows, lambda t: t.resize_(2, 2)),
+    "with_other_axes": (_float_rows, lambda t: _set(t, t.data.view(2, 2, 2, 1, 2))),
+    "with_many_axes": (_float_rows, lambda t: _set(t, t.data.view(1, 2, 2, 2, 1, 2))),
+    "of_another_type": (_whole_rows, lambda t: _set(t, t.data.view(torch.float32))),
+    "of_another_small_type": (_small_rows, lambda t: _set(t, t.data.view(torch.float8_e5m2))),
+    "conjugated": (_complex_rows, lambda t: _set(t, t.data.conj())),
+    "negated": (_float_rows, lambda t: _set(t, torch._neg_view(t.data))),
+}
+
+
+def _layout_program(name):
+    make, change = LAYOUTS[name]
+
+    def run(m):
+        class Sum(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("rows", make(m))
+
+            def forward(self, x):
+                whole = (self.rows + (1 + 2j)).abs() if self.rows.is_complex() else self.rows.to(torch.float32)
+                return x + whole.cumsum(0).sum(), x * whole.amax(0).sum()
+
+        model = Sum()
+        original = model.rows.detach().clone()
+
+        def between(i):
+            if i in (5, 11):
+                change(model.rows)
+            if i == 8:  # back
+                model.rows.data = original.clone()
+
+        return Case(model, lambda i: (m.rand(4),), between, calls=15)
+
+    run.__name__ = f"a_buffer_{name}"
+    return program(run)
+
+
+for _name in LAYOUTS:
+    _layout_program(_name)
+
+
+@program
+def a_weight_that_is_transposed_while_it_is_trained(m):
+    model = m.module(nn.Linear(4, 4, bias=False))
+
+    def between(i):
+        model.zero_grad()
+        if i in (5, 8):
+            model.weight.data = model.weight.data.t()
+
+    return Case(model, lambda i: (m.rand(2, 4),), between, lambda: [model.weight.grad], grad, backward, calls=12)
+
+
+# ---- What else a call depends on, and what each call does ----
+
+
+@program
+def forward_called_by_its_name(m):
+    model = m.module(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    return Case(lambda x: model.forward(x), lambda i: (m.rand(2, 4),))
+
+
+_scale = [1.0]
+_shift = 0.0
+
+
+@torch.library.custom_op("cgtree_programs::scaled", mutates_args=())
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * _scale[0] + _shift
+
+
+@_scaled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@program
+def an_operator_that_reads_globals(m):
+    def between(i):
+        global _shift  # pylint: disable=global-statement
+        _scale[0] = (1.0, 4.0)[i // 6 % 2]
+        _shift = (0.0, 2.0)[i // 9 % 2]
+
+    return Case(lambda x: _scaled(x) + 1, lambda i: (m.rand(4),), between, calls=20)

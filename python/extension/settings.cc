@@ -1,0 +1,141 @@
+// The Python type cgtree._cgtree.Settings.
+#include "python/extension/settings.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
+#include "base/error.h"
+#include "python/extension/errors.h"
+#include "python/extension/module.h"
+#include "python/extension/object.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+constexpr std::size_t kMaxBytes = 64;
+constexpr std::size_t kInRegisters = 16;
+
+PyTypeObject* g_type = nullptr;
+
+// Calls visit(word) for each word of the value until that returns false.
+template <typename Visit>
+bool visit_value(const Getter& getter, const Visit& visit) {
+  if (getter.bytes <= kInRegisters) {
+    const auto call =
+        reinterpret_cast<std::uint64_t (*)(std::uintptr_t, int, int)>(getter.function);
+    const std::uint64_t value = call(getter.object, getter.first, getter.second);
+    return visit(getter.bytes == 8 ? value : value & ((1ULL << (8 * getter.bytes)) - 1));
+  }
+  std::array<std::uint64_t, kMaxBytes / sizeof(std::uint64_t)> words{};
+  reinterpret_cast<void* (*)(void*, std::uintptr_t, int, int)>(getter.function)(
+      words.data(), getter.object, getter.first, getter.second);
+  for (std::size_t i = 0; i * sizeof(std::uint64_t) < getter.bytes; ++i) {
+    if (!visit(words[i])) return false;
+  }
+  return true;
+}
+
+// Returns the bits by which the thread flushes denormals to zero, and takes them for zeros.
+std::uint64_t denormals() noexcept {
+#ifdef __x86_64__
+  constexpr unsigned kFlush = 0x8000;
+  constexpr unsigned kAreZeros = 0x0040;
+  return _mm_getcsr() & (kFlush | kAreZeros);
+#else
+  return 0;
+#endif
+}
+
+Reference read(PyObject* self) {
+  const std::vector<std::uint64_t> values = settings_of(self).read();
+  return new_tuple(values.size(),
+                   [&](std::size_t i) { return checked(PyLong_FromUnsignedLongLong(values[i])); });
+}
+
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
+  return guarded([&] {
+    PyObject* items = nullptr;
+    if (PyArg_ParseTuple(arguments, "O!", &PyTuple_Type, &items) == 0) throw PythonError();
+    std::vector<Getter> getters;
+    for_each_item(items, [&](PyObject* item) {
+      unsigned long long function = 0;
+      unsigned long long object = 0;
+      Py_ssize_t bytes = 0;
+      Getter getter;
+      if (PyArg_ParseTuple(item, "KKiin", &function, &object, &getter.first, &getter.second,
+                           &bytes) == 0) {
+        throw PythonError();
+      }
+      getter.function = function;
+      getter.object = object;
+      getter.bytes = static_cast<std::size_t>(bytes);
+      getters.push_back(getter);
+    });
+    Settings made(std::move(getters));
+    return make_object<Settings>(type, std::move(made)).release();
+  });
+}
+
+PyMethodDef methods[] = {
+    method<read>("read", "read() -> tuple of int: the values of all settings now."),
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+Settings::Settings(std::vector<Getter> getters) : getters_(std::move(getters)) {
+  for (const Getter& getter : getters_) {
+    const bool is_word = getter.bytes == 1 || getter.bytes == 4 || getter.bytes == 8;
+    if (getter.function == 0 || !(is_word || getter.bytes > kInRegisters) ||
+        getter.bytes > kMaxBytes) {
+      throw InvalidArgument("Settings(): no such function, or results of no such size");
+    }
+  }
+}
+
+std::vector<std::uint64_t> Settings::read() const {
+  std::vector<std::uint64_t> values = {denormals()};
+  for (const Getter& getter : getters_) {
+    visit_value(getter, [&](std::uint64_t word) {
+      values.push_back(word);
+      return true;
+    });
+  }
+  return values;
+}
+
+bool Settings::are(std::span<const std::uint64_t> values) const noexcept {
+  const std::uint64_t* expected = values.data();
+  if (*expected++ != denormals()) return false;
+  for (const Getter& getter : getters_) {
+    if (!visit_value(getter, [&](std::uint64_t word) { return word == *expected++; })) return false;
+  }
+  return true;
+}
+
+PyObject* expect_settings(PyObject* object) {
+  if (Py_TYPE(object) == g_type) return object;
+  PyErr_SetString(PyExc_TypeError, "expected a Settings");
+  throw PythonError();
+}
+
+const Settings& settings_of(PyObject* object) {
+  return value_of<Settings>(object);
+}
+
+void add_settings_type(PyObject* module) {
+  g_type = add_object_type<Settings>(
+      module, {.name = "cgtree._cgtree.Settings",
+               .doc = "Settings(((function, object, first, second, bytes), ...)): settings of a "
+                      "library. Each is what function(object, first, second) returns, in so many "
+                      "bytes: addresses, and two numbers that it may ignore.",
+               .methods = methods,
+               .make = make});
+}
+
+}  // namespace cgtree::python

@@ -1,0 +1,45 @@
+// The settings of a library that its kernels depend on, read without Python.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "python/extension/python.h"
+
+namespace cgtree::python {
+
+// A Getter is a function of the library that takes an object of the library's and two numbers, of
+// which it may ignore any, and returns `bytes` bytes. Above 16 it writes them where its first
+// argument points, as functions of C++ return large objects.
+struct Getter {
+  std::uintptr_t function = 0;
+  std::uintptr_t object = 0;
+  int first = 0;
+  int second = 0;
+  std::size_t bytes = 1;
+};
+
+// Thread safety: any thread.
+class Settings {
+ public:
+  // Throws InvalidArgument for results of other sizes than 1, 4, 8, or more than 16 up to 64 bytes.
+  explicit Settings(std::vector<Getter> getters);
+  Settings() = default;
+
+  // Returns the values of all settings, and how the thread's floating point treats denormals.
+  std::vector<std::uint64_t> read() const;
+  // Returns whether the values are these. Requires: they come from read() of this object.
+  bool are(std::span<const std::uint64_t> values) const noexcept;
+
+ private:
+  std::vector<Getter> getters_;
+};
+
+// Returns the object, which must be a Settings. Throws TypeError.
+PyObject* expect_settings(PyObject* object);
+// Requires: the object is a Settings.
+const Settings& settings_of(PyObject* object);
+
+}  // namespace cgtree::python
