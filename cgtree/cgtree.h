@@ -2,6 +2,10 @@
 // collectives over NCCL, have headers of their own in interop/collectives/.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "cgtree/cgtree.h needs C++20: compile with -std=c++20, or include cgtree/cgtree.hpp in C++17"
+#else
+
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/axes.h"
@@ -31,9 +35,12 @@
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/cuda_stream.h"
 #include "interop/exchange/from_memory.h"
 #include "interop/random/generator.h"
 #include "interop/random/philox.h"
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
+
+#endif

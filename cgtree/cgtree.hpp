@@ -176,7 +176,8 @@ class Stream {
     if (stream_.native != 0) cgt_stream_destroy(stream_);
   }
 
-  // Valid while the Stream lives.
+  // The next two are valid while the Stream lives.
+  cgt_stream get() const noexcept { return stream_; }
   operator cgt_stream() const noexcept { return stream_; }
   // Waits, on the calling thread, until all work on the stream is done.
   void synchronize() const { check(cgt_stream_synchronize(stream_)); }

@@ -108,7 +108,11 @@ inline void check_output_count(std::size_t given, std::size_t expected) {
 // Results<R> converts: collect(run) calls run() and returns what it returned as a list,
 // take(outputs) moves a list into an R.
 template <typename R>
-struct Results;
+struct Results {
+  static_assert(sizeof(R) == 0,
+                "a step function returns void, Tensor, std::vector<Tensor>, or std::array, "
+                "std::pair or std::tuple of Tensor: return the tensors of a struct as a tuple");
+};
 
 template <>
 struct Results<void> {
@@ -402,7 +406,10 @@ struct Adapter<R(std::span<const Tensor>)> {
 
 template <typename R, typename... Inputs>
 struct Adapter<R(Inputs...)> {
-  static_assert((std::is_same_v<Inputs, Tensor> && ...), "a step function takes tensors");
+  static_assert((std::is_same_v<Inputs, Tensor> && ...),
+                "a step function takes tensors: write cgtree::Tensor for each parameter, and pass "
+                "a number as cgtree::scalar(x) and a struct as cgtree::step_block(x), or put it "
+                "into the key");
 
   template <typename F>
   static StepFunction wrap(F function) {
@@ -427,6 +434,9 @@ struct Adapter<R(Inputs...)> {
 // InvalidArgument for an empty name and for options that contradict each other.
 template <typename F>
 auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {
+  static_assert(
+      std::is_pointer_v<F> || requires { &F::operator(); },
+      "a step function has one signature: write cgtree::Tensor in place of auto");
   using Signature = typename detail::SignatureOf<F>::Type;
   return CompiledFunction<Signature>(
       CompiledCore(context, std::move(name), detail::Adapter<Signature>::wrap(std::move(function)),

@@ -25,7 +25,7 @@ void Context::watch_progress(std::shared_ptr<ProgressWatch> watch) {
 std::string Context::snapshot_json() const {
   const Workings& workings = manager_->workings();
   return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options,
-                               replay_times_of(*manager_));
+                               replay_times_of(*manager_), causes_of(*manager_));
 }
 
 ContextMetrics Context::metrics() const {

@@ -133,6 +133,11 @@ struct Explanation {
   // all that keeps it from being replayed.
   std::uint32_t nearest = 0;
   std::vector<Mismatch> mismatches;
+  // kWarmUp, if the function has no recording: how the inputs differ from those of its last
+  // warm-up.
+  Mismatch changed;
+  bool made_again = false;         // the recording of such calls was dropped
+  std::string last_failure;        // what the last call of the function threw, or "" if it did not
   std::vector<AxisInUse> axes;     // the dynamic axes of the function, then CompileOptions::keys
   std::vector<std::string> notes;  // changes that make such calls cheaper
 };
@@ -147,6 +152,8 @@ struct CallOutcome {
 
 // Returns "replay", "record", "warm_up", "run_eagerly" or "throw".
 std::string_view name(Outcome outcome) noexcept;
+// Returns the name with the reason: "run_eagerly (frozen)".
+std::string to_string(const CallOutcome& outcome);
 // Returns in one line why the call does not replay, with both sides of each difference; "" if it
 // does.
 std::string difference(const Explanation& explanation);

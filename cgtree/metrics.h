@@ -8,6 +8,8 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "cgtree/axes.h"
@@ -61,6 +63,48 @@ struct ReplayTimes {
   std::chrono::nanoseconds saved(std::uint64_t replays) const noexcept;
 };
 
+// A Cause says why a call was warmed up or recorded.
+enum class Cause {
+  kFirst,        // no call of the function was warmed up before; or none was recorded before
+  kMadeAgain,    // the recording of such calls was dropped: evicted, invalidated or released
+  kBadInput,     // an input of the nearest recording is null or stale now
+  kInputCount,   // another number of inputs
+  kKey,          // another key
+  kShape,        // another shape, strides, type or device of an input
+  kStaticMoved,  // a static input is at another address
+  kOutputMoved,  // an input is another output of an earlier call
+  kAlignment,    // an input is less aligned
+  kOverlap,      // two inputs share memory
+  kOutputHeld,   // an output is held where the nearest recording writes
+};
+
+// The number of causes, for arrays that have an element for each.
+inline constexpr int kCauseCount = 11;
+
+// Returns "output_held", ...: the name in metrics and JSON.
+std::string_view name(Cause cause) noexcept;
+// Returns the same for people: "an output was held".
+std::string_view explain(Cause cause) noexcept;
+// The next two return the cause of a recording of which this kept the nearest one from being
+// replayed; kFirst if nothing did.
+Cause cause_of(Mismatch::Kind kind) noexcept;
+Cause cause_of(const Explanation& why) noexcept;
+
+// Returns name(value) as a string, for every enumeration that has names: outcomes, reasons, types.
+template <typename Enum>
+std::string to_string(Enum value) requires std::is_enum_v<Enum> {
+  return std::string(name(value));
+}
+
+// What is known of the calls of one function that did not replay.
+struct FunctionCauses {
+  std::array<std::uint64_t, kCauseCount> warm_ups =
+      {};  // by Cause: kFirst, kInputCount, kKey, kShape
+  std::array<std::uint64_t, kCauseCount> recordings = {};  // by Cause
+  Mismatch changed;          // how the inputs of the last two warm-ups differ
+  std::string last_failure;  // what the last call that threw has thrown, or ""
+};
+
 // All functions of one name, those that have been destroyed included.
 struct FunctionMetrics {
   std::string function;
@@ -68,6 +112,7 @@ struct FunctionMetrics {
   std::vector<AxisMetrics> axes;
   ReplayTimes replay_times;
   std::map<std::string, ScopeTimes> scope_times;  // by the path of the scopes; "" outside of all
+  FunctionCauses causes;
 };
 
 // One pool of a context, by its name: "output", "scratch" or "eager".

@@ -47,6 +47,7 @@ struct FunctionStats {
   // Replays that were to be verified, and were not, by UnverifiedReason.
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
+  std::string last_failure;  // what the last call that threw has thrown, or ""; of one function
 
   // Returns the number of calls that were skipped, for any reason or for one.
   std::uint64_t skipped() const noexcept {

@@ -5,7 +5,26 @@
 
 # cgtree_archs is the list of what kernels are compiled for: 90-real for machine code, 75-virtual for PTX, 80 for both.
 set(cgtree_archs ${CGTREE_CUDA_ARCHS})
-if(CGTREE_CUDA_ARCHS STREQUAL "all")
+set(cgtree_whose "")
+if(CGTREE_CUDA_ARCHS STREQUAL "auto")
+  # Kernels for all GPUs take most of the minutes of a build, and of the size of the library.
+  set(cgtree_archs all)
+  find_program(CGTREE_NVIDIA_SMI nvidia-smi)
+  mark_as_advanced(CGTREE_NVIDIA_SMI)
+  if(CGTREE_NVIDIA_SMI)
+    execute_process(COMMAND ${CGTREE_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE status)
+    if(status EQUAL 0 AND found MATCHES "^[0-9]+\\.[0-9]")
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]" found "${found}")
+      list(TRANSFORM found REPLACE "\\." "")
+      list(REMOVE_DUPLICATES found)
+      list(SORT found COMPARE NATURAL)
+      set(cgtree_archs ${found})
+      set(cgtree_whose ", the GPUs of this machine; for others, set CGTREE_CUDA_ARCHS=all, or the list of them")
+    endif()
+  endif()
+endif()
+if(cgtree_archs STREQUAL "all")
   execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-code OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
   set(real "")
   foreach(arch 75 80 86 89 90 100 120)
@@ -22,10 +41,10 @@ endif()
 set(unknown ${cgtree_archs})
 list(FILTER unknown EXCLUDE REGEX "^[0-9]+[af]?(-real|-virtual)?$")
 if(unknown OR NOT cgtree_archs)
-  message(FATAL_ERROR "CGTREE_CUDA_ARCHS is '${CGTREE_CUDA_ARCHS}', and '${unknown}' of it names no GPU: use all, or "
+  message(FATAL_ERROR "CGTREE_CUDA_ARCHS is '${CGTREE_CUDA_ARCHS}', and '${unknown}' of it names no GPU: use auto, all, or "
                       "numbers like 90, 90-real or 75-virtual, in a list with semicolons")
 endif()
-message(STATUS "cgtree: kernels for ${cgtree_archs}")
+message(STATUS "cgtree: kernels for ${cgtree_archs}${cgtree_whose}")
 
 # Sets a variable to the objects of .cu files. Several targets have them: one more makes them, so that they are
 # made once.

@@ -18,6 +18,7 @@ set(CGTREE_HEADERS
   interop/device/kernel_function.h
   interop/device/stream.h
   interop/device/virtual_memory_api.h
+  interop/exchange/cuda_stream.h
   interop/exchange/from_memory.h
   interop/random/generator.h
   interop/random/philox.h
@@ -125,6 +126,7 @@ cgtree_sources(devices
 cgtree_sources(tensors
   interop/exchange/cuda_array_interface.cc
   interop/exchange/cuda_array_tensor.cc
+  interop/exchange/cuda_stream.cc
   interop/exchange/dlpack.cc
   interop/exchange/dlpack_exchange.cc
   interop/exchange/dlpack_tensor.cc
@@ -294,6 +296,7 @@ cgtree_sources(faces
 cgtree_sources(watch
   cgtree/ranks/agreement.cc
   cgtree/watch/advise.cc
+  cgtree/watch/call_causes.cc
   cgtree/watch/context_progress.cc
   cgtree/watch/event_dump.cc
   cgtree/watch/event_log.cc
@@ -307,6 +310,7 @@ cgtree_sources(watch
   cgtree/watch/replay_timer.cc
   cgtree/watch/report.cc
   cgtree/watch/report_facts.cc
+  cgtree/watch/spelling.cc
   cgtree/watch/snapshot.cc
   cgtree/watch/snapshot_functions.cc
   cgtree/watch/snapshot_nodes.cc

@@ -34,6 +34,17 @@ class HelpTest(unittest.TestCase):
                 self.assertEqual("", said.stderr)
                 self.assertEqual([], os.listdir(empty))
 
+    def test_a_path_that_does_not_exist_is_refused_in_words(self):
+        root = source_tree.real_root()
+        for script in ["check_comments.py", "check_format.py", "check_layering.py", "count_lines.py", "count_tests.py",
+                       "doxygen_filter.py", "sbom.py", "../examples/tutorials/tutorial.py"]:
+            with self.subTest(script=script):
+                said = subprocess.run([sys.executable, root / "tools" / script, "/no/such/place"], text=True, timeout=60,
+                                      capture_output=True, check=False)
+                self.assertNotEqual(0, said.returncode)
+                self.assertIn("/no/such/place", said.stderr + said.stdout)
+                self.assertNotIn("Traceback", said.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

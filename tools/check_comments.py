@@ -361,6 +361,9 @@ def main():
     parser.add_argument("headers", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
     headers = options.headers or public_headers(ROOT)
+    for header in headers:
+        if not header.is_file():
+            parser.error(f"{header} is no file: name headers")
     count = 0
     for header in headers:
         shown = header.resolve()

@@ -64,6 +64,7 @@ MAY_USE = [("benchmarks/serve", "examples/serve"),
            ("tests/benchmarks/serve", "examples/serve"),
            ("tests/benchmarks", "python"),  # some are written in Python
            ("tests/examples/tutorials", "python"),
+           ("tests/install", "examples/tutorials"),
            ("tests/install", "packaging"),
            ("tests/install", "python"),
            ("tests/install", "tools")]
@@ -284,7 +285,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parents[1])
-    found = violations(parser.parse_args().root)
+    root = pathlib.Path(parser.parse_args().root)
+    if not root.is_dir():
+        parser.error(f"{root} is no folder: name the root of a checkout")
+    found = violations(root)
     print("".join(line + "\n" for line in found), end="")
     return 1 if found else 0
 

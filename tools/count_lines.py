@@ -67,6 +67,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("roots", nargs="*", default=[pathlib.Path(__file__).resolve().parents[1]])
     roots = parser.parse_args().roots
+    for root in roots:
+        if not pathlib.Path(root, "README.md").is_file():
+            parser.error(f"{root} is no checkout: it has no README.md")
     print("\n".join(table([(pathlib.Path(root).name, count(root)) for root in roots])))
 
 

@@ -60,6 +60,8 @@ def main():
     parser.add_argument("--status", type=int, default=0, help="how `bazel test` ended")
     parser.add_argument("logs", help="a directory of test.xml files")
     arguments = parser.parse_args()
+    if not pathlib.Path(arguments.logs).is_dir():
+        parser.error(f"{arguments.logs} is no folder: name that of the logs, such as bazel-testlogs")
     counts = count(arguments.logs, arguments.status)
     print(summary(counts))
     return 1 if counts[FAILED] else 0

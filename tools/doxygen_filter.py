@@ -54,4 +54,7 @@ def filtered(text):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("header", type=pathlib.Path)
-    sys.stdout.write(filtered(parser.parse_args().header.read_text(encoding="utf-8")))
+    header = parser.parse_args().header
+    if not header.is_file():
+        parser.error(f"{header} is no file: name a header")
+    sys.stdout.write(filtered(header.read_text(encoding="utf-8")))

@@ -7,7 +7,7 @@ from programs import MAIN_ROWS, PEERS, PROGRAMS, rivals
 from rows import best_of
 from table import text_of
 
-WIDTH, LABEL, BAR, GAP = 760, 260, 12, 16  # px
+WIDTH, LABEL, VALUE, BAR, GAP = 800, 260, 220, 12, 16  # px; VALUE: the column of what bars stand for
 STYLE = """<style>text{font:12px sans-serif;fill:#222}.o{fill:#2a7f62}.p{fill:#b9bcc4}.a{stroke:#ddd}
 @media(prefers-color-scheme:dark){text{fill:#ddd}.p{fill:#6b7080}.a{stroke:#444}}</style>"""
 
@@ -33,7 +33,7 @@ def svg_of(results, title):
         return None
     least = 10 ** math.floor(math.log10(min(min(ours, peer) for _, ours, peer, _ in bars)))
     most = max(max(ours, peer) for _, ours, peer, _ in bars)
-    scale = (WIDTH - LABEL - 190) / math.log10(most / least)
+    scale = (WIDTH - LABEL - VALUE) / math.log10(most / least)
 
     def length(value):
         return max(1, scale * math.log10(value / least))
@@ -54,7 +54,7 @@ def svg_of(results, title):
             f'<text x="{LABEL - 8}" y="{y + BAR + 4}" text-anchor="end">{html.escape(label)}</text>',
             f'<rect class="o" x="{LABEL}" y="{y}" width="{length(ours):.0f}" height="{BAR}"/>',
             f'<rect class="p" x="{LABEL}" y="{y + BAR}" width="{length(peer):.0f}" height="{BAR}"/>',
-            f'<text x="{LABEL + length(ours) + 6:.0f}" y="{y + BAR - 2}">cgtree {text_of(ours)}</text>',
-            f'<text x="{LABEL + length(peer) + 6:.0f}" y="{y + 2 * BAR - 2}">{html.escape(name)} '
+            f'<text x="{WIDTH - VALUE + 8}" y="{y + BAR - 2}">cgtree {text_of(ours)}</text>',
+            f'<text x="{WIDTH - VALUE + 8}" y="{y + 2 * BAR - 2}">{html.escape(name)} '
             f'{text_of(peer)} ({peer / ours:.1f} ×)</text>']
     return "\n".join(parts + ["</svg>", ""])

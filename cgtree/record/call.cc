@@ -76,16 +76,19 @@ bool Signature::matches(InputList inputs) const noexcept {
   return true;
 }
 
+std::string Signature::type(std::size_t i) const {
+  const Entry& entry = entries_[i];
+  if (!entry.is_defined) return "nothing";
+  return fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape));
+}
+
 std::string Signature::to_string() const {
   std::string text = key_.empty() ? "" : fmt::format("[{}]", key_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
     const bool is_buffer = i >= entries_.size() - buffers_;
     text += i > 0 ? ", " : key_.empty() ? "" : " ";
     if (is_buffer) text += "into ";
-    text += entry.is_defined
-                ? fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape))
-                : "nothing";
+    text += type(i);
   }
   return text;
 }

@@ -56,6 +56,11 @@ class Signature {
   // Returns "float32 {4, 8}, int32 {4}", after the key if there is one: "[batch=8] int32 {4}".
   std::string to_string() const;
 
+  const std::string& key() const noexcept { return key_; }
+  std::size_t size() const noexcept { return entries_.size(); }
+  // Returns "float32 {4, 8}", or "nothing" for an output without a buffer.
+  std::string type(std::size_t i) const;
+
   static std::uint64_t hash(InputList inputs) noexcept;
 
  private:

@@ -61,6 +61,8 @@ class CallObserver {
   virtual void drop(const Node&, std::string_view /*what*/) noexcept {}
   virtual void failure(const FunctionState&, std::string_view /*what*/,
                        LogLevel /*level*/ = LogLevel::kWarn) noexcept {}
+  // Returns what the last call that threw has thrown, or "". Any thread.
+  virtual std::string last_failure(const FunctionState&) const { return {}; }
   // Something has changed that the context counts.
   virtual void counters(const Tree&) noexcept {}
 

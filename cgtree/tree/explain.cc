@@ -28,11 +28,6 @@ struct Nearest {
 
 // Returns the nearest recording of the function.
 Nearest find_nearest(const FunctionState& function, const Call& call, const ContextMemory& memory) {
-  // It is made again, and differs from no other.
-  if (const KeyState* const own = function.find(call);
-      own != nullptr && own->was_recorded && own->nodes.empty()) {
-    return {};
-  }
   Nearest nearest;
   auto best = std::tuple(true, std::ptrdiff_t{0}, std::uint32_t{0});  // less is nearer
   for (const auto& [hash, keys] : function.keys) {
@@ -90,7 +85,10 @@ Explanation explain(const Decision& decision, const Situation& situation, const 
   if (why.outcome == Outcome::kRunEagerly || why.outcome == Outcome::kThrow) {
     why.skip_reason = decision.reason;
   }
-  Nearest nearest = find_nearest(situation.function, call, situation.memory);
+  const KeyState* const own = situation.function.find(call);
+  why.made_again = own != nullptr && own->was_recorded && own->nodes.empty();
+  Nearest nearest;  // a recording that is made again differs from no other
+  if (!why.made_again) nearest = find_nearest(situation.function, call, situation.memory);
   if (nearest.node != nullptr) why.nearest = nearest.node->id;
   why.mismatches = std::move(nearest.mismatches);
   const auto is_overlap = [](const Mismatch& mismatch) { return mismatch.kind == Kind::kOverlap; };

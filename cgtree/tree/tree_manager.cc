@@ -217,7 +217,9 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
 }
 
 FunctionStats TreeManager::stats_of(const FunctionState& function) const {
-  return workings_.tree.stats_of(function);
+  FunctionStats stats = workings_.tree.stats_of(function);
+  stats.last_failure = workings_.events->last_failure(function);
+  return stats;
 }
 
 std::vector<SizeCount> TreeManager::histogram(const FunctionState& function,

@@ -8,12 +8,14 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "cgtree/watch/call_causes.h"
 #include "cgtree/watch/report.h"
 
 namespace cgtree {
@@ -23,10 +25,11 @@ namespace {
 constexpr std::uint64_t kEnoughRecordings = 2;
 constexpr std::uint64_t kEnoughReplays = 10;
 constexpr std::uint64_t kEnoughEvictions = 4;
-constexpr std::uint64_t kManyKeys = 8;      // of recordings that are not replayed
-constexpr std::uint64_t kLargeCopy = 4096;  // bytes
-constexpr double kMuchPadding = 1.5;        // padded sizes over actual ones
-constexpr double kWorthAChange = 0.9;       // of the padded sizes, that other buckets would leave
+constexpr std::uint64_t kManyKeys = 8;       // of warm-ups or recordings that come to nothing
+constexpr std::uint64_t kShareOfCalls = 10;  // a tenth of the calls is no accident
+constexpr std::uint64_t kLargeCopy = 4096;   // bytes
+constexpr double kMuchPadding = 1.5;         // padded sizes over actual ones
+constexpr double kWorthAChange = 0.9;        // of the padded sizes, that other buckets would leave
 
 // What the caller asks for, or gets a graph in another way.
 bool is_on_purpose(SkipReason reason) {
@@ -60,18 +63,39 @@ struct Causes {
   std::uint64_t count = 0;
   std::uint64_t us = 0;
   std::uint64_t replays = 0;  // of these recordings
+  std::uint64_t skipped = 0;  // calls that a limit kept from one recording more
   const Mismatch* last = nullptr;
 };
+
+// Which recordings are of one kind: function, difference and input.
+using CauseKey = std::tuple<std::size_t, Mismatch::Kind, std::uint32_t>;
+
+bool is_of_limit(SkipReason reason) {
+  return reason == SkipReason::kFunctionLimit || reason == SkipReason::kContextLimit ||
+         reason == SkipReason::kGraphBytesLimit || reason == SkipReason::kTimeLimit;
+}
 
 // An Adviser collects.
 class Adviser {
  public:
-  explicit Adviser(const ReportFacts& facts) : facts_(facts) {}
+  explicit Adviser(const ReportFacts& facts) : facts_(facts) {
+    for (const RecordingFacts& one : facts_.recordings) {
+      if (one.cause.kind == Mismatch::Kind::kNone) continue;
+      Causes& causes = causes_[{one.function, one.cause.kind, one.cause.input}];
+      ++causes.count;
+      causes.us += one.us;
+      causes.replays += one.replays;
+      causes.last = &one.cause;
+    }
+  }
 
   std::vector<Advice> take() {
-    for (const FunctionFacts& function : facts_.functions) {
-      advise_on_skips(function);
-      advise_on_evictions(function);
+    for (std::size_t i = 0; i < facts_.functions.size(); ++i) {
+      const FunctionFacts& function = facts_.functions[i];
+      advise_on_failures(function);
+      advise_on_warm_ups(function);
+      advise_on_skips(i);
+      if (!wasteful_cause(i)) advise_on_evictions(function);
       for (const AxisFacts& axis : function.axes)
         advise_on_padding(function, axis);
     }
@@ -88,11 +112,59 @@ class Adviser {
     found_.push_back({std::move(text), std::move(numbers), weight});
   }
 
-  void advise_on_skips(const FunctionFacts& function) {
+  void advise_on_failures(const FunctionFacts& function) {
+    const FunctionStats& stats = function.stats;
+    if (kShareOfCalls * stats.failures < stats.calls || stats.failures == 0) return;
+    add(fmt::format("'{}': mend what it throws: a call that throws is neither a warm-up nor a "
+                    "recording",
+                    function.name),
+        fmt::format("{} of {} threw, the last: {}", stats.failures, plural(stats.calls, "call"),
+                    function.causes.last_failure),
+        stats.failures);
+  }
+
+  // Each call has other inputs than the one before, so that none is the second of its kind.
+  void advise_on_warm_ups(const FunctionFacts& function) {
+    const FunctionStats& stats = function.stats;
+    const std::uint64_t lost = stats.warm_ups - std::min(stats.recordings, stats.warm_ups);
+    const Mismatch& changed = function.causes.changed;
+    if (lost < kManyKeys || kShareOfCalls * lost < stats.calls) return;
+    if (changed.kind == Mismatch::Kind::kNone) return;
+    Explanation why{.outcome = Outcome::kWarmUp};
+    why.changed = changed;
+    why.axes.resize(function.axes.size());
+    add(fmt::format("'{}': {}", function.name, advice(why)),
+        fmt::format("{} of {} were warmed up and not recorded: {}", lost,
+                    plural(stats.calls, "call"), sides_of_change(changed)),
+        lost);
+  }
+
+  // Returns the cause of most recordings of the function, if they are hardly replayed.
+  std::optional<CauseKey> wasteful_cause(std::size_t function) const {
+    const auto recordings = static_cast<std::uint64_t>(std::ranges::count_if(
+        facts_.recordings, [&](const RecordingFacts& one) { return one.function == function; }));
+    for (const auto& [key, causes] : causes_) {
+      const auto& [of, kind, input] = key;
+      if (of != function || 2 * causes.count <= recordings || !is_costly(causes)) continue;
+      if (kind == Mismatch::Kind::kKey) continue;
+      const bool is_of_axes =
+          kind == Mismatch::Kind::kSignature && !facts_.functions[of].axes.empty();
+      if (kind >= Mismatch::Kind::kSignature && !is_of_axes) return key;
+    }
+    return std::nullopt;
+  }
+
+  void advise_on_skips(std::size_t number) {
+    const FunctionFacts& function = facts_.functions[number];
+    const std::optional<CauseKey> wasteful = wasteful_cause(number);
     for (int i = 0; i < kSkipReasonCount; ++i) {
       const auto reason = static_cast<SkipReason>(i);
       const std::uint64_t count = function.stats.skipped(reason);
       if (count == 0 || is_on_purpose(reason)) continue;
+      if (wasteful && is_of_limit(reason)) {  // more recordings would be as useless
+        causes_[*wasteful].skipped += count;
+        continue;
+      }
       std::string to_do(advice(reason));
       if (reason == SkipReason::kAboveLargestBucket) {
         for (const AxisFacts& axis : function.axes) {
@@ -157,21 +229,13 @@ class Adviser {
   }
 
   void advise_on_causes() {
-    std::map<std::tuple<std::size_t, Mismatch::Kind, std::uint32_t>, Causes> all;
-    for (const RecordingFacts& one : facts_.recordings) {
-      if (one.cause.kind == Mismatch::Kind::kNone) continue;
-      Causes& causes = all[{one.function, one.cause.kind, one.cause.input}];
-      ++causes.count;
-      causes.us += one.us;
-      causes.replays += one.replays;
-      causes.last = &one.cause;
-    }
     Causes of_held;
-    for (const auto& [key, causes] : all) {
+    for (const auto& [key, causes] : causes_) {
       if (std::get<1>(key) == Mismatch::Kind::kFootprint && facts_.generations == 0) {
         of_held.count += causes.count;
         of_held.us += causes.us;
         of_held.replays += causes.replays;
+        of_held.skipped += causes.skipped;
         continue;
       }
       const FunctionFacts& function = facts_.functions[std::get<0>(key)];
@@ -181,9 +245,13 @@ class Adviser {
       const bool is_of_keys = std::get<1>(key) == Mismatch::Kind::kKey;
       if (is_of_keys ? !is_of_lost_keys(causes) : !is_costly(causes) || is_of_axes) continue;
       add(fmt::format("'{}': {}", function.name, advice(*causes.last)),
-          fmt::format("{} took {:.1f} ms: {}", plural(causes.count, "recording"),
-                      static_cast<double>(causes.us) / 1000, to_string(*causes.last)),
-          causes.count);
+          fmt::format("{} took {:.1f} ms{}: {}", plural(causes.count, "recording"),
+                      static_cast<double>(causes.us) / 1000,
+                      causes.skipped == 0 ? ""
+                                          : fmt::format(", and {} ran eagerly at the limit",
+                                                        plural(causes.skipped, "call")),
+                      to_string(*causes.last)),
+          causes.count + causes.skipped);
     }
     if (is_costly(of_held)) advise_mark_step(of_held);
   }
@@ -213,7 +281,7 @@ class Adviser {
                     plural(causes.count, "recording"), static_cast<double>(causes.us) / 1000,
                     facts_.live_outputs == 1 ? "1 is" : fmt::format("{} are", facts_.live_outputs),
                     most),
-        causes.count + facts_.live_outputs);
+        causes.count + causes.skipped + facts_.live_outputs);
   }
 
   // An input that was at one address in all replays need not be copied.
@@ -268,6 +336,7 @@ class Adviser {
   }
 
   const ReportFacts& facts_;
+  std::map<CauseKey, Causes> causes_;
   std::vector<Advice> found_;
 };
 

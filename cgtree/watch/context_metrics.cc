@@ -13,6 +13,10 @@ std::map<std::string, ReplayTimes, std::less<>> replay_times_of(const TreeManage
   return dynamic_cast<const EventLog&>(*context.workings().events).timer().times();
 }
 
+std::map<std::uint32_t, FunctionCauses> causes_of(const TreeManager& context) {
+  return dynamic_cast<const EventLog&>(*context.workings().events).causes().all();
+}
+
 ContextMetrics metrics_of(const TreeManager& context) {
   const Workings& workings = context.workings();
   ContextMetrics metrics;
@@ -20,13 +24,15 @@ ContextMetrics metrics_of(const TreeManager& context) {
   metrics.context = workings.options.name.empty() ? metrics.device : workings.options.name;
   metrics.stats = context.stats();
   const auto times = replay_times_of(context);
+  const auto causes = dynamic_cast<const EventLog&>(*workings.events).causes().by_name();
   auto scope_times =
       dynamic_cast<const EventLog&>(*context.workings().events).timer().scope_times();
   for (const auto& [name, totals] : workings.tree.totals()) {
     FunctionMetrics& one =
-        metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}, {}, {}});
+        metrics.functions.emplace_back(FunctionMetrics{name, totals.stats, {}, {}, {}, {}});
     if (const auto found = times.find(name); found != times.end()) one.replay_times = found->second;
     one.scope_times = std::move(scope_times[name]);
+    if (const auto found = causes.find(name); found != causes.end()) one.causes = found->second;
     for (const auto& [axis, sums] : totals.axes)
       one.axes.push_back({axis, sums});
   }

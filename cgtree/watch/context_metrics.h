@@ -1,6 +1,7 @@
 // metrics_of() and verification_of(): what monitors read of a context, as values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -15,6 +16,8 @@ namespace cgtree {
 ContextMetrics metrics_of(const TreeManager& context);
 // By the name of the function.
 std::map<std::string, ReplayTimes, std::less<>> replay_times_of(const TreeManager& context);
+// By the number of the function.
+std::map<std::uint32_t, FunctionCauses> causes_of(const TreeManager& context);
 Verification verification_of(const TreeManager& context);
 
 }  // namespace cgtree

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "cgtree/check/scope_stack.h"
 #include "cgtree/verification.h"
 #include "cgtree/watch/nvtx_scopes.h"
+#include "cgtree/watch/spelling.h"
 #include "cgtree/watch/words.h"
 #include "interop/collectives/group.h"
 
@@ -217,6 +219,16 @@ std::shared_ptr<const void> EventLog::profiler_range(std::string_view what,
 void EventLog::put_into_words(Explanation& why, const Situation& situation,
                               const Call& call) const {
   cgtree::put_into_words(why, situation, call);
+  if (why.outcome == Outcome::kReplay) return;
+  const FunctionState& function = situation.function;
+  const std::optional<CallOutcome> last = function.last_outcome.get();
+  if (last && last->outcome == Outcome::kThrow) why.last_failure = last_failure(function);
+  if (why.outcome == Outcome::kWarmUp && why.nearest == 0 && !why.made_again)
+    why.changed = causes_.change(function, call.inputs());
+}
+
+std::string EventLog::last_failure(const FunctionState& function) const {
+  return function.counters.failures == 0 ? "" : causes_.of(function.id).last_failure;
 }
 
 std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call& call) const {
@@ -229,6 +241,7 @@ void EventLog::warm_up(const FunctionState& function, const KeyState& key, const
   FlightEntry noted = entry(FlightEvent::kWarmUp, function);
   noted.us = us.count();
   note_end(noted);
+  const CallCauses::WarmUp warm_up = causes_.note_warm_up(function, key.signature);
   tell(
       LogLevel::kInfo, "warm_up",
       [&] {
@@ -239,10 +252,14 @@ void EventLog::warm_up(const FunctionState& function, const KeyState& key, const
         Json line = {{"function", function.name},
                      {"inputs", key.signature.to_string()},
                      {"generation", memory_.generation()},
-                     {"us", us.count()}};
+                     {"us", us.count()},
+                     {"reason", name(cause_of(warm_up.changed.kind))}};
+        if (warm_up.changed.kind != Mismatch::Kind::kNone)
+          line["changed"] = changed_json(warm_up.changed);
         add_axes(line, function, axes);
         return line;
       });
+  never_recorded(function, warm_up);
 }
 
 void EventLog::launched_nothing(const FunctionState& function) noexcept {
@@ -268,28 +285,60 @@ void EventLog::unsliced_output(FunctionState& function, const Recording& recordi
 } catch (const std::bad_alloc&) {  // the next recording is looked at again
 }
 
-// Many recordings were made because outputs are held, and mark_step() was not called.
-void EventLog::held_outputs(const Node& last) noexcept {
-  // Loops that hold what they need settle on fewer.
-  constexpr std::size_t kManyForHeld = 12;
-  FunctionState& function = *last.function;
-  const std::vector<Mismatch>& why = last.why.mismatches;
-  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
-  if (!is_for_held || memory_.generation() > 0 || function.precaptures.load() > 0) return;
-  if (++function.made_for_held != kManyForHeld) return;
+// Each call has other inputs than the one before, so that none is the second of its kind.
+void EventLog::never_recorded(const FunctionState& function,
+                              const CallCauses::WarmUp& last) noexcept try {
+  constexpr std::uint64_t kMany = 16;
+  if (last.count != kMany || last.changed.kind == Mismatch::Kind::kNone) return;
+  if (function.precaptures.load() > 0) return;
+  Explanation why{.outcome = Outcome::kWarmUp};
+  why.changed = last.changed;
+  if (function.axes != nullptr) why.axes.resize(function.axes->size());
+  const std::string to_do = spelled(advice(why), Spelling::kNames);
   tell(
-      LogLevel::kWarn, "held_outputs",
+      LogLevel::kWarn, "never_recorded",
       [&] {
-        return fmt::format("held_outputs function={} recordings={} what=\"{}\" advice=\"{}\"",
-                           function.name, function.made_for_held, difference(last.why),
-                           advice(last.why));
+        return fmt::format("never_recorded function={} warm_ups={} what=\"{}\" advice=\"{}\"",
+                           function.name, last.count, difference(why), to_do);
       },
       [&]() -> Json {
         return {{"function", function.name},
-                {"recordings", function.made_for_held},
-                {"what", difference(last.why)},
-                {"advice", advice(last.why)}};
+                {"warm_ups", last.count},
+                {"what", difference(why)},
+                {"advice", to_do}};
       });
+} catch (const std::bad_alloc&) {  // it is not told
+}
+
+// Many recordings were made for one cause, and are hardly replayed.
+void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexcept try {
+  // Loops that hold what they need settle on fewer.
+  constexpr std::uint64_t kMany = 12;
+  constexpr std::uint64_t kReplaysOfOne = 10;  // that make a recording worth its cost
+  const FunctionState& function = *last.function;
+  if (recordings != kMany || function.precaptures.load() > 0) return;
+  const Cause cause = cause_of(last.why);
+  const bool is_of_axes = cause == Cause::kShape && function.axes != nullptr;
+  if (cause == Cause::kFirst || cause == Cause::kKey || is_of_axes) return;
+  if (cause == Cause::kOutputHeld && memory_.generation() > 0) return;
+  if (function.counters.replays >= kReplaysOfOne * recordings) return;
+  const std::string to_do = spelled(advice(last.why), Spelling::kNames);
+  const std::string_view event = cause == Cause::kOutputHeld ? "held_outputs" : "recorded_again";
+  tell(
+      LogLevel::kWarn, event,
+      [&] {
+        return fmt::format("{} function={} recordings={} cause=\"{}\" what=\"{}\" advice=\"{}\"",
+                           event, function.name, recordings, explain(cause), difference(last.why),
+                           to_do);
+      },
+      [&]() -> Json {
+        return {{"function", function.name},
+                {"recordings", recordings},
+                {"cause", name(cause)},
+                {"what", difference(last.why)},
+                {"advice", to_do}};
+      });
+} catch (const std::bad_alloc&) {  // it is not told
 }
 
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
@@ -321,24 +370,27 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
         const auto copied =
             std::count_if(recording.inputs.begin(), recording.inputs.end(),
                           [](const InputRecord& input) { return is_copied(input.treatment); });
-        Json line = {{"function", node.function->name},
-                     {"node", node.id},
-                     {"parent", node.parent},
-                     {"generation", memory_.generation()},
-                     {"inputs", node.key->signature.to_string()},
-                     {"copied_inputs", copied},
-                     {"graph_nodes", recording.costs.nodes},
-                     {"bytes", recording.footprint.bytes()},
-                     {"us", recording.costs.record_us},
-                     {"advice", node.why.mismatches.empty() ? "" : advice(node.why)},
-                     {"cause", cause_json(node.why)}};
+        Json line = {
+            {"function", node.function->name},
+            {"node", node.id},
+            {"parent", node.parent},
+            {"generation", memory_.generation()},
+            {"inputs", node.key->signature.to_string()},
+            {"copied_inputs", copied},
+            {"graph_nodes", recording.costs.nodes},
+            {"bytes", recording.footprint.bytes()},
+            {"us", recording.costs.record_us},
+            {"reason", name(cause_of(node.why))},
+            {"advice",
+             node.why.mismatches.empty() ? "" : spelled(advice(node.why), Spelling::kNames)},
+            {"cause", cause_json(node.why)}};
         add_axes(line, *node.function, axes);
         return line;
       });
   foreign_pointers(node);
   host_memory(node);
   unsliced_output(*node.function, recording, axes);
-  held_outputs(node);
+  recorded_again(node, causes_.note_recording(node));
   if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
     launched_nothing(*node.function);
   }
@@ -474,7 +526,8 @@ void EventLog::announce_skip(const FunctionState& function, const Explanation& w
     log_line(skip_level(warns),
              fmt::format("skip function={} reason={} recordings={} what=\"{}\" advice=\"{}\"",
                          function.name, name(*why.skip_reason), function.recordings.get(),
-                         difference(why), advice(why)));
+                         spelled(difference(why), Spelling::kNames),
+                         spelled(advice(why), Spelling::kNames)));
   } catch (...) {
     log_line(skip_level(warns), "log event lost: formatting failed");
   }
@@ -496,7 +549,7 @@ void EventLog::skip(const FunctionState& function, const AnnouncedSkip& skip) no
                  {"reason", name(*skip.why->skip_reason)},
                  {"recordings", function.recordings.get()},
                  {"what", skip.why->detail},
-                 {"advice", advice(*skip.why)},
+                 {"advice", spelled(advice(*skip.why), Spelling::kNames)},
                  {"us", std::chrono::duration_cast<microseconds>(time).count()},
                  {"cause", cause_json(*skip.why)}};
     if (!skip.why->axes.empty()) line["axes"] = axes_json(skip.why->axes);
@@ -552,8 +605,17 @@ void EventLog::failure(const FunctionState& function, std::string_view what,
   FlightEntry noted = entry(FlightEvent::kFailure, function);
   noted.what = ShortText<96>(what);
   note_end(noted);
-  log_event(level, "call_failed function={} what=\"{}\"", function.name, what);
-  write("failure", [&]() -> Json { return {{"function", function.name}, {"what", what}}; });
+  // A function that always throws must not fill the log.
+  const bool is_told = std::has_single_bit(causes_.note_failure(function, what));
+  tell(
+      is_told ? level : LogLevel::kDebug, "failure",
+      [&] {
+        return fmt::format("call_failed function={} failures={} what=\"{}\"", function.name,
+                           function.counters.failures.get(), spelled(what, Spelling::kNames));
+      },
+      [&]() -> Json {
+        return {{"function", function.name}, {"what", what}};
+      });
 }
 
 void EventLog::counters(const Tree& tree) noexcept {
@@ -571,18 +633,27 @@ void EventLog::counters(const Tree& tree) noexcept {
   });
 }
 
+nlohmann::ordered_json change_json(const Mismatch& mismatch) {
+  Json entry = {{"kind", name(mismatch.kind)},
+                {"recorded", mismatch.recorded},
+                {"given", mismatch.given},
+                {"text", to_string(mismatch)}};
+  if (mismatch.is_of_input()) {
+    entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
+  }
+  return entry;
+}
+
+nlohmann::ordered_json changed_json(const Mismatch& changed) {
+  Json entry = change_json(changed);
+  entry["text"] = sides_of_change(changed);
+  return entry;
+}
+
 nlohmann::ordered_json cause_json(const Explanation& why) {
   Json changes = Json::array();
-  for (const Mismatch& mismatch : why.mismatches) {
-    Json entry = {{"kind", name(mismatch.kind)},
-                  {"recorded", mismatch.recorded},
-                  {"given", mismatch.given},
-                  {"text", to_string(mismatch)}};
-    if (mismatch.is_of_input()) {
-      entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
-    }
-    changes.push_back(std::move(entry));
-  }
+  for (const Mismatch& mismatch : why.mismatches)
+    changes.push_back(change_json(mismatch));
   return {{"nearest", why.nearest}, {"changes", std::move(changes)}};
 }
 

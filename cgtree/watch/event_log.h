@@ -16,6 +16,7 @@
 #include "cgtree/options.h"
 #include "cgtree/progress.h"
 #include "cgtree/tree/call_observer.h"
+#include "cgtree/watch/call_causes.h"
 #include "cgtree/watch/context_progress.h"
 #include "cgtree/watch/flight_recorder.h"
 #include "cgtree/watch/replay_timer.h"
@@ -61,6 +62,7 @@ class EventLog final : public CallObserver {
   void drop(const Node& node, std::string_view what) noexcept override;
   void failure(const FunctionState& function, std::string_view what,
                LogLevel level = LogLevel::kWarn) noexcept override;
+  std::string last_failure(const FunctionState& function) const override;
   void counters(const Tree& tree) noexcept override;
   std::shared_ptr<const void> open_range(std::string_view what, const FunctionState& function,
                                          std::uint64_t recording, const InputList* inputs,
@@ -72,6 +74,7 @@ class EventLog final : public CallObserver {
 
   const FlightRecorder& recorder() const noexcept { return *recorder_; }
   const ReplayTimer& timer() const noexcept { return timer_; }
+  const CallCauses& causes() const noexcept { return causes_; }
 
  private:
   static LogLevel skip_level(bool warns) noexcept {
@@ -85,7 +88,9 @@ class EventLog final : public CallObserver {
   void host_memory(const Node& node) noexcept;
   void unsliced_output(FunctionState& function, const Recording& recording,
                        const CallAxes& axes) noexcept;
-  void held_outputs(const Node& last) noexcept;
+  // The next two are told once for each function.
+  void never_recorded(const FunctionState& function, const CallCauses::WarmUp& last) noexcept;
+  void recorded_again(const Node& last, std::uint64_t recordings) noexcept;
   void launched_nothing(const FunctionState& function) noexcept;
   // Of those that have ended meanwhile.
   void write_replay_times() noexcept;
@@ -118,10 +123,15 @@ class EventLog final : public CallObserver {
   std::unique_ptr<FlightRecorder, GiveBack> recorder_;  // not null
   std::size_t lost_lines_ = 0;
   ReplayTimer timer_;
+  CallCauses causes_;
   std::shared_ptr<ProgressWatch> watch_;  // null: none
   std::shared_ptr<ContextProgress> progress_;
 };
 
+// Returns {"kind", "recorded", "given", "text"}, and of an input its number and name.
+nlohmann::ordered_json change_json(const Mismatch& mismatch);
+// The same of two warm-ups.
+nlohmann::ordered_json changed_json(const Mismatch& changed);
 // Returns {"nearest", "changes"}: what kept the nearest recording from being replayed, as events
 // and snapshots say it.
 nlohmann::ordered_json cause_json(const Explanation& why);

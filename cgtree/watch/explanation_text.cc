@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace cgtree {
 namespace {
@@ -106,6 +110,32 @@ struct TypeText {
   std::string_view device;
 };
 
+// Returns the sizes of " {4, 2".
+std::vector<std::string_view> sizes_of(std::string_view dims) {
+  std::vector<std::string_view> sizes;
+  dims.remove_prefix(std::min(dims.find('{') + 1, dims.size()));
+  while (!dims.empty()) {
+    const std::size_t end = std::min(dims.find(", "), dims.size());
+    sizes.push_back(dims.substr(0, end));
+    dims.remove_prefix(std::min(end + 2, dims.size()));
+  }
+  return sizes;
+}
+
+// Returns the only axis along which the sizes differ, if there is one.
+std::optional<std::size_t> varying_axis(std::string_view recorded, std::string_view given) {
+  const auto before = sizes_of(recorded);
+  const auto now = sizes_of(given);
+  if (before.size() != now.size()) return std::nullopt;
+  std::optional<std::size_t> axis;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (before[i] == now[i]) continue;
+    if (axis) return std::nullopt;
+    axis = i;
+  }
+  return axis;
+}
+
 std::string advice_on_type(const Mismatch& mismatch, const std::string& input) {
   const TypeText recorded(mismatch.recorded);
   const TypeText given(mismatch.given);
@@ -121,10 +151,69 @@ std::string advice_on_type(const Mismatch& mismatch, const std::string& input) {
     return fmt::format("pass {} with the strides that were recorded, or a copy of its elements",
                        input);
   }
+  const auto axis = varying_axis(recorded.dims, given.dims);
   return fmt::format(
-      "pass {} as it was recorded, or declare the axis that varies in "
-      "InputOptions::dynamic and give it buckets",
-      input);
+      "pass {} as it was recorded, or declare the axis that varies{} in InputOptions::dynamic and "
+      "give it buckets",
+      input, axis ? fmt::format(", axis {},", *axis) : "");
+}
+
+std::string name_of_input(const Mismatch& mismatch) {
+  return mismatch.input_name.empty() ? fmt::format("input {}", mismatch.input)
+                                     : fmt::format("'{}'", mismatch.input_name);
+}
+
+// Returns what makes the calls of a function alike that was warmed up with other inputs each time.
+std::string advice_on_change(const Mismatch& changed, bool has_axes) {
+  if (changed.kind != Mismatch::Kind::kSignature) return advice(changed);
+  if (has_axes) {
+    return "give the axes that vary buckets, so that calls of several sizes share a recording";
+  }
+  const TypeText before(changed.recorded);
+  const TypeText now(changed.given);
+  const std::string input = name_of_input(changed);
+  if (before.dtype != now.dtype) return fmt::format("pass {} with elements of one type", input);
+  if (before.dims == now.dims) return fmt::format("pass {} with the same strides each time", input);
+  const auto axis = varying_axis(before.dims, now.dims);
+  return fmt::format(
+      "declare {} of {} in InputOptions::dynamic and give it buckets, so that calls of several "
+      "sizes share a recording",
+      axis ? fmt::format("axis {}", *axis) : "the axes that vary", input);
+}
+
+// Returns whether the limit is reached because recordings go to waste.
+bool is_of_place(Mismatch::Kind kind) noexcept {
+  return kind >= Mismatch::Kind::kStaticAddress;
+}
+
+bool is_of_limit(SkipReason reason) noexcept {
+  return reason == SkipReason::kFunctionLimit || reason == SkipReason::kContextLimit ||
+         reason == SkipReason::kGraphBytesLimit || reason == SkipReason::kTimeLimit;
+}
+
+// Returns one sentence with both sides. `before`: what the first side is.
+std::string both_sides(const Mismatch& mismatch, std::string_view before) {
+  using Kind = Mismatch::Kind;
+  if (mismatch.kind == Kind::kFootprint) {
+    return fmt::format("{} is held, where it writes {}", mismatch.given, mismatch.recorded);
+  }
+  if (mismatch.kind == Kind::kInputCount) {
+    return fmt::format("{} inputs {}, {} given", mismatch.recorded, before, mismatch.given);
+  }
+  if (mismatch.kind == Kind::kKey) {
+    return fmt::format("key [{}] {}, [{}] given", mismatch.recorded, before, mismatch.given);
+  }
+  const std::string input =
+      fmt::format("input {}{}", mismatch.input,
+                  mismatch.input_name.empty() ? "" : fmt::format(" '{}'", mismatch.input_name));
+  if (mismatch.kind == Kind::kOverlap) {
+    return fmt::format("{} shares memory with {}: {}", input, mismatch.recorded, mismatch.given);
+  }
+  const char* const treatment = mismatch.kind == Kind::kStaticAddress    ? "static "
+                                : mismatch.kind == Kind::kManagedAddress ? "managed "
+                                                                         : "";
+  return fmt::format("{}{}: {} {}, {} given", treatment, input, mismatch.recorded, before,
+                     mismatch.given);
 }
 
 // Returns whether the recordings that there are hold other sizes of dynamic axes.
@@ -170,33 +259,12 @@ std::string_view name(Mismatch::Kind kind) noexcept {
 }
 
 std::string to_string(const Mismatch& mismatch) {
-  using Kind = Mismatch::Kind;
-  if (mismatch.kind == Kind::kFootprint) {
-    return fmt::format("{} is held, where it writes {}", mismatch.given, mismatch.recorded);
-  }
-  if (mismatch.kind == Kind::kInputCount) {
-    return fmt::format("{} inputs recorded, {} given", mismatch.recorded, mismatch.given);
-  }
-  if (mismatch.kind == Kind::kKey) {
-    return fmt::format("key [{}] recorded, [{}] given", mismatch.recorded, mismatch.given);
-  }
-  const std::string input =
-      fmt::format("input {}{}", mismatch.input,
-                  mismatch.input_name.empty() ? "" : fmt::format(" '{}'", mismatch.input_name));
-  if (mismatch.kind == Kind::kOverlap) {
-    return fmt::format("{} shares memory with {}: {}", input, mismatch.recorded, mismatch.given);
-  }
-  const char* const treatment = mismatch.kind == Kind::kStaticAddress    ? "static "
-                                : mismatch.kind == Kind::kManagedAddress ? "managed "
-                                                                         : "";
-  return fmt::format("{}{}: {} recorded, {} given", treatment, input, mismatch.recorded,
-                     mismatch.given);
+  return both_sides(mismatch, "recorded");
 }
 
 std::string advice(const Mismatch& mismatch) {
   using Kind = Mismatch::Kind;
-  const std::string input = mismatch.input_name.empty() ? fmt::format("input {}", mismatch.input)
-                                                        : fmt::format("'{}'", mismatch.input_name);
+  const std::string input = name_of_input(mismatch);
   switch (mismatch.kind) {
     case Kind::kNone:
       break;
@@ -263,6 +331,13 @@ std::string difference(const Explanation& explanation) {
     }
     add(to_string(explanation.mismatches[i]));
   }
+  if (explanation.changed.kind != Mismatch::Kind::kNone) {
+    add(fmt::format("the function has no recording, and its calls differ: {}",
+                    both_sides(explanation.changed, "in the last")));
+  }
+  if (explanation.made_again) add("the recording of such calls was dropped");
+  if (!explanation.last_failure.empty())
+    add(fmt::format("the last call threw \"{}\"", explanation.last_failure));
   if (!text.empty()) return text;
   return explanation.outcome == Outcome::kWarmUp
              ? "the function has no recording, and is called with such inputs for the first time"
@@ -291,14 +366,33 @@ std::string advice(const Explanation& explanation) {
           "nothing: each size that calls are padded to has a recording of its own; precapture() "
           "makes them beforehand";
     }
+  } else if (has_mismatch && explanation.skip_reason && is_of_limit(*explanation.skip_reason) &&
+             is_of_place(explanation.mismatches.front().kind)) {
+    text = fmt::format("{}; or {}", advice(explanation.mismatches.front()), text);
   } else if (has_mismatch) {
     text += fmt::format("{}{}", text.empty() ? "" : "; to need no new recording, ",
                         advice(explanation.mismatches.front()));
+  }
+  if (!explanation.last_failure.empty() && !explanation.skip_reason) {
+    return "mend what the last call threw: a call that throws is neither a warm-up nor a recording";
+  }
+  if (text.empty() && explanation.changed.kind != Mismatch::Kind::kNone) {
+    return advice_on_change(explanation.changed, !explanation.axes.empty());
+  }
+  if (text.empty() && explanation.made_again) {
+    return "nothing: such calls are replayed from the next one on; where recordings are evicted in "
+           "turn, raise the limit";
   }
   if (!text.empty()) return text;
   return explanation.outcome == Outcome::kWarmUp
              ? "nothing: the second such call is recorded, and replayed from the third on"
              : "nothing: such calls are replayed from the next one on";
+}
+
+std::string to_string(const CallOutcome& outcome) {
+  const auto& reason = outcome.skip_reason;
+  return fmt::format("{}{}", name(outcome.outcome),
+                     reason ? fmt::format(" ({})", name(*reason)) : "");
 }
 
 std::string to_string(const Explanation& explanation) {

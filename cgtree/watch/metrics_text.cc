@@ -117,6 +117,24 @@ void add_calls(MetricsText& text) {
                   }
                 }
               });
+  const auto of_causes = [&](std::string_view name_of_family, std::string_view help, auto counts) {
+    text.family(name_of_family, "counter", help, [&](const ContextMetrics& context) {
+      for (const FunctionMetrics& one : context.functions) {
+        for (int i = 0; i < kCauseCount; ++i) {
+          const std::uint64_t count = (one.causes.*counts)[static_cast<std::size_t>(i)];
+          if (count == 0) continue;
+          text.add({{"function", one.function}, {"cause", name(static_cast<Cause>(i))}}, count);
+        }
+      }
+    });
+  };
+  of_causes("cgtree_warm_ups_total",
+            "Calls that were warmed up, by how they differed from the warm-up before; causes that "
+            "occurred.",
+            &FunctionCauses::warm_ups);
+  of_causes("cgtree_recordings_total",
+            "Calls that recorded, by why no earlier recording served them; causes that occurred.",
+            &FunctionCauses::recordings);
   text.of_functions("cgtree_evictions_total", "counter", "Recordings that were dropped at a limit.",
                     [](const FunctionStats& stats) { return stats.evictions; });
   text.of_functions("cgtree_recordings", "gauge", "Recordings that are kept now.",

@@ -64,19 +64,31 @@ class Reasons {
   std::vector<Reason> all_;
 };
 
+// Returns how many recordings of the function had the cause. What an earlier library has written
+// tells it of the recordings that are kept.
+std::uint64_t recordings_of(const ReportFacts& facts, std::size_t function, Cause cause) {
+  const auto& counts = facts.functions[function].causes.recordings;
+  const bool has_counts =
+      std::ranges::any_of(counts, [](std::uint64_t count) { return count > 0; });
+  if (has_counts) return counts[static_cast<std::size_t>(cause)];
+  const auto count = std::ranges::count_if(facts.recordings, [&](const RecordingFacts& one) {
+    return one.function == function && cause_of(one.cause.kind) == cause;
+  });
+  return static_cast<std::uint64_t>(count);
+}
+
 std::vector<Reason> reasons_of(const ReportFacts& facts) {
   Reasons reasons;
-  std::vector<std::uint64_t> explained(facts.functions.size());  // recordings
-  for (const RecordingFacts& one : facts.recordings) {
-    if (one.cause.kind == Mismatch::Kind::kNone) continue;
-    ++explained[one.function];
-    reasons.add(fmt::format("recorded: {}", name(one.cause.kind)), one.function, 1);
-  }
   for (std::size_t i = 0; i < facts.functions.size(); ++i) {
     const FunctionStats& stats = facts.functions[i].stats;
     reasons.add("warmed up", i, stats.warm_ups);
-    reasons.add("recorded: first, or dropped since", i,
-                stats.recordings - std::min(explained[i], stats.recordings));
+    std::uint64_t explained = 0;
+    for (int cause = 0; cause < kCauseCount; ++cause) {
+      const std::uint64_t count = recordings_of(facts, i, static_cast<Cause>(cause));
+      reasons.add(fmt::format("recorded: {}", explain(static_cast<Cause>(cause))), i, count);
+      explained += count;
+    }
+    reasons.add("recorded", i, stats.recordings - std::min(explained, stats.recordings));
     reasons.add("failed", i, stats.failures);
     for (int reason = 0; reason < kSkipReasonCount; ++reason) {
       reasons.add(fmt::format("ran eagerly: {}", name(static_cast<SkipReason>(reason))), i,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -17,21 +18,37 @@ namespace {
 
 using FactsJson = nlohmann::json;
 
+[[noreturn]] void refuse(const char* key, const FactsJson& value, std::string_view expected) {
+  std::string given = value.dump(-1, ' ', false, FactsJson::error_handler_t::replace);
+  if (given.size() > 40) given = given.substr(0, 37) + "...";
+  throw InvalidArgument(
+      fmt::format("a report cannot be made of this: \"{}\" is {}, and {} is "
+                  "expected",
+                  key, given, expected));
+}
+
+// The next three return the member, or 0, "" or an empty list for one that is not there. They throw
+// InvalidArgument for a member of another type.
 std::uint64_t number_at(const FactsJson& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+  if (found == object.end()) return 0;
+  if (!found->is_number_unsigned()) refuse(key, *found, "a number that is not negative");
+  return found->get<std::uint64_t>();
 }
 
 std::string text_at(const FactsJson& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  if (found == object.end()) return {};
+  if (!found->is_string()) refuse(key, *found, "a string");
+  return found->get<std::string>();
 }
 
-// Returns the member, or an empty list.
 const FactsJson& list_at(const FactsJson& object, const char* key) {
   static const FactsJson kNone = FactsJson::array();
   const auto found = object.find(key);
-  return found != object.end() && found->is_structured() ? *found : kNone;
+  if (found == object.end()) return kNone;
+  if (!found->is_structured()) refuse(key, *found, "a list or an object");
+  return *found;
 }
 
 // Returns what of `count` values has this name.
@@ -43,15 +60,36 @@ std::optional<Named> named(std::string_view sought, int count) {
   return std::nullopt;
 }
 
-Mismatch cause_of(const FactsJson& object) {
+Mismatch change_of(const FactsJson& change) {
+  const auto kind = named<Mismatch::Kind>(text_at(change, "kind"),
+                                          static_cast<int>(Mismatch::Kind::kFootprint) + 1);
+  if (!kind) return {};
+  return {.kind = *kind,
+          .input = static_cast<std::uint32_t>(number_at(change, "input")),
+          .input_name = text_at(change, "name"),
+          .recorded = text_at(change, "recorded"),
+          .given = text_at(change, "given")};
+}
+
+// Returns the first difference that is known.
+Mismatch first_change(const FactsJson& object) {
   for (const FactsJson& change : list_at(list_at(object, "cause"), "changes")) {
-    const auto kind = named<Mismatch::Kind>(text_at(change, "kind"),
-                                            static_cast<int>(Mismatch::Kind::kFootprint) + 1);
-    if (!kind) continue;
-    return {*kind, static_cast<std::uint32_t>(number_at(change, "input")), text_at(change, "name"),
-            text_at(change, "recorded"), text_at(change, "given")};
+    Mismatch known = change_of(change);
+    if (known.kind != Mismatch::Kind::kNone) return known;
   }
   return {};
+}
+
+void add_causes(std::array<std::uint64_t, kCauseCount>& causes, const FactsJson& counts) {
+  for (const auto& [cause, count] : counts.items()) {
+    const auto known = named<Cause>(cause, kCauseCount);
+    if (known) causes[static_cast<std::size_t>(*known)] += count.get<std::uint64_t>();
+  }
+}
+
+void add_cause(std::array<std::uint64_t, kCauseCount>& causes, const FactsJson& event) {
+  const auto known = named<Cause>(text_at(event, "reason"), kCauseCount);
+  if (known) ++causes[static_cast<std::size_t>(*known)];
 }
 
 AxisFacts axis_facts(const FactsJson& axis) {
@@ -78,6 +116,10 @@ FunctionFacts function_facts(const FactsJson& function) {
     const auto known = named<SkipReason>(reason, kSkipReasonCount);
     if (known) stats.skips[static_cast<std::size_t>(*known)] = count.get<std::uint64_t>();
   }
+  add_causes(facts.causes.warm_ups, list_at(function, "warm_up_causes"));
+  add_causes(facts.causes.recordings, list_at(function, "recording_causes"));
+  facts.causes.changed = change_of(list_at(function, "changed"));
+  facts.causes.last_failure = text_at(function, "last_failure");
   for (const FactsJson& axis : list_at(function, "axes"))
     facts.axes.push_back(axis_facts(axis));
   return facts;
@@ -90,7 +132,7 @@ RecordingFacts recording_facts(const FactsJson& node) {
   facts.graph_bytes = number_at(node, "estimated_graph_bytes");
   facts.replays = number_at(node, "replays");
   facts.has_moved = number_at(node, "root_patches") > 0;
-  facts.cause = cause_of(node);
+  facts.cause = first_change(node);
   std::uint32_t input = 0;
   for (const FactsJson& one : list_at(node, "inputs")) {
     if (text_at(one, "treatment") == "copied")
@@ -219,7 +261,8 @@ class EventFacts {
       one.function = index;
       one.us = number_at(event, "us");
       one.footprint_bytes = number_at(event, "bytes");
-      one.cause = cause_of(event);
+      one.cause = first_change(event);
+      add_cause(function.causes.recordings, event);
     } else if (kind == "foreign_pointer") {
       if (RecordingFacts* const one = recording(event)) {
         one->foreign.push_back(text_at(event, "what"));
@@ -238,9 +281,12 @@ class EventFacts {
       if (RecordingFacts* const one = recording(event)) one->replays = number_at(event, "replays");
     } else if (kind == "warm_up") {
       ++stats.warm_ups;
+      add_cause(function.causes.warm_ups, event);
+      if (event.contains("changed")) function.causes.changed = change_of(event["changed"]);
       add_eager(facts_.times[function.name], event);
     } else if (kind == "failure") {
       ++stats.failures;
+      function.causes.last_failure = text_at(event, "what");
     }
     stats.calls =
         stats.recordings + stats.replays + stats.warm_ups + stats.failures + stats.skipped();
@@ -325,6 +371,10 @@ std::vector<ReportFacts> read_facts(std::string_view text) try {
   }
   std::vector<ReportFacts> facts = event_facts(text);
   if (!facts.empty()) return facts;
+  if (text.find("\"cgtree.snapshot\"") != std::string_view::npos) {
+    throw InvalidArgument(
+        "a report is made of a whole snapshot: the text is cut, or was changed, and is no JSON");
+  }
   throw InvalidArgument(
       "a report is made of Context::snapshot_json(), or of the lines of an event file: the text is "
       "neither");

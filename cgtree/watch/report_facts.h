@@ -29,6 +29,7 @@ struct AxisFacts {
 struct FunctionFacts {
   std::string name;
   FunctionStats stats;
+  FunctionCauses causes;  // none of a snapshot or an event file of an earlier library
   std::vector<AxisFacts> axes;
 };
 

@@ -69,13 +69,17 @@ json pools_of(const ContextMemory& memory) {
 
 std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
                           const ContextOptions& options,
-                          const std::map<std::string, ReplayTimes, std::less<>>& times) {
+                          const std::map<std::string, ReplayTimes, std::less<>>& times,
+                          const std::map<std::uint32_t, FunctionCauses>& causes) {
   const std::uint32_t current = tree.current_id();
   json functions = json::array();
   json nodes = json::array();
   tree.visit(
       [&](const FunctionState& function) {
-        functions.push_back(function_json(function, tree.stats_of(function)));
+        const auto found = causes.find(function.id);
+        functions.push_back(
+            function_json(function, tree.stats_of(function),
+                          found == causes.end() ? FunctionCauses{} : found->second));
       },
       [&](const Node& node) { nodes.push_back(node_json(node, memory)); });
   drop_unknown_ids(nodes);

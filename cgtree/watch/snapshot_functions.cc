@@ -1,9 +1,15 @@
 // Writes what a snapshot says of a function: counts, dynamic axes and verification.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cgtree/stats_table.h"
 #include "cgtree/verification.h"
+#include "cgtree/watch/event_log.h"
 #include "cgtree/watch/snapshot_parts.h"
+#include "cgtree/watch/spelling.h"
 
 namespace cgtree {
 namespace {
@@ -61,9 +67,50 @@ json axes_of(const FunctionState& function) {
   return axes;
 }
 
+json counts_of(const std::array<std::uint64_t, kCauseCount>& counts) {
+  json all = json::object();
+  for (int i = 0; i < kCauseCount; ++i) {
+    const std::uint64_t count = counts[static_cast<std::size_t>(i)];
+    if (count > 0) all[std::string(name(static_cast<Cause>(i)))] = count;
+  }
+  return all;
+}
+
+// Returns why calls did not replay and what to change, in words: "reason", "text", "calls" and
+// "advice" of each reason. The recordings say it of themselves.
+json why_of(const FunctionState& function, const FunctionStats& stats,
+            const FunctionCauses& causes) {
+  json list = json::array();
+  const auto add = [&](std::string_view reason, std::string_view text, std::uint64_t calls,
+                       std::string_view advice) {
+    list.push_back({{"reason", reason},
+                    {"text", text},
+                    {"calls", calls},
+                    {"advice", spelled(advice, Spelling::kNames)}});
+  };
+  if (stats.failures > 0) {
+    const Explanation why{.outcome = Outcome::kThrow, .last_failure = causes.last_failure};
+    add("failure", difference(why), stats.failures, advice(why));
+  }
+  const std::uint64_t lost = stats.warm_ups - std::min(stats.recordings, stats.warm_ups);
+  if (lost > 1 && causes.changed.kind != Mismatch::Kind::kNone) {
+    Explanation why{.outcome = Outcome::kWarmUp};
+    why.changed = causes.changed;
+    if (function.axes != nullptr) why.axes.resize(function.axes->size());
+    const Cause cause = cause_of(causes.changed.kind);
+    add(name(cause), fmt::format("{}: {}", explain(cause), sides_of_change(causes.changed)), lost,
+        advice(why));
+  }
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    add(name(reason), explain(reason), count, advice(reason));
+  });
+  return list;
+}
+
 }  // namespace
 
-json function_json(const FunctionState& function, const FunctionStats& stats) {
+json function_json(const FunctionState& function, const FunctionStats& stats,
+                   const FunctionCauses& causes) {
   json skips = json::object();
   for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
     skips[std::string(name(reason))] = count;
@@ -83,6 +130,9 @@ json function_json(const FunctionState& function, const FunctionStats& stats) {
                 {"kept_recordings", stats.kept_recordings},
                 {"frozen", stats.frozen > 0},
                 {"skips", std::move(skips)},
+                {"why", why_of(function, stats, causes)},
+                {"warm_up_causes", counts_of(causes.warm_ups)},
+                {"recording_causes", counts_of(causes.recordings)},
                 {"axes", axes_of(function)}};
   if (stats.verified > 0 || !unverified.empty()) {
     json tensors = json::array();
@@ -96,6 +146,8 @@ json function_json(const FunctionState& function, const FunctionStats& stats) {
                              {"left_out", std::move(unverified)},
                              {"compared", std::move(tensors)}};
   }
+  if (causes.changed.kind != Mismatch::Kind::kNone) entry["changed"] = changed_json(causes.changed);
+  if (stats.failures > 0) entry["last_failure"] = causes.last_failure;
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;
 }

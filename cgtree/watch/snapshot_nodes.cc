@@ -4,6 +4,7 @@
 #include "cgtree/check/audit.h"
 #include "cgtree/watch/event_log.h"
 #include "cgtree/watch/snapshot_parts.h"
+#include "cgtree/watch/spelling.h"
 
 namespace cgtree {
 namespace {
@@ -198,30 +199,34 @@ json node_json(const Node& node, const ContextMemory& memory) {
     followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
   const Audit& audit = audit_of(recording);
-  json entry = {{"id", node.id},
-                {"parent", node.parent},
-                {"function", node.function->name},
-                {"function_id", node.function->id},
-                {"signature", node.key->signature.to_string()},
-                {"cause", cause_json(node.why)},
-                {"followed_by", std::move(followers)},
-                {"graph_nodes", recording.costs.nodes},
-                {"kernel_nodes", recording.costs.kernels},
-                {"estimated_graph_bytes", recording.costs.graph_bytes},
-                {"recorded_at_us", node.recorded_at_us},
-                {"record_us", recording.costs.record_us},
-                {"audit_us", recording.costs.audit_us},
-                {"replays", recording.costs.replays.get()},
-                {"root_patches", recording.costs.patches.get()},
-                {"verified_replays", recording.costs.verified.get()},
-                {"unverified_replays", recording.costs.unverified.get()},
-                {"padded", padded_of(node)},
-                {"footprint_bytes", recording.footprint.bytes()},
-                {"footprint", ranges_json(recording.footprint.ranges())},
-                {"inputs", inputs_of(node)},
-                {"outputs", outputs_of(recording, memory)},
-                {"kept", kept_of(recording)},
-                {"audit", audit_json(audit)}};
+  json entry = {
+      {"id", node.id},
+      {"parent", node.parent},
+      {"function", node.function->name},
+      {"function_id", node.function->id},
+      {"signature", node.key->signature.to_string()},
+      {"reason", name(cause_of(node.why))},
+      {"reason_text", explain(cause_of(node.why))},
+      {"advice", node.why.mismatches.empty() ? "" : spelled(advice(node.why), Spelling::kNames)},
+      {"cause", cause_json(node.why)},
+      {"followed_by", std::move(followers)},
+      {"graph_nodes", recording.costs.nodes},
+      {"kernel_nodes", recording.costs.kernels},
+      {"estimated_graph_bytes", recording.costs.graph_bytes},
+      {"recorded_at_us", node.recorded_at_us},
+      {"record_us", recording.costs.record_us},
+      {"audit_us", recording.costs.audit_us},
+      {"replays", recording.costs.replays.get()},
+      {"root_patches", recording.costs.patches.get()},
+      {"verified_replays", recording.costs.verified.get()},
+      {"unverified_replays", recording.costs.unverified.get()},
+      {"padded", padded_of(node)},
+      {"footprint_bytes", recording.footprint.bytes()},
+      {"footprint", ranges_json(recording.footprint.ranges())},
+      {"inputs", inputs_of(node)},
+      {"outputs", outputs_of(recording, memory)},
+      {"kept", kept_of(recording)},
+      {"audit", audit_json(audit)}};
   if (!audit.scopes.nodes.empty()) entry["scopes"] = scopes_json(audit.scopes);
   return entry;
 }

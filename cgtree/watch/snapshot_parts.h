@@ -12,7 +12,8 @@
 
 namespace cgtree {
 
-nlohmann::ordered_json function_json(const FunctionState& function, const FunctionStats& stats);
+nlohmann::ordered_json function_json(const FunctionState& function, const FunctionStats& stats,
+                                     const FunctionCauses& causes);
 nlohmann::ordered_json replay_times_json(const std::string& function, const ReplayTimes& times);
 nlohmann::ordered_json node_json(const Node& node, const ContextMemory& memory);
 nlohmann::ordered_json ranges_json(std::span<const Range> ranges);

@@ -45,6 +45,8 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);
 }
 
+constexpr std::size_t kRemark = 160;  // bytes of a remark at most
+
 void add_calls(TextTable& table, const FunctionStats& stats) {
   table.add("calls", stats.calls);
   if (stats.calls == 0) return;
@@ -56,7 +58,8 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
     const auto reason = static_cast<SkipReason>(i);
     table.add_if_any(fmt::format("    {}", name(reason)), stats.skips[i], explain(reason));
   }
-  table.add_if_any("  failed", stats.failures);
+  const std::string_view last = stats.last_failure;
+  table.add_if_any("  failed", stats.failures, last.substr(0, std::min(last.find('\n'), kRemark)));
   table.add_if_any("verified replays", stats.verified);
   table.add_if_any("  differed", stats.differed, "from an eager run");
   for (int i = 0; i < kUnverifiedReasonCount; ++i) {

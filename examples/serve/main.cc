@@ -291,7 +291,8 @@ Options parse(int argc, char** argv, CLI::App& app) {
       ->check(CLI::Range(1, 64));
   app.add_option("--seed", o.seed, "of weights, requests and what is drawn");
   app.add_option("--verify", o.verify,
-                 "compare each n-th replay of a recording with an eager run; 0: none");
+                 "compare each n-th replay of a recording with an eager run; 0: none")
+      ->check(CLI::Range(0, 1'000'000));
   app.add_option("--metrics-port", o.metrics_port,
                  "answer GET /metrics of Prometheus on this port of 127.0.0.1; 0: do not")
       ->check(CLI::Range(0, 65'535));

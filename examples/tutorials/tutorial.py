@@ -97,7 +97,13 @@ def main():
     parser.add_argument("page", type=pathlib.Path)
     parser.add_argument("--change", type=int, default=0)
     options = parser.parse_args()
-    sys.stdout.write(Tutorial(options.page.read_text(encoding="utf-8")).program_with(options.change))
+    try:
+        page = Tutorial(options.page.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, PageError) as error:
+        parser.error(f"{options.page}: {getattr(error, 'strerror', None) or error}")
+    if not 0 <= options.change <= len(page.changes):
+        parser.error(f"--change={options.change}: {options.page} has {len(page.changes)} changes, from 1 on")
+    sys.stdout.write(page.program_with(options.change))
 
 
 if __name__ == "__main__":

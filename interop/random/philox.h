@@ -107,7 +107,8 @@ CGTREE_HOST_DEVICE inline std::uint64_t to_integer(std::uint32_t low, std::uint3
 #ifdef __CUDA_ARCH__
   return __umul64hi(bits, range);
 #else
-  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(bits) * range >> 64);
+  __extension__ using Product = unsigned __int128;  // of 128 bits, which ISO C++ has not
+  return static_cast<std::uint64_t>(static_cast<Product>(bits) * range >> 64);
 #endif
 }
 

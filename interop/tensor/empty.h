@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -73,6 +74,11 @@ Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
   Tensor tensor = empty(shape, dtype_of<T>, device);
   tensor.copy_from(values);
   return tensor;
+}
+// The same for values in braces: from_host<float>({2}, {1, 2}, device).
+template <typename T>
+Tensor from_host(const Shape& shape, std::initializer_list<T> values, Device device) {
+  return from_host(shape, std::span<const T>(values.begin(), values.size()), device);
 }
 
 // Makes a tensor on the host with a copy of the contiguous `bytes` at `data`. As an input of a

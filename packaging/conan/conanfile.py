@@ -50,6 +50,7 @@ class CgtreeConan(ConanFile):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["CGTREE_CUDA"] = str(self.options.cuda)
+        toolchain.cache_variables["CGTREE_CUDA_ARCHS"] = "all"
         toolchain.generate()
 
     def build(self):

@@ -28,4 +28,6 @@ class Cgtree(CMakePackage, CudaPackage):
         arguments = [self.define_from_variant("BUILD_SHARED_LIBS", "shared"), self.define_from_variant("CGTREE_CUDA", "cuda")]
         if self.spec.satisfies("+cuda") and not self.spec.satisfies("cuda_arch=none"):  # without CUDA there is no cuda_arch
             arguments.append(self.define("CGTREE_CUDA_ARCHS", list(self.spec.variants["cuda_arch"].value)))
+        else:
+            arguments.append(self.define("CGTREE_CUDA_ARCHS", "all"))
         return arguments

@@ -105,6 +105,18 @@ class CompareTest(unittest.TestCase):
         self.assertIn("cgtree 2.00 us", texts)
         self.assertTrue(any("8.00 us" in text and "4.0 ×" in text for text in texts), texts)
 
+    def test_no_value_in_the_picture_lies_over_a_bar(self):
+        for kept in (None, ROOT / "docs/pictures/results.svg"):
+            if kept is None:
+                self.program("engine_bench", {"BM_Steps/copied:16": [2.0], "BM_MapOfGraphs/copied:16": [800.0]})
+                self.compare("--only=engine_bench", "--rounds=1", "--svg=main.svg")
+            nodes = list(xml.etree.ElementTree.parse(kept or self.folder / "main.svg").iter())
+            ends = [int(node.get("x")) + int(node.get("width")) for node in nodes if node.tag.endswith("rect")]
+            values = [int(node.get("x")) for node in nodes
+                      if node.tag.endswith("text") and node.get("text-anchor") is None and node.get("y") != "20"]
+            self.assertEqual(len(values), len(ends))
+            self.assertGreater(min(values), max(ends))
+
     def test_bad_usage_is_refused(self):
         for flags in (["--only=nothing"], ["--rounds=0"], ["--unknown"]):
             done = self.compare(*flags)

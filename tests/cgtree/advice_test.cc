@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -284,6 +285,28 @@ TEST_P(AdviceTest, SizesAreSaidWithWhatIsAllowed) {
               SkipReason::kNotRecorded, {"axis 'n' is 3"});
   expect_skip(with_axis(buckets, {.max_waste = 2}), 3, SkipReason::kTooMuchPadding,
               {"axis 'n' is 3, padded to 8", "2.67 times the work, max_waste is 2"});
+}
+
+TEST_P(AdviceTest, AFailureIsToldUntilACallSucceeds) {
+  bool throws = true;
+  const F f = compile(context(), "f", [&](Tensor x) {
+    if (throws) throw std::runtime_error("not today");
+    return doubled(x);
+  });
+  const Tensor x = random_tensor({2});
+  EXPECT_THROW((void)f(x), std::runtime_error);
+  expect_says(f.explain(x), {"the last call threw \"not today\""}, "mend what the last call threw");
+  EXPECT_EQ(f.stats().last_failure, "not today");
+  throws = false;
+  (void)f(x);
+  EXPECT_THAT(to_string(f.explain(x)), Not(HasSubstr("not today")));
+}
+
+TEST_P(AdviceTest, AnotherShapeIsSaidBeforeAnythingIsRecorded) {
+  const F f = function();
+  call(f, {2});
+  expect_says(f.explain(random_tensor({3})), {"float32 {2} in the last, float32 {3} given"},
+              "declare axis 0 of input 0 in InputOptions::dynamic and give it buckets");
 }
 
 TEST_P(AdviceTest, TheErrorOfAFunctionThatRequiresAGraphSaysWhatToChange) {

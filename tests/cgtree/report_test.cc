@@ -157,8 +157,8 @@ TEST_P(ReportTest, AStaticInputThatMovesIsToStayOrToBeCopied) {
       (void)f(w.back());
   }
   expect_advised("'f': keep 'w' at one address", "3 recordings took ");
-  EXPECT_THAT(report_now(), HasSubstr("recorded: static_address                    3  'f' 3"));
-  EXPECT_THAT(report_now(), HasSubstr("recorded: first, or dropped since           1  'f' 1"));
+  EXPECT_THAT(report_now(), HasSubstr("recorded: a static input moved              3  'f' 3"));
+  EXPECT_THAT(report_now(), HasSubstr("recorded: its first                         1  'f' 1"));
   EXPECT_THAT(report_now(), HasSubstr("static input 0 'w': 0x"));
 }
 
@@ -215,7 +215,7 @@ TEST_P(ReportTest, SizesThatVaryAreToHaveBuckets) {
 TEST_P(ReportTest, SizesThatFitTheirBucketsAreLeftAlone) {
   const F f = padded({2, 4, 8, 16});
   call(f, {4, 4, 3, 4, 7, 8, 8, 4, 8, 3, 4, 8, 16, 15, 16, 2, 2, 2});
-  EXPECT_THAT(report_now(), HasSubstr("recorded: signature"));
+  EXPECT_THAT(report_now(), HasSubstr("recorded: another shape or type"));
   EXPECT_THAT(report_now(), HasSubstr(kNothing));
   EXPECT_THAT(of_file(), HasSubstr(kNothing));
 }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -53,7 +54,14 @@ void World::tend(const WorldOperation& operation) {
       break;
     default: {
       const Variable x = ready(operation.x);
-      static_cast<void>(with.function(Deed::kChain).explain({&x.tensor, 1}));
+      const auto& chain = with.function(Deed::kChain);
+      const std::optional<CallOutcome> last = chain.last_outcome();
+      const Explanation why = chain.explain({&x.tensor, 1});
+      const bool has_failed = last && last->outcome == Outcome::kThrow;
+      if (why.outcome != Outcome::kReplay && has_failed && why.last_failure.empty())
+        throw Difference("explain() does not say what the last call threw");
+      if (why.outcome != Outcome::kReplay && advice(why).empty())
+        throw Difference("explain() has no advice: " + to_string(why));
     }
   }
 }
@@ -66,6 +74,7 @@ void World::watch(WorldContext& with) {
     text = report(with.context());
   }).join();
   std::uint64_t calls = 0, nested = 0, replays = 0;
+  std::int64_t unexplained = 0;  // warm-ups and recordings without a cause
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);) {
     const auto is = [&](std::string_view part) { return line.find(part) != std::string::npos; };
@@ -74,10 +83,18 @@ void World::watch(WorldContext& with) {
     if (is("cgtree_calls_total{")) calls += value;
     if (is("cgtree_calls_total{") && is("outcome=\"replay\"")) replays += value;
     if (is("cgtree_skips_total{") && is("reason=\"nested_call\"")) nested += value;
+    if (is("cgtree_calls_total{") && (is("outcome=\"warm_up\"") || is("outcome=\"record\"")))
+      unexplained += static_cast<std::int64_t>(value);
+    if (is("cgtree_warm_ups_total{") || is("cgtree_recordings_total{"))
+      unexplained -= static_cast<std::int64_t>(value);
   }
   if (calls - nested != with.calls) {
     throw Difference(fmt::format("metrics count {} calls, {} of them nested, where {} were made",
                                  calls, nested, with.calls));
+  }
+  if (unexplained != 0) {
+    throw Difference(fmt::format(
+        "metrics have a cause for {} warm-ups and recordings less than there were", unexplained));
   }
   // A report is about the functions that are there.
   const std::string begin = fmt::format(": {} calls, {} replayed\n", calls - with.ended_calls,

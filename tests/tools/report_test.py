@@ -70,6 +70,24 @@ class ReportToolTest(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn("file: no report of a ProgressWatch", result.stderr)
 
+    def test_several_files_have_a_report_each_under_their_names(self):
+        one, two = (self.file(json.dumps({**SNAPSHOT, "context": name}), name) for name in ("a", "b"))
+        result = self.run_tool(one, two)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertLess(result.stdout.index(f"{one}:\ncontext 'a'"), result.stdout.index(f"{two}:\ncontext 'b'"))
+        result = self.run_tool(one, self.file("neither", "c"))
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("c: a report is made of Context::snapshot_json()", result.stderr)
+
+    def test_fields_of_other_types_and_snapshots_that_are_cut_are_refused_and_not_read_as_0(self):
+        for field, value in [("functions", "none"), ("generation", "3"), ("live_outputs", -1), ("nodes", 7)]:
+            result = self.run_tool(self.file(json.dumps({**SNAPSHOT, field: value})))
+            self.assertEqual((result.returncode, result.stdout), (2, ""), field)
+            self.assertIn(f'"{field}" is {json.dumps(value)}, and ', result.stderr)
+        result = self.run_tool(self.file(json.dumps(SNAPSHOT)[:-20]))
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("the text is cut", result.stderr)
+
     def test_what_is_no_report_is_refused_with_the_name_of_the_file(self):
         for path in [self.file("neither"), self.folder, os.path.join(self.folder, "missing")]:
             result = self.run_tool(path)

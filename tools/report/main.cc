@@ -1,4 +1,5 @@
 // The command line of report: prints the report of a snapshot, of an event file, or of watches.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +22,7 @@ constexpr std::string_view kUsage =
     "\n"
     "Prints why calls did not replay, what recordings cost, and what to change in the code. FILE\n"
     "has what Context::snapshot_json() returns, or is ContextOptions::event_file, which may have\n"
-    "several contexts; - is the standard input.\n"
+    "several contexts; - is the standard input. Of several files there is a report of each.\n"
     "\n"
     "Of files that have what progress_json() makes of ProgressWatch::report(), one for each "
     "process,\n"
@@ -68,8 +69,13 @@ int print_report_of(const std::vector<const char*>& names) {
     if (const int status = read_file(names[i], texts[i]); status != 0) return status;
   std::size_t at = 0;
   try {
-    if (texts.size() == 1 && !cgtree::is_progress(texts[0])) {
-      return print(cgtree::report_of(texts[0]));
+    if (std::ranges::none_of(texts, cgtree::is_progress)) {
+      std::string all;
+      for (; at < texts.size(); ++at) {
+        if (texts.size() > 1) all += std::string(at > 0 ? "\n" : "") + names[at] + ":\n";
+        all += cgtree::report_of(texts[at]);
+      }
+      return print(all);
     }
     for (; at < texts.size(); ++at)
       (void)cgtree::read_progress(texts[at]);

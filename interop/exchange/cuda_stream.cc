@@ -1,0 +1,33 @@
+// Asks which device a stream of CUDA is of.
+#include "interop/exchange/cuda_stream.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "interop/device/code.h"
+
+namespace cgtree {
+
+StreamRef stream_of(CUstream_st* stream) {
+  const auto handle = static_cast<StreamHandle>(reinterpret_cast<std::uintptr_t>(stream));
+  DeviceAPI& api = device_api(Device::cuda());
+  const bool is_default = handle <= StreamHandle::kPerThread;
+  int id = 0;
+  check(is_default ? api.current_device(&id) : api.stream_device(handle, &id),
+        "find the device of a stream");
+  return {api, Device::cuda(id), handle};
+}
+
+CUstream_st* cuda_stream(StreamRef stream) {
+  if (!stream || stream.device().type != DeviceType::kCuda) {
+    throw InvalidArgument(fmt::format(
+        "cuda_stream() of {}: pass a stream of a GPU, such as current_stream() in a step of a "
+        "context on cuda",
+        stream ? fmt::format("a stream of {}", to_string(stream.device())) : "a null stream"));
+  }
+  return static_cast<CUstream_st*>(stream.native());
+}
+
+}  // namespace cgtree
