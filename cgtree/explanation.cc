@@ -29,7 +29,8 @@ constexpr std::string_view kNames[] = {"disabled",
                                        "size_limit",
                                        "above_largest_bucket",
                                        "not_recorded",
-                                       "too_much_padding"};
+                                       "too_much_padding",
+                                       "unsafe_padding"};
 static_assert(std::size(kNames) == kSkipReasonCount);
 
 }  // namespace

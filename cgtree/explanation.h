@@ -38,10 +38,11 @@ enum class SkipReason {
   kAboveLargestBucket,  // an axis is larger than the largest of its buckets
   kNotRecorded,     // no recording holds the sizes, and calls make none: while_missing, kLearned
   kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
+  kUnsafePadding,   // zeros in an input of integers may point at what the function writes: Padding
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 23;
+inline constexpr int kSkipReasonCount = 24;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
