@@ -28,15 +28,21 @@ struct DynamicAxis {
 struct Padding {
   // The values that the padding holds.
   enum class Kind : std::uint8_t {
+    // The default: zeros. But a zero may be an index, a slot or a length, which points at data of
+    // the caller's. So an input that is neither floating nor complex is not padded by default where
+    // the function writes another input: such calls run eagerly (SkipReason::kUnsafePadding).
+    kUnset,
     kZeros,
     kValue,
     kLast,      // the last valid slice of each axis; zeros where an axis has size 0
     kAnything,  // not written
   };
 
-  Kind kind = Kind::kZeros;
+  Kind kind = Kind::kUnset;
   double value = 0;  // kValue; the input's type must be able to hold it
 
+  // Padding that holds zeros, for functions whose rows of zeros do nothing.
+  static Padding zeros() { return {Kind::kZeros}; }
   // Padding that holds one value, such as -inf in front of a maximum.
   static Padding of(double value) { return {Kind::kValue, value}; }
   // Padding that repeats the last valid slice, for indices that must stay valid.

@@ -486,10 +486,13 @@ enum {
 // The values beyond the actual sizes of an input that was padded.
 typedef int32_t cgt_padding;
 enum {
-  CGT_PAD_ZEROS = 0,
-  CGT_PAD_VALUE = 1,
-  CGT_PAD_LAST = 2,     // the last valid slice of each axis; zeros where an axis has size 0
-  CGT_PAD_ANYTHING = 3  // the padding is not written
+  // Zeros. But an input of integers or bools is not padded where the function writes another input,
+  // because a zero may be an index: such calls run eagerly.
+  CGT_PAD_UNSET = 0,
+  CGT_PAD_ZEROS = 1,
+  CGT_PAD_VALUE = 2,
+  CGT_PAD_LAST = 3,     // the last valid slice of each axis; zeros where an axis has size 0
+  CGT_PAD_ANYTHING = 4  // the padding is not written
 };
 // Whether a graph uses an input where the caller has it, in place of a copy, and is told at each
 // replay where that is. Inputs for which this does not prove possible are copied, and so are all in

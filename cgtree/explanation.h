@@ -41,10 +41,11 @@ enum class SkipReason {
   kAboveLargestBucket,  // an axis is larger than the largest of its buckets
   kNotRecorded,     // no recording holds the sizes, and calls make none: while_missing, kLearned
   kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
+  kUnsafePadding,   // zeros in an input of integers may point at what the function writes: Padding
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 26;
+inline constexpr int kSkipReasonCount = 27;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

@@ -66,7 +66,16 @@ std::vector<std::pair<SizePoint, std::uint64_t>> LearnedDemand::counts() const {
   return counts;
 }
 
-bool LearnedDemand::read(std::span<const SizePoint> points) {
+// Returns how many calls no recording has served. A call that requires a graph fails then.
+std::uint64_t LearnedDemand::unserved() const noexcept {
+  std::uint64_t calls = function_.options.require_graph ? function_.counters.failures.get() : 0;
+  for (const SkipReason reason :
+       {SkipReason::kNotRecorded, SkipReason::kTooMuchPadding, SkipReason::kUnsafePadding})
+    calls += function_.counters.skips[static_cast<std::size_t>(reason)];
+  return calls;
+}
+
+bool LearnedDemand::read(std::span<const SizePoint> points, const Serves& serves) {
   std::map<SizePoint, std::uint64_t> now;
   for (const auto& [sizes, count] : counts())
     now[sizes] += count;
@@ -77,7 +86,7 @@ bool LearnedDemand::read(std::span<const SizePoint> points) {
     if (count == before) continue;
     calls += count - before;
     const bool is_held =
-        std::ranges::any_of(points, [&](const SizePoint& point) { return holds(point, sizes); });
+        std::ranges::any_of(points, [&](const SizePoint& point) { return serves(point, sizes); });
     if (!is_held) above += count - before;
     SizePoint positive = sizes;
     for (std::int64_t& size : positive)
@@ -103,9 +112,8 @@ bool LearnedDemand::read(std::span<const SizePoint> points) {
     }
   }
   calls_ += calls;
-  const std::uint64_t skips =
-      function_.counters.skips[static_cast<std::size_t>(SkipReason::kNotRecorded)];
-  return skips - std::exchange(skips_, skips) > above;
+  const std::uint64_t missed = unserved();
+  return missed - std::exchange(missed_, missed) > above;
 }
 
 void LearnedDemand::leave_out(const CallSizes& sizes) {

@@ -32,8 +32,8 @@ class LearnedDemand {
   LearnedDemand(const CompiledCore& function, double half_life);
 
   // Adds the calls since the last time, and returns whether one of them has missed: no recording
-  // has served it, although one of `points` holds its sizes.
-  bool read(std::span<const SizePoint> points);
+  // has served it, although one of `points` does.
+  bool read(std::span<const SizePoint> points, const Serves& serves);
   // Leaves a call out that the learner has made: it is no demand.
   void leave_out(const CallSizes& sizes);
 
@@ -59,6 +59,7 @@ class LearnedDemand {
   };
 
   const std::string& name_of(std::size_t axis) const;
+  std::uint64_t unserved() const noexcept;
   std::vector<std::pair<SizePoint, std::uint64_t>> counts() const;
 
   const FunctionState& function_;
@@ -68,7 +69,7 @@ class LearnedDemand {
   std::map<SizePoint, std::uint64_t> counted_;  // as the histogram was when it was read last
   Weights weights_;
   std::uint64_t calls_ = 0;
-  std::uint64_t skips_ = 0;  // as the function counts them, when last looked at
+  std::uint64_t missed_ = 0;  // as unserved() was when last looked at
 };
 
 }  // namespace cgtree

@@ -154,6 +154,7 @@
 
 // The kinds of an input's padding, in the same form. Python passes a number in place of "value".
 #define CGTREE_PADDING(X)                        \
+  X(Padding::Kind, kUnset, unset, CGT_PAD_UNSET) \
   X(Padding::Kind, kZeros, zeros, CGT_PAD_ZEROS) \
   X(Padding::Kind, kValue, value, CGT_PAD_VALUE) \
   X(Padding::Kind, kLast, last, CGT_PAD_LAST)    \

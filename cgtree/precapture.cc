@@ -81,6 +81,24 @@ std::vector<Dimension> dimensions(const FunctionState& function, const Precaptur
   return all;
 }
 
+// The sizes of an axis that is learned are those that somebody has named: a learner, or the caller
+// of precapture(), to which calls are padded from then on.
+void add_learned_sizes(TreeManager& manager, FunctionState& function,
+                       std::span<const Dimension> dimensions) {
+  const Visit visit(manager.door());
+  for (std::size_t axis = 0; axis < function.axes->size(); ++axis) {
+    const AxisRule& rule = function.axes->rule(axis);
+    const auto named = std::ranges::find(dimensions, rule.name(), &Dimension::name);
+    if (!rule.is_learned() || named == dimensions.end()) continue;
+    std::vector<std::int64_t> sizes = rule.options().sizes;
+    for (const auto& value : named->values)
+      if (const auto* const size = std::get_if<std::int64_t>(&value)) sizes.push_back(*size);
+    std::ranges::sort(sizes);
+    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+    function.axes->set_sizes(axis, std::move(sizes));
+  }
+}
+
 struct Combination {
   std::vector<std::size_t> at;  // by dimension: the number of the value
   double work = 1;
@@ -101,34 +119,6 @@ CallSizes call_sizes(const std::vector<Dimension>& dimensions, const Combination
     }
   }
   return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
-}
-
-// Returns all combinations, those with the most work first.
-std::vector<CallSizes> combinations(const FunctionState& function,
-                                    const PrecaptureOptions& options) {
-  const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
-  std::vector<Combination> lists = {{}};
-  for (const Dimension& dimension : dimensions) {
-    std::vector<Combination> longer;
-    for (const Combination& list : lists) {
-      for (std::size_t i = 0; i < dimension.values.size(); ++i) {
-        Combination& more = longer.emplace_back(list);
-        more.at.push_back(i);
-        const auto* const number = std::get_if<std::int64_t>(&dimension.values[i]);
-        if (!dimension.is_size || number == nullptr) continue;
-        more.work *= static_cast<double>(std::max<std::int64_t>(*number, 1));
-      }
-    }
-    lists = std::move(longer);
-  }
-  std::stable_sort(lists.begin(), lists.end(),
-                   [](const Combination& a, const Combination& b) { return a.work > b.work; });
-  std::vector<CallSizes> all;
-  for (const Combination& list : lists) {
-    CallSizes sizes = call_sizes(dimensions, list);
-    if (!options.wants || options.wants(sizes)) all.push_back(std::move(sizes));
-  }
-  return all;
 }
 
 // Gives back what neither a recording nor an output uses, and what tables have left behind.
@@ -179,6 +169,41 @@ void run_on_all_ranks(TreeManager& manager, const FunctionState& function, std::
   if (thrown) std::rethrow_exception(thrown);
   throw GroupError(
       fmt::format("precapture of '{}': {} has thrown on another rank", function.name, what));
+}
+
+// Returns all combinations that are wanted, on all ranks, those with the most work first.
+std::vector<CallSizes> combinations(TreeManager& manager, FunctionState& function,
+                                    const PrecaptureOptions& options) {
+  const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
+  if (function.axes != nullptr && function.axes->learns())
+    add_learned_sizes(manager, function, dimensions);
+  std::vector<Combination> lists = {{}};
+  for (const Dimension& dimension : dimensions) {
+    std::vector<Combination> longer;
+    for (const Combination& list : lists) {
+      for (std::size_t i = 0; i < dimension.values.size(); ++i) {
+        Combination& more = longer.emplace_back(list);
+        more.at.push_back(i);
+        const auto* const number = std::get_if<std::int64_t>(&dimension.values[i]);
+        if (!dimension.is_size || number == nullptr) continue;
+        more.work *= static_cast<double>(std::max<std::int64_t>(*number, 1));
+      }
+    }
+    lists = std::move(longer);
+  }
+  std::stable_sort(lists.begin(), lists.end(),
+                   [](const Combination& a, const Combination& b) { return a.work > b.work; });
+  std::vector<CallSizes> all;
+  for (const Combination& list : lists) {
+    CallSizes sizes = call_sizes(dimensions, list);
+    bool is_wanted = true;
+    if (options.wants) {
+      run_on_all_ranks(manager, function, "wants", [&] { is_wanted = options.wants(sizes); });
+      is_wanted = manager.agree(is_wanted);
+    }
+    if (is_wanted) all.push_back(std::move(sizes));
+  }
+  return all;
 }
 
 // Both are borrowed.
@@ -467,7 +492,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   };
   if (only_predicts) {  // what warming up needs for itself is given back first
     Calls calls;
-    for (const CallSizes& sizes : combinations(function, options)) {
+    for (const CallSizes& sizes : combinations(*manager, function, options)) {
       if (!manager->agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
       (void)call_until_ready(*manager, function, keyed(inputs, sizes), only_predicts, calls);
@@ -477,7 +502,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   const std::size_t bytes_before = pool_bytes();
   Places places(*manager, function, options.held_outputs, only_predicts);
   PrecaptureReport report;
-  for (CallSizes& sizes : combinations(function, options)) {
+  for (CallSizes& sizes : combinations(*manager, function, options)) {
     const auto start = Clock::now();
     const std::size_t bytes = pool_bytes();
     Precaptured entry{.sizes = std::move(sizes)};

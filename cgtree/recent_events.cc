@@ -23,6 +23,11 @@ namespace cgtree {
 namespace {
 
 constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+// A process goes on after these: the system ignores the first four by default (signal(7)), and the
+// others, which would end it, ask for the events alone.
+constexpr std::array kHarmless = {SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGUSR1, SIGUSR2};
+// A process stops at these by default, and goes on later.
+constexpr std::array kStops = {SIGTSTP, SIGTTIN, SIGTTOU};
 constexpr std::size_t kMostSignals = 65;  // the highest number of Linux is 64
 
 // What signal handlers read. A signal is handled only after all of it was written.
@@ -67,6 +72,20 @@ void wait_for_writer() noexcept {
     (void)::poll(nullptr, 0, 1);
 }
 
+// Has the signal do now what it does by default. The handler is there again when this returns.
+void stop(int signal) noexcept {
+  struct sigaction ours, by_default = {};
+  by_default.sa_handler = SIG_DFL;
+  sigset_t only, before;
+  (void)::sigemptyset(&only);
+  (void)::sigaddset(&only, signal);
+  (void)::sigaction(signal, &by_default, &ours);
+  (void)::raise(signal);
+  (void)::pthread_sigmask(SIG_UNBLOCK, &only, &before);  // it comes here
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  (void)::sigaction(signal, &ours, nullptr);
+}
+
 void pass_on(int signal, siginfo_t* info, void* state) noexcept {
   const struct sigaction& before = g_on_signal.before[static_cast<std::size_t>(signal)];
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, state);
@@ -77,7 +96,8 @@ void pass_on(int signal, siginfo_t* info, void* state) noexcept {
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     return before.sa_handler(signal);
   }
-  if (signal == SIGUSR1 || signal == SIGUSR2) return;
+  if (std::ranges::count(kHarmless, signal) > 0) return;
+  if (std::ranges::count(kStops, signal) > 0) return stop(signal);
   (void)::signal(signal, SIG_DFL);
   (void)::raise(signal);  // it comes when the handler has returned
 }

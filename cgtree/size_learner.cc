@@ -19,7 +19,6 @@
 namespace cgtree {
 namespace {
 
-constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
 constexpr int kSomeCalls = 64;  // until it is asked whether waiting costs more than it saves
 constexpr int kMeasuredReplays = 3;
 constexpr int kMostReplays = 32;  // to find so many that are not verified
@@ -168,7 +167,7 @@ std::optional<PointChange> SizeLearner::next(bool has_room) {
     if (after_failure_.lasts(demand_.calls())) {  // sizes that were recorded before may be again
       std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.sizes); });
     }
-    return next_points(demand, points_, costs_, most);
+    return next_points(demand, points_, costs_, most, serves());
   };
   std::optional<PointChange> next = change();
   if (!next && !failed_.empty() && !after_failure_.lasts(demand_.calls())) {
@@ -215,7 +214,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
   const bool can_record =
       !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
   if (!manager_->agree(can_record)) return {};
-  is_missed_ = demand_.read(points_) || is_missed_;
+  is_missed_ = demand_.read(points_, serves()) || is_missed_;
   lost_ += static_cast<double>(demand_.calls() - std::exchange(seen_, demand_.calls())) * gain_;
   gain_ = {};
   if (!has_lost() && demand_.calls() < look_at_) return {};
@@ -268,6 +267,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
 // A group verifies nothing here, and gives back where that is much on all ranks.
 IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
   IdleMoment moment;
+  const Visit visit(manager_->door());
   const std::size_t reserved = manager_->memory().reserved_bytes();
   moment.used_bytes = std::min(used_bytes(), reserved);
   if (max_time.count() > 0 && reserved != reserved_after_)
@@ -276,8 +276,8 @@ IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
     if (!manager_->agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
     return moment;
   }
-  moment.may_verify =
-      max_time.count() > 0 && max_time >= expected_to_verify_ && unverified_key() != nullptr;
+  moment.may_verify = max_time.count() > 0 && max_time >= expected_to_verify_ &&
+                      !after_unverified_.lasts(demand_.calls()) && unverified_call();
   return moment;
 }
 
@@ -348,36 +348,78 @@ LearnerStep SizeLearner::apply(const PointChange& change) {
   return step;
 }
 
-// Holds the outputs of each call, so that the next one is replayed in another place.
-LearnerStep SizeLearner::verify() {
-  const RestoredGenerators restored(options_.generators);
-  const AddedTime added(expected_to_verify_ = {});
-  Verifier& verifier = *manager_->workings().verifier;
-  CallSizes sizes;
-  {
-    const Visit visit(manager_->door());
-    const KeyState& key = *unverified_key();
-    sizes = call_of(key);
-    for (Node* const node : key.nodes) {
-      if (asked_.insert(node->id).second) verifier.ask(node);
+// While an Asked lives, the next replays of the recordings of a call that had no turn are verified.
+class SizeLearner::Asked {
+ public:
+  Asked(SizeLearner& learner, const CallSizes& sizes) : learner_(learner) {
+    const Visit visit(learner.manager_->door());
+    for (const auto& [hash, keys] : learner.function_.state().keys) {
+      for (const auto& key : keys) {
+        if (learner.call_of(*key) != sizes) continue;
+        for (Node* const node : key->nodes) {
+          if (!learner.had_no_turn(*node)) continue;
+          verifier().ask(node);
+          nodes_.push_back(node->id);
+        }
+      }
     }
   }
-  const struct Unask {
-    ~Unask() { verifier.ask(nullptr); }
-    Verifier& verifier;
-  } unask{verifier};
+  ~Asked() {
+    try {
+      const Visit visit(learner_.manager_->door());
+      verifier().ask(nullptr);
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "verification_not_ended error=\"{}\"", error.what());
+    }
+  }
+  Asked(const Asked&) = delete;
+  Asked& operator=(const Asked&) = delete;
+
+  const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
+
+ private:
+  Verifier& verifier() const { return *learner_.manager_->workings().verifier; }
+
+  SizeLearner& learner_;
+  std::vector<std::uint32_t> nodes_;
+};
+
+// Looks again, because recordings may have gone since. Holds the outputs of each call, so that the
+// next one is replayed in another place.
+LearnerStep SizeLearner::verify() try {
+  const RestoredGenerators restored(options_.generators);
+  const AddedTime added(expected_to_verify_ = {});
+  const std::optional<CallSizes> sizes = [&] {
+    const Visit visit(manager_->door());
+    return unverified_call();
+  }();
+  if (!sizes) return {};
   const Counters& counters = function_.state().counters;
   const std::uint64_t verified = counters.verified;
-  const std::vector<Tensor> inputs = make_inputs_(sizes);
-  const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
+  const std::vector<Tensor> inputs = make_inputs_(*sizes);
+  const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes->key().text());
+  const Asked asked(*this, *sizes);
   std::vector<TensorList> held(options_.held_outputs + 1);
-  for (TensorList& outputs : held) {
-    manager_->call(function_.state(), list, outputs);
-    demand_.leave_out(sizes);
+  const auto have_had_their_turn = [&] {
+    asked_.insert(asked.nodes().begin(), asked.nodes().end());
+  };
+  try {
+    for (TensorList& outputs : held) {
+      manager_->call(function_.state(), list, outputs);
+      demand_.leave_out(*sizes);
+    }
+  } catch (const VerifyError&) {
+    have_had_their_turn();
+    throw;
   }
+  have_had_their_turn();
+  after_unverified_ = Rest(kFewCalls);
   if (counters.verified == verified) return {};
-  const SizePoint point = demand_.point_of(sizes);
+  const SizePoint point = demand_.point_of(*sizes);
   return {.kind = LearnerStep::Kind::kVerified, .size = point[0], .sizes = point};
+} catch (...) {
+  after_unverified_.begin(demand_.calls());
+  throw;
 }
 
 LearnerStep SizeLearner::give_back() {
@@ -453,8 +495,13 @@ void SizeLearner::measure(const CallSizes& sizes) {
     replay_us = std::min(replay_us, us);
     ++measured;
   }
-  const NoGraph eagerly;
-  const double eager_us = timed();
+  // A call without a recording fails where a graph is required, which is worse than any wait.
+  constexpr double kFailed = 64;  // times a replay
+  double eager_us = kFailed * replay_us;
+  if (!function_.state().options.require_graph) {
+    const NoGraph eagerly;
+    eager_us = timed();
+  }
   if (measured > 0) costs_.add(work_of(demand_.point_of(sizes)), replay_us, eager_us);
 }
 
@@ -489,28 +536,45 @@ std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
   return counts;
 }
 
-// Returns those of the points that still have all recordings that were made of them.
+// Returns those of the points that still have all recordings that were made of them, and those that
+// the caller has precaptured since.
 std::vector<SizePoint> SizeLearner::whole_points() const {
-  auto counts = count_recordings();
   std::vector<SizePoint> whole;
-  for (const SizePoint& point : points_) {
+  for (const auto& [point, count] : count_recordings()) {
     const auto made = recordings_.find(point);
-    if (counts[point] >= (made == recordings_.end() ? 1 : made->second)) whole.push_back(point);
+    const bool is_new = !std::ranges::binary_search(points_, point);
+    const std::size_t least = is_new || made == recordings_.end() ? 1 : made->second;
+    if (count >= least) whole.push_back(point);
   }
   return whole;
 }
 
-const KeyState* SizeLearner::unverified_key() const {
-  if (manager_->workings().verifier == nullptr) return nullptr;
-  const auto had_no_turn = [this](const Node* node) {
-    const auto& costs = node->recording.costs;
-    return costs.verified == 0 && costs.unverified == 0 && !asked_.contains(node->id);
-  };
+bool SizeLearner::had_no_turn(const Node& node) const {
+  const auto& costs = node.recording.costs;
+  return costs.verified == 0 && costs.unverified == 0 && !asked_.contains(node.id);
+}
+
+// Returns a call of which recordings had no turn to be verified, where the context verifies calls
+// of the function.
+std::optional<CallSizes> SizeLearner::unverified_call() const {
+  const Verifier* const verifier = manager_->workings().verifier.get();
+  if (verifier == nullptr || !verifier->verifies(function_.state())) return std::nullopt;
   for (const auto& [hash, keys] : function_.state().keys) {
-    for (const auto& key : keys)
-      if (std::ranges::any_of(key->nodes, had_no_turn)) return key.get();
+    for (const auto& key : keys) {
+      const auto has_no_turn = [this](const Node* node) { return had_no_turn(*node); };
+      if (std::ranges::any_of(key->nodes, has_no_turn)) return call_of(*key);
+    }
   }
-  return nullptr;
+  return std::nullopt;
+}
+
+// The plan asks what the calls ask: whether they are padded to a size that holds theirs.
+Serves SizeLearner::serves() const {
+  const AxisPlan& plan = *function_.state().axes;
+  const double most_waste = plan.waste_left_for(demand_.axes());
+  return [this, &plan, most_waste](const SizePoint& point, const SizePoint& sizes) {
+    return plan.serves(demand_.axes(), point, sizes, most_waste);
+  };
 }
 
 // Returns the sizes of a call that has the key, and the integers of its key that have options.
@@ -531,7 +595,6 @@ CallSizes SizeLearner::call_of(const KeyState& key) const {
 // Returns the bytes of the pools that recordings write or read, and those of outputs. Some are
 // both, and count twice.
 std::size_t SizeLearner::used_bytes() const {
-  const Visit visit(manager_->door());
   std::vector<Range> ranges;
   for (const auto& node : manager_->workings().tree.nodes()) {
     const auto& more = node->recording.footprint.ranges();

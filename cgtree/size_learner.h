@@ -34,6 +34,7 @@ namespace cgtree {
 class CompiledCore;
 struct FunctionState;
 struct KeyState;
+struct Node;
 class TreeManager;
 
 // The limits of a SizeLearner.
@@ -107,20 +108,23 @@ class SizeLearner {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
   class Turn;
 
-  // A Rest lasts 64 calls, and twice as many each time it begins again. Counted in calls, and not
-  // in time, so that the ranks of a group decide alike.
+  class Asked;
+
+  // A Rest lasts `first` calls, and twice as many each time it begins again. Counted in calls, and
+  // not in time, so that the ranks of a group decide alike.
   class Rest {
    public:
+    Rest(std::uint64_t first = 64) noexcept : first_(first) {}
     void begin(std::uint64_t calls) noexcept {
-      until_ = calls + (kFirst << std::min(times_++, 32));
+      until_ = calls + (first_ << std::min(times_++, 32));
     }
     bool lasts(std::uint64_t calls) const noexcept { return calls < until_; }
 
    private:
-    static constexpr std::uint64_t kFirst = 64;
-
+    std::uint64_t first_;
     std::uint64_t until_ = 0;
     int times_ = 0;
   };
@@ -143,10 +147,13 @@ class SizeLearner {
   void set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped);
   std::map<SizePoint, std::size_t> count_recordings() const;
   std::vector<SizePoint> whole_points() const;
-  // Returns a key of which recordings had no turn to be verified, or null.
-  const KeyState* unverified_key() const;
-  CallSizes call_of(const KeyState& key) const;
+  Serves serves() const;
+  // Recordings, keys and slots may go on any thread as soon as a visit has ended: the next three
+  // are asked within one, and what they return is a value.
+  bool had_no_turn(const Node& node) const;
+  std::optional<CallSizes> unverified_call() const;
   std::size_t used_bytes() const;
+  CallSizes call_of(const KeyState& key) const;
 
   const CompiledCore& function_;
   const std::shared_ptr<TreeManager> manager_;
@@ -172,8 +179,9 @@ class SizeLearner {
   std::vector<SizePoint> to_renew_;  // whose recordings may fit no call
   Rest after_miss_;
 
-  std::set<std::uint32_t> asked_;   // the nodes that were verified here, or were to be
-  std::size_t reserved_after_ = 0;  // by the pools, when memory was given back last
+  std::set<std::uint32_t> asked_;     // the nodes that were verified here, or were to be
+  Rest after_unverified_{kFewCalls};  // make_inputs or the call has thrown
+  std::size_t reserved_after_ = 0;    // by the pools, when memory was given back last
 
   Clock::duration expected_{0};  // that a size takes to be recorded
   Clock::duration expected_to_verify_{0};

@@ -68,10 +68,15 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
   return sum;
 }
 
-// Dynamic programming: least[e] is the least cost of calls with the first e sizes, the largest of
-// which is recorded; those above it run eagerly.
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes) {
+  return best_sizes(demand, costs, max_sizes, holds);
+}
+
+// Dynamic programming: least[e] is the least cost of calls with the first e sizes, the largest of
+// which is recorded; those above it run eagerly, and so do those that the next size does not serve.
+SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
+                   std::size_t max_sizes, const Serves& serves) {
   constexpr double kUnit = 1024;  // counts are integers
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<SizeCount> all;
@@ -88,6 +93,12 @@ SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
   }
   for (std::size_t i = n; i-- > 0;)
     above[i] = above[i + 1] + static_cast<double>(counts[i].count) * costs.eager(counts[i].size);
+  std::vector<std::size_t> served_from(n);  // by size: the smallest one that it serves
+  for (std::size_t i = 0; i < n; ++i) {
+    served_from[i] = i;
+    while (served_from[i] > 0 && serves({counts[i].size}, {counts[served_from[i] - 1].size}))
+      --served_from[i];
+  }
 
   std::vector<double> least(n + 1, kNever);
   least[0] = 0;
@@ -99,7 +110,9 @@ SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
     std::vector<std::size_t>& begins = before.emplace_back(n + 1);
     for (std::size_t e = 1; e <= n; ++e) {
       for (std::size_t b = 0; b < e; ++b) {
-        const double cost = least[b] + (calls[e] - calls[b]) * price[e - 1];
+        const std::size_t from = std::max(b, served_from[e - 1]);
+        const double cost =
+            least[b] + above[b] - above[from] + (calls[e] - calls[from]) * price[e - 1];
         if (cost >= next[e]) continue;
         next[e] = cost;
         begins[e] = b;
@@ -135,8 +148,8 @@ namespace {
 // them, eagerly.
 class Coverage {
  public:
-  Coverage(std::span<const PointDemand> demand, const SizeCosts& costs)
-      : demand_(demand), costs_(costs), work_(demand.size(), kEager) {
+  Coverage(std::span<const PointDemand> demand, const SizeCosts& costs, const Serves& serves)
+      : demand_(demand), costs_(costs), serves_(serves), work_(demand.size(), kEager) {
     for (const PointDemand& one : demand)
       cost_ += one.weight * costs.eager(work_of(one.sizes));
   }
@@ -163,7 +176,7 @@ class Coverage {
     const std::int64_t work = work_of(point);
     const double replay_us = costs_.replay(work);
     for (std::size_t i = 0; i < demand_.size(); ++i) {
-      if (work >= work_[i] || !holds(point, demand_[i].sizes)) continue;
+      if (work >= work_[i] || !serves_(point, demand_[i].sizes)) continue;
       const double now =
           work_[i] == kEager ? costs_.eager(work_of(demand_[i].sizes)) : costs_.replay(work_[i]);
       visit(i, demand_[i].weight * (now - replay_us));
@@ -172,6 +185,7 @@ class Coverage {
 
   std::span<const PointDemand> demand_;
   const SizeCosts& costs_;
+  const Serves& serves_;
   std::vector<std::int64_t> work_;
   double cost_ = 0;
 };
@@ -198,9 +212,9 @@ std::vector<SizePoint> candidates(std::span<const PointDemand> demand) {
 }
 
 // Adds the candidate that gains most. Returns false if none gains.
-bool add_best(std::span<const PointDemand> demand, const SizeCosts& costs,
+bool add_best(std::span<const PointDemand> demand, const SizeCosts& costs, const Serves& serves,
               std::span<const SizePoint> among, std::vector<SizePoint>& chosen) {
-  Coverage coverage(demand, costs);
+  Coverage coverage(demand, costs, serves);
   for (const SizePoint& point : chosen)
     coverage.add(point);
   const SizePoint* best = nullptr;
@@ -216,12 +230,12 @@ bool add_best(std::span<const PointDemand> demand, const SizeCosts& costs,
 }
 
 std::vector<SizePoint> best_of_one_axis(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                        std::size_t max_points) {
+                                        std::size_t max_points, const Serves& serves) {
   std::vector<SizeDemand> sizes;
   for (const PointDemand& one : demand)
     sizes.push_back({one.sizes[0], one.weight});
   std::vector<SizePoint> points;
-  for (const std::int64_t size : best_sizes(sizes, costs, max_points))
+  for (const std::int64_t size : best_sizes(sizes, costs, max_points, serves))
     points.push_back({size});
   return points;
 }
@@ -229,29 +243,29 @@ std::vector<SizePoint> best_of_one_axis(std::span<const PointDemand> demand, con
 }  // namespace
 
 double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
-               const SizeCosts& costs) {
-  Coverage coverage(demand, costs);
+               const SizeCosts& costs, const Serves& serves) {
+  Coverage coverage(demand, costs, serves);
   for (const SizePoint& point : recorded)
     coverage.add(point);
   return coverage.cost();
 }
 
 std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                   std::size_t max_points) {
+                                   std::size_t max_points, const Serves& serves) {
   if (demand.empty()) return {};
-  if (demand[0].sizes.size() == 1) return best_of_one_axis(demand, costs, max_points);
+  if (demand[0].sizes.size() == 1) return best_of_one_axis(demand, costs, max_points, serves);
   const std::vector<SizePoint> among = candidates(demand);
   std::vector<SizePoint> best;
-  while (best.size() < max_points && add_best(demand, costs, among, best)) {
+  while (best.size() < max_points && add_best(demand, costs, serves, among, best)) {
   }
-  double least = cost_of(demand, best, costs);
+  double least = cost_of(demand, best, costs, serves);
   for (bool has_gained = true; std::exchange(has_gained, false);) {
     for (std::size_t i = 0; i < best.size(); ++i) {
       std::vector<SizePoint> other = best;
       other.erase(other.begin() + static_cast<std::ptrdiff_t>(i));
-      while (other.size() < max_points && add_best(demand, costs, among, other)) {
+      while (other.size() < max_points && add_best(demand, costs, serves, among, other)) {
       }
-      const double cost = cost_of(demand, other, costs);
+      const double cost = cost_of(demand, other, costs, serves);
       if (cost >= least * (1 - 1e-9)) continue;
       least = cost;
       best = std::move(other);
@@ -264,17 +278,18 @@ std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const Si
 
 std::optional<PointChange> next_points(std::span<const PointDemand> demand,
                                        const std::vector<SizePoint>& recorded,
-                                       const SizeCosts& costs, std::size_t max_points) {
+                                       const SizeCosts& costs, std::size_t max_points,
+                                       const Serves& serves) {
   double weight = 0;
   for (const PointDemand& one : demand)
     weight += one.weight;
-  const std::vector<SizePoint> best = best_points(demand, costs, max_points);
-  const double now = cost_of(demand, recorded, costs);
+  const std::vector<SizePoint> best = best_points(demand, costs, max_points, serves);
+  const double now = cost_of(demand, recorded, costs, serves);
   const double least_gain = recorded.size() < max_points ? kLeastGainOfRoom : kLeastGain;
-  if (now - cost_of(demand, best, costs) < least_gain * now) return std::nullopt;
+  if (now - cost_of(demand, best, costs, serves) < least_gain * now) return std::nullopt;
   const auto cost_without = [&](std::vector<SizePoint> points, const SizePoint& less) {
     std::erase(points, less);
-    return cost_of(demand, points, costs);
+    return cost_of(demand, points, costs, serves);
   };
   // Each change brings the sizes nearer to the best ones, so they are reached, even if one alone
   // does not pay: the first size of two may be a large one, to which small calls are padded.
@@ -284,7 +299,7 @@ std::optional<PointChange> next_points(std::span<const PointDemand> demand,
   for (const SizePoint& point : best) {
     if (std::ranges::find(recorded, point) != recorded.end()) continue;
     more.push_back(point);
-    const double cost = cost_of(demand, more, costs);
+    const double cost = cost_of(demand, more, costs, serves);
     more.pop_back();
     if (cost >= least) continue;
     least = cost;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -61,7 +62,8 @@ double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, cons
 SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
                    std::size_t max_sizes);
 
-// The next ones are the same for several axes at once. A SizePoint has one size of each axis, and a
+// The next ones are the same for several axes at once, and for calls that are not padded to each
+// size that holds them. A SizePoint has one size of each axis, and a
 // call is padded to the recorded point with the least product of sizes of those that hold it.
 using SizePoint = std::vector<std::int64_t>;
 
@@ -73,17 +75,23 @@ struct PointDemand {
 
 // Returns whether a recording of the point can serve calls of these sizes: none is larger.
 bool holds(const SizePoint& point, const SizePoint& sizes) noexcept;
+// Whether calls of these sizes are padded to the point, which holds them, where it is recorded. If
+// so, calls of larger sizes that the point holds are, too.
+using Serves = std::function<bool(const SizePoint& point, const SizePoint& sizes)>;
 // Returns the product of the sizes, by which times are known.
 std::int64_t work_of(const SizePoint& sizes) noexcept;
+// As above; a call that the next size does not serve runs eagerly.
+SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
+                   std::size_t max_sizes, const Serves& serves);
 // Returns what all calls take with these recordings, in any order.
 double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
-               const SizeCosts& costs);
+               const SizeCosts& costs, const Serves& serves = holds);
 
 // Returns at most `max_points` points with which the calls take little time, in ascending order. Of
 // one axis they are best_sizes(). Of several they are found by adding the point that gains most
 // until there are as many, and then by exchanging one for a better one as long as that gains.
 std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                   std::size_t max_points);
+                                   std::size_t max_points, const Serves& serves = holds);
 
 // A PointChange is one step from a set of recordings to a better one.
 struct PointChange {
@@ -95,7 +103,8 @@ struct PointChange {
 // As next_sizes().
 std::optional<PointChange> next_points(std::span<const PointDemand> demand,
                                        const std::vector<SizePoint>& recorded,
-                                       const SizeCosts& costs, std::size_t max_points);
+                                       const SizeCosts& costs, std::size_t max_points,
+                                       const Serves& serves = holds);
 
 // A SizeChange is one step from a set of recordings to a better one.
 struct SizeChange {

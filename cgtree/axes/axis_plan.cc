@@ -39,7 +39,8 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
     : function_(function),
       options_(options),
       layout_(std::move(layout)),
-      histograms_(layout_.axes.size()) {
+      histograms_(layout_.axes.size()),
+      learned_sums_(layout_.axes.size()) {
   for (const AxisOptions& axis : layout_.axes)
     rules_.emplace_back(axis, /*is_of_key=*/rules_.size() >= layout_.axes.size() - layout_.keys);
   learns_ = std::ranges::any_of(rules_, &AxisRule::is_learned);
@@ -50,9 +51,22 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
     padded.may_see_rest = input.padding.kind == Padding::Kind::kAnything && !input.is_mutated;
   }
   inputs_.resize(options.inputs.size());
-  for (std::uint32_t i = 0; i < options.inputs.size(); ++i)
+  for (std::uint32_t i = 0; i < options.inputs.size(); ++i) {
     if (options.inputs[i].require_contiguous) contiguous_.push_back(i);
-  has_more_to_read_ = layout_.keys > 0 || !contiguous_.empty();
+    if (pads(i) && is_unsafe(i, DType::kInt64)) guarded_.push_back(i);
+  }
+  has_more_to_read_ = layout_.keys > 0 || !contiguous_.empty() || !guarded_.empty();
+  limits_padding_ =
+      options.max_waste < std::numeric_limits<double>::infinity() || !guarded_.empty();
+}
+
+// A mask of zeros may say "valid" as well as "not valid", so a bool is no better than an index.
+bool AxisPlan::is_unsafe(std::size_t i, DType dtype) const noexcept {
+  const bool may_point = dtype <= DType::kUInt64;  // what follows is floating or complex
+  if (!may_point || padding(i).kind != Padding::Kind::kUnset) return false;
+  for (std::size_t j = 0; j < options_.inputs.size(); ++j)
+    if (j != i && options_.inputs[j].is_mutated) return true;
+  return false;
 }
 
 std::vector<AxisPlan::PaddedTensor> AxisPlan::padded_among(const std::vector<AxisUse>& all) const {
@@ -178,6 +192,12 @@ void AxisPlan::read_more(InputList inputs, CallAxes& axes) const {
       refuse_gaps(function_, text_of_input(i, options_.inputs[i].name), describe(inputs[i]));
     }
   }
+  axes.unsafe.reset();
+  for (const std::uint32_t i : guarded_) {
+    if (!is_unsafe(i, inputs[i].dtype())) continue;
+    for (const AxisUse& use : layout_.inputs)
+      if (use.tensor == i) axes.unsafe.set(use.axis);
+  }
 }
 
 AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {
@@ -187,10 +207,19 @@ AxisChoice AxisPlan::choose(CallAxes& axes) const noexcept {
     axes.padded[axis] = choice.padded;
     if (choice.kind > strictest.kind) strictest = choice;
   }
-  if (strictest.kind == AxisChoice::Kind::kSize && is_wasteful(axes.padded, axes)) {
-    return {AxisChoice::Kind::kSkip, 0, SkipReason::kTooMuchPadding};
+  if (limits_padding_ && strictest.kind == AxisChoice::Kind::kSize) {
+    if (const auto reason = refuses(axes.padded, axes))
+      return {AxisChoice::Kind::kSkip, 0, *reason};
   }
   return strictest;
+}
+
+std::optional<SkipReason> AxisPlan::refuses(const AxisSizes& sizes,
+                                            const CallAxes& axes) const noexcept {
+  for (std::size_t axis = 0; axis < rules_.size(); ++axis)
+    if (sizes[axis] > axes.actual[axis] && is_unsafe(axes, axis)) return SkipReason::kUnsafePadding;
+  if (is_wasteful(sizes, axes)) return SkipReason::kTooMuchPadding;
+  return std::nullopt;
 }
 
 bool AxisPlan::may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const noexcept {
@@ -198,7 +227,29 @@ bool AxisPlan::may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const no
     if (sizes[axis] < axes.actual[axis]) return false;
     if (sizes[axis] > axes.actual[axis] && !rules_[axis].pads()) return false;
   }
-  return !is_wasteful(sizes, axes);
+  return !refuses(sizes, axes);
+}
+
+bool AxisPlan::serves(std::span<const std::size_t> axes, std::span<const std::int64_t> point,
+                      std::span<const std::int64_t> sizes, double most_waste) const noexcept {
+  double waste = 1;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (point[i] < sizes[i] || (point[i] > sizes[i] && unsafe_[axes[i]])) return false;
+    waste *= static_cast<double>(std::max<std::int64_t>(point[i], 1)) /
+             static_cast<double>(std::max<std::int64_t>(sizes[i], 1));
+  }
+  return waste <= most_waste;
+}
+
+double AxisPlan::waste_left_for(std::span<const std::size_t> axes) const noexcept {
+  double left = options_.max_waste;
+  for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
+    if (std::ranges::find(axes, axis) != axes.end()) continue;
+    const SizeSums sums = size_sums(axis);
+    if (sums.padded > 0)
+      left *= static_cast<double>(sums.actual) / static_cast<double>(sums.padded);
+  }
+  return std::max(left, 1.0);
 }
 
 double AxisPlan::work(const AxisSizes& sizes) const noexcept {
@@ -259,15 +310,21 @@ void AxisPlan::note_returned(std::size_t input) noexcept {
     padded.is_returned = padded.is_returned || padded.tensor == input;
 }
 
-void AxisPlan::note(const CallAxes& axes, bool counts) noexcept {
+void AxisPlan::note(const CallAxes& axes, bool counts, bool is_padded) noexcept {
+  if (!guarded_.empty()) unsafe_ = axes.unsafe;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
     rules_[axis].note(axes.actual[axis]);
     if (counts) histograms_[axis].add(axes.actual[axis]);
+    if (!learns_ || !counts) continue;
+    const AxisSizes& seen = is_padded ? axes.padded : axes.actual;
+    learned_sums_[axis].actual += static_cast<std::uint64_t>(axes.actual[axis]);
+    learned_sums_[axis].padded += static_cast<std::uint64_t>(seen[axis]);
   }
   if (counts && size() > 1) joint_.add(axes.actual);
 }
 
 SizeSums AxisPlan::size_sums(std::size_t axis) const noexcept {
+  if (rules_[axis].is_learned()) return {learned_sums_[axis].actual, learned_sums_[axis].padded};
   SizeSums sums;
   histograms_[axis].for_each([&](std::int64_t size, std::uint64_t count) {
     sums.actual += static_cast<std::uint64_t>(size) * count;
@@ -307,7 +364,8 @@ std::vector<AxisInUse> AxisPlan::in_use(const CallAxes& axes, bool is_graphed) c
 
 std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
   std::string text;
-  const bool is_padded = reason == SkipReason::kTooMuchPadding;
+  const bool is_padded =
+      reason == SkipReason::kTooMuchPadding || reason == SkipReason::kUnsafePadding;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
     std::string why = is_padded || reason == SkipReason::kNotRecorded
                           ? fmt::format("{} is {}", rules_[axis].text(), axes.actual[axis])
@@ -315,7 +373,7 @@ std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
     if (is_padded) why += fmt::format(", padded to {}", axes.padded[axis]);
     if (!why.empty()) text += (text.empty() ? "" : ", ") + why;
   }
-  if (is_padded) {
+  if (reason == SkipReason::kTooMuchPadding) {
     text += fmt::format(": {:.3g} times the work, max_waste is {:.3g}",
                         work(axes.padded) / work(axes.actual), options_.max_waste);
   }

@@ -24,14 +24,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/published.h"
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/axes/axis_rule.h"
 #include "cgtree/explanation.h"
@@ -54,6 +57,8 @@ struct JointCount {
 struct CallAxes {
   AxisSizes actual = {};
   AxisSizes padded = {};  // what the step function sees
+  // By axis: it must not be padded, for SkipReason::kUnsafePadding. Set by plans that guard inputs.
+  std::bitset<kMaxDynamicAxes> unsafe = {};
 };
 
 // A ShapeCache is set-associative: a set has eight entries, and the one filled longest ago is
@@ -137,6 +142,13 @@ class AxisPlan {
   // Returns whether a step function that sees `sizes` may serve the call: larger only where it is
   // padded, and not too large.
   bool may_pad_to(const AxisSizes& sizes, const CallAxes& axes) const noexcept;
+  // Returns whether a recording of `point` serves calls of `sizes`, one of each of `axes`: as
+  // choose() and may_pad_to() decide, with `most_waste` in place of max_waste.
+  bool serves(std::span<const std::size_t> axes, std::span<const std::int64_t> point,
+              std::span<const std::int64_t> sizes, double most_waste) const noexcept;
+  // Returns how much of max_waste is left for `axes` where the others are padded as they were on
+  // average. At least 1.
+  double waste_left_for(std::span<const std::size_t> axes) const noexcept;
   // Returns the product of the sizes, by which one set of sizes is smaller than another.
   double work(const AxisSizes& sizes) const noexcept;
 
@@ -146,8 +158,9 @@ class AxisPlan {
 
   // Notes that the step function returns views of an input.
   void note_returned(std::size_t input) noexcept;
-  // Notes a call that has been made. `counts`: the histograms include it.
-  void note(const CallAxes& axes, bool counts) noexcept;
+  // Notes a call that has been made. `counts`: the histograms include it. `is_padded`: it was made
+  // with axes.padded, and did not run eagerly.
+  void note(const CallAxes& axes, bool counts, bool is_padded = true) noexcept;
   // Notes that axes.padded was warmed up. Returns for each axis the size that must be dropped for
   // it, or -1.
   AxisSizes admit(const CallAxes& axes) noexcept;
@@ -156,7 +169,8 @@ class AxisPlan {
   std::vector<AxisInUse> in_use(const CallAxes& axes, bool is_graphed) const;
   std::string why_not(SkipReason reason, const CallAxes& axes) const;
   const SizeHistogram& histogram(std::size_t axis) const noexcept { return histograms_[axis]; }
-  // Returns the sums over the histogram. Any thread; does not allocate.
+  // Returns the sums over the histogram; of an axis that is learned, the sums over calls as they
+  // were padded, because its sizes change. Any thread; does not allocate.
   SizeSums size_sums(std::size_t axis) const noexcept;
   // Returns how often calls had which sizes together.
   std::vector<SizesCount> joint_histogram() const;
@@ -167,6 +181,13 @@ class AxisPlan {
   }
   // What fills input `i` beyond its actual sizes.
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }
+  // Whether zeros must not pad input `i`, were it of this type: nobody has chosen them, and the
+  // function writes another input.
+  bool is_unsafe(std::size_t i, DType dtype) const noexcept;
+  // Whether the call is not padded along the axis for that.
+  bool is_unsafe(const CallAxes& axes, std::size_t axis) const noexcept {
+    return !guarded_.empty() && axes.unsafe[axis];
+  }
 
  private:
   struct PaddedTensor {
@@ -187,6 +208,8 @@ class AxisPlan {
     return options_.max_waste < std::numeric_limits<double>::infinity() &&
            work(sizes) > options_.max_waste * work(axes.actual);
   }
+  // Returns the reason why the call must not be padded to the sizes, if there is one.
+  std::optional<SkipReason> refuses(const AxisSizes& sizes, const CallAxes& axes) const noexcept;
   [[noreturn]] void refuse_input(InputList inputs, const AxisUse& use) const;
   [[noreturn]] void refuse_sizes(InputList inputs, const AxisUse& use) const;
   void read_more(InputList inputs, CallAxes& axes) const;
@@ -203,9 +226,16 @@ class AxisPlan {
   std::vector<AxisRule> rules_;
   bool learns_ = false;
   std::vector<SizeHistogram> histograms_;
+  struct Sums {
+    Published<std::uint64_t> actual, padded;
+  };
+  std::vector<Sums> learned_sums_;         // by axis; meaningful if that is learned
   HistogramOf<JointCount> joint_;          // if there are several axes
   std::vector<std::uint32_t> contiguous_;  // the inputs that must be
+  std::vector<std::uint32_t> guarded_;     // the inputs that is_unsafe() may be about
+  std::bitset<kMaxDynamicAxes> unsafe_;    // of the last call
   bool has_more_to_read_ = false;          // than the sizes of inputs
+  bool limits_padding_ = false;            // refuses() may have a reason
   std::vector<PaddedTensor> padded_;
   std::vector<PaddedTensor> padded_outputs_;  // for the buffers of outputs
 

@@ -51,7 +51,7 @@ class AxisRule {
   // Whether the step function may see a larger size than the actual one.
   bool pads() const noexcept;
   // Returns the size as the policy rounds it up; the size itself where it does not, and where sizes
-  // are learned. Any thread.
+  // are learned, which change. Any thread.
   std::int64_t rounded(std::int64_t actual) const noexcept;
 
   AxisChoice choose(std::int64_t actual) const noexcept;

@@ -43,6 +43,9 @@ class ReplayComparison final : public ReplayCheck {
 
   // ReplayCheck.
   void begin_eager_run() override;
+  StepRun run_as() const noexcept override {
+    return runs_padded_ ? StepRun::kVerifyPadded : StepRun::kVerify;
+  }
   DrawHandler& draws() noexcept override { return draws_; }
   Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) override;
 
@@ -78,11 +81,15 @@ class ReplayComparison final : public ReplayCheck {
   std::optional<Divergence> compare_pairs(std::vector<VerifiedTensor>* compared);
   Divergence describe(const Pair& pair, const ComparedElements& found) const;
   std::string what(Divergence::Of of, std::uint32_t index) const;
+  double tolerance(const Pair& pair) const;
   double tolerance(Divergence::Of of, std::uint32_t index) const;
+  bool is_cut(const Tensor& replayed, const Tensor& eager) const;
 
   const Call& call_;
   const Recording& recording_;
   ContextMemory& memory_;
+  const bool runs_padded_;   // the eager run, too
+  const bool sizes_differ_;  // those of the eager run from those of the replay
   std::vector<Written> written_;
   StorageRef found_;  // a ComparedElements for each pair there may be
   std::vector<Pair> pairs_;

@@ -13,29 +13,29 @@
 
 namespace cgtree {
 
-std::size_t ReplayVerifier::first_of(const Node& node) const noexcept {
-  return std::max(first_, node.function->options.verify_first);
+std::size_t ReplayVerifier::first_of(const FunctionState& function) const noexcept {
+  return std::max(first_, function.options.verify_first);
 }
 
 // Of the first replays, number 2^k is turn k.
 void ReplayVerifier::watch(Node& node) {
   const std::uint64_t next = node.recording.costs.replays + 1;
   const auto turns_before = static_cast<std::size_t>(std::bit_width(next - 1));
-  const bool is_among_first = turns_before < first_of(node);
+  const bool is_among_first = turns_before < first_of(*node.function);
   is_among_first || is_turn(node) ? tree_.hold_back(node) : tree_.release(node);
 }
 
 bool ReplayVerifier::is_turn(const Node& node) const noexcept {
   const std::uint64_t next = node.recording.costs.replays + 1;
   if (every_ > 0 && next % every_ == 0) return true;
-  if (std::ranges::find(asked_, &node) != asked_.end()) return true;
+  if (std::ranges::find(asked_, node.id) != asked_.end()) return true;
   return std::has_single_bit(next) &&
-         static_cast<std::size_t>(std::countr_zero(next)) < first_of(node);
+         static_cast<std::size_t>(std::countr_zero(next)) < first_of(*node.function);
 }
 
 void ReplayVerifier::ask(Node* node) {
   if (node == nullptr) return asked_.clear();
-  asked_.push_back(node);
+  asked_.push_back(node->id);
   tree_.hold_back(*node);
 }
 
@@ -53,7 +53,7 @@ AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
 }
 
 std::unique_ptr<ReplayCheck> ReplayVerifier::prepare(Node& node, const Call& call) {
-  std::erase(asked_, &node);
+  std::erase(asked_, node.id);
   attempts_.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
   auto check = ReplayComparison::prepare(call, node.recording, memory_, &why_not);
@@ -91,7 +91,8 @@ void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Ten
     divergence.function = function.name;
     divergence.key = node.recording.key;
     divergence.node = node.id;
-    divergence.suspects = suspects(audit_of(node.recording));
+    const std::vector<std::string> more = suspects(audit_of(node.recording));
+    divergence.suspects.insert(divergence.suspects.end(), more.begin(), more.end());
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;

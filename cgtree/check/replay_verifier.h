@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,6 +28,9 @@ class ReplayVerifier final : public Verifier {
         attempts_(attempts) {}
 
   // Verifier.
+  bool verifies(const FunctionState& function) const noexcept override {
+    return every_ > 0 || first_of(function) > 0;
+  }
   void watch(Node& node) override;
   bool is_turn(const Node& node) const noexcept override;
   void ask(Node* node) override;
@@ -39,7 +43,7 @@ class ReplayVerifier final : public Verifier {
  private:
   void count_unverified(Node& node, UnverifiedReason reason);
   AttemptResult end_attempt(AttemptResult mine);
-  std::size_t first_of(const Node& node) const noexcept;
+  std::size_t first_of(const FunctionState& function) const noexcept;
 
   const std::size_t every_;
   const std::size_t first_;
@@ -47,7 +51,7 @@ class ReplayVerifier final : public Verifier {
   ContextMemory& memory_;
   CallObserver& events_;
   Attempts& attempts_;
-  std::vector<const Node*> asked_;
+  std::vector<std::uint32_t> asked_;  // by id: a node may go before its turn
 };
 
 }  // namespace cgtree

@@ -84,7 +84,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
       call_(call),
       on_(on),
       scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
-      lengths_(call, memory, /*records=*/true),
+      lengths_(call, memory, /*records=*/true, /*is_padded=*/true),
       key_(Key::of_text(call.inputs().key())) {
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();

@@ -19,16 +19,17 @@ OpenRun::OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, Step
       breaks_(call, scope_.allocations()),
       key_(Key::of_text(key_for(call, as))) {
   if (draws != nullptr) draws_.emplace(*draws);
-  lengths_.emplace(call, memory, /*records=*/false);
-  scope_.allocations().is_in_replay = as == StepRun::kVerify;
-  scope_.allocations().is_verification = as == StepRun::kVerify;
+  lengths_.emplace(call, memory, /*records=*/false, is_padded(as));
+  const bool verifies = as == StepRun::kVerify || as == StepRun::kVerifyPadded;
+  scope_.allocations().is_in_replay = verifies;
+  scope_.allocations().is_verification = verifies;
   inputs_ = make_step_inputs(call, memory, as);
 }
 
 std::vector<Tensor> OpenRun::complete(std::vector<Tensor> outputs) {
   outputs = finish_outputs(call_, memory_, inputs_, std::move(outputs), as_);
   lengths_->check_not_returned(outputs);
-  if (as_ == StepRun::kEagerly) {
+  if (!is_padded(as_)) {
     check_output_axes(call_.function(), outputs, call_.axes().actual);
   }
   inputs_.clear();

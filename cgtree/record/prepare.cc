@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
 
 namespace cgtree {
 namespace {
@@ -63,6 +64,7 @@ ElementBytes half(double value, DType dtype, int fraction) {
 
 GatherFill fill_of(Padding::Kind kind) {
   switch (kind) {
+    case Padding::Kind::kUnset:
     case Padding::Kind::kZeros:
       return GatherFill::kZero;
     case Padding::Kind::kValue:
@@ -81,9 +83,9 @@ Tensor as_it_lies(InputList inputs, std::size_t i) {
   return Tensor(inputs[i].storage(), inputs[i].byte_offset(), inputs.shape(i), inputs[i].dtype());
 }
 
-// Returns the copy between input `i`, which is padded, and its bucket at `fixed`.
+// Returns the copy between input `i`, which is padded, and its bucket of `dims` at `fixed`.
 GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection direction,
-                        std::uintptr_t fixed) {
+                        std::uintptr_t fixed, std::span<const std::int64_t> dims) {
   const DType dtype = call.inputs()[i].dtype();
   const Padding& padding = call.function().axes->padding(i);
   ElementBytes value = {};
@@ -95,14 +97,15 @@ GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection directi
           fmt::format("{} of '{}': {}", call.describe(i), call.function().name, error.what()));
     }
   }
-  return padded_row(direction, fixed, call.inputs().shape(i).dims(), size_of(dtype),
-                    fill_of(padding.kind), std::span(value).first(size_of(dtype)));
+  return padded_row(direction, fixed, dims, size_of(dtype), fill_of(padding.kind),
+                    std::span(value).first(size_of(dtype)));
 }
 
 // Returns the copy between input `i` and `fixed`, in the direction of a root or a tail.
 GatherRow row_of(const Call& call, std::uint32_t i, GatherDirection direction,
                  std::uintptr_t fixed) {
-  if (call.inputs().is_padded(i)) return padded_row_of(call, i, direction, fixed);
+  if (call.inputs().is_padded(i))
+    return padded_row_of(call, i, direction, fixed, call.inputs().shape(i).dims());
   const Tensor& input = call.inputs()[i];
   const Shape& shape = input.shape();
   return strided_row(direction, fixed, shape.dims(), shape.strides(), shape.strides(),
@@ -145,7 +148,7 @@ void copy_padded(const Call& call, ContextMemory& memory, std::size_t i, GatherD
                  const Tensor& bucket) {
   const Tensor& input = call.inputs()[i];
   if (bucket.elements() == 0) return;
-  const GatherRow row = padded_row_of(call, i, direction, bucket.address());
+  const GatherRow row = padded_row_of(call, i, direction, bucket.address(), bucket.shape().dims());
   std::array<std::uint64_t, kMaxRowWords> list;
   const std::span<std::uint64_t> words(list.data(), row.words());
   write_words(row, input.address(), input.shape().dims(), input.shape().strides(), words);
@@ -193,6 +196,18 @@ Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i) {
   const DType dtype = inputs[i].dtype();
   Tensor copy(memory.allocate_input_copy(bytes_of(shape, dtype)), 0, shape, dtype);
   copy_padded(call, memory, i, GatherDirection::kIn, copy);
+  return copy;
+}
+
+Tensor pad_nested_input(const Call& call, std::size_t i, std::span<const std::uint64_t> sizes) {
+  const Tensor& input = call.inputs()[i];
+  const std::span<const std::int64_t> dims = input.shape().dims();
+  const Tensor copy = empty(Shape(dims), input.dtype());
+  const GatherRow row = padded_row_of(call, i, GatherDirection::kIn, copy.address(), dims);
+  std::array<std::uint64_t, kMaxRowWords> list;
+  const std::span<std::uint64_t> words(list.data(), row.words());
+  write_words(row, input.address(), dims, input.shape().strides(), words);
+  copy_measured_row(current_stream(), row, words, sizes.first(dims.size()));
   return copy;
 }
 

@@ -38,6 +38,11 @@ void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNo
 // DeviceError.
 Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i);
 
+// Returns a copy of input `i` of a nested call, made on the current stream at each replay, in which
+// its padding begins where `sizes` say, by axis: the address of an int64 on the device, or 0 for an
+// axis that is whole. Requires: a step is open. Throws as pad_input().
+Tensor pad_nested_input(const Call& call, std::size_t i, std::span<const std::uint64_t> sizes);
+
 // Copies the actual part of what the function has written into such copies back.
 void copy_back_mutated(const Call& call, ContextMemory& memory,
                        std::span<const Tensor> step_inputs);

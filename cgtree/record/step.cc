@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -42,6 +43,55 @@ Tensor on_device(const Tensor& value, ContextMemory& memory, StepRun as) {
 
 }  // namespace
 
+namespace {
+
+// Returns input `i` of a call whose replay is verified. A replay sees a padded input without gaps
+// between its elements, so that the eager run must, too.
+Tensor without_gaps(const Call& call, ContextMemory& memory, std::size_t i) {
+  const Tensor& input = call.inputs()[i];
+  if (!call.inputs().is_padded(i) || input.is_contiguous() || input.elements() == 0 ||
+      call.function().input_options(i).is_mutated) {
+    return input;
+  }
+  Tensor copy(memory.allocate_input_copy(input.bytes()), 0, Shape(input.shape().dims()),
+              input.dtype());
+  copy_elements(current_stream(), copy, input);
+  return copy;
+}
+
+// Replaces the inputs of a nested call that are padded by the outer one. Returns which.
+std::vector<std::size_t> pad_nested_inputs(const Call& call, std::vector<Tensor>& inputs) {
+  const Function& function = call.function();
+  AxisLengths* const outer = step_frame().lengths;
+  std::vector<std::size_t> copied;
+  if (function.axes == nullptr || outer == nullptr) return copied;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!function.axes->pads(i)) continue;
+    std::array<std::uint64_t, kMaxGatherRank> sizes = {};  // addresses, or 0
+    for (const AxisUse& use : function.axes->layout().inputs) {
+      const auto dim = static_cast<int>(use.dim);
+      const AxisRule& rule = function.axes->rule(use.axis);
+      if (use.tensor != i || !rule.pads() || dim >= inputs[i].rank()) continue;
+      const auto axis = outer->find_padded(rule.name(), inputs[i].shape().dim(dim));
+      if (axis) sizes[use.dim] = outer->length_of(*axis).address();
+    }
+    if (std::ranges::count(sizes, 0u) == std::ssize(sizes) || inputs[i].elements() == 0) continue;
+    if (function.axes->is_unsafe(i, inputs[i].dtype())) {
+      throw InvalidArgument(fmt::format(
+          "'{}' calls '{}', which is padded there: {} is {}, in which a zero may be an index, and "
+          "'{}' writes another input: say InputOptions::padding, such as Padding::of(-1), "
+          "Padding::last() or Padding::zeros()",
+          outer->function(), function.name, call.describe(i), describe(inputs[i]), function.name));
+    }
+    if (function.axes->padding(i).kind == Padding::Kind::kAnything) continue;
+    inputs[i] = pad_nested_input(call, i, sizes);
+    copied.push_back(i);
+  }
+  return copied;
+}
+
+}  // namespace
+
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as) {
   const InputList& inputs = call.inputs();
   std::vector<Tensor> made;
@@ -50,7 +100,9 @@ std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, St
     if (call.treatment(i) == Treatment::kValue) {
       made.push_back(on_device(inputs[i], memory, as));
     } else {
-      made.push_back(as == StepRun::kEagerly ? inputs[i] : pad_input(call, memory, i));
+      made.push_back(is_padded(as)            ? pad_input(call, memory, i)
+                     : as == StepRun::kVerify ? without_gaps(call, memory, i)
+                                              : inputs[i]);
     }
   }
   return made;
@@ -96,7 +148,11 @@ Tensor AxisLengths::length(std::string_view name) {
         "see; pass the actual one in a tensor",
         name));
   }
-  lengths_.resize(plan->size());
+  return length_of(axis);
+}
+
+Tensor AxisLengths::length_of(std::size_t axis) {
+  lengths_.resize(call_.function().axes->size());
   std::optional<Tensor>& known = lengths_[axis];
   if (!known) {
     Tensor made(memory_.allocate_value(sizeof(std::int64_t)), 0, Shape(), DType::kInt64);
@@ -107,6 +163,27 @@ Tensor AxisLengths::length(std::string_view name) {
     known = std::move(made);
   }
   return *known;
+}
+
+std::optional<std::size_t> AxisLengths::find_padded(std::string_view name,
+                                                    std::int64_t size) const {
+  const AxisPlan* const plan = call_.function().axes.get();
+  if (plan == nullptr || !is_padded_) return std::nullopt;
+  std::optional<std::size_t> found;
+  for (std::size_t axis = 0; axis < plan->size(); ++axis) {
+    const AxisRule& rule = plan->rule(axis);
+    const bool is_it = rule.pads() && !rule.is_of_key() && call_.axes().padded[axis] == size;
+    if (rule.name() == name) return is_it ? std::optional(axis) : std::nullopt;
+    if (!is_it) continue;
+    if (found) {
+      throw InvalidArgument(fmt::format(
+          "axis '{}' of a function that '{}' calls is {}, to which '{}' pads both '{}' and '{}': "
+          "give it the name of the one that it is",
+          name, function(), size, function(), plan->rule(*found).name(), rule.name()));
+    }
+    found = axis;
+  }
+  return found;
 }
 
 void AxisLengths::check_not_returned(std::span<const Tensor> outputs) const {
@@ -178,11 +255,17 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
   }
 }
 
-std::vector<Tensor> run_step(const Call& call, ContextMemory& memory, StepRun as) {
-  const std::vector<Tensor> step_inputs = make_step_inputs(call, memory, as);
-  const Key key = Key::of_text(key_for(call, as));
+std::vector<Tensor> run_nested_step(const Call& call, ContextMemory& memory) {
+  std::vector<Tensor> step_inputs = make_step_inputs(call, memory, StepRun::kEagerly);
+  const std::vector<std::size_t> copied = pad_nested_inputs(call, step_inputs);
+  const Key key = Key::of_text(key_for(call, StepRun::kEagerly));
   const KeyScope scope(&key);
-  return finish_outputs(call, memory, step_inputs, call_step(call, step_inputs), as);
+  std::vector<Tensor> outputs = call_step(call, step_inputs);
+  for (const std::size_t i : copied) {
+    if (!call.function().input_options(i).is_mutated) continue;
+    copy_elements(current_stream(), call.inputs()[i], step_inputs[i]);
+  }
+  return finish_outputs(call, memory, step_inputs, std::move(outputs), StepRun::kEagerly);
 }
 
 std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
@@ -191,14 +274,14 @@ std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
   const Function& function = call.function();
   const InputList& inputs = call.inputs();
   check_outputs(function.name, outputs);
-  if (as != StepRun::kEagerly && function.axes != nullptr) {
+  if (is_padded(as) && function.axes != nullptr) {
     check_output_axes(function, outputs, call.axes().padded);
     if (as == StepRun::kWarmUp) copy_padded_inputs(call, memory, outputs, step_inputs);
     copy_back_mutated(call, memory, step_inputs);
     slice_outputs(call, outputs);
   }
   check_buffers(call, outputs);
-  if (as == StepRun::kVerify) return outputs;
+  if (as == StepRun::kVerify || as == StepRun::kVerifyPadded) return outputs;
   const StreamRef stream = current_stream();
   for (std::size_t i = 0; i < inputs.buffers(); ++i) {
     if (!inputs.has_buffer(i)) continue;

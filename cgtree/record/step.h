@@ -80,10 +80,17 @@ class StepScope {
 class AxisLengths {
  public:
   // `records`: the root node will write the values; else they are written when they are asked for.
-  AxisLengths(const Call& call, ContextMemory& memory, bool records) noexcept
-      : call_(call), memory_(memory), records_(records) {}
+  // `is_padded`: the step sees padded sizes.
+  AxisLengths(const Call& call, ContextMemory& memory, bool records, bool is_padded) noexcept
+      : call_(call), memory_(memory), records_(records), is_padded_(is_padded) {}
 
   Tensor length(std::string_view axis);
+  // Returns the axis along which a size that a nested function gives to its axis `name` is padded:
+  // the one of that name, or else the only one that is padded to that size; or nothing. Throws
+  // InvalidArgument if several are.
+  std::optional<std::size_t> find_padded(std::string_view name, std::int64_t size) const;
+  Tensor length_of(std::size_t axis);
+  const std::string& function() const noexcept { return call_.function().name; }
   // Throws InvalidArgument if an output is one of the tensors that length() has returned.
   void check_not_returned(std::span<const Tensor> outputs) const;
   // Returns what the root node is to write.
@@ -95,6 +102,7 @@ class AxisLengths {
   const Call& call_;
   ContextMemory& memory_;
   const bool records_;
+  const bool is_padded_;
   const LengthsScope scope_{this};
   std::vector<std::optional<Tensor>> lengths_;  // by axis
 };
@@ -112,15 +120,22 @@ void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> o
 enum class StepRun {
   kEagerly,
   kWarmUp,
-  kVerify,  // eagerly, but padded as in a warm-up; buffers are left alone
+  // The next two run eagerly, but leave buffers alone, and see the rounded key.
+  kVerify,
+  kVerifyPadded,  // as in a warm-up
 };
+
+// Whether the work sees padded sizes.
+constexpr bool is_padded(StepRun as) noexcept {
+  return as == StepRun::kWarmUp || as == StepRun::kVerifyPadded;
+}
 
 // Returns the key that current_key() is to have.
 std::string_view key_for(const Call& call, StepRun as) noexcept;
 
 // Returns the inputs of a call as its work is to see them while it runs: what is passed by value is
 // brought to the context's device, and inputs are padded unless it runs eagerly. Requires and
-// throws as run_step().
+// throws as run_nested_step().
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as);
 
 // Calls the step function, and returns what it returns. A wrong access to one of the inputs names
@@ -129,16 +144,17 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
 
 // Returns the outputs of work that has run on the current stream with these inputs as the call is
 // to hand them out: sliced if inputs are padded, and copied to the buffers that the call has.
-// Requires and throws as run_step().
+// Requires and throws as run_nested_step().
 std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
                                    std::span<const Tensor> step_inputs, std::vector<Tensor> outputs,
                                    StepRun as);
 
-// Runs the step function on the current stream and returns its outputs, finished.
-// Requires: a step is open, or the caller is inside one.
+// Runs a step function that another one has called, on the current stream, and returns its outputs,
+// finished. Where the outer step sees padded sizes, the nested one sees copies of its inputs in
+// which its own padding follows the outer call's actual sizes, at each replay.
 // Throws what the step function throws, InvalidArgument for outputs that are null or do not match
-// their buffers, StaleTensor, OutOfMemory, DeviceError.
-std::vector<Tensor> run_step(const Call& call, ContextMemory& memory,
-                             StepRun as = StepRun::kEagerly);
+// their buffers, and for an input that AxisPlan::is_unsafe() forbids to pad; StaleTensor,
+// OutOfMemory, DeviceError.
+std::vector<Tensor> run_nested_step(const Call& call, ContextMemory& memory);
 
 }  // namespace cgtree

@@ -33,7 +33,7 @@ class CallObserver {
   virtual ~CallObserver() = default;
 
   // `us`: how long the call took, without what it has enqueued.
-  virtual void warm_up(const FunctionState&, const KeyState&, const CallAxes&,
+  virtual void warm_up(FunctionState&, const KeyState&, const CallAxes&,
                        std::chrono::microseconds /*us*/) noexcept {}
   // The recording is in the tree, and its audit has ended.
   virtual void record(const Node&, const CallAxes&) noexcept {}

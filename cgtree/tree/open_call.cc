@@ -284,7 +284,8 @@ void OpenCall::begin_replay_to_verify(Node& node) {
 void OpenCall::begin_eager_run_of(Node& node, std::unique_ptr<ReplayCheck> check) {
   open_range("verify", node.id);
   check->begin_eager_run();
-  begin_running(workings_.memory->stream(), StepRun::kVerify, std::move(check)).verified = &node;
+  const StepRun as = check->run_as();
+  begin_running(workings_.memory->stream(), as, std::move(check)).verified = &node;
 }
 
 OpenCall::Running& OpenCall::begin_running(StreamRef stream, StepRun as,
@@ -309,6 +310,11 @@ void OpenCall::begin_warm_up() {
 void OpenCall::begin_skip(SkipReason reason, StreamRef stream) {
   state_.emplace<Done>();
   stopwatch_.reset();
+  const bool is_demand = function_.axes != nullptr && function_.axes->learns();
+  if (is_demand && function_.options.require_graph) {  // it is refused, and a learner hears of it
+    outcome_ = Outcome::kRunEagerly;
+    note_sizes();
+  }
   AnnouncedSkip announced = announce_skip(workings_, function_, reason);
   open_range("skip", 0, nullptr, reason);
   outcome_ = Outcome::kRunEagerly;
@@ -602,7 +608,8 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
 void OpenCall::note_sizes() noexcept {
   if (function_.axes == nullptr) return;
   function_.axes->note(workings_.call.axes(),
-                       function_.precaptures.load(std::memory_order_relaxed) == 0);
+                       function_.precaptures.load(std::memory_order_relaxed) == 0,
+                       /*is_padded=*/outcome_ != Outcome::kRunEagerly);
 }
 
 void OpenCall::finish() {

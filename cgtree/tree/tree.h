@@ -209,6 +209,7 @@ struct FunctionState : Function {
   bool warned_of_nothing = false;     // that its step function launches no work
   bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
   bool warned_of_unsliced = false;    // that an output has a padded size and no dynamic axis
+  bool warned_of_padding = false;     // that nobody has chosen what its rows of padding hold
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost

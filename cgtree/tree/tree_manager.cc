@@ -89,7 +89,7 @@ void TreeManager::run_nested(FunctionState& function, InputList inputs, TensorLi
   call.check();
   order_nested(function, held.list());
   const BreakScope none(nullptr);
-  hand_out(run_step(call, *workings_.memory), outputs);
+  hand_out(run_nested_step(call, *workings_.memory), outputs);
   if (StepScope::current()->allocations().is_verification) return;
   function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
   function.last_outcome.set_skipped(SkipReason::kNestedCall);

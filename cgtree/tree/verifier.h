@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cgtree/record/call.h"
+#include "cgtree/record/step.h"
 #include "cgtree/tree/tree.h"
 #include "interop/random/generator.h"
 
@@ -30,6 +31,10 @@ class ReplayCheck {
   // the replay again, until compare() returns or this is destroyed. Requires: the recording was
   // replayed. Throws DeviceError.
   virtual void begin_eager_run() = 0;
+  // How the work is to run: with the call's actual sizes, so that what a replay makes of its
+  // padding shows. Padded alike if the work draws, because other sizes draw other numbers, and if
+  // it is an engine's, whose sizes are in its key.
+  virtual StepRun run_as() const noexcept = 0;
   // Where random numbers come from in the eager run. Requires: begin_eager_run().
   virtual DrawHandler& draws() noexcept = 0;
   // Compares, and gives all that the work writes the contents that the replay has left, however
@@ -48,6 +53,8 @@ class Verifier {
   Verifier& operator=(const Verifier&) = delete;
   virtual ~Verifier() = default;
 
+  // Returns whether replays of the function have turns to be verified.
+  virtual bool verifies(const FunctionState& function) const noexcept = 0;
   // Must be called when a replay of a node that is held back was counted, with verify_every any
   // replay, and when a recording has been made: holds the node back, or no longer. A replay is
   // counted when it begins, as other ranks may see it succeed; one that is to be verified, when it

@@ -235,9 +235,10 @@ std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call
   return cgtree::notes_on(decision, call);
 }
 
-void EventLog::warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
+void EventLog::warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
   timer_.note_eager(function.name, us);
+  padding_not_chosen(function, axes, /*recording=*/nullptr);
   FlightEntry noted = entry(FlightEvent::kWarmUp, function);
   noted.us = us.count();
   note_end(noted);
@@ -269,6 +270,20 @@ void EventLog::launched_nothing(const FunctionState& function) noexcept {
             function.name,
             function.is_callers_work ? "what runs between begin() and end()" : "the step function");
   write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
+}
+
+// Warns once of what zeros may do that nobody has chosen.
+void EventLog::padding_not_chosen(FunctionState& function, const CallAxes& axes,
+                                  const Recording* recording) noexcept try {
+  if (function.warned_of_padding) return;
+  const std::vector<std::string> notes = cgtree::notes_on_padding(function, axes, recording);
+  if (notes.empty()) return;
+  function.warned_of_padding = true;
+  log_event(LogLevel::kWarn, "padding_not_chosen function={} what=\"{}\"", function.name, notes[0]);
+  write("padding_not_chosen", [&]() -> Json {
+    return {{"function", function.name}, {"what", notes[0]}};
+  });
+} catch (const std::bad_alloc&) {  // the next recording is looked at again
 }
 
 // Warns once of an output that is handed out with the padded size.
@@ -391,6 +406,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
   host_memory(node);
   unsliced_output(*node.function, recording, axes);
   recorded_again(node, causes_.note_recording(node));
+  padding_not_chosen(*node.function, axes, &recording);
   if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
     launched_nothing(*node.function);
   }

@@ -38,7 +38,7 @@ class EventLog final : public CallObserver {
   void watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
                       ContextMemory& memory, Spent& spent);
 
-  void warm_up(const FunctionState& function, const KeyState& key, const CallAxes& axes,
+  void warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
                std::chrono::microseconds us) noexcept override;
   void record(const Node& node, const CallAxes& axes) noexcept override;
   bool watches_replays() const noexcept override {
@@ -86,6 +86,8 @@ class EventLog final : public CallObserver {
   // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
   void foreign_pointers(const Node& node) noexcept;
   void host_memory(const Node& node) noexcept;
+  void padding_not_chosen(FunctionState& function, const CallAxes& axes,
+                          const Recording* recording) noexcept;
   void unsliced_output(FunctionState& function, const Recording& recording,
                        const CallAxes& axes) noexcept;
   // The next two are told once for each function.

@@ -76,6 +76,11 @@ constexpr Row kRows[] = {
      "precapture() the sizes, or let a SizeLearner find them"},
     {"padding would make the work larger than CompileOptions::max_waste times",
      "add buckets near such sizes, or raise CompileOptions::max_waste"},
+    {"zeros would pad an input that is not floating, and the function writes another input: a zero "
+     "may be an index, a slot or a length",
+     "say InputOptions::padding of that input: Padding::of(-1), Padding::last(), Padding::zeros() "
+     "or "
+     "Padding::anything()"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);
 

@@ -117,9 +117,25 @@ std::string on_other_device(const Call& call, Device device) {
   return {};
 }
 
+// Returns " with zeros in input 0 'slots', and the function writes input 2 'cache'".
+std::string unsafe_inputs_of(const Call& call) {
+  const AxisPlan& plan = *call.function().axes;
+  std::string text;
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+    if (!plan.pads(i) || !plan.is_unsafe(i, call.inputs()[i].dtype())) continue;
+    text += (text.empty() ? " with zeros in " : ", ") + call.describe(i);
+    for (written = 0; written == i || !call.function().input_options(written).is_mutated;)
+      ++written;
+  }
+  return fmt::format("{}, and the function writes {}", text, call.describe(written));
+}
+
 // Returns what the reason is about in this call; "" if the reason says it all.
 std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
   const FunctionState& function = situation.function;
+  if (reason == SkipReason::kUnsafePadding)
+    return function.axes->why_not(reason, call.axes()) + unsafe_inputs_of(call);
   if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
   const KeyState* const key = function.find(call);
   const Limits& limits = situation.limits;
@@ -205,8 +221,55 @@ std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
   std::vector<std::string> notes = notes_on_copies(call, rebound);
   notes.insert(notes.end(), of_inputs.begin(), of_inputs.end());
   if (decision.node == nullptr) return notes;
-  const auto more = notes_on_outputs(call.function(), call.axes(), decision.node->recording);
-  notes.insert(notes.end(), more.begin(), more.end());
+  const Recording& recording = decision.node->recording;
+  for (const auto& more : {notes_on_outputs(call.function(), call.axes(), recording),
+                           notes_on_padding(call.function(), call.axes(), &recording)})
+    notes.insert(notes.end(), more.begin(), more.end());
+  return notes;
+}
+
+// An output that lies in an input is the caller's; of those with the padded size notes_on_outputs()
+// tells.
+std::vector<std::string> notes_on_padding(const Function& function, const CallAxes& axes,
+                                          const Recording* recording) {
+  if (function.axes == nullptr) return {};
+  const AxisPlan& plan = *function.axes;
+  const AxisLayout& layout = plan.layout();
+  std::vector<std::string> notes;
+  const auto has = [](const std::vector<AxisUse>& uses, std::size_t tensor, std::uint32_t axis) {
+    return std::ranges::any_of(
+        uses, [&](const AxisUse& use) { return use.tensor == tensor && use.axis == axis; });
+  };
+  for (const AxisUse& use : layout.inputs) {
+    if (!plan.rule(use.axis).pads() || plan.is_unsafe(axes, use.axis) ||
+        plan.padding(use.tensor).kind != Padding::Kind::kUnset) {
+      continue;
+    }
+    const std::vector<InputOptions>& inputs = function.options.inputs;
+    const std::string& axis = plan.rule(use.axis).name();
+    const auto add = [&](const std::string& what, std::string_view does) {
+      notes.push_back(fmt::format(
+          "{} is padded with zeros along '{}', and {} has no such axis: it {} what the function "
+          "makes "
+          "of them; choose InputOptions::padding (Padding::zeros() if they are right), or read "
+          "axis_length(\"{}\")",
+          text_of_input(use.tensor, inputs[use.tensor].name), axis, what, does, axis));
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].is_mutated && !has(layout.inputs, i, use.axis))
+        add(text_of_input(i, inputs[i].name) + ", which is written,", "keeps");
+    if (recording == nullptr || !recording->lengths.empty()) continue;
+    const std::vector<OutputOptions>& outputs = function.options.outputs;
+    const std::int64_t padded = recording->inputs[use.tensor].shape.dim(static_cast<int>(use.dim));
+    for (std::size_t i = 0; i < recording->outputs.size(); ++i) {
+      const OutputRecord& output = recording->outputs[i];
+      if (output.kind == OutputRecord::Kind::kInput || has(layout.outputs, i, use.axis) ||
+          std::ranges::count(output.shape.dims(), padded) > 0) {
+        continue;
+      }
+      add(text_of_output(i, i < outputs.size() ? outputs[i].name : ""), "shows");
+    }
+  }
   return notes;
 }
 

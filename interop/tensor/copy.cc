@@ -77,6 +77,45 @@ KernelFunction row_kernel() noexcept {
   return {"copy_row", &row_on_host, cuda};
 }
 
+// The kernel of copy_measured_row(), which takes one more argument: sizes
+// (uint64[kMaxGatherRank]).
+void measured_row_on_host(const LaunchDims&, const void* const* arguments) {
+  const auto& row = *static_cast<const GatherRow*>(arguments[0]);
+  const auto* const words = static_cast<const std::uint64_t*>(arguments[1]);
+  const auto* const sizes = static_cast<const std::uint64_t*>(arguments[3]);
+  std::uint64_t measured[kMaxRowWords];
+  std::copy(words, words + row.words(), measured);
+  for (std::uint32_t axis = 0; axis < row.rank; ++axis)
+    if (sizes[axis] != 0) measured[1 + axis] = *reinterpret_cast<const std::uint64_t*>(sizes[axis]);
+  copy_packed(row, measured, 0, *static_cast<const std::uint64_t*>(arguments[2]));
+}
+
+KernelFunction measured_row_kernel() noexcept {
+  const void* cuda = nullptr;
+#ifdef CGTREE_WITH_CUDA
+  cuda = cuda::measured_row_function();
+#endif
+  return {"copy_measured_row", &measured_row_on_host, cuda};
+}
+
+// Launches a kernel of one row, which takes the row, its words and bytes, and `more`.
+void launch_row(StreamRef stream, const KernelFunction& kernel, const GatherRow& row,
+                std::span<const std::uint64_t> words, const KernelArgument* more) {
+  CGTREE_CHECK(words.size() == row.words());
+  const std::uint64_t bytes = row.bytes();
+  if (bytes == 0) return;
+  std::uint64_t list[kMaxRowWords] = {};
+  std::copy(words.begin(), words.end(), list);
+  const std::uint64_t blocks = (bytes + kGatherChunkBytes - 1) / kGatherChunkBytes;
+  const KernelArgument arguments[] = {{&row, sizeof(row)},
+                                      {&list, sizeof(list)},
+                                      {&bytes, sizeof(bytes)},
+                                      more == nullptr ? KernelArgument{} : *more};
+  enqueue_kernel(stream, kernel,
+                 {.grid = {static_cast<std::uint32_t>(blocks)}, .block = {kGatherThreads}},
+                 std::span(arguments).first(more == nullptr ? 3 : 4));
+}
+
 }  // namespace
 
 void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
@@ -98,18 +137,16 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
 }
 
 void copy_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words) {
-  CGTREE_CHECK(words.size() == row.words());
-  const std::uint64_t bytes = row.bytes();
-  if (bytes == 0) return;
-  std::uint64_t list[kMaxRowWords] = {};
-  std::copy(words.begin(), words.end(), list);
-  const std::uint64_t blocks = (bytes + kGatherChunkBytes - 1) / kGatherChunkBytes;
-  const KernelFunction kernel = row_kernel();
-  const KernelArgument arguments[] = {
-      {&row, sizeof(row)}, {&list, sizeof(list)}, {&bytes, sizeof(bytes)}};
-  enqueue_kernel(stream, kernel,
-                 {.grid = {static_cast<std::uint32_t>(blocks)}, .block = {kGatherThreads}},
-                 arguments);
+  launch_row(stream, row_kernel(), row, words, nullptr);
+}
+
+void copy_measured_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words,
+                       std::span<const std::uint64_t> sizes) {
+  CGTREE_CHECK(row.is_padded && sizes.size() == row.rank);
+  std::uint64_t list[kMaxGatherRank] = {};
+  std::copy(sizes.begin(), sizes.end(), list);
+  const KernelArgument more = {&list, sizeof(list)};
+  launch_row(stream, measured_row_kernel(), row, words, &more);
 }
 
 void copy_elements(StreamRef stream, const Tensor& destination, const Tensor& source) {

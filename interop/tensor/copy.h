@@ -26,6 +26,12 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream = {}
 // row.words(). Throws DeviceError.
 void copy_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words);
 
+// The same for a padded row of which some sizes of the moving side are known to the device alone,
+// and read when the copy runs. `sizes`: by axis, the address of an int64 on the stream's device, or
+// 0 for an axis whose size is in `words`.
+void copy_measured_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words,
+                       std::span<const std::uint64_t> sizes);
+
 // Enqueues a copy of the elements of `source` to those of `destination`, which may have other
 // strides; gaps between elements are not touched. Requires the same dims and dtype, and both
 // tensors on the stream's device. Throws StaleTensor, DeviceError.

@@ -352,7 +352,9 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         the policy pads, it is rounded up: the work sees the rounded value in current_key(), and
         calls with the same one share recordings.
     outputs_dynamic: one {axis: name} per output.
-    padding: {input: "zeros", "last", "anything" or a number}.
+    padding: {input: "zeros", "last", "anything" or a number}. Without it zeros; but an input of
+        integers or bools is not padded where the function writes another input, because a zero may
+        be an index: such calls run eagerly.
     alignment: {input: bytes}, of addresses that are used in place; 16 by default.
     tolerance, outputs_tolerance: {input: number} for inputs that are written, and one number per
         output: by how much a verified replay may differ from an eager run, in floating types:

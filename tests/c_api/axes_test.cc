@@ -71,6 +71,7 @@ TEST_P(AxesTest, PaddingIsWhatTheInputSays) {
     }
     return values;
   };
+  EXPECT_THAT(padded(CGT_PAD_UNSET), ElementsAre(3, 5, 7, 1, 1));
   EXPECT_THAT(padded(CGT_PAD_ZEROS), ElementsAre(3, 5, 7, 1, 1));
   EXPECT_THAT(padded(CGT_PAD_VALUE), ElementsAre(3, 5, 7, 15, 15));
   EXPECT_THAT(padded(CGT_PAD_LAST), ElementsAre(3, 5, 7, 7, 7));

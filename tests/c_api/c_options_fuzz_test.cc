@@ -182,7 +182,7 @@ struct FunctionOptions {
       one.flags = input.take<std::uint8_t>() % 17;
       one.name = input_name.get();
       one.alignment = input.take<std::uint8_t>() % 4 == 0 ? input.take<std::uint16_t>() : 0;
-      one.padding = input.take<std::int8_t>() % 5;
+      one.padding = input.take<std::int8_t>() % 6;
       one.rebind = input.take<std::int8_t>() % 4;
       one.padding_value = input.take<std::int8_t>();
       one.host_bytes = input.take<std::uint8_t>() % 4 == 0 ? input.take<std::uint16_t>() : 0;

@@ -171,7 +171,7 @@ void fuzz_axes(Input& input) {
   cgt_input_options inputs = {};
   inputs.struct_size = sizeof(inputs);
   inputs.flags = input.take<std::uint8_t>() % 5;
-  inputs.padding = input.take<std::int8_t>() % 5;
+  inputs.padding = input.take<std::int8_t>() % 6;
   inputs.padding_value = input.take<double>();
   cgt_function_options options = {};
   options.struct_size = sizeof(options);

@@ -93,7 +93,7 @@ TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
                 o.axis.outputs = &second;
               }),
               HasSubstr("axis 'n' is one of output 1: expected less than 1"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.input.padding = 4; }), HasSubstr("padding is 4"));
+  EXPECT_THAT(refused([](OneAxis& o) { o.input.padding = 5; }), HasSubstr("padding is 5"));
   EXPECT_THAT(refused([](OneAxis& o) { o.input.flags = CGT_INPUT_STATIC; }), HasSubstr("static"));
   EXPECT_THAT(refused([](OneAxis& o) { o.function.axes = nullptr; }),
               HasSubstr("the array of cgt_axis_options is NULL"));

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "cgtree/precapture.h"
 #include "tests/support/devices.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
@@ -66,6 +71,49 @@ TEST_P(AgreedSizesTest, RanksOfWhichSomeAreEmptyDoTheSame) {
   EXPECT_THAT(outcomes, Each(Eq(outcomes[0])));
   EXPECT_THAT(recordings, Each(Eq(recordings[0])));
   EXPECT_LE(recordings[0], 3u);
+}
+
+// Whatever the caller's code does on one rank of a precapture, all ranks hear of at once.
+TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
+  using namespace std::chrono_literals;
+  for (const bool throws : {true, false}) {
+    std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2, 3000ms);
+    std::vector<std::string> said(2);
+    std::vector<std::size_t> recorded(2);
+    const auto begin = std::chrono::steady_clock::now();
+    run_on_ranks(2, [&](int rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      ContextOptions options;
+      options.group = std::move(groups[r]);
+      Context context(device_of_rank(GetParam().device, rank), options);
+      const auto f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); },
+                             {.inputs = {{.dynamic = {{0, "n"}}}},
+                              .buckets = {{"n", {4, 8}}},
+                              .outputs = {{.dynamic = {{0, "n"}}}}});
+      const auto input = [&](std::int64_t size) {
+        return from_host<float>({size}, std::vector<float>(static_cast<std::size_t>(size), 1),
+                                context.device());
+      };
+      const auto wants = [&](const CallSizes& sizes) {
+        if (rank == 0 && throws) throw std::runtime_error("boom");
+        return rank == 0 || sizes["n"] == 8;  // the ranks do not want the same
+      };
+      try {
+        const PrecaptureReport report = precapture(
+            f, {.wants = wants, .held_outputs = 0},
+            [&](const CallSizes& sizes) { return std::vector<Tensor>{input(sizes["n"])}; });
+        recorded[r] = report.count(Precaptured::Outcome::kRecorded);
+      } catch (const std::exception& error) {
+        said[r] = error.what();
+      }
+      for (int i = 0; i < 3; ++i)  // the group works on
+        EXPECT_NO_THROW((void)f(input(4))) << rank;
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2000ms) << said[1];
+    for (const std::string& one : said)
+      EXPECT_NE(one.empty(), throws) << one;
+    EXPECT_THAT(recorded, Each(throws ? 0u : 1u));
+  }
 }
 
 }  // namespace

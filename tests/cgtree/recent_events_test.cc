@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -367,6 +368,40 @@ TEST_P(RecentEventsTest, SignalsMayComeAtAnyTimeAndGoOnToTheHandlerThatWasThere)
   const auto is_own = [](const json& line) { return line.value("function", "") == "f"; };
   EXPECT_GT(std::ranges::count_if(lines, is_own), 10);
   EXPECT_EQ(lines[0]["signal"], SIGUSR2);
+}
+
+TEST_P(RecentEventsTest, ASignalThatAProcessSurvivesWritesEachTime) {
+  dump_events_on_signal(path(), {{SIGURG, SIGWINCH, SIGCHLD, SIGCONT}});
+  for (const int signal :
+       {SIGURG, SIGURG, SIGURG, SIGWINCH, SIGWINCH, SIGCHLD, SIGCHLD, SIGCONT, SIGCONT}) {
+    (void)std::remove(path().c_str());
+    ASSERT_EQ(raise(signal), 0);
+    EXPECT_TRUE(std::ifstream(path()).good()) << signal;
+  }
+}
+
+// A stopped process goes on when its parent says so, and is asked again.
+TEST_P(RecentEventsTest, ASignalThatStopsAProcessWritesEachTime) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    (void)::setpgid(0, 0);  // not an orphaned group: its parent's group is of the same session
+    dump_events_on_signal(path(), {{SIGTSTP}});
+    for (int i = 0; i < 2; ++i) {
+      (void)std::remove(path().c_str());
+      (void)raise(SIGTSTP);
+      if (!std::ifstream(path()).good()) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    ASSERT_TRUE(WIFSTOPPED(status)) << status;
+    (void)::kill(child, SIGCONT);
+  }
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace

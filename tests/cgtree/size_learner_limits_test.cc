@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "cgtree/eager_break.h"
+#include "cgtree/metrics.h"
 #include "interop/collectives/group.h"
 #include "tests/cgtree/size_learner_fixture.h"
 #include "tests/support/rank_threads.h"
@@ -468,6 +472,186 @@ TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
   EXPECT_EQ(kinds[0], kinds[1]);
   EXPECT_EQ(sizes[0], sizes[1]);
   EXPECT_THAT(kinds[0], ::testing::Contains(static_cast<int>(Kind::kRecorded)));
+}
+
+// The work takes as long whatever the size is, as that of small batches does on a GPU: so padding
+// would cost nothing, and a size that others hold would gain nothing. But calls are not padded to
+// those.
+TEST_P(SizeLearnerLimitsTest, ASizeThatIsNotPaddedForItsWasteIsRecorded) {
+  const Tensor table = random_tensor({4});
+  CompileOptions options = learned_rows();
+  options.outputs.clear();
+  options.max_waste = 2;
+  const auto f = compile(
+      context(), "f",
+      [&](Tensor) {
+        for (int i = 0; i < 20; ++i)
+          update(table, 1, 0);
+      },
+      options);
+  SizeLearner learner(f, make_inputs());
+  const Tensor small = random_tensor({8}), large = random_tensor({64}),
+               middle = random_tensor({16});
+  for (int i = 0; i < 40; ++i)
+    f(small), f(large);
+  (void)settle(learner);
+  for (int i = 0; i < 300; ++i) {
+    f(middle);
+    if (i % 8 == 0) (void)learner.idle(kPlenty);
+  }
+  f(middle);
+  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+}
+
+// Other axes have a part in the waste.
+TEST_P(SizeLearnerLimitsTest, TheWasteOfOtherAxesCounts) {
+  const Tensor table = random_tensor({4});
+  const auto f = compile(context(), "f",
+                         [&](Tensor) {
+                           for (int i = 0; i < 20; ++i)
+                             update(table, 1, 0);
+                         },
+                         {.inputs = {{.dynamic = {{0, "n"}, {1, "m"}}}},
+                          .axes = {{.name = "n", .policy = AxisPolicy::kLearned},
+                                   {.name = "m", .policy = AxisPolicy::kBuckets, .sizes = {8}}},
+                          .max_waste = 2.5});
+  SizeLearner learner(f, [this](const CallSizes& sizes) {
+    return std::vector<Tensor>{random_tensor({sizes["n"], sizes["m"]})};
+  });
+  // 40 rows of 4 padded to 64 of 8 would be 3.2 times the work.
+  const Tensor large = random_tensor({64, 4}), small = random_tensor({40, 4});
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 20; ++i)
+      f(large), f(small);
+    (void)settle(learner);
+  }
+  for (const Tensor& x : {large, small}) {
+    f(x);
+    EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay) << x.dim(0);
+  }
+}
+
+TEST_P(SizeLearnerLimitsTest, CallsThatAreRefusedForWantOfARecordingAreDemand) {
+  CompileOptions options = learned_rows();
+  options.require_graph = true;
+  const Function f = doubled(options);
+  SizeLearner learner(f, make_inputs());
+  for (int i = 0; i < 40; ++i)
+    EXPECT_THROW((void)f(random_tensor({5})), CaptureError);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  EXPECT_EQ(call(f, 5), Outcome::kReplay);
+}
+
+TEST_P(SizeLearnerLimitsTest, APrecaptureOfALearnedAxisRecordsTheSizesThatItIsTold) {
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  const PrecaptureReport report = precapture(f, {.sizes = {{"n", {8, 32}}}}, make_inputs());
+  EXPECT_EQ(report.count(Precaptured::Outcome::kRecorded), 2u) << to_string(report);
+  EXPECT_EQ(call(f, 3), Outcome::kReplay);
+  EXPECT_EQ(call(f, 20), Outcome::kReplay);
+  EXPECT_EQ(call(f, 33), Outcome::kRunEagerly);
+  (void)learner.idle(kPlenty);
+  EXPECT_THAT(learner.sizes(), ElementsAre(8, 32, 33));  // two of them are taken over
+  EXPECT_EQ(call(f, 8), Outcome::kReplay);
+}
+
+// An eager run counts otherwise than a replay, which is no error where nobody verifies.
+TEST_P(SizeLearnerLimitsTest, ALearnerOfAContextThatVerifiesNothingVerifiesNothing) {
+  float runs = 0;
+  const Function f = compile(
+      context(), "f", [&](Tensor x) { return affine(x, 1, ++runs); }, learned_rows());
+  SizeLearner learner(f, make_inputs());
+  for (int i = 0; i < 40; ++i)
+    (void)f(random_tensor({4}));
+  for (int i = 0; i < 10; ++i)
+    EXPECT_NE(learner.idle(kPlenty).kind, Kind::kVerified);
+  EXPECT_EQ(f.stats().verified, 0u);
+}
+
+TEST_P(SizeLearnerLimitsTest, AVerificationWhoseInputsCannotBeMadeIsMadeLater) {
+  make_context({.verify_every = 1'000'000});
+  const Function f = doubled();
+  bool throws = false;
+  SizeLearner learner(f, [&](const CallSizes& sizes) {
+    if (throws) throw std::runtime_error("no inputs now");
+    return std::vector<Tensor>{random_tensor({sizes["n"]})};
+  });
+  for (int i = 0; i < 30; ++i)
+    (void)f(random_tensor({4}));
+  ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  throws = true;
+  EXPECT_THROW((void)learner.idle(kPlenty), std::runtime_error);
+  EXPECT_NE(learner.idle(kPlenty).kind, Kind::kVerified);  // it rests
+  throws = false;
+  bool is_verified = false;
+  for (int i = 0; i < 40 && !is_verified; ++i) {
+    (void)f(random_tensor({4}));
+    is_verified = learner.idle(kPlenty).kind == Kind::kVerified;
+  }
+  EXPECT_TRUE(is_verified);
+}
+
+// Memory that recordings refer to is undeclared by another thread, at any time.
+TEST_P(SizeLearnerLimitsTest, RecordingsMayGoOnAnotherThreadWhileALearnerLooks) {
+  make_context({.verify_every = 1'000'000});
+  const Tensor table = random_tensor({1});
+  const Function f = compile(
+      context(), "f",
+      [&](Tensor x) {
+        Tensor y = affine(x, 2, 0);
+        update(table, 1, 0);
+        return y;
+      },
+      learned_rows());
+  std::vector<std::int64_t> sizes(200);  // of others, so that it takes a while to look
+  std::iota(sizes.begin(), sizes.end(), 1);
+  const Function others = compile(context(), "others", [](Tensor x) { return affine(x, 2, 0); },
+                                  {.inputs = {{.dynamic = {{0, "n"}}}},
+                                   .buckets = {{"n", sizes}},
+                                   .outputs = {{.dynamic = {{0, "n"}}}},
+                                   .max_recordings = sizes.size()});
+  (void)precapture(others, {.held_outputs = 0}, make_inputs());
+  SizeLearner learner(f, make_inputs(), {.max_sizes = 8, .held_outputs = 0});
+  for (int round = 0; round < 60; ++round) {
+    for (int i = 0; i < 20; ++i)
+      (void)f(random_tensor({4}));
+    context().declare("table", table.data(), table.bytes());
+    for (int i = 0; i < 6 && learner.idle(kPlenty).kind != Kind::kRecorded; ++i) {
+    }
+    const std::chrono::microseconds delay(random_() % 1000);
+    std::atomic<bool> is_there{false}, goes{false};
+    std::thread other([&] {
+      is_there = true;
+      while (!goes) {
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begin < delay) {
+      }
+      context().undeclare("table");
+    });
+    while (!is_there) {
+    }
+    goes = true;
+    for (int i = 0; i < 3; ++i)
+      (void)learner.idle(kPlenty);
+    other.join();
+  }
+}
+
+TEST_P(SizeLearnerLimitsTest, CallsThatArePaddedToALearnedSizeAreSeenAsPadded) {
+  make_context(in_group_of_one());
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs(), {.max_sizes = 1});
+  for (int i = 0; i < 20; ++i)
+    (void)call(f, 64);
+  ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  for (int i = 0; i < 100; ++i)
+    ASSERT_EQ(call(f, 4), Outcome::kReplay);
+  const ContextMetrics metrics = context().metrics();
+  ASSERT_EQ(metrics.functions.size(), 1u);
+  const SizeSums sums = metrics.functions[0].axes.at(0).sums;
+  EXPECT_EQ(sums.actual, 20u * 64 + 100 * 4);
+  EXPECT_EQ(sums.padded, 120u * 64);
 }
 
 }  // namespace

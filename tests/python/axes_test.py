@@ -110,6 +110,20 @@ class AxesPythonTest(unittest.TestCase):
         stats = self.call(self.compile(axes=[axis], max_waste=1.5), 4, 3, 1, 5)
         self.assertEqual((stats["recordings"], stats["skips"]), (1, {"too_much_padding": 1}))
 
+    def test_zeros_that_nobody_has_chosen_are_no_slots(self):
+        def step(slots, cache):
+            cgtree.numpy.launch(lambda slots, cache: cache.__setitem__(slots, 1), slots, cache)
+
+        for padding, skips in ((None, {"unsafe_padding": 4}), ({"slots": "last"}, {})):
+            cache = tensor(numpy.zeros(6, "float32"))
+            with cgtree.Context("host") as context:
+                compiled = context.compile(step, static=("cache",), mutated=("cache",), padding=padding,
+                                           dynamic={"slots": {0: "n"}}, buckets={"n": [4]})
+                for _ in range(4):
+                    compiled(tensor(numpy.array([3, 1, 2], "int32")), cache)
+                self.assertEqual(values_of(cache).tolist(), [0, 1, 1, 1, 0, 0])
+                self.assertEqual(compiled.stats()["skips"], skips)
+
     def test_calls_with_other_keys_share_no_recording(self):
         compiled = self.context.compile(scaled)
         for _ in range(3):

@@ -235,6 +235,44 @@ TEST_P(FootgunsTest, AnInputWithGapsIsWithoutThemWhereItIsPadded) {
   EXPECT_THAT([&] { (void)g(x); }, is_named);
 }
 
+TEST_P(FootgunsTest, RowsOfPaddingAreRowsToo) {
+  for (const bool are_integers : {false, true}) {
+    const auto f =
+        compile(context(), "f",
+                [](Tensor rows, Tensor cache) { update(cache.slice(0, 0, rows.dim(0)), 0, 5); },
+                {.inputs = {{.dynamic = {{0, "n"}}}, {.is_static = true, .is_mutated = true}},
+                 .buckets = {{"n", {4}}}});
+    const Tensor cache = tensor({4}, std::vector<float>(4, 7));
+    const Tensor rows = are_integers
+                            ? from_host<std::int32_t>({3}, std::vector<std::int32_t>(3), device())
+                            : random_tensor({3});
+    for (int call = 0; call < 3; ++call)
+      f(rows, cache);
+    EXPECT_EQ(values(cache)[3], are_integers ? 7 : 5);
+    EXPECT_EQ(f.stats().skipped(SkipReason::kUnsafePadding), are_integers ? 3u : 0u);
+  }
+}
+
+TEST_P(FootgunsTest, AFunctionInsideAPaddedOneSeesItsOwnPadding) {
+  const auto last_row = [](Tensor x) { return affine(x.slice(0, x.dim(0) - 1, x.dim(0)), 1, 0); };
+  for (const char* const axis : {"n", "by its size"}) {
+    const auto inner = compile(context(), "inner", last_row,
+                               {.inputs = {{.dynamic = {{0, axis}}, .padding = Padding::of(5)}},
+                                .buckets = {{axis, {4}}}});
+    const auto outer = compile(context(), "outer",
+                               [&](Tensor x) {
+                                 return std::array{inner(x), last_row(x)};
+                               },
+                               {.inputs = {{.dynamic = {{0, "n"}}, .padding = Padding::zeros()}},
+                                .buckets = {{"n", {4}}}});
+    for (int call = 0; call < 3; ++call) {
+      const auto [of_inner, of_outer] = outer(random_tensor({3}));
+      EXPECT_EQ(values(of_inner)[0], 5);
+      EXPECT_EQ(values(of_outer)[0], 0);
+    }
+  }
+}
+
 TEST_P(FootgunsTest, AWriteIntoAnUndeclaredInputGoesToTheCopy) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     update(x, 1, 1);  // but is_mutated is not set

@@ -6,5 +6,7 @@ namespace cgtree::cuda {
 
 // Returns the address of the kernel that takes one row as a kernel argument.
 const void* row_function() noexcept;
+// Returns the address of the same kernel that also takes the addresses of sizes.
+const void* measured_row_function() noexcept;
 
 }  // namespace cgtree::cuda
