@@ -29,9 +29,10 @@ enum class SkipReason {
   kFunctionLimit,       // CompileOptions::max_recordings is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
-  kPoolLimit,           // of evictions only: the pools' memory was short
+  kPoolLimit,           // memory was short: of evictions, and of outputs that are to be copied
   kTimeLimit,           // ContextOptions::max_recording_time is spent
   kFrozen,              // no recording fits, and the function is frozen
+  kBacksOff,            // the last recordings did not pay: the next one waits
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -41,7 +42,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 23;
+inline constexpr int kSkipReasonCount = 24;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

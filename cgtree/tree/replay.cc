@@ -32,14 +32,17 @@ namespace {
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }
 
-// Inlined, because a replay that is not watched is to cost no call for those that are.
+// Inlined, because a replay that is not watched is to cost no call for those that are. One that
+// copies its outputs is held back, and so takes the way of those that are watched.
 template <bool kIsWatched>
 [[gnu::always_inline]] inline void launch_replay(Workings& workings, Node& node,
-                                                 const InputList& inputs, TensorList& outputs) {
+                                                 const InputList& inputs, TensorList& outputs,
+                                                 const OutputCopies* copies = nullptr) {
   Recording& recording = node.recording;
   ContextMemory& memory = *workings.memory;
   memory.end_tracking();
-  const bool patched = bind(recording, inputs);
+  if (kIsWatched && copies != nullptr) recording.output_copies = copies->tensors();
+  const bool patched = bind(recording, kIsWatched && copies != nullptr ? copies->inputs() : inputs);
   TakenDraws draws(recording);
   if (memory.streams().has_readers()) [[unlikely]] {
     wait_for_readers(workings, *node.function, inputs);
@@ -146,19 +149,19 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
 }
 
 [[gnu::noinline]] void replay_watched(Workings& workings, Node& node, const InputList& inputs,
-                                      TensorList& outputs) {
+                                      TensorList& outputs, const OutputCopies* copies) {
   begin_replay(workings, node);
   if (workings.verifier != nullptr) workings.verifier->watch(node);
-  launch_watched(workings, node, inputs, outputs);
+  launch_watched(workings, node, inputs, outputs, copies);
   count_replay(*node.function);
 }
 
 [[gnu::noinline]] void launch_watched(Workings& workings, Node& node, const InputList& inputs,
-                                      TensorList& outputs) {
+                                      TensorList& outputs, const OutputCopies* copies) {
   const auto begin = std::chrono::steady_clock::now();
   {
     const auto open = workings.events->open_replay(node, inputs);
-    launch_replay<true>(workings, node, inputs, outputs);
+    launch_replay<true>(workings, node, inputs, outputs, copies);
   }
   workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
 }

@@ -268,27 +268,24 @@ void EventLog::unsliced_output(FunctionState& function, const Recording& recordi
 } catch (const std::bad_alloc&) {  // the next recording is looked at again
 }
 
-// Many recordings were made because outputs are held, and mark_step() was not called.
-void EventLog::held_outputs(const Node& last) noexcept {
-  // Loops that hold what they need settle on fewer.
-  constexpr std::size_t kManyForHeld = 12;
-  FunctionState& function = *last.function;
-  const std::vector<Mismatch>& why = last.why.mismatches;
-  const bool is_for_held = !why.empty() && why.front().kind == Mismatch::Kind::kFootprint;
-  if (!is_for_held || memory_.generation() > 0 || function.precaptures.load() > 0) return;
-  if (++function.made_for_held != kManyForHeld) return;
+// Warns once that calls of the function copy their outputs, and why.
+void EventLog::copied_outputs(const Node& node) noexcept {
+  FunctionState& function = *node.function;
+  if (!node.recording.copies_outputs() || std::exchange(function.warned_of_copies, true)) return;
+  const std::uint64_t recordings = function.counters.recordings;
   tell(
       LogLevel::kWarn, "held_outputs",
       [&] {
-        return fmt::format("held_outputs function={} recordings={} what=\"{}\" advice=\"{}\"",
-                           function.name, function.made_for_held, difference(last.why),
-                           advice(last.why));
+        return fmt::format(
+            "held_outputs function={} recordings={} what=\"{}; from now on its calls copy their "
+            "outputs\" advice=\"{}\"",
+            function.name, recordings, difference(node.why), advice(node.why));
       },
       [&]() -> Json {
         return {{"function", function.name},
-                {"recordings", function.made_for_held},
-                {"what", difference(last.why)},
-                {"advice", advice(last.why)}};
+                {"recordings", recordings},
+                {"what", difference(node.why)},
+                {"advice", advice(node.why)}};
       });
 }
 
@@ -337,7 +334,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
       });
   foreign_pointers(node);
   unsliced_output(*node.function, recording, axes);
-  held_outputs(node);
+  copied_outputs(node);
   if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
     launched_nothing(*node.function);
   }

@@ -84,7 +84,7 @@ class EventLog final : public CallObserver {
   void foreign_pointers(const Node& node) noexcept;
   void unsliced_output(FunctionState& function, const Recording& recording,
                        const CallAxes& axes) noexcept;
-  void held_outputs(const Node& last) noexcept;
+  void copied_outputs(const Node& node) noexcept;
   void launched_nothing(const FunctionState& function) noexcept;
   // Of those that have ended meanwhile.
   void write_replay_times() noexcept;
