@@ -35,6 +35,7 @@ enum class SkipReason {
   kPoolLimit,           // memory was short: for a recording, or elsewhere, of one that is evicted
   kTimeLimit,           // ContextOptions::max_recording_time is spent
   kFrozen,              // no recording fits, and the function is frozen
+  kBacksOff,            // the last recordings did not pay: the next one waits
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -45,7 +46,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 27;
+inline constexpr int kSkipReasonCount = 28;
 
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {

@@ -102,6 +102,17 @@ class LiveMask {
     return false;
   }
 
+  // Calls visit(slot) for each slot of `set` that is live, in order.
+  template <typename Visit>
+  void for_each_of(const SlotSet& set, Visit&& visit) const {
+    for (std::uint32_t i = 0; i < set.size(); ++i) {
+      std::uint64_t bits = lives_[i]->bits.load(std::memory_order_relaxed) & set[i];
+      for (; bits != 0; bits &= bits - 1) {
+        const std::uint32_t index = first_slot(bits);
+        if (lives_[i]->is_live(index)) visit(i * kSlotsPerWord + index);
+      }
+    }
+  }
   // Calls visit(slot) for each live slot, in order.
   template <typename Visit>
   void for_each(Visit&& visit) const {

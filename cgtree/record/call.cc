@@ -13,8 +13,6 @@
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
-namespace {}  // namespace
-
 void check_options(const std::string& function, const CompileOptions& options) {
   const auto check_tolerance = [&](const std::string& tensor, double tolerance) {
     if (tolerance >= 0) return;
@@ -124,6 +122,7 @@ Treatment Call::work_out_treatment(std::size_t i) const {
 }
 
 Rebind Call::rebind(std::size_t i) const {
+  if (i >= inputs_.size()) return Rebind::kNever;  // the copy of an output
   if (!may_move(treatment(i)) || inputs_.is_padded(i) || inputs_[i].elements() == 0 ||
       inputs_[i].address() % rebind_alignment(i) != 0) {
     return Rebind::kNever;
@@ -132,6 +131,25 @@ Rebind Call::rebind(std::size_t i) const {
   const std::vector<OutputOptions>& outputs = function_->options.outputs;
   const std::size_t output = i - inputs_.step_size();
   return output < outputs.size() ? outputs[output].rebind : Rebind::kNever;
+}
+
+bool Call::copy_managed(std::size_t i) {
+  if (treatment(i) != Treatment::kManaged) return false;
+  const bool is_mutated = function_->input_options(i).is_mutated;
+  treatments_[i] = is_mutated ? Treatment::kCopiedBack : Treatment::kCopied;
+  if (!find_unwanted_write() && !find_overlap()) return true;
+  treatments_[i] = Treatment::kManaged;
+  return false;
+}
+
+std::uint64_t Call::hash_of_places() const {
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (treatment(i) != Treatment::kStatic && treatment(i) != Treatment::kManaged) continue;
+    hash = (hash ^ inputs_[i].address()) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
 }
 
 bool Call::checks_address_of(const StorageRef& storage) const {

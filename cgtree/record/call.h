@@ -156,6 +156,11 @@ class Call {
   // Whether a recording may use the memory of input `i` (or buffer) where it is, if that proves
   // possible. kNever for one that is not copied, that is padded, or that is not aligned.
   Rebind rebind(std::size_t i) const;
+  // Has a managed input copied in this call, and copied back if the function writes into it.
+  // Returns false, and changes nothing, if that is forbidden, or another input shares its memory.
+  bool copy_managed(std::size_t i);
+  // Returns a hash of the addresses that must be as recorded.
+  std::uint64_t hash_of_places() const;
   // The alignment in bytes of an input (or buffer) that is rebound.
   std::size_t rebind_alignment(std::size_t i) const noexcept;
   // Whether the storage is an input whose address is checked: it is where it was, or a recording of

@@ -83,7 +83,8 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
     : memory_(memory),
       call_(call),
       on_(on),
-      scope_(memory, on.stream, StepAllocations::Kind::kRecord, &output_allocations),
+      scope_(memory, on.stream, StepAllocations::Kind::kRecord,
+             on.copies_outputs ? nullptr : &output_allocations),
       lengths_(call, memory, /*records=*/true, /*is_padded=*/true),
       key_(Key::of_text(call.inputs().key())) {
   result_.recording.device = memory.device();
@@ -240,6 +241,29 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
   return std::nullopt;
 }
 
+// What the step function has a handle to may be written by a later call, wherever results lie.
+std::optional<CaptureFailure> OpenRecording::find_uncopied_output() {
+  if (!on_.copies_outputs) return std::nullopt;
+  const std::vector<Tensor>& outputs = result_.outputs;
+  const std::vector<OutputOptions>& options = call_.function().options.outputs;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || call_.inputs().has_buffer(i)) continue;
+    const auto has_it = [&](const Tensor& one) { return one.storage() == outputs[i].storage(); };
+    const auto handles = std::ranges::count_if(outputs, has_it) +
+                         std::ranges::count_if(prepared_.step_inputs, has_it);
+    if (!memory_.in_step(*outputs[i].storage())) continue;
+    if (outputs[i].storage()->references() <= static_cast<std::size_t>(handles)) continue;
+    return CaptureFailure{
+        Code::kUnknown,
+        fmt::format("{} cannot be copied, because the step function keeps it, and earlier ones are "
+                    "held where recordings write: let go of it in the function, or of outputs "
+                    "before the next call",
+                    text_of_output(i, i < options.size() ? options[i].name : "")),
+        nullptr};
+  }
+  return std::nullopt;
+}
+
 // Replays do not ask other contexts who reads what is no input.
 std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
   for (const StorageRef& storage : scope_.allocations().kept) {
@@ -285,6 +309,7 @@ void OpenRecording::understand() {
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
   }
+  if (on_.copies_outputs) copy_outputs(whole);
   prepared.step_inputs.clear();
   recording.inputs = std::move(prepared.records);
   std::vector<std::uintptr_t> fixed;
@@ -293,6 +318,23 @@ void OpenRecording::understand() {
   recording.apart = ApartPairs(call.pairs_apart(), fixed);
   recording.buffers = inputs.buffers();
   recording.key = inputs.key();
+}
+
+// From here on the step's own memory for them is free, as scratch memory is.
+void OpenRecording::copy_outputs(std::span<const Tensor> whole) {
+  Recording& recording = result_.recording;
+  std::vector<Tensor>& outputs = result_.outputs;
+  cgtree::copy_outputs(call_, memory_, whole, recording, prepared_.tail);
+  if (!recording.copies_outputs()) return;
+  copies_.emplace(memory_, call_.inputs(), recording.copies_of_outputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const OutputRecord& record = recording.outputs[i];
+    const OutputRecord& own =
+        record.kind == OutputRecord::Kind::kSame ? recording.outputs[record.index] : record;
+    if (own.kind != OutputRecord::Kind::kCopied) continue;
+    outputs[i] = Tensor(copies_->tensors()[own.index].storage(), record.byte_offset,
+                        outputs[i].shape(), record.dtype);
+  }
 }
 
 void OpenRecording::examine() {
@@ -312,7 +354,7 @@ void OpenRecording::examine_launched() noexcept {
 
 // The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
 void OpenRecording::finish_graph() {
-  const InputList& inputs = call_.inputs();
+  const InputList inputs = bound();
   Recording& recording = result_.recording;
   std::size_t added = 0;
   for (GatherNode& tail : make_gather_nodes(memory_, std::move(prepared_.tail))) {
@@ -427,6 +469,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   lengths_.check_not_returned(result_.outputs);
   if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
   if (auto foreign = find_foreign_write()) return *std::move(foreign);
+  if (auto uncopied = find_uncopied_output()) return *std::move(uncopied);
   understand();
   prepared_.root.draws = scope_.take_draws();
   for (const GatherNode::Value& length : lengths_.values())
@@ -468,7 +511,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (is_examined_first) examine();
   TakenDraws draws;
   if (!on_.is_rehearsal) {
-    (void)bind(recording, call_.inputs());
+    (void)bind(recording, bound());
     draws.moved_to(recording);
     EagerDraws drawn_before;
     try {

@@ -12,6 +12,7 @@
 
 #include "cgtree/explanation.h"
 #include "cgtree/record/breaks.h"
+#include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/record/recording_pass.h"
@@ -61,6 +62,8 @@ struct CaptureOn {
   bool checked = false;
   // The graph is neither instantiated nor launched: see Rehearsal.
   bool is_rehearsal = false;
+  // Whether outputs are copied to memory of their own: see Recording::copies_of_outputs.
+  bool copies_outputs = false;
   // Of a capture that is not kept; null for none.
   StandIns* stand_ins = nullptr;
   // What examines the step; null for none.
@@ -132,7 +135,11 @@ class OpenRecording final : private BreakHandler {
   void stand_in_for_inputs();
   std::optional<CaptureFailure> find_output_elsewhere();
   std::optional<CaptureFailure> find_foreign_write();
+  std::optional<CaptureFailure> find_uncopied_output();
   void understand();
+  void copy_outputs(std::span<const Tensor> whole);
+  // The inputs of the call, and behind them the copies of its outputs.
+  InputList bound() const noexcept { return copies_ ? copies_->inputs() : call_.inputs(); }
   void examine();
   void examine_launched() noexcept;
   void finish_graph();
@@ -148,6 +155,7 @@ class OpenRecording final : private BreakHandler {
   PreparedInputs prepared_;
   std::vector<Tensor> unused_copies_;           // where stand-ins are used
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
+  std::optional<OutputCopies> copies_;
   AxisLengths lengths_;
   // While the capture is open. Destroyed from the last to the first.
   std::shared_ptr<const void> hold_;  // frees on the device

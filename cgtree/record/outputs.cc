@@ -273,10 +273,56 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
       continue;
     } else {
       storage = record.kind == OutputRecord::Kind::kSame ? outputs.tensors()[record.index].storage()
-                                                         : record.constant;
+                : record.kind == OutputRecord::Kind::kCopied
+                    ? recording.output_copies[record.index].storage()
+                    : record.constant;
     }
     outputs.add(std::move(storage), record.byte_offset,
                 slice == nullptr ? record.shapes.take() : Shape(*slice), record.dtype);
+  }
+}
+
+OutputCopies::OutputCopies(ContextMemory& memory, const InputList& inputs,
+                           std::span<const std::size_t> bytes) {
+  tensors_.reserve(bytes.size());
+  for (const std::size_t size : bytes) {
+    const std::int64_t dims[] = {static_cast<std::int64_t>(size)};
+    tensors_.emplace_back(memory.allocate_value(size), 0, Shape(dims), DType::kUInt8);
+  }
+  addresses_.reserve(inputs.size() + bytes.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    addresses_.push_back(&inputs[i]);
+  for (const Tensor& tensor : tensors_)
+    addresses_.push_back(&tensor);
+}
+
+void copy_outputs(const Call& call, const ContextMemory& memory, std::span<const Tensor> outputs,
+                  Recording& recording, GatherNode::Work& tail) {
+  constexpr std::size_t kAlignment = 256;  // bytes; a copy keeps it
+  using Kind = OutputRecord::Kind;
+  std::vector<OutputRecord>& records = recording.outputs;
+  for (std::uint32_t i = 0; i < records.size(); ++i) {
+    const StorageRef& storage = outputs[i].storage();
+    if (records[i].kind != Kind::kSlot || !memory.in_step(*storage)) continue;
+    std::vector<std::uint32_t> parts = {i};
+    for (std::uint32_t j = i + 1; j < records.size(); ++j) {
+      if (records[j].kind == Kind::kSame && records[j].index == i) parts.push_back(j);
+    }
+    std::size_t begin = SIZE_MAX, end = 0;
+    for (const std::uint32_t j : parts) {
+      begin = std::min(begin, outputs[j].byte_offset() / kAlignment * kAlignment);
+      end = std::max(end, outputs[j].byte_offset() + extent_bytes(outputs[j]));
+    }
+    for (const std::uint32_t j : parts)
+      records[j].byte_offset -= begin;
+    const std::size_t number = call.inputs().size() + recording.copies_of_outputs.size();
+    const std::int64_t dims[] = {static_cast<std::int64_t>(end - begin)}, strides[] = {1};
+    tail.copies.push_back({static_cast<std::uint32_t>(number),
+                           strided_row(GatherDirection::kOut, storage->address() + begin, dims,
+                                       strides, strides, 1)});
+    records[i].kind = Kind::kCopied;
+    records[i].index = static_cast<std::uint32_t>(recording.copies_of_outputs.size());
+    recording.copies_of_outputs.push_back(end - begin);
   }
 }
 

@@ -56,6 +56,29 @@ OutputRecord record_of_buffer(InputList inputs, std::size_t i);
 // Returns an output that is an input or a buffer of the call. Requires: record.kind == kInput.
 Tensor input_output(OutputRecord& record, const InputList& inputs);
 
+// An OutputCopies is memory for the copies of one call's outputs, and the list by which the tail
+// node finds it: the call's inputs, and behind them the copies.
+class OutputCopies {
+ public:
+  // Allocates in the eager region. `bytes`: Recording::copies_of_outputs. Throws OutOfMemory.
+  OutputCopies(ContextMemory& memory, const InputList& inputs, std::span<const std::size_t> bytes);
+  OutputCopies(const OutputCopies&) = delete;
+  OutputCopies& operator=(const OutputCopies&) = delete;
+
+  // Both are valid while this lives.
+  InputList inputs() const noexcept { return InputList(addresses_); }
+  const Tensor* tensors() const noexcept { return tensors_.data(); }
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<const Tensor*> addresses_;
+};
+
+// Has outputs that are memory of the step copied: changes their records, and adds rows to the tail.
+// `outputs`: as the step has returned them.
+void copy_outputs(const Call& call, const ContextMemory& memory, std::span<const Tensor> outputs,
+                  Recording& recording, GatherNode::Work& tail);
+
 // Moves outputs into the list that the caller gets. Throws std::bad_alloc.
 void hand_out(std::vector<Tensor> made, TensorList& outputs);
 

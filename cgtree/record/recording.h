@@ -145,6 +145,7 @@ struct OutputRecord {
     kSame,      // the storage of output `index` of this call
     kInput,     // the storage of input, or buffer, `index`
     kConstant,  // a tensor from outside the call, the same each time
+    kCopied,    // copy `index`: see Recording::copies_of_outputs
   };
 
   Kind kind = Kind::kSlot;
@@ -200,6 +201,9 @@ struct Recording {
   std::string key;  // of the call; see Key
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
+  // The bytes of each copy of outputs. The tail node makes them, in memory that each call
+  // allocates: the recording writes none that may be held.
+  std::vector<std::size_t> copies_of_outputs;
   std::vector<RebindChoice> rebinds;  // one for each input, or buffer, that may be rebound
   Footprint footprint;
   KeptStorages kept;                    // memory that replays may use beside footprint and inputs
@@ -241,7 +245,10 @@ struct Recording {
     return further.empty() ? exec : further.back().exec;
   }
 
+  bool copies_outputs() const noexcept { return !copies_of_outputs.empty(); }
+
   // Changed by the thread that is inside the context.
+  const Tensor* output_copies = nullptr;  // during a replay: where each copy goes
   InputRun statics;
   InputRun copies;
   bool has_runs = false;          // one of the two is not empty

@@ -33,7 +33,9 @@ Node* choose(const Situation& s, const KeyState& key, const Call& call, Decision
   for (Node* node : key.nodes) {
     const Kind mismatch = fits<true>(node->recording, call.inputs(), s.memory);
     if (mismatch == Kind::kNone) return node;
-    if (mismatch > decision->mismatch) decision->mismatch = mismatch;
+    if (mismatch <= decision->mismatch) continue;
+    decision->mismatch = mismatch;
+    decision->nearest = node;
   }
   return nullptr;
 }
@@ -111,16 +113,38 @@ bool is_precaptured(const Situation& s) {
 // Returns the recording that followed the last time, held back or not, if it fits; or else the one
 // that predict_by_key() would have found, were it not held back. There is none for precapture():
 // which of several recordings it finds is to be a function of the recordings alone, because
-// predict_memory(), which makes none, leaves hints as they are.
+// predict_memory(), which makes none, leaves hints as they are. A recording that copies its outputs
+// is no hint: an older one that fits does less.
 Node* hinted(const Situation& s, const Call& call) {
   const InputList& inputs = call.inputs();
   if (is_precaptured(s) || is_off(s.function, s.graph_override) || s.memory.is_apart()) {
     return nullptr;
   }
-  Node* const next = if_it_fits<true>(s.tree.current().last_of(&s.function), inputs, s.memory);
+  const auto usable = [&](Node* node) {
+    const bool copies = node != nullptr && node->recording.copies_outputs();
+    return copies ? nullptr : if_it_fits<true>(node, inputs, s.memory);
+  };
+  Node* const next = usable(s.tree.current().last_of(&s.function));
   if (next != nullptr || inputs.key().empty()) return next;
   Node* const last = last_of_key(s.function, inputs);
-  return last != nullptr && last->is_held_back ? if_it_fits<true>(last, inputs, s.memory) : nullptr;
+  return last != nullptr && last->is_held_back ? usable(last) : nullptr;
+}
+
+bool is_of_held(Kind mismatch) {
+  return mismatch == Kind::kFootprint || mismatch == Kind::kManagedAddress;
+}
+
+// Returns whether a recording is to wait, because those before it did not pay. The caller may want
+// it in any case, and one that release_memory() has dropped was in use.
+bool must_wait(const Situation& s, const KeyState& key, const Call& call,
+               const Decision& decision) {
+  if (is_precaptured(s) || s.function.options.require_graph || key.released > 0) return false;
+  if (s.function.evictions.waits()) return true;
+  if (!key.remakes.waits() || key.nodes.empty()) return false;
+  const bool has_come_before =
+      decision.mismatch == Kind::kStaticAddress &&
+      std::ranges::find(key.waited, call.hash_of_places()) != key.waited.end();
+  return !has_come_before;
 }
 
 // Decides about the inputs as they are, padded or not.
@@ -145,7 +169,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
   if (Node* const node = choose(s, *key, call, &decision)) {
     return {.outcome = Outcome::kReplay, .node = node};
   }
-  if (key->captures_to_try == 0) {
+  if (key->captures.waits()) {
     decision.reason = key->capture_reason;
     return decision;
   }
@@ -159,6 +183,13 @@ Decision decide_as_is(const Situation& s, const Call& call) {
     if (const auto instead = frozen(s, decision)) return *instead;
   }
   if (is_out_of_time(s)) return out_of_time(s, decision);
+  // precapture() makes as many recordings as a loop needs that holds results.
+  decision.copies = !is_precaptured(s) && is_of_held(decision.mismatch) &&
+                    key->remakes.failures() >= KeyState::kBeforeCopies;
+  if (must_wait(s, *key, call, decision)) {
+    decision.reason = SkipReason::kBacksOff;
+    return decision;
+  }
   const auto is_held = [&](std::uint32_t slot) { return s.memory.holds_workspace(slot); };
   if (!std::ranges::all_of(key->workspaces, is_held)) return {.outcome = Outcome::kWarmUp};
   return record(s, decision);

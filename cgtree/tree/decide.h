@@ -38,6 +38,10 @@ struct Decision {
   SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
   // Not kReplay: why the nearest recording of the same signature does not fit.
   Mismatch::Kind mismatch = Mismatch::Kind::kNone;
+  const Node* nearest = nullptr;  // that recording
+  // kRecord: outputs are to be copied, and with them managed inputs that have moved, so that the
+  // recording fits whatever is held.
+  bool copies = false;
   Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
 
   bool is_frozen() const noexcept {
@@ -93,8 +97,9 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
                                       const ContextMemory& memory);
 
 // Returns what is to be done with a call, and why, without words. Except for replays it compares
-// the call with the nearest of the function's recordings: those of the same signature come first,
-// then those with the fewest mismatches, then the oldest.
+// the call with decision.nearest, so that it costs the same however many recordings and outputs
+// there are. Without one it is the nearest of the function's recordings: those of the same
+// signature come first, then those with the fewest mismatches, then the oldest.
 Explanation explain(const Decision& decision, const Situation& situation, const Call& call);
 
 }  // namespace cgtree

@@ -12,7 +12,21 @@ void Evictor::evict(Node& node, SkipReason limit) noexcept {
   const auto range = events_.open_range("evict", *node.function, node.id, nullptr, limit);
   events_.evict(node, limit);
   ++node.function->counters.evictions;
+  // Where memory is short as many go as have to: of those only one that was never replayed counts.
+  if (limit != SkipReason::kPoolLimit || node.recording.costs.replays == 0) note_whether_paid(node);
   tree_.drop(node);
+}
+
+// A recording that goes before it has paid was made in vain, and so will the next one be. Those of
+// precapture() were not needed yet.
+void Evictor::note_whether_paid(const Node& node) noexcept {
+  Backoff& evictions = node.function->evictions;
+  const bool is_precaptured = node.function->precaptures.load(std::memory_order_relaxed) > 0;
+  if (node.recording.costs.replays >= KeyState::kPays) {
+    evictions.reset();
+  } else if (!is_precaptured && !node.key->is_too_large) {
+    evictions.note_failure();
+  }
 }
 
 void Evictor::keep_within_graph_bytes(const Node& newest) noexcept {

@@ -36,6 +36,7 @@ class Evictor {
   void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;
 
  private:
+  void note_whether_paid(const Node& node) noexcept;
   std::vector<Range> footprints() const;
 
   Tree& tree_;

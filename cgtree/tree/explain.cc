@@ -65,7 +65,7 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
     if (meet(inputs, pair))
       found.push_back({.kind = Kind::kOverlap, .input = pair.first, .other = pair.second});
   }
-  memory.live().for_each([&](std::uint32_t number) {
+  memory.live().for_each_of(recording.conflicts, [&](std::uint32_t number) {
     const std::span<const Range> ranges = recording.footprint.ranges();
     for (std::uint32_t i = 0; i < ranges.size(); ++i) {
       if (ranges[i].overlaps(memory.slot(number).range))
@@ -88,7 +88,11 @@ Explanation explain(const Decision& decision, const Situation& situation, const 
   const KeyState* const own = situation.function.find(call);
   why.made_again = own != nullptr && own->was_recorded && own->nodes.empty();
   Nearest nearest;  // a recording that is made again differs from no other
-  if (!why.made_again) nearest = find_nearest(situation.function, call, situation.memory);
+  if (const Node* const known = decision.nearest) {
+    nearest = {known, find_mismatches(known->recording, call.inputs(), situation.memory)};
+  } else if (!why.made_again) {
+    nearest = find_nearest(situation.function, call, situation.memory);
+  }
   if (nearest.node != nullptr) why.nearest = nearest.node->id;
   why.mismatches = std::move(nearest.mismatches);
   const auto is_overlap = [](const Mismatch& mismatch) { return mismatch.kind == Kind::kOverlap; };

@@ -36,6 +36,18 @@ std::optional<CaptureResult> failure_of(const std::exception_ptr& thrown, GraphA
   return failure;
 }
 
+// Managed inputs that lay elsewhere in an earlier recording of the key will move again.
+void copy_moved_inputs(const KeyState& key, Call& call) {
+  for (const Node* const node : key.nodes) {
+    const std::vector<InputRecord>& records = node->recording.inputs;
+    for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+      const bool stays = records[i].treatment == Treatment::kManaged &&
+                         records[i].address == call.inputs()[i].address();
+      if (!stays) (void)call.copy_managed(i);
+    }
+  }
+}
+
 }  // namespace
 
 OpenCall::OpenCall(Workings& workings, Visit& visit, FunctionState& function,
@@ -233,9 +245,7 @@ void OpenCall::decide_and_begin() {
     if (!workings_.call.inputs().key().empty()) Tree::note_last_of_key(node);
     outcome_ = Outcome::kReplay;
     if (node.is_held_back) [[unlikely]] {
-      if (workings_.verifier->is_turn(node)) return begin_replay_to_verify(node);
-      replay_watched(workings_, node, workings_.call.inputs(), outputs_);
-      return finish();
+      return begin_held_back(node);
     }
     replay(workings_, node, workings_.call.inputs(), outputs_);
     return finish();
@@ -257,17 +267,38 @@ void OpenCall::decide_and_begin() {
   }
 }
 
+// Without memory for copies of the outputs the call runs eagerly, because then recordings may give
+// way for them. In a group other ranks would not know.
+void OpenCall::begin_held_back(Node& node) {
+  const InputList& inputs = workings_.call.inputs();
+  std::optional<OutputCopies> copies;
+  if (node.recording.copies_outputs()) {
+    try {
+      copies.emplace(*workings_.memory, inputs, node.recording.copies_of_outputs);
+    } catch (const OutOfMemory&) {
+      if (workings_.attempts.are_shared()) throw;
+      hold();
+      return begin_skip(SkipReason::kPoolLimit, workings_.memory->stream());
+    }
+  }
+  const OutputCopies* const used = copies ? &*copies : nullptr;
+  const bool is_turn = workings_.verifier != nullptr && workings_.verifier->is_turn(node);
+  if (is_turn) return begin_replay_to_verify(node, used);
+  replay_watched(workings_, node, inputs, outputs_, used);
+  finish();
+}
+
 // Replays, and has the work run once more, to compare what the two have done. If it cannot be
 // verified, it is an ordinary replay.
-void OpenCall::begin_replay_to_verify(Node& node) {
+void OpenCall::begin_replay_to_verify(Node& node, const OutputCopies* copies) {
   hold();
   std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   const InputList& inputs = workings_.call.inputs();
   if (check == nullptr) {
-    replay(workings_, node, inputs, outputs_);
+    replay_watched(workings_, node, inputs, outputs_, copies);
     return finish();
   }
-  launch_watched(workings_, node, inputs, outputs_);
+  launch_watched(workings_, node, inputs, outputs_, copies);
   TakenDraws draws(node.recording);
   workings_.attempts.settle(nullptr);  // if it has failed on a rank, all verify the next one
   draws.keep();
@@ -358,6 +389,8 @@ void OpenCall::begin_recording(const Decision& decision) {
     workings_.memory->begin_tracking(keeps_apart(decision));
     CaptureOn on = workings_.recorder.capture_on(function_, mode_);
     on.before_launch = workings_.attempts.before_launch(function_, *stopwatch_);
+    on.copies_outputs = decision.copies;
+    if (decision.copies) copy_moved_inputs(key, workings_.call);
     auto examination =
         workings_.pass->begin(workings_.call, workings_.recorder, key.output_allocations);
     Capturing& capturing = state_.emplace<Capturing>(workings_, std::move(examination), on, key);
@@ -586,6 +619,8 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
   workings_.attempts.settle(nullptr);
   draws.keep();
   forget_capture_failure(workings_, function_, key);
+  const bool is_again = key.released == 0 && !key.nodes.empty();
+  if (is_again && function_.precaptures.load(std::memory_order_relaxed) == 0) key.note_remake();
   Node& node = tree.add(std::move(made));
   count_static_changes(workings_, function_, node.why);
   ++function_.counters.recordings;

@@ -100,7 +100,8 @@ class OpenCall {
   void hold();
   bool is_innermost() const noexcept;
   void decide_and_begin();
-  void begin_replay_to_verify(Node& node);
+  void begin_held_back(Node& node);
+  void begin_replay_to_verify(Node& node, const OutputCopies* copies);
   void begin_eager_run_of(Node& node, std::unique_ptr<ReplayCheck> check);
   void begin_warm_up();
   void begin_skip(SkipReason reason, StreamRef stream);

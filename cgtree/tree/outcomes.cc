@@ -67,12 +67,12 @@ void expect_capture_failure(const CaptureFailure& failure, const FunctionState& 
 
 void count_capture_failure(Workings& workings, const CaptureFailure& failure,
                            FunctionState& function, KeyState& key) {
-  key.note_failed_capture(breaks_capture_rules(failure.code));
+  key.captures.note_failure(breaks_capture_rules(failure.code));
   workings.tree.set_capture_failure(function, key.capture_failure);
 }
 
 void forget_capture_failure(Workings& workings, FunctionState& function, KeyState& key) {
-  key.forget_failed_captures();
+  key.captures.reset();
   if (key.capture_failure.empty()) return;
   if (function.capture_failure == key.capture_failure)
     workings.tree.set_capture_failure(function, "");
@@ -120,8 +120,12 @@ void refuse(Workings& workings, const Decision& decision, const FunctionState& f
 
 void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
                 const AnnouncedSkip& announced) noexcept {
-  if (is_of_captures(reason)) {
-    if (KeyState* const key = function.find(workings.call)) key->note_rest();
+  const bool backs_off = reason == SkipReason::kBacksOff;
+  if (backs_off) function.evictions.note_wait();
+  if (backs_off || is_of_captures(reason)) {
+    KeyState* const key = function.find(workings.call);
+    if (key != nullptr && backs_off) key->note_wait(workings.call.hash_of_places());
+    if (key != nullptr && !backs_off) key->captures.note_wait();
   }
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);

@@ -54,16 +54,19 @@ PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, st
   draws.keep();
 }
 
-// Inlined, because a replay that is not watched is to cost no call for those that are.
+// Inlined, because a replay that is not watched is to cost no call for those that are. One that
+// copies its outputs is held back, and so takes the way of those that are watched.
 template <bool kIsWatched>
 [[gnu::always_inline]] inline void launch_replay(Workings& workings, Node& node,
-                                                 const InputList& inputs, TensorList& outputs) {
+                                                 const InputList& inputs, TensorList& outputs,
+                                                 const OutputCopies* copies = nullptr) {
   Recording& recording = node.recording;
   ContextMemory& memory = *workings.memory;
   memory.end_tracking();
+  if (kIsWatched && copies != nullptr) recording.output_copies = copies->tensors();
   bool patched = false;
   if (recording.has_to_bind) {
-    patched = bind_nodes(recording, inputs);
+    patched = bind_nodes(recording, kIsWatched && copies != nullptr ? copies->inputs() : inputs);
     if (patched) note_moved_inputs(workings, node, inputs);
   }
   TakenDraws draws(recording);
@@ -206,19 +209,19 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
 }
 
 [[gnu::noinline]] void replay_watched(Workings& workings, Node& node, const InputList& inputs,
-                                      TensorList& outputs) {
+                                      TensorList& outputs, const OutputCopies* copies) {
   begin_replay(workings, node);
   if (workings.verifier != nullptr) workings.verifier->watch(node);
-  launch_watched(workings, node, inputs, outputs);
+  launch_watched(workings, node, inputs, outputs, copies);
   count_replay(*node.function);
 }
 
 [[gnu::noinline]] void launch_watched(Workings& workings, Node& node, const InputList& inputs,
-                                      TensorList& outputs) {
+                                      TensorList& outputs, const OutputCopies* copies) {
   const auto begin = std::chrono::steady_clock::now();
   {
     const auto open = workings.events->open_replay(node, inputs);
-    launch_replay<true>(workings, node, inputs, outputs);
+    launch_replay<true>(workings, node, inputs, outputs, copies);
   }
   workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cgtree/input_list.h"
+#include "cgtree/record/outputs.h"
 #include "cgtree/tree/workings.h"
 #include "interop/tensor/empty.h"
 
@@ -19,11 +20,14 @@ bool replay_predicted(Workings& workings, Visit& visit, FunctionState& function,
 // Replays a recording that fits, and counts it. Throws OutOfMemory, DeviceError, and what functions
 // of breaks throw.
 void replay(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
-// The same of a node that is held back, and where each replay is watched.
-void replay_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
+// The same of a node that is held back, and where each replay is watched. `copies`: where the
+// outputs are copied to; null for a recording that copies none.
+void replay_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs,
+                    const OutputCopies* copies = nullptr);
 
 // The same in two parts, for a replay that counts later.
-void launch_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs);
+void launch_watched(Workings& workings, Node& node, const InputList& inputs, TensorList& outputs,
+                    const OutputCopies* copies = nullptr);
 // What is decided in later calls knows of the replay from here on, whatever comes of it: in a group
 // it may throw on one rank, and the others do not hear of it.
 inline void begin_replay(Workings& workings, Node& node) noexcept {

@@ -87,6 +87,7 @@ void Tree::drop_hints(const Node& to) noexcept {
 }
 
 void Tree::mark_hints(Node& to, bool is_held_back) noexcept {
+  is_held_back = is_held_back || to.recording.copies_outputs();
   if (to.is_held_back == is_held_back) return;
   const auto mark_in = [&](Node& node) {
     for (Node::Hint& hint : node.followed_by)
@@ -102,6 +103,21 @@ void Tree::mark_hints(Node& to, bool is_held_back) noexcept {
 void Tree::note_last_of_key(Node& node) noexcept try {
   FunctionState& function = *node.function;
   function.last_of_key[std::hash<std::string>()(node.recording.key)] = &node;
+} catch (const std::bad_alloc&) {
+}
+
+void KeyState::note_remake() noexcept {
+  std::uint64_t replays = dropped_replays;
+  for (const Node* node : nodes)
+    replays += node->recording.costs.replays;
+  replays - replays_before < kPays ? remakes.note_failure() : remakes.reset();
+  replays_before = replays;
+}
+
+void KeyState::note_wait(std::uint64_t place) noexcept try {
+  remakes.note_wait();
+  if (waited.size() < kMostWaited) waited.resize(kMostWaited, 0);
+  waited[next_waited++ % kMostWaited] = place;
 } catch (const std::bad_alloc&) {
 }
 
@@ -193,6 +209,7 @@ void Tree::drop(Node& node) noexcept {
   FunctionState& function = *node.function;
   std::erase_if(function.last_of_key, [&](const auto& last) { return last.second == &node; });
   use_slots(node.recording, -1);
+  node.key->dropped_replays += node.recording.costs.replays;
   --node.function->recordings;
   const ExecHandle exec = node.recording.exec.handle();
   for (const auto& other : nodes_) {  // its memory is a cost of one of those that share it
@@ -249,6 +266,7 @@ std::unique_ptr<Node> Tree::make_node(FunctionState& function, KeyState& key, Re
     const std::lock_guard lock(mutex_);
     make_room(nodes_);
   }
+  made->is_held_back = recording.copies_outputs();
   made->recording = std::move(recording);
   return made;
 }

@@ -4,8 +4,8 @@
 // Recordings are a flat list per key. Each recording also has hints: which recording of each
 // function followed it last. A hint makes the next replay cheap to find; fits() decides whether it
 // may be replayed. Followed from the start, the hints draw the tree (and the cycles) of the
-// program's control flow, which snapshots show. A recording whose next replay is to be verified is
-// held back: only decide() finds it.
+// program's control flow, which snapshots show. A recording whose next replay is to be verified, or
+// that copies its outputs, is held back: only decide() finds it.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/stats.h"
+#include "cgtree/tree/backoff.h"
 
 namespace cgtree {
 
@@ -65,7 +66,7 @@ struct Node {
     Published<Node*> node;
   };
   std::vector<Hint> followed_by;    // one for each function that has followed
-  bool is_held_back = false;        // its next replay will be verified, so predict() must skip it
+  bool is_held_back = false;        // its next replay is no plain one: predict() must skip it
   std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
   // Returns the node of `next` that followed last, or null if there is none, or it is held back.
@@ -86,9 +87,10 @@ struct Node {
 
 // A KeyState is what is known of a function for one signature of inputs.
 struct KeyState {
-  static constexpr unsigned kCaptures = 3;
-  static constexpr std::uint64_t kFirstRest = 64;
-  static constexpr std::uint64_t kForGood = UINT64_MAX;
+  // After so many recordings in a row that did not pay, the next one for a conflict copies.
+  static constexpr unsigned kBeforeCopies = 4;
+  // A recording has paid when replays of the key were so many since it was made.
+  static constexpr std::uint64_t kPays = 16;
 
   explicit KeyState(Signature s) : signature(std::move(s)) {}
 
@@ -98,12 +100,9 @@ struct KeyState {
   bool was_recorded = false;    // it had recordings, or has
   std::string capture_failure;  // why the last capture was not kept, or ""
   SkipReason capture_reason = SkipReason::kCaptureFailed;  // of it
-  unsigned captures_to_try = kCaptures;                    // that may still fail
-  // While that is 0: the calls that run eagerly before the next capture, or kForGood. Counted in
-  // calls, and not in time, so that the ranks of a group decide alike.
-  std::uint64_t calls_to_rest = kForGood;
-  std::uint64_t next_rest = kFirstRest;  // doubled by each
-  std::uint64_t last_used = 0;           // by the function's count of warm-ups and recordings
+  Backoff captures{3};                                     // those that fail
+  Backoff remakes{kBeforeCopies + 4};  // recordings beside others, before the last one has paid
+  std::uint64_t last_used = 0;         // by the function's count of warm-ups and recordings
   bool is_too_small = false;      // its graph has fewer nodes than CompileOptions::min_graph_nodes
   std::size_t too_few_nodes = 0;  // how many, if it is this rank's
   bool is_too_large = false;      // its graph alone takes more than ContextOptions::max_graph_bytes
@@ -119,23 +118,18 @@ struct KeyState {
   // forbids to record.
   std::size_t released = 0;
 
-  // A capture has failed; `for_good`: it will fail again.
-  void note_failed_capture(bool for_good) noexcept {
-    captures_to_try = for_good ? 0 : captures_to_try - 1;
-    if (captures_to_try > 0) return;
-    calls_to_rest = for_good ? kForGood : next_rest;
-    next_rest *= 2;
-  }
-  // A call has run eagerly because captures have failed.
-  void note_rest() noexcept {
-    if (captures_to_try == 0 && calls_to_rest != kForGood && --calls_to_rest == 0)
-      captures_to_try = 1;
-  }
-  // A capture has succeeded.
-  void forget_failed_captures() noexcept {
-    captures_to_try = kCaptures;
-    next_rest = kFirstRest;
-  }
+  std::uint64_t dropped_replays = 0;  // of recordings that are gone
+  std::uint64_t replays_before = 0;   // of all recordings, when the last one was made
+  // Where static inputs lay in the last calls that waited for `remakes`, as hashes: a call that
+  // comes again is recorded, because the recording would have been replayed.
+  static constexpr std::size_t kMostWaited = 256;
+  std::vector<std::uint64_t> waited;
+  std::size_t next_waited = 0;
+
+  // A recording is made, and the key has others. Requires: it is not added yet.
+  void note_remake() noexcept;
+  // A call has run eagerly because `remakes` waits. Without host memory nothing is remembered.
+  void note_wait(std::uint64_t place) noexcept;
 };
 
 // A Counters is what FunctionStats is made from.
@@ -210,6 +204,8 @@ struct FunctionState : Function {
   bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
   bool warned_of_unsliced = false;    // that an output has a padded size and no dynamic axis
   bool warned_of_padding = false;     // that nobody has chosen what its rows of padding hold
+  bool warned_of_copies = false;      // that a recording copies its outputs
+  Backoff evictions{4};               // of its recordings, before they have paid
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost

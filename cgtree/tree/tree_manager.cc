@@ -204,6 +204,7 @@ Explanation TreeManager::explain(FunctionState& function, InputList inputs) {
     if (!door().foreign_capture()) {
       workings_.catch_up();
       decision = decide(workings_.situation(function), call);
+      decision.nearest = nullptr;  // the nearest of all is worth a search here
     }
     const Situation all = workings_.situation(function);
     why = cgtree::explain(decision, all, call);

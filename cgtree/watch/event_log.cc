@@ -356,6 +356,29 @@ void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexce
 } catch (const std::bad_alloc&) {  // it is not told
 }
 
+// Warns once that calls of the function copy their outputs, and why.
+void EventLog::copied_outputs(const Node& node) noexcept try {
+  FunctionState& function = *node.function;
+  if (!node.recording.copies_outputs() || std::exchange(function.warned_of_copies, true)) return;
+  const std::uint64_t recordings = function.counters.recordings;
+  const std::string to_do = spelled(advice(node.why), Spelling::kNames);
+  tell(
+      LogLevel::kWarn, "held_outputs",
+      [&] {
+        return fmt::format(
+            "held_outputs function={} recordings={} what=\"{}; from now on its calls copy their "
+            "outputs\" advice=\"{}\"",
+            function.name, recordings, difference(node.why), to_do);
+      },
+      [&]() -> Json {
+        return {{"function", function.name},
+                {"recordings", recordings},
+                {"what", difference(node.why)},
+                {"advice", to_do}};
+      });
+} catch (const std::bad_alloc&) {  // it is not told
+}
+
 void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
   if (progress_ != nullptr) progress_->keep_within_graph_bytes();
   const Recording& recording = node.recording;
@@ -406,6 +429,7 @@ void EventLog::record(const Node& node, const CallAxes& axes) noexcept {
   host_memory(node);
   unsliced_output(*node.function, recording, axes);
   recorded_again(node, causes_.note_recording(node));
+  copied_outputs(node);
   padding_not_chosen(*node.function, axes, &recording);
   if (recording.costs.step_nodes == 0 && !std::exchange(node.function->warned_of_nothing, true)) {
     launched_nothing(*node.function);

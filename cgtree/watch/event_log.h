@@ -93,6 +93,7 @@ class EventLog final : public CallObserver {
   // The next two are told once for each function.
   void never_recorded(const FunctionState& function, const CallCauses::WarmUp& last) noexcept;
   void recorded_again(const Node& last, std::uint64_t recordings) noexcept;
+  void copied_outputs(const Node& node) noexcept;
   void launched_nothing(const FunctionState& function) noexcept;
   // Of those that have ended meanwhile.
   void write_replay_times() noexcept;

@@ -64,6 +64,8 @@ constexpr Row kRows[] = {
      "raise ContextOptions::max_recording_time"},
     {"no recording fits, and nothing is recorded while the function is frozen",
      "unfreeze() it, or record such calls before freeze()"},
+    {"the last recordings were replayed too rarely to pay, and the next one waits",
+     "keep static inputs at one address, or let recordings stay: raise the limit that evicts them"},
     {"the size of an axis has varied, and AxisPolicy::kSkip is for that",
      "give the axis buckets, or AxisPolicy::kExact"},
     {"the size of an axis is not in the list of AxisPolicy::kAllowList",
@@ -96,6 +98,7 @@ bool needs_a_recording(SkipReason reason) noexcept {
     case SkipReason::kGraphBytesLimit:
     case SkipReason::kTimeLimit:
     case SkipReason::kFrozen:
+    case SkipReason::kBacksOff:
       return true;
     default:
       return false;
@@ -291,15 +294,16 @@ std::string advice(const Mismatch& mismatch) {
                          input);
     case Kind::kManagedAddress:
       return fmt::format(
-          "pass the output of the same call as {}, and let go of the outputs of a "
-          "step before the next: mark_step()",
+          "pass the output of the same call as {}, and let go of the outputs of a step before the "
+          "next, in a context with steps by mark_step()",
           input);
     case Kind::kAlignment:
       return fmt::format("align {} as it was when recorded, or choose Rebind::kNever", input);
     case Kind::kOverlap:
       return fmt::format("pass {} and {} that lie apart", input, mismatch.recorded);
     case Kind::kFootprint:
-      return "let go of outputs before the next call, or call mark_step() where a step begins";
+      return "let go of outputs before the next call, or in a context with steps call mark_step() "
+             "where one begins";
   }
   return {};
 }

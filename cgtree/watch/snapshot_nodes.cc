@@ -21,6 +21,8 @@ std::string_view text_of(OutputRecord::Kind kind) {
       return "input";
     case OutputRecord::Kind::kConstant:
       return "constant";
+    case OutputRecord::Kind::kCopied:
+      return "copied";
   }
   return "unknown";
 }

@@ -131,6 +131,11 @@ std::string unsafe_inputs_of(const Call& call) {
   return fmt::format("{}, and the function writes {}", text, call.describe(written));
 }
 
+std::string tried_again_after(const Backoff& backoff) {
+  return fmt::format("; it is tried again after {} more call{}", backoff.calls_left(),
+                     backoff.calls_left() == 1 ? "" : "s");
+}
+
 // Returns what the reason is about in this call; "" if the reason says it all.
 std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
   const FunctionState& function = situation.function;
@@ -152,12 +157,20 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
     case SkipReason::kCaptureDisturbed:
     case SkipReason::kKeepsTensor:
     case SkipReason::kPoolLimit:
-      if (key == nullptr || key->captures_to_try > 0) return key ? key->capture_failure : "";
-      if (key->calls_to_rest == KeyState::kForGood) {
+      if (key == nullptr || !key->captures.waits()) return key ? key->capture_failure : "";
+      if (key->captures.calls_left() == Backoff::kForGood) {
         return key->capture_failure + "; captures do not allow that, and it is not tried again";
       }
-      return fmt::format("{}; it is tried again after {} more call{}", key->capture_failure,
-                         key->calls_to_rest, key->calls_to_rest == 1 ? "" : "s");
+      return key->capture_failure + tried_again_after(key->captures);
+    case SkipReason::kBacksOff:
+      if (function.evictions.waits()) {
+        return fmt::format("{} recordings in a row were evicted after fewer than {} replays{}",
+                           function.evictions.failures(), KeyState::kPays,
+                           tried_again_after(function.evictions));
+      }
+      if (key == nullptr || !key->remakes.waits()) return {};
+      return fmt::format("{} recordings in a row were followed by fewer than {} replays{}",
+                         key->remakes.failures(), KeyState::kPays, tried_again_after(key->remakes));
     case SkipReason::kTooSmall:
       // 0: the graph of another rank had too few.
       if (key == nullptr || key->too_few_nodes == 0) return {};
@@ -219,6 +232,12 @@ std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
     }
   }
   std::vector<std::string> notes = notes_on_copies(call, rebound);
+  if (decision.node != nullptr && decision.node->recording.copies_outputs()) {
+    notes.push_back(fmt::format(
+        "its outputs are copied to memory of their own, because recordings were made again and "
+        "again while outputs were held: {}",
+        difference(decision.node->why)));
+  }
   notes.insert(notes.end(), of_inputs.begin(), of_inputs.end());
   if (decision.node == nullptr) return notes;
   const Recording& recording = decision.node->recording;

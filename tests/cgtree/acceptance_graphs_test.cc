@@ -229,12 +229,13 @@ TEST_P(AcceptanceGraphsTest, ReplaysForTwoStreamsThatShareAPoolRunOneAfterTheOth
 // workspace take no more memory than the first few.
 // Acceptance: graphs repeat_graph_capture_cublas_workspace_memory.
 TEST_P(AcceptanceGraphsTest, AHundredCapturesTakeNoMoreMemoryThanTheFirst) {
-  CompiledFunction f = compile(context(), "f",
-                               [](Tensor x) {
-                                 const Workspace workspace(x.device(), 8 << 20);
-                                 return affine(x, 2, 0);
-                               },
-                               {.max_recordings = 1, .at_limit = AtLimit::kEvict});
+  CompiledFunction f =
+      compile(context(), "f",
+              [](Tensor x) {
+                const Workspace workspace(x.device(), 8 << 20);
+                return affine(x, 2, 0);
+              },
+              {.require_graph = true, .max_recordings = 1, .at_limit = AtLimit::kEvict});
   std::size_t before = 0;
   for (int round = 0; round < 51; ++round) {
     if (round == 1) before = stats().pool_reserved_bytes;

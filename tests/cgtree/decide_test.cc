@@ -245,15 +245,67 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
   function_.options.inputs.clear();
 
-  warmed().captures_to_try = 0;
+  warmed().captures.note_failure(/*for_good=*/true);
   EXPECT_EQ(skipped(), SkipReason::kCaptureFailed);
   warmed().nodes = {&node_};
   EXPECT_EQ(decision().outcome, Outcome::kReplay);
   warmed().nodes.clear();
-  warmed().captures_to_try = 1;
+  warmed().captures.reset();
 
   input_ = empty({4}, DType::kFloat32, Device::host(1));
   EXPECT_EQ(skipped(), SkipReason::kOtherDevice);
+}
+
+TEST_F(DecideTest, RecordingsThatDidNotPayLetTheNextOneWaitUnlessItIsAskedFor) {
+  KeyState& key = warmed();
+  function_.options.inputs = {{.is_static = true}};
+  recorded_with(Treatment::kStatic, 0x1000);
+  key.nodes = {&node_};
+  while (!key.remakes.waits()) {
+    EXPECT_EQ(decision().outcome, Outcome::kRecord);
+    key.note_remake();
+  }
+  EXPECT_EQ(skipped(), SkipReason::kBacksOff);
+  function_.options.require_graph = true;
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
+  function_.options.require_graph = false;
+  ++function_.precaptures;
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
+  --function_.precaptures;
+  key.released = 1;
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
+  key.released = 0;
+
+  Call call(function_, *memory_, list());
+  key.note_wait(call.hash_of_places());
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);  // it has come before
+  input_ = empty({4}, DType::kFloat32, Device::host());
+  EXPECT_EQ(skipped(), SkipReason::kBacksOff);
+  node_.recording.costs.replays += KeyState::kPays;
+  key.note_remake();
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);
+}
+
+TEST_F(DecideTest, EvictionsThatDidNotPayLetAllRecordingsOfTheFunctionWait) {
+  warmed();
+  while (!function_.evictions.waits())
+    function_.evictions.note_failure();
+  EXPECT_EQ(skipped(), SkipReason::kBacksOff);
+}
+
+TEST_F(DecideTest, RecordingsForHeldOutputsCopyTheirOutputsInTheEnd) {
+  recorded_with(Treatment::kManaged, 0x1000);
+  KeyState& key = warmed();
+  key.nodes = {&node_};
+  for (unsigned i = 0; i < KeyState::kBeforeCopies; ++i) {
+    EXPECT_FALSE(decision().copies);
+    key.note_remake();
+  }
+  EXPECT_TRUE(decision().copies);
+  EXPECT_EQ(decision().nearest, &node_);
+  ++function_.precaptures;
+  EXPECT_FALSE(decision().copies);
+  --function_.precaptures;
 }
 
 TEST_F(DecideTest, AScopeOfTheThreadOverridesWhatTheFunctionWasCompiledWith) {

@@ -106,6 +106,26 @@ std::vector<float> values(const Tensor& tensor) {
   return tensor.to_vector<float>();
 }
 
+// What a rank decides of copies and of waits follows from the calls alone.
+TEST_P(GroupDecisionsTest,
+       RanksThatKeepResultsCopyThemTogetherAndRanksWhoseInputsMoveWaitTogether) {
+  run(3, nullptr, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    CompiledFunction g = compile(*rank.context, "g", [](Tensor w, Tensor x) { return add(w, x); },
+                                 {.inputs = {{.is_static = true}}});
+    std::vector<Tensor> kept, moved;
+    for (int i = 0; i < 120; ++i) {
+      kept.push_back(f(rank.input(8, static_cast<float>(i))));
+      moved.push_back(rank.input(8, 1));
+      (void)g(moved.back(), kept.back());
+    }
+    for (int i = 0; i < 120; ++i)
+      EXPECT_EQ(values(kept[static_cast<std::size_t>(i)])[0], 2.0F * static_cast<float>(i) + 1);
+    EXPECT_GE(f.stats().replays, 110u);
+    EXPECT_GE(g.stats().skipped(SkipReason::kBacksOff), 90u);
+  });
+}
+
 TEST_P(GroupDecisionsTest, AReplayHasNoVote) {
   run(3, nullptr, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });

@@ -124,6 +124,7 @@ TEST_P(SnapshotTest, EverySlotIsListedAndLiesInASegmentOfItsPool) {
     EXPECT_EQ(live, now["live_outputs"]);
     for (const json& node : now["nodes"]) {
       const json& output = node["outputs"][0];
+      if (output["kind"] == "copied") continue;  // has no place of its own
       EXPECT_EQ(slots.at(output["slot"])["address"], output["address"]);
     }
   }

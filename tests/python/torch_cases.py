@@ -442,6 +442,22 @@ def held_results(trial):
 
 
 @case()
+def kept_results(trial):
+    """results that are all kept, as an evaluation keeps them, are replayed"""
+    def step(x):
+        return x * 3 + 1
+
+    compiled = compiled_of(step)
+    kept = []
+    for _ in range(60):
+        x = trial.rand(1000)
+        kept.append((compiled(x), x))
+    for y, given in kept:
+        trial.expect_equal(y, step(given))
+    trial.expect(replays_of(compiled) > 40, f"few replays: {cgtree.torch.stats(compiled)}")
+
+
+@case()
 def results_as_arguments(trial):
     """results of one compiled function are arguments of the next"""
     a = compiled_of(lambda x: x.sin())
@@ -899,7 +915,7 @@ def on_our_allocator(trial):
     trial.expect(torch.cuda.memory_allocated() > 0 or trial.rand(4) is None or
                  torch.cuda.memory_allocated() >= 0, "memory_allocated()")
     for name in ("results_are_tensors", "keyword_arguments", "modules_that_return_structures",
-                 "writes_into_arguments", "returns_its_arguments", "held_results", "dropout",
+                 "writes_into_arguments", "returns_its_arguments", "held_results", "kept_results", "dropout",
                  "side_streams", "swapped_weights", "backward_inside", "autocast"):
         try:
             CASES[name][0](trial)

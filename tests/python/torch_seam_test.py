@@ -507,6 +507,21 @@ class SeamPythonTest(unittest.TestCase):
         for got, want in held:
             self.assertTrue(torch.equal(got, want))
 
+    def test_results_that_are_kept_for_ever_are_replayed(self):
+        graph = graph_of(lambda x: [x * 3, x, x[1:], (x * 2).t()])
+        kept = []
+        for _ in range(150):
+            x = torch.randn(5, 6)
+            kept.append((graph([x]), x))
+            self.assertIs(kept[-1][0][1], x)
+        for got, x in kept:
+            for one, want in zip(got, (x * 3, x, x[1:], (x * 2).t())):
+                self.assertTrue(torch.equal(one, want))
+                self.assertEqual(one.stride(), want.stride())
+        stats = graph.stats()
+        self.assertLess(stats["recordings"], 10)
+        self.assertGreater(stats["replays"], 130)
+
     def test_an_output_of_one_graph_is_a_managed_input_of_another(self):
         first, second = graph_of(lambda x: [x + 1]), graph_of(lambda x: [x * 2])
         for _ in range(8):

@@ -183,8 +183,11 @@ class Rounds {
 
   void mark_step() {
     context_->mark_step();
-    for (Held& held : held_)
-      held.is_stale = held.tensor.defined();
+    const auto manager = context_->share_manager();
+    for (Held& held : held_) {  // the copy of an output stays
+      const Tensor& tensor = held.tensor;
+      held.is_stale = tensor.defined() && manager->memory().manages(*tensor.storage());
+    }
   }
 
   Held input(int value) {

@@ -375,6 +375,35 @@ TEST_P(FootgunsTest, AnOutputTouchedAfterMarkStepThrows) {
   EXPECT_THROW((void)f(y), StaleTensor);
 }
 
+TEST_P(FootgunsTest, ResultsThatAreKeptForEverAreCopied) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  std::vector<std::pair<Tensor, std::vector<float>>> kept;
+  for (int call = 0; call < 40; ++call) {
+    const std::vector<float> x = random_floats(3);
+    kept.emplace_back(f(tensor({3}, x)), affine_of(x, 2, 0));
+  }
+  EXPECT_GE(f.stats().replays, 30u);
+  EXPECT_NE(to_string(f.explain(random_tensor({3}))).find("are copied"), std::string::npos);
+
+  context().mark_step();
+
+  EXPECT_THROW((void)kept.front().first.data(), StaleTensor);
+  EXPECT_EQ(values(kept.back().first), kept.back().second);
+  EXPECT_EQ(to_string(f.explain(random_tensor({3}))).find("are copied"), std::string::npos);
+}
+
+TEST_P(FootgunsTest, RecordingsThatAreNotReplayedBecomeRare) {
+  CompiledFunction f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
+                               {.inputs = {{.is_static = true}}});
+  std::vector<Tensor> moved;
+  for (int call = 0; call < 40; ++call)
+    (void)f(moved.emplace_back(random_tensor({3})), random_tensor({3}));
+
+  EXPECT_GE(f.stats().skipped(SkipReason::kBacksOff), 28u);
+  (void)f(moved.back(), random_tensor({3}));
+  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kRecord);
+}
+
 TEST_P(FootgunsTest, ARawPointerOutlivesItsTensorUnnoticed) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
   for (int call = 0; call < 2; ++call)

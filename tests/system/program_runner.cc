@@ -129,8 +129,14 @@ void ProgramRunner::call(const Operation& operation) {
   // What an eager call allocates is of no generation.
   if (overlaps(steps) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
-  for (std::size_t i = 0; i < outputs.size(); ++i)
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_managed =
+        steps.context().share_manager()->memory().manages(*outputs[i].storage());
+    // Nor is the copy of an output.
+    if (!is_managed && models[i].buffer->context == context)
+      models[i].buffer->context = ModelTensor::kNobodys;
     variables_[(operation.to + i) % kVariables] = {std::move(outputs[i]), models[i]};
+  }
 }
 
 ProgramRunner::Variable& ProgramRunner::ready(int number) {

@@ -192,6 +192,8 @@ void World::execute(const WorldOperation& operation) {
       return flow(operation);
     case Deed::kLease:
       return lease(operation);
+    case Deed::kHoard:
+      return hoard(operation);
     default:
       return call(operation);
   }

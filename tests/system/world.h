@@ -153,6 +153,8 @@ class World {
   void outlive(const WorldOperation& operation);
   void end_context(int number);
   void mark_step(int number);
+  void hoard(const WorldOperation& operation);
+  bool is_managed(const Tensor& tensor, int context) const;
   // world_monitors.cc
   void tend(const WorldOperation& operation);
   static void watch(WorldContext& with);
@@ -202,6 +204,7 @@ class World {
   std::vector<Variable> elsewhere_;                // the last ones
   std::vector<ModelTensor> lent_values_;           // that closures have held
   std::vector<Leased> leased_;
+  std::vector<Variable> hoard_;
   WorldTotals& totals_;
   const std::atomic<long>* const events_;
   bool may_throw_ = false;  // the next call, which is told so by other means than its fault

@@ -44,6 +44,8 @@ void World::check() {
   }
   for (const Variable& one : elsewhere_)
     expect(one.tensor, one.model, "an output of another device");
+  for (const Variable& one : hoard_)
+    expect(one.tensor, one.model, "a result that is kept");
   check_leased();
   for (const auto& inputs : many_) {
     for (const Variable& input : inputs) {
@@ -98,6 +100,7 @@ void World::finish() {
   stale_.clear();
   elsewhere_.clear();
   leased_.clear();
+  hoard_.clear();
   for (const auto& context : contexts_) {
     count(context->context());
     context->context().share_manager()->validate();

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
-    "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow"};
+    "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow",    "hoard"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -99,6 +99,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kLease, Deed::kLease, Deed::kLease};
     case Feature::kFlows:
       return {Deed::kFlow, Deed::kFlow};
+    case Feature::kHoards:
+      return {Deed::kHoard, Deed::kHoard};
     default:
       return {};
   }
@@ -148,6 +150,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"recycling", Feature::kRecycling},
     {"leases", Feature::kLeases},
     {"flows", Feature::kFlows},
+    {"hoards", Feature::kHoards},
 }};
 
 Features parse_features(std::string_view text) {

@@ -55,8 +55,9 @@ enum class Feature : std::uint8_t {
   kRecycling,    // streams end with work under way, and later ones have their handles
   kLeases,       // another library holds memory of a step
   kFlows,        // steps branch and loop
+  kHoards,       // every result is kept, call after call
 };
-inline constexpr int kFeatures = 41;
+inline constexpr int kFeatures = 42;
 // A set of features.
 using Features = std::uint64_t;
 
@@ -142,8 +143,9 @@ enum class Deed : std::uint8_t {
   kRecycle,     // kRecycling: x is copied on a stream that ends
   kLease,       // kLeases: y says what of the step is held
   kFlow,        // kFlows: choice says whether a body throws
+  kHoard,       // kHoards: choice says whether results are fed back
 };
-inline constexpr int kDeeds = 62;
+inline constexpr int kDeeds = 63;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;

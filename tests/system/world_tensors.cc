@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
@@ -63,7 +64,10 @@ World::Variable World::table_column(const Shape& shape) {
           {table.model.buffer, 0, column}};
 }
 
+// The copy of an output is of no generation.
 void World::put(int number, Variable variable) {
+  if (variable.ends_with >= 0 && !is_managed(variable.tensor, variable.ends_with))
+    variable.ends_with = -1;
   variables_[static_cast<std::size_t>(number) % kVariables] = std::move(variable);
 }
 

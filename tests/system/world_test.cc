@@ -124,6 +124,7 @@ constexpr std::string_view kDone[] = {
     "a rebound input must have no gaps",
     "an input with gaps is refused",
     "another context writes again and again what is read",
+    "a result that is kept is copied",
 };
 
 class WorldTest : public ::testing::Test {

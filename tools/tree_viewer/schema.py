@@ -18,7 +18,7 @@ _INPUT = {**_TYPE, "static": bool, "mutated": bool, "address": int,
           "treatment": {"static", "managed", "copied", "copied_back", "value", "buffer", "rebound",
                         "no_buffer"}}
 _RANGE = {"address": int, "bytes": int}
-_OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant"}, "index?": int,
+_OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant", "copied"}, "index?": int,
            "slot?": int, "address?": int, "bytes?": int, "live?": bool,
            "holds?": {"function": str, "output": int}}
 _CAUSE = {"nearest": int,

@@ -1,0 +1,53 @@
+// Backoff: when to try again what does not pay, such as captures that fail.
+#pragma once
+
+#include <cstdint>
+
+namespace cgtree {
+
+// A Backoff counts tries that have failed in a row. After as many as it allows, calls wait before
+// the next try, twice as long each time. Waits are counted in calls and not in time, so that the
+// ranks of a group decide alike.
+//
+// Example: with two tries, failures at calls 1 and 2 let calls 3 to 66 wait. Call 67 tries again;
+// if it fails, calls 68 to 195 wait.
+class Backoff {
+ public:
+  static constexpr std::uint64_t kFirstWait = 64;
+  static constexpr std::uint64_t kForGood = UINT64_MAX;
+
+  explicit constexpr Backoff(unsigned tries) noexcept : tries_(tries), left_(tries) {}
+
+  // Returns whether the next call waits.
+  bool waits() const noexcept { return left_ == 0; }
+  // Returns how many calls wait before the next try, or kForGood. Requires: waits().
+  std::uint64_t calls_left() const noexcept { return calls_left_; }
+  // Returns how many tries in a row have failed; no more than are allowed.
+  unsigned failures() const noexcept { return tries_ - left_; }
+
+  // A try has failed. `for_good`: all others will. While calls wait this has no effect.
+  void note_failure(bool for_good = false) noexcept {
+    if (waits()) return;
+    left_ = for_good ? 0 : left_ - 1;
+    if (left_ > 0) return;
+    calls_left_ = for_good ? kForGood : next_wait_;
+    next_wait_ *= 2;
+  }
+  // A call has run eagerly because it had to wait.
+  void note_wait() noexcept {
+    if (waits() && calls_left_ != kForGood && --calls_left_ == 0) left_ = 1;
+  }
+  // A try has paid.
+  void reset() noexcept {
+    left_ = tries_;
+    next_wait_ = kFirstWait;
+  }
+
+ private:
+  unsigned tries_;
+  unsigned left_;  // tries before calls wait
+  std::uint64_t calls_left_ = 0;
+  std::uint64_t next_wait_ = kFirstWait;
+};
+
+}  // namespace cgtree

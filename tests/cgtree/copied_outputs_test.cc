@@ -1,0 +1,330 @@
+// Results that are kept for ever: a function records a few times, and then copies its outputs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/support/captured_log.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kCalls = 220;
+// Those for held outputs, and two for inputs that turn from outputs of the context to copies.
+constexpr std::uint64_t kMostRecordings = KeyState::kBeforeCopies + 4;
+
+class CopiedOutputsTest : public TreeTest {
+ protected:
+  struct Kept {
+    Tensor tensor;
+    std::vector<float> expected;
+  };
+
+  // Keeps a result, and what it must hold as long as it is kept.
+  void keep(Tensor tensor, std::vector<float> expected) {
+    kept_.push_back({std::move(tensor), std::move(expected)});
+  }
+  void expect_all_kept() {
+    for (std::size_t i = 0; i < kept_.size(); ++i)
+      ASSERT_EQ(values(kept_[i].tensor), kept_[i].expected) << i;
+  }
+  template <typename Function>
+  void expect_replays(const Function& f, std::uint64_t calls = kCalls) {
+    const FunctionStats counts = f.stats();
+    EXPECT_LE(counts.recordings, kMostRecordings);
+    EXPECT_EQ(counts.skipped(), 0u);
+    EXPECT_GE(counts.replays, calls - 1 - kMostRecordings);
+  }
+  void TearDown() override {
+    kept_.clear();
+    TreeTest::TearDown();
+  }
+
+  std::vector<Kept> kept_;
+};
+CGTREE_ON_ALL_DEVICES(CopiedOutputsTest);
+
+TEST_P(CopiedOutputsTest, ResultsKeptForEverAreReplayedAfterAFewRecordings) {
+  for (const AtLimit at_limit : {AtLimit::kRunEagerly, AtLimit::kEvict, AtLimit::kThrow}) {
+    for (const bool apart : {false, true}) {
+      make_context({.outputs_lie_apart = apart, .at_limit = at_limit});
+      CompiledFunction f =
+          compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); }, {.at_limit = at_limit});
+      for (int call = 0; call < kCalls; ++call) {
+        const std::vector<float> x = random_floats(33);
+        keep(f(tensor({33}, x)), affine_of(x, 2, 1));
+      }
+      expect_all_kept();
+      expect_replays(f);
+      kept_.clear();
+    }
+  }
+}
+
+TEST_P(CopiedOutputsTest, AFewPlacesForRecordingsAreEnough) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); },
+                               {.max_recordings = 2, .at_limit = AtLimit::kEvict});
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(8);
+    keep(f(tensor({8}, x)), affine_of(x, 2, 1));
+  }
+
+  expect_all_kept();
+  EXPECT_GE(f.stats().replays, 100u);
+}
+
+// Views of one memory stay views of one memory, and inputs stay the caller's.
+TEST_P(CopiedOutputsTest, OutputsThatShareMemoryShareItInTheirCopyToo) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) {
+    const Tensor y = affine(x, 2, 1);
+    const Tensor z = affine(y, -1, 0);
+    return std::tuple(x, y.slice(0, 70, 100), z, y, x.slice(0, 10, 30));
+  });
+  std::vector<Tensor> inputs;
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(100);
+    const std::vector<float> y = affine_of(x, 2, 1);
+    const Tensor& input = inputs.emplace_back(tensor({100}, x));
+    auto [same, part, z, whole, view] = f(input);
+    EXPECT_EQ(same.storage(), input.storage());
+    EXPECT_EQ(view.storage(), input.storage());
+    EXPECT_EQ(part.storage(), whole.storage());
+    EXPECT_NE(part.storage(), z.storage());
+    EXPECT_EQ(whole.address() % 64, 0u);
+    keep(part, {y.begin() + 70, y.begin() + 100});
+    keep(z, affine_of(y, -1, 0));
+    keep(whole, y);
+    keep(view, {x.begin() + 10, x.begin() + 30});
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+}
+
+TEST_P(CopiedOutputsTest, PaddedCallsHandOutCopiesOfTheirOwnSize) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {16}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  for (int call = 0; call < kCalls; ++call) {
+    const auto size = static_cast<std::int64_t>(1 + random_() % 16);
+    const std::vector<float> x = random_floats(size);
+    const Tensor y = f(tensor({size}, x));
+    EXPECT_EQ(y.shape(), Shape{size});
+    keep(y, affine_of(x, 2, 1));
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+}
+
+TEST_P(CopiedOutputsTest, OutputsWithABufferGoThereAndTheOthersAreCopied) {
+  CompiledFunction f =
+      compile(context(), "f", [](Tensor x) { return std::pair(affine(x, 2, 1), affine(x, 3, 0)); });
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(20);
+    const Tensor buffer = empty({20}, DType::kFloat32, device());
+    const auto [first, second] = f.into(buffer, Tensor())(tensor({20}, x));
+    EXPECT_EQ(first.address(), buffer.address());
+    keep(first, affine_of(x, 2, 1));
+    keep(second, affine_of(x, 3, 0));
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+}
+
+TEST_P(CopiedOutputsTest, InputsAreReboundBesideThem) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); },
+                               {.inputs = {{.rebind = Rebind::kAlways}}});
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(64);
+    keep(f(tensor({64}, x)), affine_of(x, 2, 1));
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+}
+
+TEST_P(CopiedOutputsTest, AStateThatIsFedBackAndKeptIsReplayed) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 0.5f, 1); });
+  std::vector<float> expected = random_floats(10);
+  Tensor y = tensor({10}, expected);
+  for (int call = 0; call < kCalls; ++call) {
+    y = f(y);
+    expected = affine_of(expected, 0.5f, 1);
+    keep(y, expected);
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+}
+
+// Each function is given outputs of the other at addresses that it has not met.
+TEST_P(CopiedOutputsTest, AChainOfFunctionsWhoseResultsAreAllKeptIsReplayed) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 0.5f, 1); });
+  CompiledFunction g = compile(context(), "g", [](Tensor x, Tensor y) {
+    return std::pair(affine(x, -1, 0), affine(y, 1, 2));
+  });
+  std::vector<float> of_y = random_floats(10);
+  Tensor y = tensor({10}, of_y);
+  for (int call = 0; call < kCalls; ++call) {
+    const Tensor x = f(y);
+    const std::vector<float> of_x = affine_of(of_y, 0.5f, 1);
+    keep(x, of_x);
+    const auto [first, second] = g(x, y);
+    keep(second, affine_of(of_y, 1, 2));
+    of_y = affine_of(of_x, -1, 0);
+    keep(first, of_y);
+    y = first;
+  }
+
+  expect_all_kept();
+  EXPECT_LE(f.stats().recordings + g.stats().recordings, 2 * kMostRecordings);
+  EXPECT_EQ(f.stats().skipped() + g.stats().skipped(), 0u);
+}
+
+// What a function writes is written where it lies, though it lies elsewhere each time.
+TEST_P(CopiedOutputsTest, AKeptOutputThatAnotherFunctionWritesIsWritten) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  CompiledFunction bump = compile(context(), "bump",
+                                  [](Tensor x) {
+                                    update(x, 1, 1);
+                                    return affine(x, -1, 0);
+                                  },
+                                  {.inputs = {{.is_mutated = true}}});
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(12);
+    const Tensor y = f(tensor({12}, x));
+    keep(bump(y), affine_of(affine_of(x, 2, 2), -1, 0));
+    keep(y, affine_of(x, 2, 2));
+  }
+
+  expect_all_kept();
+  expect_replays(f);
+  expect_replays(bump);
+}
+
+TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  const auto is_copied = [&] {
+    return !manager()->memory().manages(*f(random_tensor({9})).storage());
+  };
+  for (int call = 0; call < 50; ++call)
+    keep(f(random_tensor({9})), {});
+  EXPECT_TRUE(is_copied());
+  const std::uint64_t recordings = f.stats().recordings;
+  kept_.clear();
+
+  EXPECT_FALSE(is_copied());
+  for (int call = 0; call < 50; ++call)
+    keep(f(random_tensor({9})), {});
+  EXPECT_TRUE(is_copied());
+  context().mark_step();
+  EXPECT_FALSE(is_copied());
+  EXPECT_EQ(f.stats().recordings, recordings);
+}
+
+// As those of eager calls: their memory is their own.
+TEST_P(CopiedOutputsTest, CopiesOutliveMarkStepAsOutputsOfEagerCallsDo) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int call = 0; call < 60; ++call) {
+    const std::vector<float> x = random_floats(9);
+    keep(f(tensor({9}, x)), affine_of(x, 2, 1));
+  }
+  context().mark_step();
+  for (int call = 0; call < 60; ++call)
+    (void)f(random_tensor({9}));
+
+  int stale = 0;
+  for (const Kept& one : kept_) {
+    if (one.tensor.storage()->state() == Storage::State::kStale) {
+      ++stale;
+    } else {
+      EXPECT_EQ(values(one.tensor), one.expected);
+    }
+  }
+  EXPECT_LE(stale, static_cast<int>(kMostRecordings) + 1);
+}
+
+TEST_P(CopiedOutputsTest, CopiesAreVerified) {
+  make_context({.verify_every = 2});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int call = 0; call < 100; ++call) {
+    const std::vector<float> x = random_floats(9);
+    keep(f(tensor({9}, x)), affine_of(x, 2, 1));
+  }
+
+  expect_all_kept();
+  EXPECT_GE(f.stats().verified, 40u);
+  expect_replays(f, 100);
+}
+
+TEST_P(CopiedOutputsTest, AnOutputThatTheStepFunctionKeepsIsNotCopiedAndTheCallSaysSo) {
+  const CapturedLog log;
+  Tensor last;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    last = affine(x, 2, 1);
+    return last;
+  });
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(9);
+    keep(f(tensor({9}, x)), affine_of(x, 2, 1));
+  }
+
+  expect_all_kept();
+  EXPECT_LE(f.stats().recordings, kMostRecordings);
+  EXPECT_GE(f.stats().skipped(SkipReason::kCaptureFailed), 200u);
+  EXPECT_THAT(to_string(f.explain(random_tensor({9}))),
+              HasSubstr("output 0 cannot be copied, because the step function keeps it"));
+  last = Tensor();
+}
+
+// An eager run may evict what a replay may not, which is in the middle of a call.
+TEST_P(CopiedOutputsTest, WithoutMemoryForACopyTheCallRunsEagerlyAndRecordingsGiveWay) {
+  const CapturedLog log;
+  make_context({.max_bytes = 24 << 20, .at_limit = AtLimit::kEvict});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 0); });
+  const std::vector<float> x = random_floats(200'000);
+  const Tensor input = tensor({200'000}, x);
+  for (int call = 0; call < 10; ++call)
+    keep(f(input), affine_of(x, 2, 1));
+  const Tensor large = empty({1'000'000}, DType::kFloat32, device());
+  for (int call = 0; call < 2; ++call)
+    (void)g(large);
+  try {
+    for (int call = 0; call < 100; ++call)
+      keep(f(input), affine_of(x, 2, 1));
+    ADD_FAILURE() << "100 results of 800 KB have fitted in 24 MiB";
+  } catch (const OutOfMemory&) {
+  }
+
+  EXPECT_GE(f.stats().skipped(SkipReason::kPoolLimit), 1u);
+  EXPECT_GE(g.stats().evictions, 1u);
+  expect_all_kept();
+}
+
+TEST_P(CopiedOutputsTest, TheLogExplainAndTheSnapshotSayThatOutputsAreCopiedAndWhy) {
+  const CapturedLog log;
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  for (int call = 0; call < 40; ++call)
+    keep(f(random_tensor({9})), {});
+
+  EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("held_outputs function=f"),
+                                             HasSubstr("copy their outputs"))));
+  EXPECT_THAT(to_string(f.explain(random_tensor({9}))),
+              AllOf(HasSubstr("its outputs are copied"), HasSubstr("output 0 of 'f'")));
+  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  EXPECT_EQ(snapshot["nodes"].back()["outputs"][0]["kind"], "copied");
+}
+
+}  // namespace
+}  // namespace cgtree::testing
