@@ -612,6 +612,11 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
   CallObserver& events = *workings_.events;
   std::unique_ptr<Node> made;  // outlives the draws, which look at its recording
   TakenDraws draws(recorded.recording);
+  const GraphFindings* const findings = recorded.recording.findings.get();
+  for (const auto& [name, range] : workings_.memory->declared()->list()) {
+    if (findings != nullptr && !findings->refers_to(range)) continue;
+    recorded.recording.plain_uses.push_back({range});
+  }
   launch_further(recorded.recording, *workings_.memory, workings_.call.inputs());
   hand_out(std::move(recorded.outputs), outputs_);
   made = tree.make_node(function_, key, recorded.recording, std::move(why), *workings_.memory);

@@ -152,6 +152,9 @@ void wait_for_neighbours(Workings& workings, const FunctionState& function, cons
   append_plain_uses(function, inputs, memory.device(), uses);
   if (recording != nullptr) {
     uses.insert(uses.end(), recording->plain_uses.begin(), recording->plain_uses.end());
+  } else {  // the work may read it by its address
+    for (const auto& [name, range] : memory.declared()->list())
+      uses.push_back({range});
   }
   if (memory.plain().begin(uses, memory.stream())) workings.door.note_shared_use(memory.plain());
 }

@@ -229,6 +229,30 @@ TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) 
   });
 }
 
+// What a recording reads of it the audit of its graph tells; without one it may read all of it.
+TEST_F(SharedMemoryTest, ADeclaredCacheIsReadByTheContextThatDeclaresIt) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Tensor cache = filled(device, 0), one = filled(device, 1);
+    const Writer prefill = writer(a, true);
+    const void* const address = cache.data();
+    b.declare("kv", address, cache.bytes());
+    const Reader decode = compile(b, "decode", [&, address](Tensor x) {
+      Tensor y = affine(x, 1, 0);
+      check(device_api(device).copy(current_stream().handle(), y.data(), address, y.bytes()),
+            "copy");
+      return y;
+    });
+    bool is_right = true;
+    for (int round = 1; round <= 5; ++round) {
+      prefill(x[round], cache);
+      is_right = is_right && holds(decode(one), static_cast<float>(2 * round));
+    }
+    return is_right && decode.stats().replays == 3;
+  });
+}
+
 TEST_F(SharedMemoryTest, AThreadThatIsToldThatACallHasReturnedComesBehindIt) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
