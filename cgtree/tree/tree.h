@@ -204,7 +204,7 @@ struct FunctionState : Function {
   bool warned_of_nothing = false;     // that its step function launches no work
   bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
   bool warned_of_unsliced = false;    // that an output has a padded size and no dynamic axis
-  bool warned_of_padding = false;     // that nobody has chosen what its rows of padding hold
+  bool warned_of_padding = false;     // that the caller has chosen no padding
   std::size_t made_for_held = 0;      // recordings, because outputs of earlier ones were held
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
