@@ -81,8 +81,8 @@ std::vector<Dimension> dimensions(const FunctionState& function, const Precaptur
   return all;
 }
 
-// The sizes of an axis that is learned are those that somebody has named: a learner, or the caller
-// of precapture(), to which calls are padded from then on.
+// Calls are padded to these sizes from then on. The sizes of an axis that is learned are those that
+// a learner has named, or the caller of precapture().
 void add_learned_sizes(TreeManager& manager, FunctionState& function,
                        std::span<const Dimension> dimensions) {
   const Visit visit(manager.door());

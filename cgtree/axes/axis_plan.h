@@ -181,8 +181,8 @@ class AxisPlan {
   }
   // What fills input `i` beyond its actual sizes.
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }
-  // Whether zeros must not pad input `i`, were it of this type: nobody has chosen them, and the
-  // function writes another input.
+  // Whether zeros must not pad input `i`, were it of this type: the caller has not chosen them, and
+  // the function writes another input.
   bool is_unsafe(std::size_t i, DType dtype) const noexcept;
   // Whether the call is not padded along the axis for that.
   bool is_unsafe(const CallAxes& axes, std::size_t axis) const noexcept {

@@ -203,7 +203,7 @@ struct FunctionState : Function {
   bool warned_of_nothing = false;     // that its step function launches no work
   bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
   bool warned_of_unsliced = false;    // that an output has a padded size and no dynamic axis
-  bool warned_of_padding = false;     // that nobody has chosen what its rows of padding hold
+  bool warned_of_padding = false;     // that the caller has chosen no padding
   bool warned_of_copies = false;      // that a recording copies its outputs
   Backoff evictions{4};               // of its recordings, before they have paid
   Published<std::size_t> recordings;  // that the tree holds

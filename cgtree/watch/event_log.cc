@@ -272,7 +272,7 @@ void EventLog::launched_nothing(const FunctionState& function) noexcept {
   write("empty_recording", [&]() -> Json { return {{"function", function.name}}; });
 }
 
-// Warns once of what zeros may do that nobody has chosen.
+// Warns once of what zeros may do that the caller has not chosen.
 void EventLog::padding_not_chosen(FunctionState& function, const CallAxes& axes,
                                   const Recording* recording) noexcept try {
   if (function.warned_of_padding) return;

@@ -21,9 +21,9 @@ std::vector<std::string> notes_on(const Decision& decision, const Call& call);
 std::vector<std::string> notes_on_outputs(const Function& function, const CallAxes& axes,
                                           const Recording& recording);
 
-// Returns one line for each tensor without a padded axis that may show rows of zeros, which nobody
-// has chosen for an input with that axis: inputs that are written and, of a recording that is not
-// null, outputs.
+// Returns one line for each tensor without a padded axis that may show rows of zeros, which the
+// caller has not chosen for an input with that axis: inputs that are written and, of a recording
+// that is not null, outputs.
 std::vector<std::string> notes_on_padding(const Function& function, const CallAxes& axes,
                                           const Recording* recording);
 

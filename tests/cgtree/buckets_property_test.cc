@@ -81,7 +81,7 @@ TEST_P(BucketsPropertyTest, ChainsGiveWhatEagerCallsGiveOnTheTrueSizes) {
           return add(affine(x, 2, 0), y);
         },
         options);
-    for (int call = 0; call < 60; ++call) {
+    for (int call = 0; call < 60 || f.stats().replays == 0; ++call) {
       if (up_to(2) == 0) context().mark_step();
       const std::int64_t rows = up_to(options.buckets[0].sizes.back() + 1);
       const std::int64_t columns = 1 + up_to(options.buckets[1].sizes.back());
@@ -101,7 +101,6 @@ TEST_P(BucketsPropertyTest, ChainsGiveWhatEagerCallsGiveOnTheTrueSizes) {
       ASSERT_EQ(dense(state), affine_of(x, 1, bump));
       ASSERT_EQ(dense(once), affine_of(first, 1, bump));
     }
-    EXPECT_GT(f.stats().replays, 0u);
     manager()->validate();
   }
 }

@@ -153,7 +153,7 @@ class PaddingTest : public ::testing::Test {
 
 // ---- Slots ----
 
-TEST_F(PaddingTest, ZerosThatNobodyHasChosenAreNoSlots) {
+TEST_F(PaddingTest, ZerosThatWereNotChosenAreNoSlots) {
   const Decode f = decode(slots_into_cache({}, {4, 8}));
   expect_cache(f, {3, 3, 3, 5, 4, 4, 4, 8, 7, 3, 1, 5, 8});
   EXPECT_EQ(f.stats().skipped(SkipReason::kUnsafePadding), 8u);

@@ -268,7 +268,7 @@ TEST_P(RandomScopeTest, AllNodesOfRandomProgramsHaveTheRightPath) {
     return add(x, z);
   }));
   std::size_t nodes = 0;
-  for (int program = 0; program < 30; ++program) {
+  for (int program = 0; program < 30 || nodes <= 300; ++program) {
     const auto f = compile(context(), "f" + std::to_string(program), [&](Tensor x) {
       Tensor y = output();
       run(y);
@@ -287,7 +287,6 @@ TEST_P(RandomScopeTest, AllNodesOfRandomProgramsHaveTheRightPath) {
     outside_ = 0;
     paths_.clear();
   }
-  EXPECT_GT(nodes, 300u);
   EXPECT_EQ(ScopeStack::of_thread().size(), 0u);
   nested_.reset();  // it keeps the context
   side_.reset();
@@ -301,7 +300,7 @@ TEST_P(RandomScopeTest, StepsBetweenBeginAndEndHaveTheRightPaths) {
   };
   const Tensor y = random_tensor({kCount});
   std::size_t nodes = 0;
-  for (int program = 0; program < 20; ++program) {
+  for (int program = 0; program < 20 || nodes <= 200; ++program) {
     Steps steps(context(), "engine" + std::to_string(program),
                 {.bindings = {{}, {.host_bytes = sizeof(Block)}}});
     for (int call = 0; call < 3; ++call) {
@@ -325,7 +324,6 @@ TEST_P(RandomScopeTest, StepsBetweenBeginAndEndHaveTheRightPaths) {
     nodes += expect_paths();
     paths_.clear();
   }
-  EXPECT_GT(nodes, 200u);
   side_.reset();
 }
 

@@ -555,7 +555,8 @@ TEST_P(SizeLearnerLimitsTest, APrecaptureOfALearnedAxisRecordsTheSizesThatItIsTo
   EXPECT_EQ(call(f, 8), Outcome::kReplay);
 }
 
-// An eager run counts otherwise than a replay, which is no error where nobody verifies.
+// An eager run counts otherwise than a replay, which is no error where the context verifies
+// nothing.
 TEST_P(SizeLearnerLimitsTest, ALearnerOfAContextThatVerifiesNothingVerifiesNothing) {
   float runs = 0;
   const Function f = compile(

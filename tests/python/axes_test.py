@@ -110,7 +110,7 @@ class AxesPythonTest(unittest.TestCase):
         stats = self.call(self.compile(axes=[axis], max_waste=1.5), 4, 3, 1, 5)
         self.assertEqual((stats["recordings"], stats["skips"]), (1, {"too_much_padding": 1}))
 
-    def test_zeros_that_nobody_has_chosen_are_no_slots(self):
+    def test_zeros_that_were_not_chosen_are_no_slots(self):
         def step(slots, cache):
             cgtree.numpy.launch(lambda slots, cache: cache.__setitem__(slots, 1), slots, cache)
 

@@ -522,22 +522,17 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
       given != nullptr ? static_cast<unsigned>(std::atoll(given)) : std::random_device()();
   const int programs = count != nullptr ? std::atoi(count) : given != nullptr ? 1 : 25;
   std::printf("seeds from %u on\n", first);
-  for (int i = 0; i < programs && !HasFatalFailure(); ++i)
+  const auto is_missing = [&] {  // what has happened in none of the programs so far
+    const bool has_flows = GetParam().device.type == DeviceType::kHost;
+    return done().draws == 0 || done().draws_that_throw == 0 || done().breaks == 0 ||
+           done().breaks_that_throw == 0 || done().precaptures == 0 ||
+           done().precaptures_that_throw == 0 || done().learned == 0 ||
+           (has_flows && done().flows == 0);
+  };
+  int i = 0;
+  for (; (i < programs || (programs >= 25 && is_missing())) && !HasFatalFailure(); ++i)
     run_program(first + static_cast<unsigned>(i));
-  if (programs < 25 || HasFailure()) return;
-  EXPECT_GT(done().draws, 0);
-  EXPECT_GT(done().draws_that_throw, 0);
-  EXPECT_GT(done().breaks, 0);
-  EXPECT_GT(done().breaks_that_throw, 0);
-  EXPECT_GT(done().precaptures, 0);
-  EXPECT_GT(done().precaptures_that_throw, 0);
-  EXPECT_GT(done().learned, 0);
-  if (GetParam().device.type == DeviceType::kHost) {
-    EXPECT_GT(done().flows, 0);
-    EXPECT_TRUE(programs < 100 || done().flows_that_all_throw > 0);
-    EXPECT_TRUE(programs < 100 || done().flows_that_one_throws > 0);
-  }
-  EXPECT_TRUE(programs < 100 || done().idle_that_throws > 0);  // rare
+  std::printf("%d programs\n", i);
 }
 
 // Each makes an option another one.
