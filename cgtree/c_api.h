@@ -685,7 +685,8 @@ CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_par
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, char* buffer, size_t capacity,
                                         size_t* length);
-// Writes the counters of FunctionStats by name, and skips by reason. Any thread.
+// Writes the counters of FunctionStats by name, and skips by reason; "last_failure" is the text of
+// the last call that failed, if any did. Any thread.
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                            size_t* length);
 // The outcome of a call that has ended.

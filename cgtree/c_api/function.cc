@@ -16,6 +16,7 @@
 #include "cgtree/recent_events.h"
 #include "cgtree/scope.h"
 #include "cgtree/watch/report.h"
+#include "cgtree/watch/spelling.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::capi {
@@ -287,13 +288,16 @@ cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buf
 
 cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length) {
   return guarded([&] {
-    write_text(report_of(context_of(context)->snapshot_json()), buffer, capacity, length);
+    const std::string report = report_of(context_of(context)->snapshot_json());
+    write_text(spelled(report, Spelling::kC), buffer, capacity, length);
   });
 }
 
 cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length) {
-  return guarded(
-      [&] { write_text(report_of(&required(text, "the text")), buffer, capacity, length); });
+  return guarded([&] {
+    const std::string report = report_of(&required(text, "the text"));
+    write_text(spelled(report, Spelling::kC), buffer, capacity, length);
+  });
 }
 
 cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
@@ -394,7 +398,7 @@ cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, 
     const Key read = key_of(key, key_size);
     const Explanation why =
         function_of(function)->compiled().core.explain(arguments.list().with_key(read.text()));
-    write_text(to_string(why), buffer, capacity, length);
+    write_text(spelled(to_string(why), Spelling::kC), buffer, capacity, length);
   });
 }
 

@@ -24,6 +24,7 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
   for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
     skips[std::string(name(reason))] = count;
   });
+  if (!stats.last_failure.empty()) all["last_failure"] = stats.last_failure;
   return all;
 }
 
@@ -45,7 +46,8 @@ nlohmann::ordered_json entry_of(const Precaptured& entry) {
 }  // namespace
 
 std::string to_json(const FunctionStats& stats) {
-  return calls(stats).dump();
+  // What a step has thrown may not be UTF-8.
+  return calls(stats).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string to_json(const ContextStats& stats) {

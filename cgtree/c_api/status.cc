@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/watch/spelling.h"
 #include "interop/device/code.h"
 #include "interop/device/stream.h"
 
@@ -53,7 +54,9 @@ void fill(ErrorRecord& record, const Error& error) {
   if (record.status == CGT_OUT_OF_MEMORY) {
     record.cuda_code = static_cast<std::int32_t>(Code::kMemoryAllocation);
   }
-  record.message = error.message();
+  // A step's own text stays.
+  const bool is_ours = dynamic_cast<const StatusError*>(&error) == nullptr;
+  record.message = is_ours ? spelled(error.message(), Spelling::kC) : std::string(error.message());
   const std::string_view what = error.what();
   const std::size_t prefix = what.size() - error.message().size();
   record.where = what.substr(0, prefix < 2 ? 0 : prefix - 2);  // without ": "

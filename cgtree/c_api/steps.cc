@@ -12,6 +12,7 @@
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/c_api/convert.h"
 #include "cgtree/c_api/handles.h"
+#include "cgtree/watch/spelling.h"
 
 namespace cgtree::capi {
 namespace {
@@ -177,7 +178,7 @@ cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t
     StepsObject& object = pin->steps();
     const Explanation why =
         object.steps.explain(key_of(key, key_size), bindings_of(object, bindings, binding_count));
-    write_text(to_string(why), buffer, capacity, length);
+    write_text(spelled(to_string(why), Spelling::kC), buffer, capacity, length);
   });
 }
 

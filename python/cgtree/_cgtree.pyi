@@ -1,7 +1,7 @@
 """Types of the extension."""
 
 from typing import (
-    Any, Callable, Literal, Sequence, TypeAlias, TypedDict, TypeVar, Unpack, overload)
+    Any, Callable, Literal, NotRequired, Sequence, TypeAlias, TypedDict, TypeVar, Unpack, overload)
 
 from cgtree._options import ContextOptions
 
@@ -29,6 +29,7 @@ class FunctionStats(TypedDict):
     differed: int
     unverified: dict[str, int]
     skips: dict[str, int]
+    last_failure: NotRequired[str]  # of one function
 
 class ContextStats(FunctionStats):
     generations: int

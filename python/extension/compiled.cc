@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
+#include "cgtree/watch/spelling.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"
@@ -328,9 +329,9 @@ Reference explain(PyObject* self, PyObject* inputs, PyObject* keywords) {
       without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
   const std::string outcome(name(explanation.outcome));
   const std::string reason(explanation.skip_reason ? name(*explanation.skip_reason) : "");
-  const std::string different = difference(explanation);
-  const std::string to_do = advice(explanation);
-  const std::string text = to_string(explanation);
+  const std::string different = spelled(difference(explanation), Spelling::kNames);
+  const std::string to_do = spelled(advice(explanation), Spelling::kNames);
+  const std::string text = spelled(to_string(explanation), Spelling::kNames);
   return checked(Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "outcome", outcome.c_str(), "skip_reason",
                                reason.c_str(), "difference", different.c_str(), "advice",
                                to_do.c_str(), "text", text.c_str()));
@@ -431,9 +432,11 @@ PyMethodDef methods[] = {
                     "explain(*inputs, key=None) -> dict: what such a call would do now "
                     "('outcome'), and why: 'difference' has both sides of what differs from the "
                     "nearest recording, 'advice' says what to change, and 'text' has all."),
-    method<stats>("stats",
-                  "stats() -> dict: calls, warm_ups, recordings, replays, failures, "
-                  "kept_recordings, skips by reason."),
+    method<stats>(
+        "stats",
+        "stats() -> dict: calls, warm_ups, recordings, replays, failures, "
+        "kept_recordings, skips by reason; 'last_failure', the text of the last call that "
+        "raised, if any did."),
     method<freeze>("freeze",
                    "freeze(when='run_eagerly'): from now on nothing is warmed up, recorded or "
                    "evicted for calls of this thread. A call for which no recording fits runs "

@@ -17,6 +17,7 @@
 #include "cgtree/verification.h"
 #include "cgtree/watch/progress_json.h"
 #include "cgtree/watch/report.h"
+#include "cgtree/watch/spelling.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
 #include "python/extension/python.h"
@@ -215,7 +216,8 @@ std::string report_of(PyObject*, PyObject* list) {
   });
   return without_gil([&] {
     const bool is_one = texts.size() == 1 && !is_progress(texts[0]);
-    return is_one ? cgtree::report_of(texts[0]) : to_string(join_progress(texts));
+    return is_one ? spelled(cgtree::report_of(texts[0]), Spelling::kNames)
+                  : to_string(join_progress(texts));
   });
 }
 
@@ -354,6 +356,10 @@ Reference dict_of(const FunctionStats& stats) {
     put(skips, std::string(name(reason)).c_str(), count);
   });
   check_status(PyDict_SetItemString(dict.get(), "skips", skips.get()));
+  if (!stats.last_failure.empty()) {
+    const Reference text = from_text(stats.last_failure);
+    check_status(PyDict_SetItemString(dict.get(), "last_failure", text.get()));
+  }
   return dict;
 }
 

@@ -2,6 +2,7 @@
 #include "python/extension/errors.h"
 
 #include "base/error.h"
+#include "cgtree/watch/spelling.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
@@ -157,7 +158,7 @@ void set_class_in_flight() {
   } catch (const BoundaryError& error) {
     set(class_of(error.fault()), error.message());
   } catch (const InvalidArgument& error) {
-    set("InvalidArgument", error.message());
+    set("InvalidArgument", spelled(error.message(), Spelling::kNames));
   } catch (const OutOfMemory& error) {
     if (error.report() == nullptr) return set("OutOfMemory", error.message());
     set("OutOfMemory", error.message(), "report", dict_of(*error.report()));
@@ -166,7 +167,8 @@ void set_class_in_flight() {
   } catch (const ConcurrentUse& error) {
     set("ConcurrentUse", error.message());
   } catch (const CaptureError& error) {
-    set("CaptureError", error.message(), "code", Reference::steal(PyLong_FromLong(error.code())));
+    set("CaptureError", spelled(error.message(), Spelling::kNames), "code",
+        Reference::steal(PyLong_FromLong(error.code())));
   } catch (const DeviceError& error) {
     set("DeviceError", error.message(), "code", Reference::steal(PyLong_FromLong(error.code())));
   } catch (const GroupError& error) {

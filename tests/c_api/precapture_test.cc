@@ -150,7 +150,7 @@ TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
   EXPECT_FAILS(cgt_function_learn(function, nullptr), CGT_INVALID_ARGUMENT, "options");
   EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "make_inputs");
   options.make_inputs = this->options().make_inputs;
-  EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "kLearned");
+  EXPECT_FAILS(cgt_function_learn(function, &options), CGT_INVALID_ARGUMENT, "CGT_AXIS_LEARNED");
   const OwnedFunction learned = compile_affine(OneAxis({}, CGT_AXIS_LEARNED));
   options.busy_fraction = 2;
   EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "busy_fraction = 2");

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class StepsTest : public CStepTest {};
 CGTREE_ON_ALL_DEVICES(StepsTest);
@@ -433,6 +434,28 @@ TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {
   EXPECT_DONE(
       cgt_function_explain(function, nullptr, 0, &input, 1, text.data(), text.size(), &length));
   EXPECT_THAT(text, HasSubstr("replay"));
+}
+
+TEST_P(StepsTest, ExplanationsAndReportsNameWhatCHas) {
+  const OwnedFunction function = compile(affine_step);
+  std::string text(1 << 16, '?');
+  std::size_t length = 0;
+  for (int size = 1; size <= 12; ++size) {
+    std::vector<float> values(static_cast<std::size_t>(size));
+    const OwnedTensor x = make_tensor_of(device(), values);
+    const cgt_tensor input = x;
+    EXPECT_DONE(
+        cgt_function_explain(function, nullptr, 0, &input, 1, text.data(), text.size(), &length));
+    OwnedTensor output;
+    EXPECT_DONE(cgt_call(function, &input, 1, output.out(), 1));
+  }
+  const std::string why(text.c_str());
+  EXPECT_THAT(why, HasSubstr("declare axis 0 of input 0 in cgt_axis_options.inputs"));
+  EXPECT_THAT(why, Not(HasSubstr("::")));
+  EXPECT_DONE(cgt_report(context_, text.data(), text.size(), &length));
+  const std::string report(text.c_str());
+  EXPECT_THAT(report, HasSubstr("declare axis 0 of input 0 in cgt_axis_options.inputs"));
+  EXPECT_THAT(report, Not(HasSubstr("::")));
 }
 
 }  // namespace

@@ -162,10 +162,27 @@ class InstallTest(unittest.TestCase):
         for name in sorted(named - OF_TORCH):
             source.write_text(f'#include "{name}"\n')
             read = self.root / "header.d"
-            result = run("c++", "-std=c++20", "-fsyntax-only", "-MD", "-MF", read, "-Wall", "-Werror", "-I",
+            result = run("c++", "-std=c++20", "-fsyntax-only", "-MD", "-MF", read, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I",
                          self.prefix / "include/cgtree", source)
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
             self.assertNotRegex(read.read_text(), r"/(fmt|nlohmann|spdlog)/", name)
+
+    def test_what_no_step_function_may_be_is_refused_with_the_remedy(self):
+        source = self.root / "wrong.cc"
+        for standard, step, remedy in [
+                ("c++20", "[](cgtree::Tensor x) { return Two{x, x}; }", "return the tensors of a struct as a tuple"),
+                ("c++20", "[](cgtree::Tensor x, float) { return x; }", "pass a number as cgtree::scalar(x)"),
+                ("c++20", "[](auto x) { return x; }", "write cgtree::Tensor in place of auto"),
+                ("c++17", "[](cgtree::Tensor x) { return x; }", "compile with -std=c++20, or include cgtree/cgtree.hpp"),
+                ("c++20", "[](cgtree::Tensor x) { return x; }", "")]:
+            source.write_text(f"""#include "cgtree/cgtree.h"
+struct Two {{ cgtree::Tensor a, b; }};
+void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step}); }}
+""")
+            result = run("c++", f"-std={standard}", "-fsyntax-only", "-I", self.prefix / "include/cgtree", source)
+            with self.subTest(step=step, standard=standard):
+                self.assertEqual(result.returncode == 0, remedy == "")
+                self.assertIn(remedy, " ".join(result.stderr.split()))
 
     def test_the_report_is_installed(self):
         result = run(self.prefix / "bin/cgtree_report", "--help")
@@ -177,6 +194,27 @@ class InstallTest(unittest.TestCase):
                             must_run("readelf", "-d", self.prefix / "lib/libcgtree.so"))
         for name in needed:
             self.assertRegex(name, r"^(libstdc\+\+|libm|libgcc_s|libc|ld-linux.*)\.so")
+
+    def test_the_cmake_lists_of_the_page_are_whole(self):
+        page = (HERE / "docs/adopting.md").read_text()
+        lists = re.findall(r"```cmake\n(cmake_minimum_required.*?)```", page, re.DOTALL)
+        self.assertEqual(len(lists), 2)
+        for i, text in enumerate(lists):
+            engine = self.root / f"engine {i}"
+            (engine / "third_party").mkdir(parents=True)
+            (engine / "third_party/cgtree").symlink_to(HERE)
+            (engine / "CMakeLists.txt").write_text(text)
+            shutil.copy(CONSUMER / "cxx20.cc", engine / "engine.cc")
+            must_run("cmake", "-S", engine, "-B", engine / "build", "-DCGTREE_CUDA=OFF",
+                     f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        must_run("cmake", "--build", self.root / "engine 1/build")  # that of the other compiles the library, as above
+        self.assertEqual(run(self.root / "engine 1/build/engine").stdout, PROGRAMS["cxx20"])
+
+    def test_a_tutorial_is_built_with_cmake(self):
+        must_run("cmake", "-S", HERE / "examples/tutorials", "-B", self.root / "tutorials",
+                 f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        must_run("cmake", "--build", self.root / "tutorials", "--target", "wrap_a_function")
+        self.assertIn("replay", run(self.root / "tutorials/wrap_a_function").stdout)
 
     def test_another_version_is_refused(self):
         for asked in [f"{MAJOR}.{MINOR + 1}", f"{MAJOR}.{MINOR - 1}", f"{MAJOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"]:
@@ -242,13 +280,28 @@ endif()
 
     def test_kernels_are_for_all_gpus_or_for_those_of_a_list(self):
         # Sources with CUDA are not among this test's: what is printed comes before they are missed.
-        said = run("cmake", "-S", HERE, "-B", self.root / "build").stdout
+        said = run("cmake", "-S", HERE, "-B", self.root / "build", "-DCGTREE_CUDA_ARCHS=all").stdout
         if "CUDA ON" not in said:
             self.skipTest("no CUDA toolkit here")
-        self.assertRegex(said, "kernels for 75-virtual;75-real;80-real;.*90-real;.*virtual")
+        self.assertRegex(said, "kernels for 75-virtual;75-real;80-real;.*90-real;.*virtual\n")
         for wrong in "", "80,90", "90;native", "OFF":
             with self.subTest(wrong=wrong):
                 self.assertIn(f"CGTREE_CUDA_ARCHS is '{wrong}'", self.expect_refusal(f"-DCGTREE_CUDA_ARCHS={wrong}"))
+
+    def test_kernels_are_for_the_gpus_of_this_machine_if_it_has_any_and_the_configuration_says_so(self):
+        smi = self.script("bin/nvidia-smi", "printf '9.0\\n8.9\\n9.0\\n'")
+        said = run("cmake", "-S", HERE, "-B", self.root / "build", PATH=f"{smi.parent}:{os.environ['PATH']}").stdout
+        if "CUDA ON" not in said:
+            self.skipTest("no CUDA toolkit here")
+        self.assertIn("kernels for 89;90, the GPUs of this machine; for others, set CGTREE_CUDA_ARCHS=all", said)
+        smi.write_text("#!/bin/sh\necho 'No devices were found'\n")
+        said = run("cmake", "-S", HERE, "-B", self.root / "none", PATH=f"{smi.parent}:{os.environ['PATH']}").stdout
+        self.assertRegex(said, "kernels for 75-virtual;75-real;.*virtual\n")
+
+    @unittest.skipUnless(shutil.which("clang++-14"), "no Clang 14 here")
+    def test_clang_14_which_has_no_source_location_is_named_when_it_is_configured(self):
+        said = self.expect_refusal("-DCGTREE_CUDA=OFF", "-DCMAKE_CXX_COMPILER=clang++-14")
+        self.assertRegex(said, r"needs C\+\+20, which \S*clang\+\+-14 .* name another one, GCC 12 or Clang 16")
 
     def test_a_shared_library_shows_its_names_also_where_an_engine_hides_its_own(self):
         for shared in "ON", "OFF":

@@ -44,7 +44,7 @@ class ReportPythonTest(unittest.TestCase):
         stats = self.context.stats()
         self.assertIn(f"context 'decode' on host:0: {stats['calls']} calls, {stats['replays']} replayed",
                       report)
-        self.assertIn("'step': raise CompileOptions::max_recordings", report)
+        self.assertIn("'step': raise max_recordings of the function", report)
         self.assertLessEqual(len(report.splitlines()), 40)
 
     def test_without_an_argument_it_is_of_the_default_context(self):
@@ -57,7 +57,7 @@ class ReportPythonTest(unittest.TestCase):
         self.assertEqual(done.stdout, cgtree.report(self.context))
         done = self.main("report", self.events)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("'step': raise CompileOptions::max_recordings", done.stdout)
+        self.assertIn("'step': raise max_recordings of the function", done.stdout)
         self.assertEqual(done.stdout.splitlines()[0], cgtree.report(self.context).splitlines()[0])
 
     def test_an_event_file_that_is_cut_loses_one_line(self):
@@ -105,8 +105,30 @@ class ExplainPythonTest(unittest.TestCase):
             self.assertIn("declare the axis that varies", why["advice"])
             self.assertEqual(why["text"],
                              f"warm_up: {why['difference']}\n  to replay: {why['advice']}")
+            self.assertIn("declare the axis that varies, axis 0, in the option dynamic", why["advice"])
             same = step.explain(floats(3))
             self.assertEqual((same["difference"], same["advice"]), ("", ""))
+
+    def test_another_shape_at_each_call_and_a_step_that_throws_are_named_in_words_of_python(self):
+        def fail(x):
+            raise KeyError("no page")
+
+        with cgtree.Context("host") as context:
+            step = context.compile(lambda x: x * 2, framework="numpy", name="step")
+            broken = context.compile(fail, framework="numpy", name="broken")
+            for size in range(1, 21):
+                step(floats(size))
+                with self.assertRaises(KeyError):
+                    broken(floats(2))
+            why = step.explain(floats(30))
+            self.assertIn("float32 {20} in the last, float32 {30} given", why["difference"])
+            self.assertIn("declare axis 0 of 'x' in the option dynamic", why["advice"])
+            self.assertIn("no page", broken.explain(floats(2))["difference"])
+            self.assertIn("no page", broken.stats()["last_failure"])
+            report = cgtree.report(context)
+            self.assertIn("'step': declare axis 0 of 'x' in the option dynamic", report)
+            self.assertIn("20 of 20 calls threw, the last: KeyError", report)
+            self.assertNotIn("::", report)
 
 
 if __name__ == "__main__":

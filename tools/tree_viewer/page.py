@@ -15,6 +15,7 @@ import timeline_part
 import times_part
 import tree_part
 import units
+import why_part
 from markup import text
 
 _HERE = pathlib.Path(__file__).resolve().parent
@@ -102,7 +103,7 @@ def render(tree, name, event_files=(), before=None, profile=None):
                 f"{units.plural(tree['restores'], 'restore')} of the pool")
     notes = snapshot.not_shown(tree) + [problem for file in event_files for problem in file.problems]
     parts = [compare_part.render(before[0], tree, before[1]) if before else "",
-             tree_part.render(tree), times_part.render(tree, profile), memory_part.render(tree), costs.render(tree),
+             why_part.render(tree), tree_part.render(tree), times_part.render(tree, profile), memory_part.render(tree), costs.render(tree),
              axes_part.render(tree), foreign_part.render(tree), timeline_part.render(event_files),
              costs.functions_part(tree)]
     parts = [part for part in parts if part]

@@ -21,9 +21,8 @@ _RANGE = {"address": int, "bytes": int}
 _OUTPUT = {**_TYPE, "kind": {"slot", "same_as_output", "input", "constant", "copied"}, "index?": int,
            "slot?": int, "address?": int, "bytes?": int, "live?": bool,
            "holds?": {"function": str, "output": int}}
-_CAUSE = {"nearest": int,
-          "changes": [{"kind": str, "input?": int, "name?": str, "recorded": str, "given": str,
-                       "text": str}]}
+_CHANGE = {"kind": str, "input?": int, "name?": str, "recorded": str, "given": str, "text": str}
+_CAUSE = {"nearest": int, "changes": [_CHANGE]}
 _AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, "number?": int,
                       "text?": str}],
           "foreign": [{"kernel": str, "place": str, "address": int, "memory_address": int,
@@ -32,19 +31,22 @@ _AUDIT = {"memory": [{"owner": str, "address": int, "bytes": int, "words": int, 
 _SCOPES = {"paths": [str], "kernels": [str], "node_types": [str], "node_kernels": [int], "node_paths": [int],
            "node_ids?": [int], "exec_node_ids?": [int]}
 _NODE = {"id": int, "parent": int, "function": str, "function_id": int, "signature": str,
-         "cause": _CAUSE, "followed_by": [int], "replays": int, "root_patches": int,
+         "cause": _CAUSE, "reason?": str, "reason_text?": str, "advice?": str, "followed_by": [int], "replays": int, "root_patches": int,
          "verified_replays?": int, "unverified_replays?": int, "record_us": int, "audit_us?": int,
          "graph_nodes": int, "kernel_nodes": int, "estimated_graph_bytes": int,
          "footprint_bytes": int, "footprint?": [_RANGE], "recorded_at_us?": int, "padded?": MapOf(int),
          "kept?": [_RANGE], "inputs": [_INPUT], "outputs": [_OUTPUT], "audit?": _AUDIT,
          "scopes?": _SCOPES}
 _AXIS = {"axis": str, "of_key": bool,
-         "policy": {"exact", "allow_list", "skip", "buckets", "multiples", "powers_of_two"},
+         "policy": {"exact", "allow_list", "skip", "buckets", "multiples", "powers_of_two", "learned"},
          "buckets?": [int], "allowed?": [int], "multiple_of?": int, "largest?": int, "max_sizes?": int,
          "sizes": [(int, int)], "uncounted": int}
 _FUNCTION = {"id": int, "name": str, "calls": int, "warm_ups": int, "recordings": int,
              "replays": int, "failures": int, "kept_recordings?": int, "skips": MapOf(int),
-             "frozen?": bool, "evictions?": int, "axes?": [_AXIS], "capture_failure?": str}
+             "frozen?": bool, "evictions?": int, "axes?": [_AXIS], "capture_failure?": str,
+             "why?": [{"reason": str, "text": str, "calls": int, "advice": str}],
+             "warm_up_causes?": MapOf(int), "recording_causes?": MapOf(int),
+             "last_failure?": str, "changed?": _CHANGE}
 _SLOT = {"slot": int, "region": str, "address": int, "bytes": int, "live": bool, "workspace": bool,
          "holds?": {"function": str, "output": int}}
 SNAPSHOT = {"device": str, "context?": str, "time_us?": int, "recording_us?": int,

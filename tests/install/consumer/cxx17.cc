@@ -117,6 +117,7 @@ void run_breaks() {
   };
   const cgt::Context context(kHost);
   const cgt::Stream stream(kHost);
+  expect(stream.get().native != 0, "a stream has a handle");
   const cgt::Steps steps(context, "decode",
                          {{"cache", CGT_INPUT_MUTATED}, {"block", 0, sizeof(Block)}});
   const cgt::Tensor cache = row({0, 0, 0, 0});

@@ -13,9 +13,10 @@ import snapshot as checker  # noqa: E402
 from viewed_command import CommandLineTest, snapshot_of  # noqa: E402
 
 # Fields that earlier libraries did not write.
-LATER = {"audit", "audit_us", "axes", "context", "evictions", "footprint", "frozen", "kept_recordings", "padded",
-         "recorded_at_us", "recording_us", "segments", "blocks", "slots", "time_us", "unverified_replays",
-         "verified_replays", "verify_every"}
+LATER = {"advice", "audit", "audit_us", "axes", "changed", "context", "evictions", "footprint", "frozen",
+         "kept_recordings", "last_failure", "padded", "reason", "reason_text", "recorded_at_us", "recording_causes",
+         "recording_us", "segments", "blocks", "slots", "time_us", "unverified_replays", "verified_replays",
+         "verify_every", "warm_up_causes", "why"}
 
 
 class WritingTest(CommandLineTest):
@@ -37,6 +38,23 @@ class WritingTest(CommandLineTest):
     def test_unknown_and_empty_arguments_are_bad_usage(self):
         self.assert_refused("--svg", "--snapshot=tree.json", "--html=a.html", "--svg=a.svg")
         self.assert_refused("it names no file", "--snapshot=tree.json", "--html=")
+
+    def test_why_calls_did_not_replay_comes_first_and_functions_without_recordings_at_its_top(self):
+        def change(tree):
+            tree["functions"] += [
+                {"id": 900, "name": "busy", "calls": 9, "warm_ups": 9, "recordings": 0, "replays": 0, "failures": 0,
+                 "skips": {}, "why": [{"reason": "shape", "text": "another shape: {1} and {2}", "calls": 9,
+                                       "advice": "give axis 0 buckets"}]}]
+            tree["functions"][0].update(calls=5000, why=[{"reason": "frozen", "text": "it is frozen", "calls": 4000,
+                                                          "advice": "unfreeze() it"}])
+        self.write("why.json", self.changed(change))
+        done = self.view("--snapshot=why.json", "--html=why.html")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        page = (self.folder / "why.html").read_text()
+        body = page[page.index("<main"):]
+        places = [body.index(words) for words in ("Why calls did not replay", "busy", "another shape: {1} and {2}",
+                                                  "give axis 0 buckets", "it is frozen", 'id="recordings"')]
+        self.assertEqual(places, sorted(places))
 
     def test_a_folder_as_target_is_refused_and_the_other_file_is_not_written(self):
         (self.folder / "there").mkdir()
@@ -137,7 +155,7 @@ class BadSnapshotTest(CommandLineTest):
                 absent.add(path[-1])
             except checker.BadSnapshot as error:
                 self.assertIn(f"{path[-1]} is missing", str(error))
-        self.assertLessEqual(absent, {"index", "address", "bytes", "live", "holds", "slot", "input",
+        self.assertLessEqual(absent, {"first", "index", "address", "bytes", "live", "holds", "slot", "input",
                                       "name", "capture_failure", "capture_failed", "eager", "output",
                                       "scratch", "kept", "number"} | LATER)
 

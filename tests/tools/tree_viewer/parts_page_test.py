@@ -45,7 +45,7 @@ class PartsPageTest(ViewedPage):
     def test_navigation_leads_to_every_part_in_the_order_of_the_page(self):
         self.open("later")
         parts = self.value("[...document.querySelectorAll('main > section')].map(part => '#' + part.id)")
-        self.assertEqual(parts, ["#changes", "#recordings", "#memory", "#costs", "#axes",
+        self.assertEqual(parts, ["#changes", "#why-calls-did-not-replay", "#recordings", "#memory", "#costs", "#axes",
                                  "#foreign-pointers", "#events", "#functions"])
         self.assertEqual(self.value("[...document.querySelectorAll('nav a')].map(link => link.hash)"), parts)
 
