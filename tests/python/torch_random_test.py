@@ -141,7 +141,8 @@ class Program:
         return {**usual, "lie": chosen.choice(("fresh", "fresh", "transposed", "columns", "same", "interleaved", "odd",
                                                "requires", *rare)),
                 "mode": chosen.choice(("grad", "grad", "no_grad", "inference", "autocast")),
-                "between": chosen.choice((None, None, None, "reset", "deepcopy", "eval", "train", "zero", "swap", "half")),
+                "between": chosen.choice((None, None, None, "reset", "deepcopy", "eval", "train", "zero", "swap", "half",
+                                                   "turn", "turn total")),
                 "middle": chosen.choice((None, None, None, "reset", "reset", "call", "call", "dynamo")),
                 "backward": chosen.choice((0, 1, 1, 2)), "hold": chosen.random() < 0.4,
                 "hook": chosen.choice((None, None, None, "raises", "thread", "step", "fails"))}
@@ -221,6 +222,10 @@ class Side:
         elif what == "swap":
             with torch.no_grad():
                 self.module.scale = torch.nn.Parameter(self.module.scale * 0.5)
+        elif what == "turn":
+            self.module.linear.weight.data = self.module.linear.weight.data.t()
+        elif what == "turn total":
+            self.module.total.data = self.module.total.data.t()
         elif what == "half":
             self.module.total = self.module.total.clone()
 
