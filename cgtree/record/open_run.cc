@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "cgtree/record/outputs.h"
 
 namespace cgtree {
@@ -45,7 +46,10 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
     // Work on a side stream that was not joined may still have to write it, and another library
     // does not see that it moves.
     if (scope_.allocations().defers_frees() || storage.has_lease()) return;
-    memory_.move_to_output_region(storage);
+    try {
+      memory_.move_to_output_region(storage);
+    } catch (const OutOfMemory&) {  // it stays, and sharing is lost
+    }
   });
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
