@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/memory/recorded_memory.h"
+#include "interop/device/refusal.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
@@ -38,7 +39,7 @@ void note_hidden_failure(StreamRef stream) {
   const bool is_own = pending >= Code::kStreamCaptureUnsupported &&
                       pending <= Code::kStreamCaptureIsolation &&
                       pending != Code::kStreamCaptureInvalidated;
-  if (is_own) note_capture_failure(fmt::format("{} ({})", explain(pending), name(pending)));
+  if (is_own) Refusals::note(pending, fmt::format("{} ({})", explain(pending), name(pending)));
 }
 
 // The regions whose layout begin_tracking() restores.

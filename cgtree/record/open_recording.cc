@@ -137,8 +137,8 @@ Code OpenRecording::end_graph() {
   const Code code = capture_->end(&result_.recording.last_graph());
   capture_.reset();
   if (code != Code::kStreamCaptureInvalidated) return code;
-  const std::string& first = first_capture_failure();
-  const bool is_told = !first.empty() && first.find(name(code)) == std::string::npos;
+  const Refusal* const first = refusals_ ? refusals_->first() : nullptr;
+  const bool is_told = first != nullptr && first->what.find(name(code)) == std::string::npos;
   if (is_told) return Code::kStreamCaptureUnsupported;
   return ok(pending) ? code : pending;
 }
