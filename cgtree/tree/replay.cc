@@ -160,10 +160,9 @@ void wait_for_neighbours(Workings& workings, const FunctionState& function, cons
 }
 
 void note_plain_uses(Workings& workings, const FunctionState& function, const InputList& inputs) {
-  std::vector<PlainUse> uses;
-  append_plain_uses(function, inputs, workings.memory->device(), uses);
-  for (const PlainUse& use : uses)
-    workings.memory->plain().note(use);
+  ContextMemory& memory = *workings.memory;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    memory.plain().note(plain_use_of(function, inputs, i, memory.device()));
 }
 
 bool order_behind_neighbours(Workings& workings, const FunctionState& function,
