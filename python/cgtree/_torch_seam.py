@@ -139,6 +139,21 @@ def _key(inputs):
                   and given.layout is torch.strided else _value(given) for given in inputs])
 
 
+def _form(tensor):
+    """Returns what Inductor's kernels know of a parameter or buffer: how its axes lie, its type, and its bits."""
+    if tensor.layout is not torch.strided:
+        return tensor.layout
+    return (tuple(tensor.stride()), tensor.dtype, tensor.is_conj(), tensor.is_neg(), tuple(tensor.shape))
+
+
+def _named(form):
+    if not isinstance(form, tuple):
+        return str(form)
+    strides, dtype, is_conj, is_neg, shape = form
+    bits = " with the conjugate bit" * is_conj + " with the negative bit" * is_neg
+    return f"{dtype} {shape} with strides {strides}{bits}"
+
+
 def _value(given):
     if isinstance(given, float):
         return (float, given.hex())  # -0.0 is not 0.0, and NaN equals itself
@@ -180,6 +195,8 @@ class Graph:
         self.ended = None  # gets the counts when the graph is gone: of the graphs of a back end
         self.is_whole = False  # whether no other code runs between the results of AOTAutograd and it
         self.state, self.operators = None, ()  # see set_operators()
+        self._compiled_for = None  # static inputs of the first call, as _form() tells, where kernels depend on it
+        self.code = None  # of which PyTorch has compiled the graph
         self.recent = _cgtree.RecentCalls()
         self.last_seen = None  # the ids of inputs and results of the last call that was no replay
         self._lock = threading.Lock()
@@ -245,6 +262,7 @@ class Graph:
         key = (state, *_key(inputs))
         kind = self._kinds.get(key)
         if kind is None:
+            self._expect_form(inputs)
             return self._first_call(key, inputs) if self._admits() else self.model(inputs)
         self._returned = self._returned or kind.round == self._rounds
         if kind.reason is not None:
@@ -254,6 +272,7 @@ class Graph:
         if results is NotImplemented:
             kind.eager_calls += 1
             kind.exception = kind.exception or "an input is of another class, or has the conjugate or the negative bit"
+            self._expect_form(inputs)
             return self.model(inputs)
         if self._kinds.get(key) is kind:  # and no reset() came in between
             self._expect(kind)
@@ -278,6 +297,23 @@ class Graph:
             if self._pieces is not None:
                 self.reset()
         return self._pieces is not None
+
+    def _expect_form(self, inputs):
+        """Raises WrongValue for static inputs for which the kernels of Inductor were not made: Dynamo leaves the guards out
+        that would tell, and Inductor its own checks where it makes partitions."""
+        if not self.reuses_inputs or self.role == "backward":
+            return
+        forms = {i: _form(inputs[i]) for i in self.static if isinstance(inputs[i], torch.Tensor)}
+        if self._compiled_for is None:
+            self._compiled_for = forms
+        changed = [i for i, form in forms.items() if form != self._compiled_for.get(i, form)]
+        if changed:
+            if self.code is not None:
+                versions.forget(self.code)
+            i = changed[0]
+            raise WrongValue(f"input {i} of '{self.name}', a parameter or buffer, is {_named(forms[i])} now, and was "
+                             f"{_named(self._compiled_for[i])} when PyTorch compiled the kernels: call it again, for which PyTorch "
+                             "compiles it anew, or use kernels='eager', which need not be")
 
     def _first_call(self, key, inputs):
         if any(map(versions.is_wrapped, inputs)):
@@ -705,7 +741,8 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
     # in front of a partition, and does not call these inputs mutated.
     graph = Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
                   options, reuses_inputs=True)
-    graph.cut = functools.partial(_compile_anew, versions.code_in_compilation())
+    graph.code = versions.code_in_compilation()
+    graph.cut = functools.partial(_compile_anew, graph.code)
     return graph
 
 

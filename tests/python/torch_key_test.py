@@ -149,6 +149,30 @@ class KeyPythonTest(unittest.TestCase):
             cgtree._cgtree.FlatCall(cgtree.Context("host").compile(lambda x: x), torch.Tensor, torch.Tensor, None,
                                     (), (), None, None, (-1, 0, 0, 0, 0, 0), 3)
 
+    def test_kernels_of_inductor_refuse_a_weight_that_is_another_tensor_where_it_lies(self):
+        weights = {
+            "strides": (torch.randn(4, 4), lambda weight: weight.t_()),
+            "strides of 0": (torch.randn(4, 4), lambda weight: setattr(weight, "data", weight.data[:1].expand(4, 4))),
+            "type": (torch.arange(4, dtype=torch.int32), lambda weight: setattr(
+                weight, "data", weight.data.view(torch.float32))),
+            "conjugate bit": (torch.randn(4, dtype=torch.complex64), lambda weight: setattr(
+                weight, "data", weight.data.conj())),
+        }
+        for what, (weight, change) in weights.items():
+            def model(inputs):
+                made = [inputs[0] + inputs[1].abs().sum()]
+                inputs.clear()
+                return made
+
+            graph = _torch_seam.cudagraphify(model, (1,), device_index=None, is_inference=True, name="kernels")
+            for _ in range(6):
+                graph([torch.ones(4), weight])
+            change(weight)
+            with self.subTest(what):
+                for _ in range(2):
+                    with self.assertRaisesRegex(cgtree.WrongValue, "when PyTorch compiled the kernels"):
+                        graph([torch.ones(4), weight])
+
     def test_a_check_of_a_value_that_is_read_back_is_made_at_each_call(self):
         def of_a_sum(x):
             y = x * 2
