@@ -106,15 +106,20 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
         "of {}: launch CuPy, Numba, Triton or PyTorch work on current_stream() instead",
         to_string(stream.device())));
   }
-  if (BodyMemory::is_current()) {
-    launch_in_body(stream, call.get());
+  const bool is_in_body = BodyMemory::is_current();
+  HostCall* const called = is_in_body ? call.get() : nullptr;
+  if (is_in_body) {
+    launch_in_body(stream, called);
   } else {
     check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()), "launch");
   }
   for (const Tensor& tensor : tensors)
     note_use(tensor.storage(), stream);
-  const StorageRef kept =
-      ImportedStorage::make({stream.device(), nullptr, 0, std::move(call), {}, false}, StreamRef());
+  const std::size_t bytes = is_in_body ? sizeof(HostCall) : 0;
+  const StorageRef kept = ImportedStorage::make(
+      {stream.device(), called, bytes, std::move(call), {}, false}, StreamRef());
+  // Each run of a body makes a call of its own, and its address is a parameter of the kernel.
+  if (is_in_body) current_allocator()->made_elsewhere(kept);
   note_use(kept, stream);
 }
 

@@ -108,7 +108,7 @@ class StepsPythonTest(unittest.TestCase):
         for options, what in (({"copied": ["no"]}, "no binding 'no'"), ({"no": 1}, "no option 'no'"),
                               ({"capture_mode": "none"}, "capture_mode is 'none'"),
                               ({"mutated": ["cache"], "blocks": {"cache": 4}}, "step block"),
-                              ({"on_static_change": "demote"}, "kDemote")):
+                              ({"on_static_change": "demote"}, "on_static_change=.demote")):
             with self.assertRaisesRegex(cgtree.InvalidArgument, what):
                 cgtree.Steps(self.context, bindings=["cache"], **options)
         steps = cgtree.Steps(self.context, bindings=["cache"])

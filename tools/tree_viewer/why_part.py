@@ -19,7 +19,7 @@ def _reasons(function, nodes):
     found = [_Reason(one["text"], one["calls"], one["advice"]) for one in function.get("why", [])]
     of_cause = collections.defaultdict(list)
     for node in nodes:
-        if node.get("advice") and node["reason"] not in _NO_ADVICE:
+        if node.get("advice") and node.get("reason") not in _NO_ADVICE:
             of_cause[node["reason"]].append(node)
     for cause, recordings in of_cause.items():
         last = recordings[-1]
