@@ -48,7 +48,8 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
     if (scope_.allocations().defers_frees() || storage.has_lease()) return;
     try {
       memory_.move_to_output_region(storage);
-    } catch (const OutOfMemory&) {  // it stays, and sharing is lost
+    } catch (const OutOfMemory&) {
+      if (moves_all_) throw;  // else it stays, and sharing is lost
     }
   });
   std::sort(numbers.begin(), numbers.end());

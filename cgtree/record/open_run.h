@@ -35,6 +35,10 @@ class OpenRun {
   // See StepScope::set_owner().
   void set_owner(std::weak_ptr<const void> owner) noexcept { scope_.set_owner(std::move(owner)); }
 
+  // Makes complete() throw OutOfMemory where the output region has no room for an output. Ranks of
+  // a group replay alike only if their outputs lie alike.
+  void require_moves() noexcept { moves_all_ = true; }
+
   // The work has run and has returned these outputs. Returns them as the call hands them out. All
   // that can fail has been done when this returns. Throws as finish_outputs().
   std::vector<Tensor> complete(std::vector<Tensor> outputs);
@@ -60,6 +64,7 @@ class OpenRun {
   // Whether what the work keeps has slots from then on. What an engine's work has made is the
   // engine's, whatever becomes of the step.
   const bool settles_;
+  bool moves_all_ = false;
   StepScope scope_;
   std::optional<DrawHandlerScope> draws_;
   std::optional<AxisLengths> lengths_;

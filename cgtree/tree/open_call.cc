@@ -325,6 +325,7 @@ OpenCall::Running& OpenCall::begin_running(StreamRef stream, StepRun as,
   Running& running = state_.emplace<Running>(std::move(check), *workings_.memory, workings_.call,
                                              stream, as, draws);
   running.run.set_owner(owner_);
+  if (workings_.attempts.are_shared()) running.run.require_moves();
   return running;
 }
 
