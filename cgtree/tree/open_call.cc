@@ -593,7 +593,8 @@ void OpenCall::end_run_once(Recorded& recorded, KeyState& key) {
   workings_.attempts.settle(nullptr);
   draws.keep();
   outcome_ = Outcome::kRunEagerly;
-  const CaptureFailure failure{Code::kUnknown, why_kept(function_.name, recorded.kept), nullptr,
+  if (recorded.why_once.empty()) recorded.why_once = why_kept(function_.name, 0);
+  const CaptureFailure failure{Code::kUnknown, recorded.why_once, nullptr,
                                SkipReason::kKeepsTensor};
   expect_capture_failure(failure, function_, key);
   const AnnouncedSkip announced = announce_skip(workings_, function_, failure.reason);
