@@ -241,12 +241,12 @@ void OpenCall::decide_and_begin() {
   const Decision decision = decide(workings_.situation(function_), workings_.call);
   if (decision.outcome == Outcome::kReplay) {
     Node& node = *decision.node;
-    note_sizes();
     if (!workings_.call.inputs().key().empty()) Tree::note_last_of_key(node);
     outcome_ = Outcome::kReplay;
     if (node.is_held_back) [[unlikely]] {
       return begin_held_back(node);
     }
+    note_sizes();
     replay(workings_, node, workings_.call.inputs(), outputs_);
     return finish();
   }
@@ -281,6 +281,7 @@ void OpenCall::begin_held_back(Node& node) {
       return begin_skip(SkipReason::kPoolLimit, workings_.memory->stream());
     }
   }
+  note_sizes();
   const OutputCopies* const used = copies ? &*copies : nullptr;
   const bool is_turn = workings_.verifier != nullptr && workings_.verifier->is_turn(node);
   if (is_turn) return begin_replay_to_verify(node, used);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -335,6 +336,28 @@ TEST_P(CopiedOutputsTest, WithoutMemoryForACopyTheCallRunsEagerlyAndRecordingsGi
   EXPECT_GE(f.stats().skipped(SkipReason::kPoolLimit), 1u);
   EXPECT_GE(g.stats().evictions, 1u);
   expect_all_kept();
+}
+
+TEST_P(CopiedOutputsTest, ACallWithoutMemoryForACopyCountsItsSizeOnce) {
+  const CapturedLog log;
+  make_context({.max_bytes = 24 << 20});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); },
+                               {.inputs = {{.dynamic = {{0, "n"}}}},
+                                .buckets = {{"n", {200'000}}},
+                                .outputs = {{.dynamic = {{0, "n"}}}}});
+  const Tensor input = random_tensor({150'000});
+  std::vector<Tensor> held;
+  EXPECT_THROW(
+      {
+        for (int call = 0; call < 100; ++call)
+          held.push_back(f(input));
+      },
+      OutOfMemory);
+
+  EXPECT_GE(f.stats().skipped(SkipReason::kPoolLimit) + f.stats().failures, 2u);
+  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  EXPECT_EQ(snapshot["functions"][0]["axes"][0]["sizes"],
+            nlohmann::json::parse("[[150000, " + std::to_string(held.size()) + "]]"));
 }
 
 TEST_P(CopiedOutputsTest, TheLogExplainAndTheSnapshotSayThatOutputsAreCopiedAndWhy) {
