@@ -242,26 +242,20 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
 }
 
 // What the step function has a handle to may be written by a later call, wherever results lie.
-std::optional<CaptureFailure> OpenRecording::find_uncopied_output() {
-  if (!on_.copies_outputs) return std::nullopt;
-  const std::vector<Tensor>& outputs = result_.outputs;
+// Returns why outputs cannot be copied then, or "".
+std::string OpenRecording::find_uncopied_output() {
+  if (!on_.copies_outputs) return "";
   const std::vector<OutputOptions>& options = call_.function().options.outputs;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (!outputs[i].defined() || call_.inputs().has_buffer(i)) continue;
-    const auto has_it = [&](const Tensor& one) { return one.storage() == outputs[i].storage(); };
-    const auto handles = std::ranges::count_if(outputs, has_it) +
-                         std::ranges::count_if(prepared_.step_inputs, has_it);
-    if (!memory_.in_step(*outputs[i].storage())) continue;
-    if (outputs[i].storage()->references() <= static_cast<std::size_t>(handles)) continue;
-    return CaptureFailure{
-        Code::kUnknown,
-        fmt::format("{} cannot be copied, because the step function keeps it, and earlier ones are "
-                    "held where recordings write: let go of it in the function, or of outputs "
-                    "before the next call",
-                    text_of_output(i, i < options.size() ? options[i].name : "")),
-        nullptr};
+  for (std::size_t i = 0; i < result_.outputs.size(); ++i) {
+    const Tensor& output = result_.outputs[i];
+    if (!output.defined() || call_.inputs().has_buffer(i)) continue;
+    if (!memory_.in_step(*output.storage()) || handles_of_step(*output.storage()) == 0) continue;
+    return fmt::format(
+        "{} cannot be copied, because the step function keeps it, and earlier ones are held where "
+        "recordings write: let go of it in the function, or of outputs before the next call",
+        text_of_output(i, i < options.size() ? options[i].name : ""));
   }
-  return std::nullopt;
+  return "";
 }
 
 // Replays do not ask other contexts who reads what is no input.
@@ -309,7 +303,7 @@ void OpenRecording::understand() {
     }
     if (record.kind == OutputRecord::Kind::kInput) outputs[i] = input_output(record, inputs);
   }
-  if (on_.copies_outputs) copy_outputs(whole);
+  if (on_.copies_outputs && result_.why_once.empty()) copy_outputs(whole);
   prepared.step_inputs.clear();
   recording.inputs = std::move(prepared.records);
   std::vector<std::uintptr_t> fixed;
@@ -376,17 +370,20 @@ void OpenRecording::finish_graph() {
       [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
 }
 
-// Returns whether the step keeps a tensor that it has made, as far as is known before its outputs
-// are understood.
-bool OpenRecording::keeps_beside_results() {
-  std::set<const Storage*> known;
-  for (const auto& list : {result_.outputs, prepared_.step_inputs}) {
-    for (const Tensor& tensor : list) {
-      if (tensor.defined()) known.insert(tensor.storage().get());
-    }
+// Returns how many handles of a tensor that it has made the step keeps, as far as is known before
+// its outputs are understood.
+std::size_t OpenRecording::handles_of_step(const Storage& storage) const {
+  std::size_t handles = storage.references();
+  for (const auto* const list : {&result_.outputs, &prepared_.step_inputs}) {
+    for (const Tensor& tensor : *list)
+      handles -= tensor.storage().get() == &storage;
   }
+  return handles;
+}
+
+bool OpenRecording::keeps_any() {
   return std::ranges::any_of(scope_.allocations().alive,
-                             [&](const Storage* storage) { return !known.contains(storage); });
+                             [&](const Storage* storage) { return handles_of_step(*storage) > 0; });
 }
 
 // Returns how many tensors the step keeps of what it has made.
@@ -465,11 +462,14 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   hold_.reset();
   if (failure) return *std::move(failure);
   const std::size_t nodes = recording.costs.step_nodes;
-  if (nodes < function.options.min_graph_nodes && !keeps_beside_results()) return TooSmall{nodes};
+  const bool is_too_small = nodes < function.options.min_graph_nodes;
+  if (is_too_small && !keeps_any()) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
   if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
   if (auto foreign = find_foreign_write()) return *std::move(foreign);
-  if (auto uncopied = find_uncopied_output()) return *std::move(uncopied);
+  result_.why_once = find_uncopied_output();
+  if (!result_.why_once.empty() && function.options.require_graph)
+    return CaptureFailure{Code::kUnknown, result_.why_once};
   understand();
   prepared_.root.draws = scope_.take_draws();
   for (const GatherNode::Value& length : lengths_.values())
@@ -479,10 +479,13 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   CapturedStep step{call_,           memory_,        recording,      result_.outputs,
                     buffer_sources_, prepared_.root, prepared_.tail, scope_.allocations()};
   if (examination != nullptr) examination->examine(step);
-  result_.kept = count_kept();
-  recording.runs_once = result_.kept > 0;
+  const std::size_t made_and_kept =
+      std::max(count_kept(), std::size_t{is_too_small && !on_.is_rehearsal});
+  if (made_and_kept > 0 && result_.why_once.empty())
+    result_.why_once = why_kept(function.name, made_and_kept);
+  recording.runs_once = !result_.why_once.empty();
   if (recording.runs_once && (on_.is_rehearsal || function.options.require_graph)) {
-    throw InvalidArgument(why_kept(function.name, result_.kept));
+    throw InvalidArgument(result_.why_once);
   }
   finish_graph();
   find_runs(recording);

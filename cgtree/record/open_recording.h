@@ -40,7 +40,7 @@ struct TooSmall {
 struct Recorded {
   Recording recording;
   std::vector<Tensor> outputs;
-  std::size_t kept = 0;  // tensors; 0 if another rank's step keeps some
+  std::string why_once;  // empty if only another rank's must go
 };
 
 using CaptureResult = std::variant<Recorded, CaptureFailure, TooSmall>;
@@ -135,7 +135,7 @@ class OpenRecording final : private BreakHandler {
   void stand_in_for_inputs();
   std::optional<CaptureFailure> find_output_elsewhere();
   std::optional<CaptureFailure> find_foreign_write();
-  std::optional<CaptureFailure> find_uncopied_output();
+  std::string find_uncopied_output();
   void understand();
   void copy_outputs(std::span<const Tensor> whole);
   // The inputs of the call, and behind them the copies of its outputs.
@@ -143,7 +143,8 @@ class OpenRecording final : private BreakHandler {
   void examine();
   void examine_launched() noexcept;
   void finish_graph();
-  bool keeps_beside_results();
+  std::size_t handles_of_step(const Storage& storage) const;
+  bool keeps_any();
   std::size_t count_kept();
   void call_before_launch(EagerDraws& draws);
 

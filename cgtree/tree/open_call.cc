@@ -240,12 +240,12 @@ void OpenCall::decide_and_begin() {
   const Decision decision = decide(workings_.situation(function_), workings_.call);
   if (decision.outcome == Outcome::kReplay) {
     Node& node = *decision.node;
-    note_sizes();
     if (!workings_.call.inputs().key().empty()) Tree::note_last_of_key(node);
     outcome_ = Outcome::kReplay;
     if (node.is_held_back) [[unlikely]] {
       return begin_held_back(node);
     }
+    note_sizes();
     replay(workings_, node, workings_.call.inputs(), outputs_);
     return finish();
   }
@@ -281,6 +281,7 @@ void OpenCall::begin_held_back(Node& node) {
       return begin_skip(SkipReason::kPoolLimit, workings_.memory->stream());
     }
   }
+  note_sizes();
   const OutputCopies* const used = copies ? &*copies : nullptr;
   const bool is_turn = workings_.verifier != nullptr && workings_.verifier->is_turn(node);
   if (is_turn) return begin_replay_to_verify(node, used);
@@ -594,7 +595,8 @@ void OpenCall::end_run_once(Recorded& recorded, KeyState& key) {
   workings_.attempts.settle(nullptr);
   draws.keep();
   outcome_ = Outcome::kRunEagerly;
-  const CaptureFailure failure{Code::kUnknown, why_kept(function_.name, recorded.kept), nullptr,
+  if (recorded.why_once.empty()) recorded.why_once = why_kept(function_.name, 0);
+  const CaptureFailure failure{Code::kUnknown, recorded.why_once, nullptr,
                                SkipReason::kKeepsTensor};
   expect_capture_failure(failure, function_, key);
   const AnnouncedSkip announced = announce_skip(workings_, function_, failure.reason);

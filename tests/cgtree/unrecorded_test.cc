@@ -9,6 +9,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "allocator/caching/device_allocator.h"
 #include "base/error.h"
@@ -365,6 +366,25 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsMadeInACaptureIsFilledOnceAndIsRecordedWi
     EXPECT_EQ(f.stats().failures, 0u);
     library.drop();
   }
+}
+
+TEST_P(UnrecordedTest, ATableThatASmallCaptureMakesAndReturnsIsFilled) {
+  Tensor table;
+  bool is_due = false;
+  const F f = compile(context(), "f",
+                      [&](Tensor x) {
+                        if (std::exchange(is_due, false)) return table = affine(x, 2, 1);
+                        return table.defined() ? affine(table, 1, 0) : affine(x, 2, 1);
+                      },
+                      {.min_graph_nodes = 100});
+  const std::vector<float> x = random_floats(kUsed);
+  for (int i = 0; i < 6; ++i) {
+    is_due = i == 1;
+    EXPECT_EQ(values(f(tensor({kUsed}, x))), affine_of(x, 2, 1));
+  }
+  EXPECT_EQ(skips(f, SkipReason::kKeepsTensor), 1u);
+  EXPECT_EQ(skips(f, SkipReason::kTooSmall), 4u);
+  table = Tensor();
 }
 
 TEST_P(UnrecordedTest, AStepThatKeepsATensorInEachCallRunsEagerlyAndSaysSoOnce) {
