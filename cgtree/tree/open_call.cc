@@ -174,6 +174,7 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
     // The caller launches the graph behind the context's stream.
     (void)visit_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(workings_, function_, inputs);
+    note_captured_uses(workings_, function_, inputs);
     (void)order_behind_neighbours(workings_, function_, inputs, memory.stream());
   } else {
     await_others(inputs, captured);
@@ -197,7 +198,7 @@ void OpenCall::await_others(const InputList& inputs, StreamRef captured) {
     return storage.state() == Storage::State::kBorrowed ||
            (storage.domain() != nullptr && storage.domain() != &memory);
   };
-  note_plain_uses(workings_, function_, inputs);
+  note_captured_uses(workings_, function_, inputs);
   bool any = workings_.memory->streams().has_readers();
   for (std::size_t i = 0; i < inputs.size(); ++i)
     any = any || is_lent(inputs[i]);
