@@ -60,7 +60,8 @@ def main():
     parser.add_argument("--status", type=int, default=0, help="how `bazel test` ended")
     parser.add_argument("logs", help="a directory of test.xml files")
     arguments = parser.parse_args()
-    if not pathlib.Path(arguments.logs).is_dir():
+    # A build that failed may have left none.
+    if arguments.status == 0 and not pathlib.Path(arguments.logs).is_dir():
         parser.error(f"{arguments.logs} is no folder: name that of the logs, such as bazel-testlogs")
     counts = count(arguments.logs, arguments.status)
     print(summary(counts))

@@ -160,7 +160,6 @@ void OpenCall::begin(const InputList& inputs) {
   if (captured) return begin_in_foreign_capture(inputs, captured);
   function_.takes_lent = visit_.wait_for_producers(inputs);
   wait_for_readers(workings_, function_, inputs);
-  wait_for_neighbours(workings_, function_, inputs);
   decide_and_begin();
 }
 
@@ -252,6 +251,7 @@ void OpenCall::decide_and_begin() {
     return finish();
   }
   hold();
+  wait_for_neighbours(workings_, function_, workings_.call.inputs());  // replays do themselves
   workings_.attempts.begin(decision, function_, workings_.call);
   switch (decision.outcome) {
     case Outcome::kReplay:

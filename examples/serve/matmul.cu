@@ -29,7 +29,7 @@ struct Product {
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
-  bool has_float32;  // y
+  std::int64_t has_float32;  // y; 0 or 1. No bool: bytes behind it would differ between captures
 };
 
 // Rows are the inner loop, so that a row of weights is read from memory once.

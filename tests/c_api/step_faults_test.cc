@@ -56,7 +56,7 @@ TEST_P(StepFaultsTest, WhatFailedInsideComesOutWithItsCodeAndTheCapturesState) {
 
   EXPECT_EQ(inside.cuda_code, 900);
   EXPECT_EQ(inside.capture, CGT_CAPTURE_INVALIDATED);
-  EXPECT_EQ(last_error().cuda_code, 901);
+  EXPECT_EQ(last_error().cuda_code, 900);
   EXPECT_EQ(last_error().capture, CGT_CAPTURE_INVALIDATED);
 }
 

@@ -272,7 +272,8 @@ void ProgramRunner::check_end(ProgramTotals& totals) {
     totals.replays += stats.replays;
     if (stats.live_outputs != 0) throw Difference("an output is still live");
     const auto allowed = stats.skips[static_cast<int>(SkipReason::kNestedCall)] +
-                         stats.skips[static_cast<int>(SkipReason::kOverlappingInputs)];
+                         stats.skips[static_cast<int>(SkipReason::kOverlappingInputs)] +
+                         stats.skips[static_cast<int>(SkipReason::kBacksOff)];
     if (enabled_ && stats.skipped() != allowed) throw Difference("a skip: " + to_string(stats));
     steps->context().share_manager()->validate();
     if (const int left = steps->end(); left != 0) {

@@ -21,7 +21,7 @@ def _name(event):
     text = event["event"]
     if isinstance(event.get("function"), str):
         text += f" {event['function']}"
-    if isinstance(event.get("reason"), str):
+    if event["event"] == "skip" and isinstance(event.get("reason"), str):
         text += f": {event['reason']}"
     return text
 
