@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -147,6 +148,25 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
   if (shared.empty()) return false;
   for (const Wait& one : waits)
     wait(one, stream);
+  // Many points become one, behind them all, as no more than a few are remembered.
+  if (waits.size() > kMostRemembered / 4 && stream == stream_.get() && capture_of(stream) == 0) {
+    const auto all = std::make_shared<Point>();
+    stream_.record_end(all->event);
+    std::set<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
+    for (const Wait& one : waits)
+      ended.insert(one.point);
+    waited_for_[next_waited_for_] = all;
+    next_waited_for_ = (next_waited_for_ + 1) % kMostRemembered;
+    const std::lock_guard lock(memory_->mutex_);
+    for (PlainMemoryUser* const other : memory_->users_) {
+      if (other == this) continue;
+      for (const PlainUse& use : shared) {
+        other->for_each_conflict(use, [&](Range, std::shared_ptr<const Point>& last) {
+          if (last != nullptr && ended.contains(last)) last = all;
+        });
+      }
+    }
+  }
   open_.insert(open_.end(), shared.begin(), shared.end());
   return true;
 }
@@ -188,7 +208,8 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
     }
     point = made;
     const std::lock_guard lock(memory_->mutex_);
-    if (std::ranges::find(memory_->users_, wait.user) != memory_->users_.end()) {
+    const auto found = std::ranges::find(memory_->users_, wait.user);
+    if (found != memory_->users_.end() && (*found)->anchor_ == wait.anchor) {
       wait.user->for_each_conflict(wait.use, [&](Range, std::shared_ptr<const Point>& last) {
         if (last == nullptr && !is_for_good(last)) last = point;
       });

@@ -229,6 +229,32 @@ TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) 
   });
 }
 
+// The same of an output: its owner orders it with what the owner does.
+TEST_F(SharedMemoryTest, AnOutputThatARecordingReadsThroughItsClosureIsReadWhenItWasWritten) {
+  for (const bool by_owner : {true, false}) {
+    expect_right_in_any_order([&](Device device) {
+      Context a(device), b(device), c(device);
+      const std::vector<Tensor> x = inputs(device);
+      const Tensor one = filled(device, 1);
+      const CompiledFunction make = compile(a, "make", [](Tensor x) { return affine(x, 1, 0); });
+      const Tensor y = make(one);
+      a.keep(y);
+      const Writer write = writer(b, true);
+      Context& reading = by_owner ? a : c;
+      const Reader read = compile(reading, "read", [&](Tensor x) { return add(x, y); });
+      a.synchronize();
+      (void)read(one);
+      reading.synchronize();
+      bool is_right = true;
+      for (int round = 1; round <= 5; ++round) {
+        write(x[round], y);
+        is_right = is_right && holds(read(one), static_cast<float>(2 * round + 1));
+      }
+      return is_right && read.stats().replays == 4;
+    });
+  }
+}
+
 // What a recording reads of it the audit of its graph tells; without one it may read all of it.
 TEST_F(SharedMemoryTest, ADeclaredCacheIsReadByTheContextThatDeclaresIt) {
   expect_right_in_any_order([](Device device) {
@@ -369,7 +395,7 @@ TEST_F(SharedMemoryTest, AnOutputThatAnotherContextWritesIsReadWhenItWasWritten)
         for (int call = 0; made == Made::kCopied && call < 10; ++call)
           kept.push_back(make(x[0]));
         bool is_right = true;
-        for (int round = 1; round <= 6; ++round) {
+        for (int round = 1; round <= 3; ++round) {
           const Tensor y = make(x[round]);
           write(x[round + 2], y);
           is_right = is_right && holds(read(y), static_cast<float>(2 * (round + 2) + 1));
@@ -531,6 +557,25 @@ TEST_F(NeighbourCostTest, AnOutputThatItsOwnerWritesMakesNoNeighbours) {
   });
 
   EXPECT_EQ(trace_.count("record_event"), 20u);
+}
+
+// Each piece has an end of its own. Those that are waited for become one.
+TEST_F(NeighbourCostTest, ManyPiecesThatANeighbourHasUsedAreWaitedForOnce) {
+  Context a(device()), b(device());
+  const auto update_all = updating(a);
+  const auto read = compile(b, "read", [](Tensor x) { return affine(x, 1, 1); });
+  const Tensor all = from_host<float>({300}, std::vector<float>(300), device());
+  update_all(all);
+  for (int i = 0; i < 100; ++i)
+    (void)read(all.slice(0, 3 * i, 3 * i + 2));
+  for (int call = 0; call < 4; ++call)
+    update_all(all);
+  trace_.clear();
+
+  for (int call = 0; call < 10; ++call)
+    update_all(all);
+
+  EXPECT_EQ(trace_.count("wait_event"), 0u);
 }
 
 TEST_F(NeighbourCostTest, ContextsThatOnlyReadAreNoNeighbours) {
