@@ -293,8 +293,9 @@ void OpenCall::begin_held_back(Node& node) {
 // verified, it is an ordinary replay.
 void OpenCall::begin_replay_to_verify(Node& node, const OutputCopies* copies) {
   hold();
-  std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   const InputList& inputs = workings_.call.inputs();
+  wait_for_neighbours(workings_, function_, inputs, &node.recording);  // before what is saved
+  std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   if (check == nullptr) {
     replay_watched(workings_, node, inputs, outputs_, copies);
     return finish();
