@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,16 @@
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
+namespace {
+
+// A null point that has an owner stands for the end of the context's stream for good: a graph of
+// the caller's uses the bytes at each launch, and launches are no calls.
+template <typename Point>
+bool is_for_good(const std::shared_ptr<Point>& last) noexcept {
+  return last == nullptr && last.use_count() > 0;
+}
+
+}  // namespace
 
 std::shared_ptr<PlainMemory> PlainMemory::of(DeviceAPI& api) {
   return std::static_pointer_cast<PlainMemory>(
@@ -92,6 +103,10 @@ void PlainMemoryUser::note(const PlainUse& use) {
   known.for_each_in({use.range.address - 1, use.range.bytes + 2},  // and what it touches
                     [&](Range, const auto& last) { ended.push_back(last); });
   known.add(use.range);
+  if (const auto found =
+          std::ranges::find_if(ended, [](const auto& last) { return is_for_good(last); });
+      found != ended.end())
+    known.for_each_in(use.range, [&](Range, auto& last) { last = *found; });
   Spans& mine = use.is_written ? shared_writes_ : shared_reads_;
   for (PlainMemoryUser* const other : memory_->users_) {
     if (other == this) continue;
@@ -111,11 +126,16 @@ void PlainMemoryUser::note(const PlainUse& use) {
   }
 }
 
+// Without a stream nothing waits, and all uses are open, also those that no neighbour has yet.
 bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
   std::vector<PlainUse> shared;
   std::vector<Wait> waits;
   for (const PlainUse& use : uses)
     note(use);
+  if (!stream) {
+    open_.insert(open_.end(), uses.begin(), uses.end());
+    return is_open();
+  }
   {
     const std::lock_guard lock(memory_->mutex_);
     if (!has_neighbours_) return false;
@@ -128,6 +148,25 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
   if (shared.empty()) return false;
   for (const Wait& one : waits)
     wait(one, stream);
+  // Many points become one, behind them all, as no more than a few are remembered.
+  if (waits.size() > kMostRemembered / 4 && stream == stream_.get() && capture_of(stream) == 0) {
+    const auto all = std::make_shared<Point>();
+    stream_.record_end(all->event);
+    std::set<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
+    for (const Wait& one : waits)
+      ended.insert(one.point);
+    waited_for_[next_waited_for_] = all;
+    next_waited_for_ = (next_waited_for_ + 1) % kMostRemembered;
+    const std::lock_guard lock(memory_->mutex_);
+    for (PlainMemoryUser* const other : memory_->users_) {
+      if (other == this) continue;
+      for (const PlainUse& use : shared) {
+        other->for_each_conflict(use, [&](Range, std::shared_ptr<const Point>& last) {
+          if (last != nullptr && ended.contains(last)) last = all;
+        });
+      }
+    }
+  }
   open_.insert(open_.end(), shared.begin(), shared.end());
   return true;
 }
@@ -169,9 +208,10 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
     }
     point = made;
     const std::lock_guard lock(memory_->mutex_);
-    if (std::ranges::find(memory_->users_, wait.user) != memory_->users_.end()) {
+    const auto found = std::ranges::find(memory_->users_, wait.user);
+    if (found != memory_->users_.end() && (*found)->anchor_ == wait.anchor) {
       wait.user->for_each_conflict(wait.use, [&](Range, std::shared_ptr<const Point>& last) {
-        if (last == nullptr) last = point;
+        if (last == nullptr && !is_for_good(last)) last = point;
       });
     }
   }
@@ -192,21 +232,25 @@ void PlainMemoryUser::end(bool in_graph) {
   const std::vector<PlainUse> ended = std::exchange(open_, {});
   if (ended.empty()) return;
   const StreamRef stream = stream_.get();
-  std::shared_ptr<Point> point;
-  {
+  std::shared_ptr<const Point> point;
+  bool is_alone = false;
+  if (in_graph) {
+    point = {anchor_, nullptr};  // for good
+  } else {
     const std::lock_guard lock(memory_->mutex_);
-    in_graph = in_graph || is_alone_on(stream);
+    is_alone = is_alone_on(stream);
   }
-  if (!in_graph && capture_of(stream) == 0) {
-    point = std::make_shared<Point>();
-    stream_.record_end(point->event);
+  if (!in_graph && !is_alone && capture_of(stream) == 0) {
+    const auto made = std::make_shared<Point>();
+    stream_.record_end(made->event);
+    point = made;
   }
   std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   for (const PlainUse& use : ended) {
     (use.is_written ? written_ : read_)
         .for_each_in(use.range, [&](Range, std::shared_ptr<const Point>& last) {
-          former.push_back(std::exchange(last, point));
+          if (!is_for_good(last)) former.push_back(std::exchange(last, point));
         });
   }
 }

@@ -499,10 +499,9 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   }
   recording.plain_uses = std::move(scope_.allocations().plain_uses);
   for (const StorageRef& storage : kept) {
-    const bool is_plain = storage->domain() == nullptr && !storage->producer() &&
-                          storage->device().type == memory_.device().type &&
+    const bool is_noted = !storage->producer() && storage->device().type == memory_.device().type &&
                           storage->address() != 0;  // the bindings of Steps are inputs
-    if (is_plain) recording.plain_uses.push_back({{storage->address(), storage->bytes()}});
+    if (is_noted) recording.plain_uses.push_back({{storage->address(), storage->bytes()}});
   }
   for (const StorageRef& storage : kept)
     (void)storage->data();  // throws if another context has ended it meanwhile

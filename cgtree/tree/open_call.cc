@@ -173,6 +173,7 @@ void OpenCall::begin_in_foreign_capture(const InputList& inputs, StreamRef captu
     // The caller launches the graph behind the context's stream.
     (void)visit_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(workings_, function_, inputs);
+    note_captured_uses(workings_, function_, inputs);
     (void)order_behind_neighbours(workings_, function_, inputs, memory.stream());
   } else {
     await_others(inputs, captured);
@@ -196,7 +197,7 @@ void OpenCall::await_others(const InputList& inputs, StreamRef captured) {
     return storage.state() == Storage::State::kBorrowed ||
            (storage.domain() != nullptr && storage.domain() != &memory);
   };
-  note_plain_uses(workings_, function_, inputs);
+  note_captured_uses(workings_, function_, inputs);
   bool any = workings_.memory->streams().has_readers();
   for (std::size_t i = 0; i < inputs.size(); ++i)
     any = any || is_lent(inputs[i]);
@@ -293,8 +294,9 @@ void OpenCall::begin_held_back(Node& node) {
 // verified, it is an ordinary replay.
 void OpenCall::begin_replay_to_verify(Node& node, const OutputCopies* copies) {
   hold();
-  std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   const InputList& inputs = workings_.call.inputs();
+  wait_for_neighbours(workings_, function_, inputs, &node.recording);  // before what is saved
+  std::unique_ptr<ReplayCheck> check = workings_.verifier->prepare(node, workings_.call);
   if (check == nullptr) {
     replay_watched(workings_, node, inputs, outputs_, copies);
     return finish();

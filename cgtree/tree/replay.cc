@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
+#include "cgtree/record/step.h"
 
 namespace cgtree {
 namespace {
@@ -32,15 +33,20 @@ namespace {
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }
 
-// Returns the plain memory that input `i` uses, or no bytes. That of another library is ordered
-// with the library's stream, and that of a context with the context's.
+// Returns the memory that input `i` uses as plain memory, or no bytes. That of another library is
+// ordered with the library's stream. That of a context is ordered with the context's, but for
+// others that write it: to its owner, `own`, each use is a read of what they have written. A nested
+// call has its memory from the outer one, which is ordered.
 PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, std::size_t i,
-                      Device device) {
+                      const ContextMemory& own) {
   const Tensor& input = inputs[i];
-  if (!input.defined() || input.storage()->domain() != nullptr) return {};
-  if (input.device().type != device.type || input.storage()->producer()) return {};
+  if (!input.defined() || input.device().type != own.device().type) return {};
+  const Storage& storage = *input.storage();
+  const bool is_own = storage.domain() == &own;
+  if (storage.producer() || (is_own && StepScope::active())) return {};
   const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
-  return {{input.address(), bytes}, inputs.is_buffer(i) || function.input_options(i).is_mutated};
+  const bool is_written = inputs.is_buffer(i) || function.input_options(i).is_mutated;
+  return {{input.address(), bytes}, is_written && !is_own};
 }
 
 // Notes the inputs that may have moved: a replay looks at no others. Requires: bind() has returned.
@@ -48,7 +54,7 @@ PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, st
   TakenDraws draws(node.recording);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!may_move(node.recording.inputs[i].treatment)) continue;
-    const PlainUse use = plain_use_of(*node.function, inputs, i, node.recording.device);
+    const PlainUse use = plain_use_of(*node.function, inputs, i, *workings.memory);
     if (use.range.bytes > 0) workings.memory->plain().note(use);
   }
   draws.keep();
@@ -137,10 +143,10 @@ void wait_for_readers(Workings& workings, const FunctionState& function, const I
   });
 }
 
-void append_plain_uses(const FunctionState& function, const InputList& inputs, Device device,
-                       std::vector<PlainUse>& uses) {
+void append_plain_uses(const FunctionState& function, const InputList& inputs,
+                       const ContextMemory& own, std::vector<PlainUse>& uses) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const PlainUse use = plain_use_of(function, inputs, i, device);
+    const PlainUse use = plain_use_of(function, inputs, i, own);
     if (use.range.bytes > 0) uses.push_back(use);
   }
 }
@@ -149,7 +155,7 @@ void wait_for_neighbours(Workings& workings, const FunctionState& function, cons
                          const Recording* recording) {
   ContextMemory& memory = *workings.memory;
   std::vector<PlainUse> uses;
-  append_plain_uses(function, inputs, memory.device(), uses);
+  append_plain_uses(function, inputs, memory, uses);
   if (recording != nullptr) {
     uses.insert(uses.end(), recording->plain_uses.begin(), recording->plain_uses.end());
   } else {  // the work may read it by its address
@@ -159,16 +165,19 @@ void wait_for_neighbours(Workings& workings, const FunctionState& function, cons
   if (memory.plain().begin(uses, memory.stream())) workings.door.note_shared_use(memory.plain());
 }
 
-void note_plain_uses(Workings& workings, const FunctionState& function, const InputList& inputs) {
-  ContextMemory& memory = *workings.memory;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    memory.plain().note(plain_use_of(function, inputs, i, memory.device()));
+void note_captured_uses(Workings& workings, const FunctionState& function,
+                        const InputList& inputs) {
+  std::vector<PlainUse> uses;
+  append_plain_uses(function, inputs, *workings.memory, uses);
+  PlainMemoryUser& plain = workings.memory->plain();
+  (void)plain.begin(uses, StreamRef());
+  plain.end(/*in_graph=*/true);
 }
 
 bool order_behind_neighbours(Workings& workings, const FunctionState& function,
                              const InputList& inputs, StreamRef stream) {
   std::vector<PlainUse> uses;
-  append_plain_uses(function, inputs, workings.memory->device(), uses);
+  append_plain_uses(function, inputs, *workings.memory, uses);
   return workings.memory->plain().begin(uses, stream);
 }
 

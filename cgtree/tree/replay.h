@@ -45,16 +45,17 @@ inline void count_replay(FunctionState& function) noexcept {
 // call's own use when the visit finishes. Throws CaptureError, DeviceError, std::bad_alloc.
 void wait_for_neighbours(Workings& workings, const FunctionState& function, const InputList& inputs,
                          const Recording* recording = nullptr);
-// Notes what the call uses, and waits for nothing.
-void note_plain_uses(Workings& workings, const FunctionState& function, const InputList& inputs);
+// Notes what a call uses that becomes part of a graph of the caller's: neighbours wait for the end
+// of the context's stream from then on. Waits for nothing.
+void note_captured_uses(Workings& workings, const FunctionState& function, const InputList& inputs);
 // The same for work of a nested call on another stream of the step, or of a captured call, which
 // becomes part of the caller's graph: then its end is that of the context's stream. `stream` waits.
 bool order_behind_neighbours(Workings& workings, const FunctionState& function,
                              const InputList& inputs, StreamRef stream);
 
-// Appends the plain memory that a call uses by its inputs.
-void append_plain_uses(const FunctionState& function, const InputList& inputs, Device device,
-                       std::vector<PlainUse>& uses);
+// Appends the plain memory that a call uses by its inputs, and that of contexts (decision 0040).
+void append_plain_uses(const FunctionState& function, const InputList& inputs,
+                       const ContextMemory& own, std::vector<PlainUse>& uses);
 
 // Calls visit(storage) for each that a call of the function writes in place.
 template <typename Visit>

@@ -102,7 +102,7 @@ void TreeManager::order_nested(const FunctionState& function, const InputList& i
   if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {
     for_each_written(function, inputs,
                      [&](const Storage& storage) { step.written.push_back(&storage); });
-    append_plain_uses(function, inputs, workings_.memory->device(), step.plain_uses);
+    append_plain_uses(function, inputs, *workings_.memory, step.plain_uses);
     return;
   }
   PlainMemoryUser& plain = workings_.memory->plain();
@@ -112,7 +112,7 @@ void TreeManager::order_nested(const FunctionState& function, const InputList& i
     if (order_behind_neighbours(workings_, function, inputs, stream)) door().note_shared_use(plain);
     return;
   }
-  note_plain_uses(workings_, function, inputs);
+  note_captured_uses(workings_, function, inputs);
   if (!workings_.memory->streams().has_readers()) return;
   const RelaxedCapture relaxed(stream.api().graphs());
   const Stream beside(workings_.memory->device());

@@ -229,6 +229,32 @@ TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) 
   });
 }
 
+// The same of an output: its owner orders it with what the owner does.
+TEST_F(SharedMemoryTest, AnOutputThatARecordingReadsThroughItsClosureIsReadWhenItWasWritten) {
+  for (const bool by_owner : {true, false}) {
+    expect_right_in_any_order([&](Device device) {
+      Context a(device), b(device), c(device);
+      const std::vector<Tensor> x = inputs(device);
+      const Tensor one = filled(device, 1);
+      const CompiledFunction make = compile(a, "make", [](Tensor x) { return affine(x, 1, 0); });
+      const Tensor y = make(one);
+      a.keep(y);
+      const Writer write = writer(b, true);
+      Context& reading = by_owner ? a : c;
+      const Reader read = compile(reading, "read", [&](Tensor x) { return add(x, y); });
+      a.synchronize();
+      (void)read(one);
+      reading.synchronize();
+      bool is_right = true;
+      for (int round = 1; round <= 5; ++round) {
+        write(x[round], y);
+        is_right = is_right && holds(read(one), static_cast<float>(2 * round + 1));
+      }
+      return is_right && read.stats().replays == 4;
+    });
+  }
+}
+
 // What a recording reads of it the audit of its graph tells; without one it may read all of it.
 TEST_F(SharedMemoryTest, ADeclaredCacheIsReadByTheContextThatDeclaresIt) {
   expect_right_in_any_order([](Device device) {
@@ -317,6 +343,68 @@ TEST_F(SharedMemoryTest, ACallThatTheCallerCapturesComesBehindTheNeighbour) {
     wait_for_all(device);
     return holds(into, 7);
   });
+}
+
+// The graph uses the cache at each launch, and none of them is a call.
+TEST_F(SharedMemoryTest, EachLaunchOfAGraphThatTheCallerHasCapturedIsWaitedFor) {
+  for (const bool is_known_before : {false, true}) {
+    expect_right_in_any_order([&](Device device) {
+      Context a(device), b(device);
+      const std::vector<Tensor> x = inputs(device);
+      const Tensor cache = filled(device, 0), input = filled(device, 0);
+      const Writer prefill = writer(a, true);
+      const Reader decode = reader(b, true);
+      for (int call = 0; call < 3; ++call) {
+        prefill(input, cache);
+        if (is_known_before) (void)decode(cache);
+      }
+      const Stream stream(device);
+      Graph graph;
+      {
+        Capture capture(stream, CaptureMode::kThreadLocal);
+        const StreamScope scope(stream);
+        prefill(input, cache);
+        check(capture.end(&graph), "end");
+      }
+      const GraphExec exec(stream.ref().graphs(), graph);
+      bool is_right = true;
+      for (int round = 1; round <= 4; ++round) {
+        enqueue_copy(a.stream(), input, x[round]);
+        check(exec.api().launch(exec.handle(), a.stream().handle()), "launch");
+        const Tensor read = decode(cache);
+        is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
+      }
+      return is_right;
+    });
+  }
+}
+
+// Each owner of memory orders its own work. Here the work is another context's.
+TEST_F(SharedMemoryTest, AnOutputThatAnotherContextWritesIsReadWhenItWasWritten) {
+  enum class Made { kReplayed, kCopied, kEagerly };
+  for (const Made made : {Made::kReplayed, Made::kCopied, Made::kEagerly}) {
+    for (const bool by_owner : {true, false}) {
+      expect_right_in_any_order([&](Device device) {
+        Context a(device), b(device), c(device);
+        const std::vector<Tensor> x = inputs(device);
+        const CompiledFunction make = compile(a, "make", [](Tensor x) { return affine(x, 1, 0); },
+                                              {.enabled = made != Made::kEagerly});
+        const Reader read = reader(by_owner ? a : c, false);
+        const Writer write = writer(b, false);
+        std::vector<Tensor> kept;
+        for (int call = 0; made == Made::kCopied && call < 10; ++call)
+          kept.push_back(make(x[0]));
+        bool is_right = true;
+        for (int round = 1; round <= 3; ++round) {
+          const Tensor y = make(x[round]);
+          write(x[round + 2], y);
+          is_right = is_right && holds(read(y), static_cast<float>(2 * (round + 2) + 1));
+          if (made == Made::kCopied) kept.push_back(y);
+        }
+        return is_right;
+      });
+    }
+  }
 }
 
 // Random programs of three contexts over three buffers: each result is what a model says, which
@@ -452,6 +540,42 @@ TEST_F(NeighbourCostTest, AReplayWaitsForTheSameUseOnce) {
 
   EXPECT_EQ(trace_.count("wait_event"), 0u);
   EXPECT_EQ(trace_.count("record_event"), 10u);
+}
+
+// Each call of the reader waits for the owner's stream and notes a reader, and no more.
+TEST_F(NeighbourCostTest, AnOutputThatItsOwnerWritesMakesNoNeighbours) {
+  Context a(device()), b(device());
+  const CompiledFunction make = compile(a, "make", [](Tensor x) { return affine(x, 1, 1); });
+  const auto update_own = updating(a);
+  const CompiledFunction take = compile(b, "take", [](Tensor x) { return affine(x, 1, 1); });
+  const Tensor x = zeros();
+
+  (void)calls_of_replays([&] {
+    const Tensor y = make(x);
+    update_own(y);
+    (void)take(y);
+  });
+
+  EXPECT_EQ(trace_.count("record_event"), 20u);
+}
+
+// Each piece has an end of its own. Those that are waited for become one.
+TEST_F(NeighbourCostTest, ManyPiecesThatANeighbourHasUsedAreWaitedForOnce) {
+  Context a(device()), b(device());
+  const auto update_all = updating(a);
+  const auto read = compile(b, "read", [](Tensor x) { return affine(x, 1, 1); });
+  const Tensor all = from_host<float>({300}, std::vector<float>(300), device());
+  update_all(all);
+  for (int i = 0; i < 100; ++i)
+    (void)read(all.slice(0, 3 * i, 3 * i + 2));
+  for (int call = 0; call < 4; ++call)
+    update_all(all);
+  trace_.clear();
+
+  for (int call = 0; call < 10; ++call)
+    update_all(all);
+
+  EXPECT_EQ(trace_.count("wait_event"), 0u);
 }
 
 TEST_F(NeighbourCostTest, ContextsThatOnlyReadAreNoNeighbours) {

@@ -529,6 +529,36 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextRe
 }
 
 // The side stream is behind the context's as it was at the fork.
+// The eager run begins with what the neighbour has written.
+TEST_F(StreamOrderTest, AVerifiedReplayIsBehindTheNeighbour) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device, {.verify_every = 1});
+    const Tensor cache = filled(device, 0);
+    std::vector<Tensor> x;
+    for (int i = 0; i < 6; ++i)
+      x.push_back(filled(device, static_cast<float>(i)));
+    const CompiledFunction write =
+        compile(a, "write",
+                [](Tensor x, Tensor cache) {
+                  const Tensor y = twice(x);
+                  update(cache, 0, 0);
+                  enqueue_copy(current_stream(), cache, y);
+                },
+                {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+    const CompiledFunction advance =
+        compile(b, "advance", [](Tensor cache) { update(cache, 3, 1); },
+                {.inputs = {{.is_static = true, .is_mutated = true}}});
+    bool is_right = true;
+    for (int round = 1; round <= 5; ++round) {
+      write(x[round], cache);
+      advance(cache);
+      wait_for_all(device);
+      is_right = is_right && holds(cache, static_cast<float>(6 * round + 1));
+    }
+    return is_right && advance.stats().verified > 0;
+  });
+}
+
 TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByASideStream) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
