@@ -21,6 +21,7 @@ RUN = """\
 # Runs all programs of this folder with python3; JSON files go to results/.
 cd "$(dirname "$0")" || exit 1
 mkdir -p results
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 status=0
 for program in "tests/python/interop_matrix.py --quiet" tests/python/framework_steps.py \\
     tests/python/framework_suites_test.py tests/python/races.py tests/python/torch_newcomer.py \\
