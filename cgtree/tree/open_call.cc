@@ -269,7 +269,7 @@ void OpenCall::decide_and_begin() {
 }
 
 // Without memory for copies of the outputs the call runs eagerly, because then recordings may give
-// way for them. In a group other ranks would not know.
+// way for them: in a group on all ranks, which vote on it.
 void OpenCall::begin_held_back(Node& node) {
   const InputList& inputs = workings_.call.inputs();
   std::optional<OutputCopies> copies;
@@ -277,8 +277,11 @@ void OpenCall::begin_held_back(Node& node) {
     try {
       copies.emplace(*workings_.memory, inputs, node.recording.copies_of_outputs);
     } catch (const OutOfMemory&) {
-      if (workings_.attempts.are_shared()) throw;
+    }
+    if (!workings_.attempts.agree(copies.has_value())) {
+      copies.reset();
       hold();
+      workings_.attempts.begin({.reason = SkipReason::kPoolLimit}, function_, workings_.call);
       return begin_skip(SkipReason::kPoolLimit, workings_.memory->stream());
     }
   }

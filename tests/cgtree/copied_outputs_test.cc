@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "interop/collectives/group.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -336,6 +340,35 @@ TEST_P(CopiedOutputsTest, WithoutMemoryForACopyTheCallRunsEagerlyAndRecordingsGi
   EXPECT_GE(f.stats().skipped(SkipReason::kPoolLimit), 1u);
   EXPECT_GE(g.stats().evictions, 1u);
   expect_all_kept();
+}
+
+// Work of a rank that replays alone would wait for the others for ever.
+TEST_P(CopiedOutputsTest, WithoutMemoryForACopyOnOneRankNoneReplays) {
+  const CapturedLog log;
+  auto groups = make_thread_groups(2, std::chrono::milliseconds(20'000));
+  std::vector<std::optional<CallOutcome>> outcomes[2];
+  run_on_ranks(2, [&](int rank) {
+    ContextOptions options;
+    options.group = std::move(groups[static_cast<std::size_t>(rank)]);
+    options.at_limit = AtLimit::kEvict;
+    if (rank == 1) options.max_bytes = 24 << 20;
+    Context on_rank(device_of_rank(device(), rank), options);
+    const CompiledFunction f = compile(on_rank, "f", [](Tensor x) { return affine(x, 2, 1); });
+    const Tensor x = from_host<float>({200'000}, std::vector<float>(200'000, 3), on_rank.device());
+    std::vector<Tensor> held;
+    for (int call = 0; call < 40; ++call) {
+      try {
+        held.push_back(f(x));
+      } catch (const Error&) {
+      }
+      outcomes[rank].push_back(f.last_outcome());
+    }
+    for (const Tensor& y : held)
+      EXPECT_EQ(y.to_vector<float>()[0], 7);
+    EXPECT_GE(f.stats().replays, 5u);
+    EXPECT_GE(f.stats().failures, 5u);
+  });
+  EXPECT_EQ(outcomes[0], outcomes[1]);
 }
 
 TEST_P(CopiedOutputsTest, ACallWithoutMemoryForACopyCountsItsSizeOnce) {
