@@ -80,8 +80,8 @@ constexpr Row kRows[] = {
      "add buckets near such sizes, or raise CompileOptions::max_waste"},
     {"zeros would pad an input that is not floating, and the function writes another input: a zero "
      "may be an index, a slot or a length",
-     "say InputOptions::padding: a value that is no index, such as -1, the last row, "
-     "zeros, or anything"},
+     "give InputOptions::padding a value that is no index, such as -1, or the last row, zeros or "
+     "anything"},
 };
 static_assert(std::size(kRows) == kSkipReasonCount);
 
