@@ -167,9 +167,9 @@ std::vector<Reason> reasons() {
            held.push_back(f(x));
          return test.look(f, log, x);
        },
-       {"output 0 of 'f' at", "is held", "call mark_step() where a step begins"},
+       {"output 0 of 'f' at", "is held", "its outputs are copied"},
        {"recorded: an output was held", "call mark_step() where a step begins"},
-       {"held_outputs function=f recordings=6", "its calls copy their outputs", "call mark_step()"},
+       {"held_outputs function=f recordings=6", "its calls copy their outputs", "mark_step()"},
        {"function=\"f\",cause=\"output_held\"} 5"},
        {"\"output_held\": 5"}});
   all.push_back({"a synchronisation in the step",
