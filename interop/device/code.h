@@ -50,17 +50,11 @@ inline bool ok(Code code) noexcept {
   return code == Code::kSuccess;
 }
 
-// Throws OutOfMemory for kMemoryAllocation, CaptureError for 900 to 908, else DeviceError. `action`
-// says what was being done, e.g. "launch graph of 'decode'".
+// Throws OutOfMemory for kMemoryAllocation, CaptureError for 900 to 908, which is noted as a
+// refusal (refusal.h), else DeviceError. `action` says what was being done, e.g. "launch graph of
+// 'decode'".
 [[noreturn]] void throw_code(Code code, std::string_view action,
                              std::source_location where = std::source_location::current());
-
-// Returns the message of the first error of 900 to 908 that throw_code() reported on this thread
-// since the last clear, or an empty string. It tells which call broke a capture, even if the step
-// function swallowed the exception.
-const std::string& first_capture_failure() noexcept;
-void note_capture_failure(std::string_view what);  // unless there is one
-void clear_capture_failure() noexcept;
 
 inline void check(Code code, std::string_view action,
                   std::source_location where = std::source_location::current()) {
