@@ -48,6 +48,12 @@ enum class SkipReason {
 // The number of skip reasons, for arrays that have an element for each.
 inline constexpr int kSkipReasonCount = 28;
 
+// Returns whether the reason is a limit that recordings have reached.
+constexpr bool is_of_limit(SkipReason reason) noexcept {
+  return reason == SkipReason::kFunctionLimit || reason == SkipReason::kContextLimit ||
+         reason == SkipReason::kGraphBytesLimit || reason == SkipReason::kTimeLimit;
+}
+
 // Returns whether the reason is about the size of a dynamic axis.
 constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;

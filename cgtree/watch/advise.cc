@@ -70,11 +70,6 @@ struct Causes {
 // Which recordings are of one kind: function, difference and input.
 using CauseKey = std::tuple<std::size_t, Mismatch::Kind, std::uint32_t>;
 
-bool is_of_limit(SkipReason reason) {
-  return reason == SkipReason::kFunctionLimit || reason == SkipReason::kContextLimit ||
-         reason == SkipReason::kGraphBytesLimit || reason == SkipReason::kTimeLimit;
-}
-
 // An Adviser collects.
 class Adviser {
  public:

@@ -188,14 +188,9 @@ std::string advice_on_change(const Mismatch& changed, bool has_axes) {
       axis ? fmt::format("axis {}", *axis) : "the axes that vary", input);
 }
 
-// Returns whether the limit is reached because recordings go to waste.
+// Returns whether the recording is of the same call, with memory that lies elsewhere.
 bool is_of_place(Mismatch::Kind kind) noexcept {
   return kind >= Mismatch::Kind::kStaticAddress;
-}
-
-bool is_of_limit(SkipReason reason) noexcept {
-  return reason == SkipReason::kFunctionLimit || reason == SkipReason::kContextLimit ||
-         reason == SkipReason::kGraphBytesLimit || reason == SkipReason::kTimeLimit;
 }
 
 // Returns one sentence with both sides. `before`: what the first side is.
