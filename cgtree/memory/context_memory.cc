@@ -372,13 +372,14 @@ std::vector<StorageRef> ContextMemory::workspaces() const {
   return found;
 }
 
-// A workspace that another storage has replaced in its slot lies there and has its size: libraries
-// that ask for it have that one.
-bool ContextMemory::holds_workspace(std::uint32_t number) const {
-  const Slot& slot = slots_[number];
-  if (!slot.persistent || !slot.is_live()) return false;
-  const StorageRef storage = StorageRef::if_live(*slot.current());
-  return storage && slot.keepers + 1 < storage->references();
+bool ContextMemory::holds_workspace(std::uint64_t workspace) const {
+  bool is_held = false;
+  slots_.for_each_persistent([&](const Slot& slot) {
+    if (slot.workspace != workspace) return;
+    const StorageRef storage = StorageRef::if_live(*slot.current());
+    is_held = storage && slot.keepers + 1 < storage->references();
+  });
+  return is_held;
 }
 
 std::vector<StorageRef> ContextMemory::live_storages() const {

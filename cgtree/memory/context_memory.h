@@ -155,8 +155,8 @@ class ContextMemory final : public StorageOwner,
   // Returns the workspaces that step functions keep: what warm-ups have left behind, unless only
   // recordings have references to it.
   std::vector<StorageRef> workspaces() const;
-  // Returns whether a workspace is in the slot that is held, and not by recordings alone.
-  bool holds_workspace(std::uint32_t slot) const;
+  // Returns whether this workspace (Slot::workspace) is held, and not by recordings alone.
+  bool holds_workspace(std::uint64_t workspace) const;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 

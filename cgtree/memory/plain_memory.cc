@@ -96,7 +96,11 @@ void PlainMemoryUser::note_neighbour() noexcept {
 }
 
 void PlainMemoryUser::note(const PlainUse& use) {
-  if (use.range.bytes == 0 || is_known(use)) return;
+  if (use.range.bytes == 0 || is_recent(use)) return;
+  if (is_known(use)) {
+    recent_[place_of(use)] = use;
+    return;
+  }
   std::vector<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   Spans& known = use.is_written ? written_ : read_;
@@ -124,6 +128,7 @@ void PlainMemoryUser::note(const PlainUse& use) {
     note_neighbour();
     other->note_neighbour();
   }
+  recent_[place_of(use)] = use;
 }
 
 // Without a stream nothing waits, and all uses are open, also those that no neighbour has yet.

@@ -62,9 +62,12 @@ class PlainMemoryUser {
   PlainMemoryUser(const PlainMemoryUser&) = delete;
   PlainMemoryUser& operator=(const PlainMemoryUser&) = delete;
 
-  // Returns whether note() has been called for these bytes.
-  bool is_known(const PlainUse& use) const noexcept {
-    return (use.is_written ? written_ : read_).contains(use.range);
+  // Returns true if note() has been called for these bytes, and remembers it. The bytes of calls
+  // long ago may be forgotten.
+  bool is_recent(const PlainUse& use) const noexcept {
+    const PlainUse& recent = recent_[place_of(use)];
+    return recent.range.address == use.range.address && recent.range.bytes == use.range.bytes &&
+           recent.is_written == use.is_written;
   }
   // Notes what a call is about to use. Contexts that become neighbours by it have a reader from
   // then on (ContextStream::has_readers()). Throws std::bad_alloc.
@@ -119,6 +122,13 @@ class PlainMemoryUser {
     PlainUse use;
   };
 
+  // Addresses of memory are multiples of large powers of two: a product mixes their bits.
+  static std::size_t place_of(const PlainUse& use) noexcept {
+    return (use.range.address * 0x9E3779B97F4A7C15) >> (64 - kRecentBits);
+  }
+  bool is_known(const PlainUse& use) const noexcept {
+    return (use.is_written ? written_ : read_).contains(use.range);
+  }
   bool is_shared(const PlainUse& use) const noexcept {
     return (use.is_written ? shared_writes_ : shared_reads_).overlaps(use.range);
   }
@@ -144,6 +154,8 @@ class PlainMemoryUser {
   bool has_neighbours_ = false;
   // Used by the thread that is inside the context.
   static constexpr std::size_t kMostRemembered = 16;
+  static constexpr int kRecentBits = 10;
+  std::vector<PlainUse> recent_ = std::vector<PlainUse>(std::size_t{1} << kRecentBits);  // by place
   std::vector<PlainUse> open_;                            // from begin() to end()
   std::vector<std::shared_ptr<const Point>> waited_for_;  // by the context's stream; a ring
   std::size_t next_waited_for_ = 0;

@@ -60,6 +60,7 @@ struct Slot {
   bool outlives_steps = false;   // mark_step() does not end current(): Context::keep()
   // How many references to current() recordings have: they use it, and it is no input.
   std::uint32_t keepers = 0;
+  std::uint64_t workspace = 0;  // which workspace current() is, of all; 0: none
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;
@@ -134,9 +135,10 @@ class Slots {
   Slot& add();
 
   LiveMask live_;
-  SlotSet persistent_;       // slots that a warm-up left behind
-  std::deque<Slot> slots_;   // by number; addresses are stable
-  std::uint32_t count_ = 0;  // == slots_.size(), which a deque has to compute
+  SlotSet persistent_;            // slots that a warm-up left behind
+  std::deque<Slot> slots_;        // by number; addresses are stable
+  std::uint32_t count_ = 0;       // == slots_.size(), which a deque has to compute
+  std::uint64_t workspaces_ = 0;  // placed so far
   // By address and bytes, and whether it is persistent.
   std::map<std::tuple<std::uintptr_t, std::size_t, bool>, Slot*> by_range_;
   std::vector<std::uint32_t> free_;  // numbers without a range, the lowest last

@@ -45,7 +45,7 @@ struct StepAllocations {
   std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
   std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of bodies in them
   bool has_run_out = false;               // for kRecord: memory has
-  std::vector<std::uint32_t> workspaces;  // for kWarmUp: slots of those that it uses or leaves
+  std::vector<std::uint64_t> workspaces;  // for kWarmUp: those that it uses or leaves
   std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
   std::vector<PlainUse> plain_uses;       // for kRecord: of calls in the step
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
@@ -86,8 +86,8 @@ struct StepAllocations {
   // Notes what a warm-up uses if it is a workspace, once. `slot`: null for none.
   void note_workspace(const Slot* slot) {
     if (slot == nullptr || !slot->persistent) return;
-    if (std::ranges::find(workspaces, slot->number) == workspaces.end())
-      workspaces.push_back(slot->number);
+    if (std::ranges::find(workspaces, slot->workspace) == workspaces.end())
+      workspaces.push_back(slot->workspace);
   }
 
   bool is_output(std::uint32_t number) const noexcept {

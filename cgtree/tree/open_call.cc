@@ -528,8 +528,8 @@ void OpenCall::end_running(Running& running, std::vector<Tensor> made) {
   } else {
     key->output_allocations = running.run.take_output_allocations();
     key->workspaces = running.run.take_workspaces();
-    std::erase_if(key->workspaces, [&](std::uint32_t slot) {
-      return workings_.attempts.are_shared() || !workings_.memory->holds_workspace(slot);
+    std::erase_if(key->workspaces, [&](std::uint64_t one) {
+      return workings_.attempts.are_shared() || !workings_.memory->holds_workspace(one);
     });
     key->warmed_up = true;
     count_warm_up(workings_, function_, *key, *stopwatch_);

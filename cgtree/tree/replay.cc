@@ -33,6 +33,13 @@ namespace {
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }
 
+// Returns the memory of input `i`, whoever owns it. Requires: the input is defined.
+PlainUse use_of(const FunctionState& function, const InputList& inputs, std::size_t i) {
+  const Tensor& input = inputs[i];
+  const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
+  return {{input.address(), bytes}, inputs.is_buffer(i) || function.input_options(i).is_mutated};
+}
+
 // Returns the memory that input `i` uses as plain memory, or no bytes. That of another library is
 // ordered with the library's stream. That of a context is ordered with the context's, but for
 // others that write it: to its owner, `own`, each use is a read of what they have written. A nested
@@ -44,18 +51,19 @@ PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, st
   const Storage& storage = *input.storage();
   const bool is_own = storage.domain() == &own;
   if (storage.producer() || (is_own && StepScope::active())) return {};
-  const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
-  const bool is_written = inputs.is_buffer(i) || function.input_options(i).is_mutated;
-  return {{input.address(), bytes}, is_written && !is_own};
+  PlainUse use = use_of(function, inputs, i);
+  use.is_written &= !is_own;
+  return use;
 }
 
 // Notes the inputs that may have moved: a replay looks at no others. Requires: bind() has returned.
 [[gnu::noinline]] void note_moved_inputs(Workings& workings, Node& node, const InputList& inputs) {
+  PlainMemoryUser& plain = workings.memory->plain();
   TakenDraws draws(node.recording);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!may_move(node.recording.inputs[i].treatment)) continue;
-    const PlainUse use = plain_use_of(*node.function, inputs, i, *workings.memory);
-    if (use.range.bytes > 0) workings.memory->plain().note(use);
+    if (!may_move(node.recording.inputs[i].treatment) || !inputs[i].defined()) continue;
+    if (plain.is_recent(use_of(*node.function, inputs, i))) continue;
+    plain.note(plain_use_of(*node.function, inputs, i, *workings.memory));
   }
   draws.keep();
 }

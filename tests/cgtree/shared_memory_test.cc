@@ -115,6 +115,34 @@ TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
   });
 }
 
+// All calls with the cache are replays whose inputs have moved.
+TEST_F(SharedMemoryTest, ACacheThatAContextReadsBeforeItWritesItIsOrdered) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    const Writer prefill = writer(a, false);
+    const Reader look = reader(a, false);
+    const Reader decode = reader(b, false);
+    const Tensor of_a = filled(device, 0), of_b = filled(device, 0);
+    for (int call = 0; call < 3; ++call) {
+      prefill(x[0], of_a);
+      (void)look(of_a);
+      (void)decode(of_b);
+    }
+    const Tensor cache = filled(device, 0);
+    std::vector<Tensor> made;
+    for (int round = 1; round <= 6; ++round) {
+      (void)look(cache);
+      prefill(x[round], cache);
+      made.push_back(decode(cache));
+    }
+    bool is_right = true;
+    for (int round = 1; round <= 6; ++round)
+      is_right = is_right && holds(made[round - 1], static_cast<float>(2 * round + 1));
+    return is_right;
+  });
+}
+
 TEST_F(SharedMemoryTest, TwoWritersAreOrdered) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);

@@ -45,10 +45,11 @@ class UnrecordedTest : public TreeTest {
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
   }
   // Calls f with new values, and compares: 2 x + 1 at the head.
-  void call(const F& f, std::int64_t size = kUsed) {
+  Tensor call(const F& f, std::int64_t size = kUsed) {
     const std::vector<float> x = random_floats(size);
     const Tensor y = f(tensor({size}, x));
     EXPECT_EQ(values(head(y)), affine_of({x.begin(), x.begin() + kUsed}, 2, 1));
+    return y;
   }
   static std::uint64_t skips(const F& f, SkipReason reason) { return f.stats().skipped(reason); }
 
@@ -340,6 +341,25 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsReplacedByAnotherSizeServesEachCall) {
       manager()->validate();
     }
   }
+}
+
+// Slots whose storages have ended are used for others, once there are many.
+TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasReplaced) {
+  make_context({});
+  Library library(true);
+  int made_in_captures = 0;
+  const F f = compile(context(), "f", [&](Tensor x) {
+    const int before = library.made;
+    Tensor y = add(affine(x, 2, 0), library.table(x));
+    if (current_stream().is_capturing()) made_in_captures += library.made - before;
+    return y;
+  });
+  std::vector<Tensor> held;
+  for (int i = 0; i < 200; ++i)
+    held.push_back(call(f, std::int64_t{64} << (i % 4)));
+  EXPECT_EQ(made_in_captures, 0);
+  EXPECT_EQ(skips(f, SkipReason::kKeepsTensor), 0u);
+  library.drop();
 }
 
 // No warm-up has seen the table: the capture is the first call that asks for it.
