@@ -116,8 +116,9 @@ bool ContextMemory::mark_step() {
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     Storage& storage = *slot.current();
-    if (slot.persistent || slot.outlives_steps || is_held_for_capture(storage)) return;
-    if (is_kept_by_capture(storage)) return;
+    // Another library does not see that a life has ended.
+    if (slot.persistent || slot.outlives_steps || storage.has_lease()) return;
+    if (is_held_for_capture(storage) || is_kept_by_capture(storage)) return;
     retain();                   // what no slot stands for any more
     slot.set_current(nullptr);  // from its end on, its last handle may delete it
     if (!storage.invalidate()) {

@@ -122,9 +122,10 @@ class ContextMemory final : public StorageOwner,
   bool owns(const void* address) const { return pools_->owns(address); }
   Pool& pool(Region region) const noexcept { return (*pools_)[region]; }
 
-  // Ends the generation: live outputs become stale. Returns true if one of them was kept by a
-  // recording. What another context's recordings keep stays until the next generation ends if
-  // something is captured on that context's stream: when replays there are done cannot be told.
+  // Ends the generation: live outputs become stale unless a lease holds them. Returns true if one
+  // of them was kept by a recording. What another context's recordings keep stays until the next
+  // generation ends if something is captured on that context's stream: when replays there are done
+  // cannot be told.
   bool mark_step();
 
   // From now on mark_step() does not end the storage. Requires: the caller holds a reference, so

@@ -45,7 +45,6 @@ bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
     return false;
   }
   Slot& slot = slots_.place(storage, is_filled);
-  slot.outlives_steps = true;
   settle_locked(slot, storage, kNoFunction, 0);
   return true;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -206,6 +207,51 @@ TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
     }
     EXPECT_THROW((void)first.to_vector<float>(), StaleTensor);
   }
+}
+
+// A view of another library cannot throw StaleTensor.
+TEST_P(HeldOutputsTest, WhatAnotherLibraryHoldsKeepsItsValuesAcrossMarkStep) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  std::vector<std::pair<Tensor, std::vector<float>>> views;
+  std::vector<Tensor> stale;
+
+  for (int call = 0; call < 60; ++call) {
+    const std::vector<float> x = random_floats(10);
+    const Tensor y = f(tensor({10}, x));
+    EXPECT_EQ(values(y), affine_of(x, 2, 1));
+    if (random_() % 2 == 0) {
+      views.emplace_back(from_dlpack(to_dlpack(y).release()), affine_of(x, 2, 1));
+    } else {
+      stale.push_back(y);
+    }
+    if (views.size() > 4) views.erase(views.begin() + static_cast<std::ptrdiff_t>(random_() % 4));
+    context().mark_step();
+    for (const auto& [view, expected] : views)
+      ASSERT_EQ(values(view), expected) << call;
+    for (const Tensor& ended : stale)
+      EXPECT_THROW((void)ended.data(), StaleTensor);
+    manager()->validate();
+  }
+
+  EXPECT_EQ(stats().live_outputs, views.size());
+  views.clear();
+  EXPECT_EQ(stats().live_outputs, 0u);
+}
+
+TEST_P(HeldOutputsTest, WhatAnotherLibraryHasGivenBackEndsWithTheStep) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  Tensor y;
+
+  for (int step = 0; step < 20; ++step) {
+    context().mark_step();
+    if (step > 0) {
+      EXPECT_THROW((void)y.data(), StaleTensor);
+    }
+    y = f(random_tensor({4}));
+    EXPECT_EQ(values(from_dlpack(to_dlpack(y).release())), values(y));
+  }
+
+  EXPECT_EQ(f.stats().recordings, 1u);
 }
 
 TEST_P(HeldOutputsTest, AStaleInputIsRefusedBeforeAnythingRuns) {

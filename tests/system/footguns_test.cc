@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/control_flow.h"
 #include "cgtree/eager_break.h"
+#include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
@@ -171,6 +172,21 @@ TEST_P(FootgunsTest, ATensorCapturedByAClosureIsReadWhereItWas) {
   EXPECT_EQ(values(f(x)), before);
   weights.copy_from<float>(affine_of(before, 2, 0));  // other contents, at the address it reads
   EXPECT_EQ(values(f(x)), affine_of(before, 2, 0));
+}
+
+TEST_P(FootgunsTest, AGeneratorCapturedByAClosureStaysTheOneThatWasRecorded) {
+  Generator used(random_());
+  const Generator recorded = used;
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) { return uniform(x.shape(), used); });
+  const Tensor x = random_tensor({3});
+  for (int call = 0; call < 2; ++call)
+    (void)f(x);
+  used.set_seed(7);
+  const std::vector<float> expected = values(f(x));
+
+  used = Generator(8);  // a recording knows nothing of it
+  Generator(recorded).set_seed(7);
+  EXPECT_EQ(values(f(x)), expected);
 }
 
 TEST_P(FootgunsTest, AMovedStaticInputGetsARecordingOfItsOwn) {
