@@ -270,7 +270,17 @@ FlowMode flow_mode(std::string_view call, StreamRef stream) {
   StepScope* const step = StepScope::current();
   const bool is_recorded = step != nullptr && !step->allocations().is_paused &&
                            step->allocations().kind == StepAllocations::Kind::kRecord;
-  if (is_recorded) return FlowMode::kRecording;
+  if (is_recorded && StepScope::innermost()->streams().home_partition() == 0) {
+    return FlowMode::kRecording;
+  }
+  if (is_recorded) {
+    throw CaptureError(
+        kUnsupported,
+        fmt::format("{} in a context of a partition of the processors (a green context): its "
+                    "bodies would be recorded for the whole device; leave it out of the step, or "
+                    "use a context of the whole device",
+                    call));
+  }
   throw CaptureError(kUnsupported,
                      fmt::format("{} while the stream is captured by other code than a recording "
                                  "of this context: nothing could be read there; end the capture "

@@ -75,6 +75,7 @@ class ContextMemory final : public StorageOwner,
   // Returns whether that is a stream of another partition of processors than recordings are for.
   bool is_apart() const noexcept { return stream_.is_apart(); }
   ContextStream& streams() noexcept { return stream_; }
+  const ContextStream& streams() const noexcept { return stream_; }
   PlainMemoryUser& plain() noexcept { return plain_; }
   Device device() const noexcept override { return device_; }
   const LiveMask& live() const noexcept { return slots_.live(); }

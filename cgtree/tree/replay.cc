@@ -33,7 +33,7 @@ namespace {
   make_outputs(node.recording, node.function->id, *workings.memory, held.list(), outputs);
 }
 
-// Returns the memory of input `i`, whoever owns it. Requires: the input is defined.
+// Returns the memory of input `i`, of any owner. Requires: the input is defined.
 PlainUse use_of(const FunctionState& function, const InputList& inputs, std::size_t i) {
   const Tensor& input = inputs[i];
   const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());

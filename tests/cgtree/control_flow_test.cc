@@ -1785,5 +1785,57 @@ TEST(ControlFlowDeviceTest, WithoutConditionalNodesAStepRunsEagerly) {
   }
 }
 
+// A host device all of whose streams that have a handle here belong to a partition.
+class PartitionedDevice : public ForwardingDevice {
+ public:
+  PartitionedDevice() : ForwardingDevice(host_device_api(), hook_) {}
+
+  Code stream_partition(StreamHandle stream, std::uint64_t* partition) override {
+    *partition = stream == part ? 16 : 0;
+    return Code::kSuccess;
+  }
+  StreamHandle part = {};
+
+ private:
+  CallHook hook_;
+};
+
+TEST(ControlFlowOfPartitionsTest, NoBodyIsRecordedForTheWholeDevice) {
+  HostSlot& slot = HostSlot::instance();
+  PartitionedDevice partitioned;
+  slot.put(partitioned);
+  const Stream part(slot.device());
+  partitioned.part = part.ref().handle();
+  const std::vector<float> zeros(3);
+  const auto x = [&] { return from_host({3}, std::span(zeros), slot.device()); };
+  const auto more = [&] {
+    return from_host(Shape(), std::span<const std::int32_t>({1}), slot.device());
+  };
+  for (const bool is_loop : {false, true}) {
+    Context context(slot.device(), {.stream = part.ref()});
+    std::vector<std::uint64_t> seen;
+    const CompiledFunction f = compile(context, "f", [&](Tensor in, Tensor taken) {
+      Tensor y = affine(in, 1, 0);
+      const auto body = [&] {
+        seen.push_back(current_stream().partition());
+        update(y, 2, 1);
+      };
+      if (is_loop) {
+        (void)loop(1, [&] { return body(), taken; });
+      } else {
+        branch(taken, body);
+      }
+      return y;
+    });
+    for (int call = 0; call < 4; ++call)
+      EXPECT_EQ(f(x(), more()).to_vector<float>(), std::vector<float>(3, 1));
+    EXPECT_EQ(seen, std::vector<std::uint64_t>(4, 16));
+    EXPECT_EQ(f.stats().recordings, 0u);
+    EXPECT_NE(to_string(f.explain(x(), more())).find("in a context of a partition"),
+              std::string::npos);
+  }
+  slot.put(host_device_api());
+}
+
 }  // namespace
 }  // namespace cgtree::testing
