@@ -116,8 +116,7 @@ template <bool kIsWatched>
   if (patched) ++recording.costs.patches;
 }
 
-// Returns the node that was predicted and fits, or null. Inlined, because it is all that a replay
-// decides.
+// Returns the predicted node if it fits, or null. Inlined: it is all that a replay decides.
 [[gnu::always_inline]] inline Node* find_predicted(Workings& workings, Visit& visit,
                                                    FunctionState& function,
                                                    const InputList& inputs) {
