@@ -138,7 +138,7 @@ bool ContextMemory::mark_step() {
 
 void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
   if (&keeper == this) {
-    if (Slot* const slot = slot_of(storage)) ++slot->keepers;
+    if (std::uint32_t* const count = keepers_of(storage)) ++*count;
     return;
   }
   const std::lock_guard lock(keepers_mutex_);
@@ -150,7 +150,7 @@ void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
 
 void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
   if (&keeper == this) {
-    if (Slot* const slot = slot_of(storage)) --slot->keepers;
+    if (std::uint32_t* const count = keepers_of(storage)) --*count;
     return;
   }
   const std::lock_guard lock(keepers_mutex_);
@@ -311,7 +311,12 @@ StorageRef ContextMemory::allocate(std::size_t bytes) {
   CGTREE_CHECK(step_ != nullptr);
   StepAllocations& step = *step_;
   if (step.kind == StepAllocations::Kind::kEager) {
-    return allocate_in(Region::kEager, bytes, kEagerBlock);
+    StorageRef storage = allocate_value(bytes);
+    const std::lock_guard lock(mutex_);
+    storage->tag.position = static_cast<std::uint32_t>(step.eager.size());
+    step.eager.push_back(storage.get());
+    storage->tag.place = &step;
+    return storage;
   }
   if (step.kind == StepAllocations::Kind::kRecord) note_hidden_failure(stream());
   const std::uint32_t number = step.count++;
@@ -353,7 +358,9 @@ void ContextMemory::made_elsewhere(const StorageRef& storage) {
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
-  if (step_->kind == StepAllocations::Kind::kWarmUp) step_->note_workspace(slot_of(*storage));
+  if (step_->kind == StepAllocations::Kind::kWarmUp) {
+    step_->note_workspace(workspace_of(*storage));
+  }
   if (step_->kind != StepAllocations::Kind::kRecord) return false;
   note_hidden_failure(stream());
   if (in_step(*storage)) return false;
@@ -370,11 +377,24 @@ std::vector<StorageRef> ContextMemory::workspaces() const {
     StorageRef storage = StorageRef::if_live(*slot.current());
     if (storage && storage->references() > slot.keepers + 1) found.push_back(std::move(storage));
   });
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, kept] : kept_eagerly_) {
+    StorageRef storage = StorageRef::if_live(*kept);
+    if (storage && storage->references() > kept->tag.function + 1)
+      found.push_back(std::move(storage));
+  }
   return found;
 }
 
 bool ContextMemory::holds_workspace(std::uint64_t workspace) const {
   bool is_held = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_eagerly_.find(workspace);
+    if (found != kept_eagerly_.end()) {
+      return found->second->references() > found->second->tag.function;
+    }
+  }
   slots_.for_each_persistent([&](const Slot& slot) {
     if (slot.workspace != workspace) return;
     const StorageRef storage = StorageRef::if_live(*slot.current());
@@ -390,6 +410,31 @@ std::vector<StorageRef> ContextMemory::live_storages() const {
       found.push_back(std::move(storage));
   });
   return found;
+}
+
+// Returns how many references to the storage recordings have; null if they are not counted.
+std::uint32_t* ContextMemory::keepers_of(Storage& storage) noexcept {
+  if (Slot* const slot = slot_of(storage)) return &slot->keepers;
+  return storage.tag.kind == kEagerBlock ? &storage.tag.function : nullptr;
+}
+
+// Returns which workspace the storage is, or 0.
+std::uint64_t ContextMemory::workspace_of(const Storage& storage) const noexcept {
+  if (const Slot* const slot = slot_of(storage)) return slot->workspace;
+  return &storage.owner() == this && storage.tag.kind == kEagerBlock ? storage.tag.number : 0;
+}
+
+void ContextMemory::note_kept(std::span<const Tensor> outputs) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = step_->eager.size(); i-- > 0;) {
+    Storage& storage = *step_->eager[i];
+    const auto shares = [&](const Tensor& output) { return output.storage().get() == &storage; };
+    if (std::ranges::any_of(outputs, shares)) continue;
+    const std::uint64_t number = slots_.next_workspace();
+    kept_eagerly_.emplace(number, &storage);
+    step_->remove_eager(storage);
+    storage.tag.number = number;
+  }
 }
 
 // Returns the slot in which a storage lives, or null.
@@ -535,7 +580,7 @@ void ContextMemory::settle_rest(std::uint32_t function) noexcept {
     Storage& storage = *step_->alive.back();
     Slot& slot = slots_.place(storage, /*persistent=*/true);
     settle_locked(slot, storage, function, 0);
-    step_->note_workspace(&slot);
+    step_->note_workspace(slot.workspace);
   }
 }
 
@@ -599,6 +644,8 @@ void ContextMemory::validate() const {
   pools_->validate();
   std::lock_guard lock(mutex_);
   slots_.validate();
+  for (const auto& [number, kept] : kept_eagerly_)
+    CGTREE_CHECK(kept->tag.kind == kEagerBlock && kept->tag.number == number);
   if (!tracking_.load() || step_ != nullptr) return;
   std::vector<Range> tracked[2];
   for (const Slot& slot : slots_) {

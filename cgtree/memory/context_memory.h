@@ -154,10 +154,10 @@ class ContextMemory final : public StorageOwner,
   StorageRef allocate(std::size_t bytes) override;
   void made_elsewhere(const StorageRef& storage) override;
   bool keep(const StorageRef& storage) override;
-  // Returns the workspaces that step functions keep: what warm-ups have left behind, unless only
-  // recordings have references to it.
+  // Returns the workspaces that step functions keep: what warm-ups and eager runs have left behind,
+  // unless only recordings have references to it.
   std::vector<StorageRef> workspaces() const;
-  // Returns whether this workspace (Slot::workspace) is held, and not by recordings alone.
+  // Returns whether the workspace of this number is held, and not by recordings alone.
   bool holds_workspace(std::uint64_t workspace) const;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
@@ -179,6 +179,9 @@ class ContextMemory final : public StorageOwner,
   Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept;
   // Settles everything else that the step has alive; mark_step() does not end it.
   void settle_rest(std::uint32_t function) noexcept;
+  // The open step runs eagerly and has ended: what it keeps beside its outputs are workspaces.
+  // Throws std::bad_alloc.
+  void note_kept(std::span<const Tensor> outputs);
   // Returns true if the storage was allocated by the open step and is not settled yet.
   bool in_step(const Storage& storage) const noexcept {
     return &storage.owner() == this && storage.tag.kind == kInStep;
@@ -303,6 +306,8 @@ class ContextMemory final : public StorageOwner,
 
   ~ContextMemory();
   Slot* slot_of(const Storage& storage) const noexcept;
+  std::uint32_t* keepers_of(Storage& storage) noexcept;
+  std::uint64_t workspace_of(const Storage& storage) const noexcept;
   Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   bool keep_if_leased(Storage& storage) noexcept;
@@ -372,6 +377,8 @@ class ContextMemory final : public StorageOwner,
     std::vector<std::uint64_t> captures;
   };
   std::map<const Storage*, Captured> captured_;
+  // Guarded by mutex_: workspaces that eager steps have made, by number.
+  std::map<std::uint64_t, Storage*> kept_eagerly_;
   std::atomic<bool> has_captured_{false};  // written under mutex_
 
   std::function<void()> on_kept_end_;                              // constant once set

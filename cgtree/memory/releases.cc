@@ -57,6 +57,8 @@ void ContextMemory::free_deferred() noexcept {
 
 void ContextMemory::close_step() noexcept {
   free_deferred();
+  for (Storage* const storage : step_->eager)
+    storage->tag.place = nullptr;
   step_->fork.reset();
   step_ = nullptr;
   if (!tracking_.load(std::memory_order_relaxed)) return;
@@ -107,6 +109,10 @@ void ContextMemory::release_from_eager(Storage& storage) noexcept {
   stream_.try_wait_for_due();
   {
     std::lock_guard lock(mutex_);
+    if (storage.tag.place != nullptr) {
+      static_cast<StepAllocations*>(storage.tag.place)->remove_eager(storage);
+    }
+    kept_eagerly_.erase(storage.tag.number);
     free_in_step(Region::kEager, reinterpret_cast<void*>(storage.address()));
     eager_blocks_.fetch_sub(1, std::memory_order_relaxed);
   }

@@ -83,7 +83,7 @@ Slot& Slots::place(Storage& storage, bool persistent) noexcept {
   slot.set_current(&storage);
   slot.outlives_steps = false;
   slot.keepers = 0;
-  slot.workspace = persistent ? ++workspaces_ : 0;
+  slot.workspace = persistent ? next_workspace() : 0;
   return slot;
 }
 

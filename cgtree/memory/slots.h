@@ -94,6 +94,8 @@ class Slots {
   auto end() const noexcept { return slots_.end(); }
 
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
+  // Returns a number for a workspace that no other has had.
+  std::uint64_t next_workspace() noexcept { return ++workspaces_; }
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
 
   // Makes a slot for outputs in the range, or for what a warm-up leaves behind there, unless there
@@ -138,7 +140,7 @@ class Slots {
   SlotSet persistent_;            // slots that a warm-up left behind
   std::deque<Slot> slots_;        // by number; addresses are stable
   std::uint32_t count_ = 0;       // == slots_.size(), which a deque has to compute
-  std::uint64_t workspaces_ = 0;  // placed so far
+  std::uint64_t workspaces_ = 0;  // numbered so far
   // By address and bytes, and whether it is persistent.
   std::map<std::tuple<std::uintptr_t, std::size_t, bool>, Slot*> by_range_;
   std::vector<std::uint32_t> free_;  // numbers without a range, the lowest last

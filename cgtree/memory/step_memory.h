@@ -40,6 +40,7 @@ struct StepAllocations {
   const std::vector<std::uint32_t>* output_allocations = nullptr;
   std::uint32_t count = 0;            // the number of allocations so far
   std::vector<Storage*> alive;        // tag.position is the index in this list
+  std::vector<Storage*> eager;        // for kEager: those alive; tag.place is this step
   std::vector<Range> ranges;          // the ranges of all of them, dead or alive
   std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
   std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
@@ -83,11 +84,10 @@ struct StepAllocations {
     return !deferred.empty() && !has_freed_remotely && !defers_frees();
   }
 
-  // Notes what a warm-up uses if it is a workspace, once. `slot`: null for none.
-  void note_workspace(const Slot* slot) {
-    if (slot == nullptr || !slot->persistent) return;
-    if (std::ranges::find(workspaces, slot->workspace) == workspaces.end())
-      workspaces.push_back(slot->workspace);
+  // Notes what a warm-up uses, once. `workspace`: 0 for none.
+  void note_workspace(std::uint64_t workspace) {
+    if (workspace != 0 && std::ranges::find(workspaces, workspace) == workspaces.end())
+      workspaces.push_back(workspace);
   }
 
   bool is_output(std::uint32_t number) const noexcept {
@@ -122,6 +122,13 @@ struct StepAllocations {
     alive[position] = alive.back();
     alive[position]->tag.position = position;
     alive.pop_back();
+  }
+
+  void remove_eager(Storage& storage) noexcept {
+    eager.back()->tag.position = storage.tag.position;
+    eager[storage.tag.position] = eager.back();
+    eager.pop_back();
+    storage.tag.place = nullptr;
   }
 
   // Makes room in `deferred`, so that a release, which must not throw, has room for all storages

@@ -35,7 +35,11 @@ std::vector<Tensor> OpenRun::complete(std::vector<Tensor> outputs) {
   }
   inputs_.clear();
   lengths_.reset();
-  if (settles_) prepare_to_settle(outputs);
+  if (settles_) {
+    prepare_to_settle(outputs);
+  } else if (!call_.function().is_callers_work) {
+    memory_.note_kept(outputs);
+  }
   return outputs;
 }
 

@@ -321,6 +321,47 @@ TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt
   manager()->validate();
 }
 
+// The library has asked for the address once, when an eager run made the workspace.
+TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
+  constexpr std::int64_t kCount = 256;
+  Tensor workspace;
+  void* place = nullptr;
+  CompiledFunction f = compile(context(), "f",
+                               [&](Tensor x) {
+                                 if (!workspace.defined()) {
+                                   workspace = empty({kCount}, DType::kFloat32);
+                                   place = workspace.data();
+                                 }
+                                 Tensor y = empty(x.shape(), x.dtype());
+                                 copy_bytes(place, x.data(), x.bytes());
+                                 copy_bytes(y.data(), place, x.bytes());
+                                 return y;
+                               },
+                               {.inputs = {{.is_static = true}}});
+  const Tensor given = random_tensor({kCount});
+  {
+    const NoGraph none;
+    (void)f(given);
+  }
+  (void)f(given);
+  (void)f(given);
+  workspace = Tensor();
+  CompiledFunction g =
+      compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); }, {.enabled = false});
+  const std::vector<float> x = random_floats(kCount), z = random_floats(kCount);
+  std::vector<Tensor> others;
+  for (int i = 0; i < 8; ++i)
+    others.push_back(g(tensor({kCount}, z)));
+  given.copy_from<float>(x);
+
+  EXPECT_EQ(values(f(given)), x);
+
+  EXPECT_EQ(f.stats().replays, 1u);
+  for (const Tensor& other : others)
+    EXPECT_EQ(values(other), affine_of(z, 3, 0));
+  manager()->validate();
+}
+
 TEST_P(KeptWorkspaceTest, OneThatIsHeldSomewhereIsKeptByEachRecording) {
   std::vector<Tensor> all;
   std::optional f = compile(context(), "f", [&](Tensor x) {
