@@ -369,38 +369,49 @@ bool ContextMemory::keep(const StorageRef& storage) {
   return &storage->owner() != this;  // used() hears of the context's own
 }
 
-// Once recordings have all references, no step function can use it again: only who has a reference
-// can make another.
+// Calls visit(number, function, storage) for each workspace that is held, and not by recordings
+// alone: once they have all references, no step function can use it again. Only the holder of a
+// reference can make another.
+template <typename Visit>
+void ContextMemory::for_each_workspace(Visit&& visit) const {
+  slots_.for_each_persistent([&](const Slot& slot) {
+    const StorageRef storage = StorageRef::if_live(*slot.current());
+    if (storage && storage->references() > slot.keepers + 1)
+      visit(slot.workspace, slot.holder.get().function, storage);
+  });
+  std::vector<StorageRef> references;  // what ends here, ends after the lock
+  const std::lock_guard lock(mutex_);
+  references.reserve(kept_eagerly_.size());
+  for (const auto& [number, kept] : kept_eagerly_) {
+    const StorageRef& storage = references.emplace_back(StorageRef::if_live(*kept.storage));
+    if (storage && storage->references() > storage->tag.function + 1)
+      visit(number, kept.function, storage);
+  }
+}
+
 std::vector<StorageRef> ContextMemory::workspaces() const {
   std::vector<StorageRef> found;
-  slots_.for_each_persistent([&](const Slot& slot) {
-    StorageRef storage = StorageRef::if_live(*slot.current());
-    if (storage && storage->references() > slot.keepers + 1) found.push_back(std::move(storage));
-  });
-  const std::lock_guard lock(mutex_);
-  for (const auto& [number, kept] : kept_eagerly_) {
-    StorageRef storage = StorageRef::if_live(*kept);
-    if (storage && storage->references() > kept->tag.function + 1)
-      found.push_back(std::move(storage));
-  }
+  for_each_workspace(
+      [&](std::uint64_t, std::uint32_t, const StorageRef& storage) { found.push_back(storage); });
   return found;
 }
 
-bool ContextMemory::holds_workspace(std::uint64_t workspace) const {
-  bool is_held = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = kept_eagerly_.find(workspace);
-    if (found != kept_eagerly_.end()) {
-      return found->second->references() > found->second->tag.function;
-    }
-  }
-  slots_.for_each_persistent([&](const Slot& slot) {
-    if (slot.workspace != workspace) return;
-    const StorageRef storage = StorageRef::if_live(*slot.current());
-    is_held = storage && slot.keepers + 1 < storage->references();
+std::vector<std::uint64_t> ContextMemory::workspaces_of(std::uint32_t function,
+                                                        std::span<const std::uint64_t> used) const {
+  std::vector<std::uint64_t> found;
+  for_each_workspace([&](std::uint64_t number, std::uint32_t maker, const StorageRef&) {
+    if (maker == function || std::ranges::find(used, number) != used.end()) found.push_back(number);
   });
-  return is_held;
+  return found;
+}
+
+bool ContextMemory::holds_workspaces(std::span<const std::uint64_t> workspaces) const {
+  if (workspaces.empty()) return true;
+  std::size_t held = 0;
+  for_each_workspace([&](std::uint64_t number, std::uint32_t, const StorageRef&) {
+    held += std::ranges::find(workspaces, number) != workspaces.end();
+  });
+  return held == workspaces.size();
 }
 
 std::vector<StorageRef> ContextMemory::live_storages() const {
@@ -424,14 +435,14 @@ std::uint64_t ContextMemory::workspace_of(const Storage& storage) const noexcept
   return &storage.owner() == this && storage.tag.kind == kEagerBlock ? storage.tag.number : 0;
 }
 
-void ContextMemory::note_kept(std::span<const Tensor> outputs) {
+void ContextMemory::note_kept(std::uint32_t function, std::span<const Tensor> outputs) {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = step_->eager.size(); i-- > 0;) {
     Storage& storage = *step_->eager[i];
     const auto shares = [&](const Tensor& output) { return output.storage().get() == &storage; };
     if (std::ranges::any_of(outputs, shares)) continue;
     const std::uint64_t number = slots_.next_workspace();
-    kept_eagerly_.emplace(number, &storage);
+    kept_eagerly_[number] = {&storage, function};
     step_->remove_eager(storage);
     storage.tag.number = number;
   }
@@ -580,7 +591,6 @@ void ContextMemory::settle_rest(std::uint32_t function) noexcept {
     Storage& storage = *step_->alive.back();
     Slot& slot = slots_.place(storage, /*persistent=*/true);
     settle_locked(slot, storage, function, 0);
-    step_->note_workspace(slot.workspace);
   }
 }
 
@@ -645,7 +655,7 @@ void ContextMemory::validate() const {
   std::lock_guard lock(mutex_);
   slots_.validate();
   for (const auto& [number, kept] : kept_eagerly_)
-    CGTREE_CHECK(kept->tag.kind == kEagerBlock && kept->tag.number == number);
+    CGTREE_CHECK(kept.storage->tag.kind == kEagerBlock && kept.storage->tag.number == number);
   if (!tracking_.load() || step_ != nullptr) return;
   std::vector<Range> tracked[2];
   for (const Slot& slot : slots_) {

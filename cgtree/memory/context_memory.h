@@ -157,8 +157,12 @@ class ContextMemory final : public StorageOwner,
   // Returns the workspaces that step functions keep: what warm-ups and eager runs have left behind,
   // unless only recordings have references to it.
   std::vector<StorageRef> workspaces() const;
-  // Returns whether the workspace of this number is held, and not by recordings alone.
-  bool holds_workspace(std::uint64_t workspace) const;
+  // Returns the numbers of those that are `used`, and of those that the function has made: a step
+  // function may have asked for an address in an earlier call.
+  std::vector<std::uint64_t> workspaces_of(std::uint32_t function,
+                                           std::span<const std::uint64_t> used) const;
+  // Returns whether all of these are among the workspaces.
+  bool holds_workspaces(std::span<const std::uint64_t> workspaces) const;
   // Allocates the copy of an input; it is not counted among the step's own allocations.
   StorageRef allocate_input_copy(std::size_t bytes);
 
@@ -181,7 +185,7 @@ class ContextMemory final : public StorageOwner,
   void settle_rest(std::uint32_t function) noexcept;
   // The open step runs eagerly and has ended: what it keeps beside its outputs are workspaces.
   // Throws std::bad_alloc.
-  void note_kept(std::span<const Tensor> outputs);
+  void note_kept(std::uint32_t function, std::span<const Tensor> outputs);
   // Returns true if the storage was allocated by the open step and is not settled yet.
   bool in_step(const Storage& storage) const noexcept {
     return &storage.owner() == this && storage.tag.kind == kInStep;
@@ -308,6 +312,8 @@ class ContextMemory final : public StorageOwner,
   Slot* slot_of(const Storage& storage) const noexcept;
   std::uint32_t* keepers_of(Storage& storage) noexcept;
   std::uint64_t workspace_of(const Storage& storage) const noexcept;
+  template <typename Visit>
+  void for_each_workspace(Visit&& visit) const;
   Storage& add_storage(Slot& slot);
   StorageRef allocate_in(Region region, std::size_t bytes, Kind kind);
   bool keep_if_leased(Storage& storage) noexcept;
@@ -377,8 +383,12 @@ class ContextMemory final : public StorageOwner,
     std::vector<std::uint64_t> captures;
   };
   std::map<const Storage*, Captured> captured_;
-  // Guarded by mutex_: workspaces that eager steps have made, by number.
-  std::map<std::uint64_t, Storage*> kept_eagerly_;
+  // Guarded by mutex_: workspaces that eager steps of functions have made, by number.
+  struct KeptEagerly {
+    Storage* storage = nullptr;
+    std::uint32_t function = kNoFunction;
+  };
+  std::map<std::uint64_t, KeptEagerly> kept_eagerly_;
   std::atomic<bool> has_captured_{false};  // written under mutex_
 
   std::function<void()> on_kept_end_;                              // constant once set

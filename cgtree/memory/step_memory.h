@@ -46,7 +46,7 @@ struct StepAllocations {
   std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
   std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of bodies in them
   bool has_run_out = false;               // for kRecord: memory has
-  std::vector<std::uint64_t> workspaces;  // for kWarmUp: those that it uses or leaves
+  std::vector<std::uint64_t> workspaces;  // for kWarmUp: those that it uses
   std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
   std::vector<PlainUse> plain_uses;       // for kRecord: of calls in the step
   // For kRecord: what is handed out in place of an allocation, by its number in the step, and the

@@ -38,7 +38,7 @@ std::vector<Tensor> OpenRun::complete(std::vector<Tensor> outputs) {
   if (settles_) {
     prepare_to_settle(outputs);
   } else if (!call_.function().is_callers_work) {
-    memory_.note_kept(outputs);
+    memory_.note_kept(call_.function().id, outputs);
   }
   return outputs;
 }

@@ -47,8 +47,7 @@ class OpenRun {
   std::vector<std::uint32_t> take_output_allocations() noexcept {
     return std::move(output_allocations_);
   }
-  // Of a warm-up: the workspaces that it has used or left behind. Requires: finish()
-  // was called.
+  // Of a warm-up: the workspaces that it has used. Requires: finish() was called.
   std::vector<std::uint64_t> take_workspaces() noexcept {
     return std::move(scope_.allocations().workspaces);
   }

@@ -190,8 +190,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
     decision.reason = SkipReason::kBacksOff;
     return decision;
   }
-  const auto is_held = [&](std::uint64_t one) { return s.memory.holds_workspace(one); };
-  if (!std::ranges::all_of(key->workspaces, is_held)) return {.outcome = Outcome::kWarmUp};
+  if (!s.memory.holds_workspaces(key->workspaces)) return {.outcome = Outcome::kWarmUp};
   return record(s, decision);
 }
 

@@ -527,10 +527,10 @@ void OpenCall::end_running(Running& running, std::vector<Tensor> made) {
     if (running.failure) count_capture_failure(workings_, *running.failure, function_, *key);
   } else {
     key->output_allocations = running.run.take_output_allocations();
-    key->workspaces = running.run.take_workspaces();
-    std::erase_if(key->workspaces, [&](std::uint64_t one) {
-      return workings_.attempts.are_shared() || !workings_.memory->holds_workspace(one);
-    });
+    const std::vector<std::uint64_t> used = running.run.take_workspaces();
+    if (!workings_.attempts.are_shared()) {
+      key->workspaces = workings_.memory->workspaces_of(function_.id, used);
+    }
     key->warmed_up = true;
     count_warm_up(workings_, function_, *key, *stopwatch_);
     if (function_.axes != nullptr) {

@@ -108,9 +108,9 @@ struct KeyState {
   bool is_too_large = false;      // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
-  // The workspaces that its warm-up used and that were held when it ended. A library that has
-  // replaced one since would make it again in a capture, so that the key is warmed up
-  // again. Empty in a group: what ranks do does not depend on their libraries.
+  // The workspaces that its warm-up used, and those of its function, that were held when it ended.
+  // A library that has replaced one since would make it again in a capture, so that the key is
+  // warmed up again. Empty in a group: what ranks do does not depend on their libraries.
   std::vector<std::uint64_t> workspaces;
   std::vector<Node*> nodes;  // its recordings, the oldest first
   // How many recordings release_memory() has dropped that were not made again yet. As many may be

@@ -362,32 +362,42 @@ TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasR
   library.drop();
 }
 
-// An eager run makes the table that the warm-up uses, and another one drops it. A table that is made
-// in a capture is lost if the capture is.
+// An eager run makes the table that the warm-up uses, and another one drops it. A table that is
+// made in a capture is lost if the capture is.
 TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced) {
-  make_context({});
-  Library library(true);
-  int made_in_captures = 0;
-  const F f = compile(context(), "f", [&](Tensor x) {
-    const int before = library.made;
-    Tensor y = add(affine(x, 2, 0), library.table(x));
-    if (current_stream().is_capturing()) made_in_captures += library.made - before;
-    return y;
-  });
-  const auto call_eagerly = [&](std::int64_t size) {
-    const NoGraph none;
-    call(f, size);
-  };
-  call_eagerly(64);
-  call(f, 64);
-  call_eagerly(128);
-  for (int i = 0; i < 3; ++i)
+  for (const bool knows_address : {false, true}) {  // the library asks for it when it makes one
+    SCOPED_TRACE(knows_address);
+    make_context({});
+    Library library(true);
+    int made_in_captures = 0;
+    const void* address = nullptr;
+    const F f = compile(context(), "f", [&](Tensor x) {
+      const int before = library.made;
+      Tensor table = library.table(x);
+      if (current_stream().is_capturing()) made_in_captures += library.made - before;
+      if (library.made != before) address = table.data();
+      if (knows_address) {
+        table = empty(x.shape(), x.dtype());
+        const StreamRef stream = current_stream();
+        check(stream.api().copy(stream.handle(), table.data(), address, table.bytes()), "copy");
+      }
+      return add(affine(x, 2, 0), table);
+    });
+    const auto call_eagerly = [&](std::int64_t size) {
+      const NoGraph none;
+      call(f, size);
+    };
+    call_eagerly(64);
     call(f, 64);
-  EXPECT_EQ(made_in_captures, 0);
-  EXPECT_EQ(f.stats().warm_ups, 2u);
-  EXPECT_EQ(f.stats().replays, 1u);
-  library.drop();
-  manager()->validate();
+    call_eagerly(128);
+    for (int i = 0; i < 3; ++i)
+      call(f, 64);
+    EXPECT_EQ(made_in_captures, 0);
+    EXPECT_EQ(f.stats().warm_ups, 2u);
+    EXPECT_EQ(f.stats().replays, 1u);
+    library.drop();
+    manager()->validate();
+  }
 }
 
 // No warm-up has seen the table: the capture is the first call that asks for it.

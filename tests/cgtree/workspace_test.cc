@@ -359,6 +359,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   EXPECT_EQ(f.stats().replays, 1u);
   for (const Tensor& other : others)
     EXPECT_EQ(values(other), affine_of(z, 3, 0));
+  EXPECT_TRUE(manager()->memory().workspaces().empty());  // outputs are none
   manager()->validate();
 }
 

@@ -1,6 +1,6 @@
-// Random programs in budgets of every size, with libraries that keep and replace workspaces,
-// outputs that are kept for ever, and another thread that waits for the device while calls are
-// recorded.
+// Random programs in budgets of every size, with libraries that keep and replace workspaces, and
+// may ask for their addresses once, outputs that are kept for ever, calls without graphs between
+// others, and another thread that waits for the device while calls are recorded.
 //
 // Each call gives what plain arithmetic gives. A call whose capture lacks memory runs without one;
 // if that throws, the run itself has lacked memory. The next call works. Calls cost at most three
@@ -20,6 +20,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -70,6 +71,8 @@ struct Nature {
   std::int64_t large = 0;  // elements of what a step makes
   int temporaries = 0;
   bool marks_steps = false;
+  int eager_every = 0;           // calls; 0: none
+  bool knows_addresses = false;  // of workspaces, from when they were made
 
   static Nature drawn(std::mt19937& random) {
     const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
@@ -89,15 +92,19 @@ struct Nature {
     nature.disturbs_every = below(3) == 0 ? 1 + below(4) : 0;
     nature.hoards_every = below(6) == 0 ? 1 + below(5) : 0;
     nature.marks_steps = below(2) == 0;
+    nature.eager_every = below(3) == 0 ? 1 + below(7) : 0;
+    nature.knows_addresses = below(3) == 0;
     return nature;
   }
   std::string to_string() const {
     return fmt::format(
         "budget {} MiB, at_limit {}, {} workspace, outputs kept {}, {} in a row, disturbed every "
         "{}, "
-        "hoards every {}, {} temporaries of {} elements, marks {}",
+        "hoards every {}, {} temporaries of {} elements, marks {}, eager every {}, knows addresses "
+        "{}",
         budget / kMiB, static_cast<int>(at_limit), has_one_workspace ? "one" : "a size's",
-        outputs_are_kept, in_a_row, disturbs_every, hoards_every, temporaries, large, marks_steps);
+        outputs_are_kept, in_a_row, disturbs_every, hoards_every, temporaries, large, marks_steps,
+        eager_every, knows_addresses);
   }
 };
 
@@ -118,11 +125,20 @@ class Server {
   // Returns whether the result is right.
   bool call(std::int64_t size, float value) {
     has_captured_ = false;
+    std::optional<NoGraph> none;
+    if (nature_.eager_every > 0 && ++calls_ % nature_.eager_every == 0) none.emplace();
     std::vector<float> x(static_cast<std::size_t>(kUsed + size), value);
     const Tensor y = f_(from_host<float>({kUsed + size}, x, device_));
-    if (nature_.outputs_are_kept) kept_.push_back(y);
-    const std::vector<float> made = y.slice(0, 0, kUsed).to_vector<float>();
-    return std::ranges::all_of(made, [&](float one) { return one == 2 * value + 1; });
+    if (nature_.outputs_are_kept) kept_.emplace_back(y, 2 * value + 1);
+    return holds(y, 2 * value + 1);
+  }
+  // Whether the outputs that are kept hold what they held, but for those that mark_step() has
+  // ended.
+  bool kept_are_whole() const {
+    return std::ranges::all_of(kept_, [](const auto& kept) {
+      return kept.first.storage()->state() == Storage::State::kStale ||
+             holds(kept.first, kept.second);
+    });
   }
   void forget() { kept_.clear(); }
   void mark_step() { context_.mark_step(); }
@@ -131,16 +147,29 @@ class Server {
   bool hoard_is_whole() const {
     return std::ranges::all_of(hoard_, [&](const Tensor& one) {
       if (one.storage()->state() == Storage::State::kStale) return true;
-      return one.slice(0, 0, kUsed).to_vector<float>() == std::vector<float>(kUsed, 3);
+      return holds(one, 3);
     });
   }
 
  private:
+  static bool holds(const Tensor& tensor, float value) {
+    return tensor.slice(0, 0, kUsed).to_vector<float>() == std::vector<float>(kUsed, value);
+  }
   Tensor large() const { return empty({nature_.large}, DType::kFloat32); }
   static void fill(const Tensor& to, const Tensor& from) {
     const StreamRef stream = current_stream();
     const std::size_t bytes = kUsed * sizeof(float);
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
+  }
+  // Returns what the workspace holds.
+  Tensor contents(const Tensor& x) {
+    const Tensor kept = workspace(x);
+    if (!nature_.knows_addresses) return kept.slice(0, 0, kUsed);
+    const StreamRef stream = current_stream();
+    Tensor made = empty({kUsed}, DType::kFloat32);
+    check(stream.api().copy(stream.handle(), made.data(), addresses_.at(kept.dim(0)), made.bytes()),
+          "copy");
+    return made;
   }
   Tensor workspace(const Tensor& x) {
     const std::int64_t size = x.dim(0) - kUsed;
@@ -149,6 +178,7 @@ class Server {
     if (nature_.has_one_workspace) workspaces_.clear();
     Tensor made = empty({(size + 1) * nature_.large}, DType::kFloat32);
     fill(made, affine(x.slice(0, 0, kUsed), 0, 1));
+    addresses_[made.dim(0)] = made.data();
     return workspaces_[size] = made;
   }
   Tensor run(const Tensor& x) {
@@ -161,7 +191,7 @@ class Server {
       last = next;
     }
     Tensor y = large();
-    fill(y, add(last.slice(0, 0, kUsed), workspace(x).slice(0, 0, kUsed)));
+    fill(y, add(last.slice(0, 0, kUsed), contents(x)));
     if (nature_.hoards_every > 0 && runs_ % nature_.hoards_every == 0) {
       if (hoard_.size() == 3) hoard_.pop_front();
       hoard_.push_back(affine(x.slice(0, 0, kUsed), 0, 3));
@@ -177,8 +207,10 @@ class Server {
   const Nature nature_;
   Context context_;
   std::map<std::int64_t, Tensor> workspaces_;
+  std::map<std::int64_t, void*> addresses_;  // by length
   std::deque<Tensor> hoard_;
-  std::vector<Tensor> kept_;
+  std::vector<std::pair<Tensor, float>> kept_;
+  int calls_ = 0;
   int runs_ = 0;
   int captures_ = 0;
   bool has_captured_ = false;
@@ -242,6 +274,7 @@ class BudgetWorldTest : public ::testing::Test {
       if (i >= kFirstCounted) cost += counter.calls - before;
       if (server.context().stream().is_capturing()) return wrong("a capture is left open");
       if (i % 16 == 0) server.context().share_manager()->validate();
+      if (!server.kept_are_whole()) return wrong("an output that is kept has changed");
       const long before_twin = counter.calls;
       try {
         if (!twin.call(size, value)) return wrong("a result of the twin is wrong");
