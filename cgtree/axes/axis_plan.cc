@@ -44,6 +44,7 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
   for (const AxisOptions& axis : layout_.axes)
     rules_.emplace_back(axis, /*is_of_key=*/rules_.size() >= layout_.axes.size() - layout_.keys);
   learns_ = std::ranges::any_of(rules_, &AxisRule::is_learned);
+  inside_.resize(size());
   padded_ = padded_among(layout_.inputs);
   padded_outputs_ = padded_among(layout_.outputs);
   for (PaddedTensor& padded : padded_) {
@@ -234,7 +235,8 @@ bool AxisPlan::serves(std::span<const std::size_t> axes, std::span<const std::in
                       std::span<const std::int64_t> sizes, double most_waste) const noexcept {
   double waste = 1;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    if (point[i] < sizes[i] || (point[i] > sizes[i] && unsafe_[axes[i]])) return false;
+    const bool is_unsafe = unsafe_[axes[i]] || is_unsafe_inside(axes[i]);
+    if (point[i] < sizes[i] || (point[i] > sizes[i] && is_unsafe)) return false;
     waste *= static_cast<double>(std::max<std::int64_t>(point[i], 1)) /
              static_cast<double>(std::max<std::int64_t>(sizes[i], 1));
   }
@@ -310,6 +312,11 @@ void AxisPlan::note_returned(std::size_t input) noexcept {
     padded.is_returned = padded.is_returned || padded.tensor == input;
 }
 
+void AxisPlan::note_unsafe_inside(std::size_t axis, std::string why) {
+  if (!is_unsafe_inside(axis)) inside_[axis] = std::move(why);
+  limits_padding_ = true;
+}
+
 void AxisPlan::note(const CallAxes& axes, bool counts, bool is_padded) noexcept {
   if (!guarded_.empty()) unsafe_ = axes.unsafe;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
@@ -371,6 +378,8 @@ std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
                           ? fmt::format("{} is {}", rules_[axis].text(), axes.actual[axis])
                           : rules_[axis].why_not(axes.actual[axis]);
     if (is_padded) why += fmt::format(", padded to {}", axes.padded[axis]);
+    if (reason == SkipReason::kUnsafePadding && axes.padded[axis] > axes.actual[axis])
+      why += inside_[axis];
     if (!why.empty()) text += (text.empty() ? "" : ", ") + why;
   }
   if (reason == SkipReason::kTooMuchPadding) {

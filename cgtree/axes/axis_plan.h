@@ -186,8 +186,12 @@ class AxisPlan {
   bool is_unsafe(std::size_t i, DType dtype) const noexcept;
   // Whether the call is not padded along the axis for that.
   bool is_unsafe(const CallAxes& axes, std::size_t axis) const noexcept {
-    return !guarded_.empty() && axes.unsafe[axis];
+    return is_unsafe_inside(axis) || (!guarded_.empty() && axes.unsafe[axis]);
   }
+  // Notes that the step calls a function for which zeros along the axis are unsafe: no later call
+  // is padded along it. `why`: that function and its input, for why_not().
+  void note_unsafe_inside(std::size_t axis, std::string why);
+  bool is_unsafe_inside(std::size_t axis) const noexcept { return !inside_[axis].empty(); }
 
  private:
   struct PaddedTensor {
@@ -234,6 +238,7 @@ class AxisPlan {
   std::vector<std::uint32_t> contiguous_;  // the inputs that must be
   std::vector<std::uint32_t> guarded_;     // the inputs that is_unsafe() may be about
   std::bitset<kMaxDynamicAxes> unsafe_;    // of the last call
+  std::vector<std::string> inside_;        // by axis: why it is unsafe inside, or ""
   bool has_more_to_read_ = false;          // than the sizes of inputs
   bool limits_padding_ = false;            // refuses() may have a reason
   std::vector<PaddedTensor> padded_;

@@ -199,8 +199,8 @@ Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i) {
   return copy;
 }
 
-Tensor pad_nested_input(const Call& call, std::size_t i, std::span<const std::uint64_t> sizes) {
-  const Tensor& input = call.inputs()[i];
+Tensor pad_nested_input(const Call& call, std::size_t i, const Tensor& input,
+                        std::span<const std::uint64_t> sizes) {
   const std::span<const std::int64_t> dims = input.shape().dims();
   const Tensor copy = empty(Shape(dims), input.dtype());
   const GatherRow row = padded_row_of(call, i, GatherDirection::kIn, copy.address(), dims);
@@ -208,6 +208,17 @@ Tensor pad_nested_input(const Call& call, std::size_t i, std::span<const std::ui
   const std::span<std::uint64_t> words(list.data(), row.words());
   write_words(row, input.address(), dims, input.shape().strides(), words);
   copy_measured_row(current_stream(), row, words, sizes.first(dims.size()));
+  return copy;
+}
+
+Tensor pad_nested_output(const Tensor& output, std::span<const std::int64_t> dims) {
+  const Tensor copy = empty(Shape(dims), output.dtype());
+  const GatherRow row =
+      padded_row(GatherDirection::kIn, copy.address(), dims, size_of(output.dtype()));
+  std::array<std::uint64_t, kMaxRowWords> list;
+  const std::span<std::uint64_t> words(list.data(), row.words());
+  write_words(row, output.address(), output.shape().dims(), output.shape().strides(), words);
+  copy_row(current_stream(), row, words);
   return copy;
 }
 

@@ -38,10 +38,14 @@ void copy_to_buffers(std::span<const Tensor> outputs, InputList inputs, GatherNo
 // DeviceError.
 Tensor pad_input(const Call& call, ContextMemory& memory, std::size_t i);
 
-// Returns a copy of input `i` of a nested call, made on the current stream at each replay, in which
-// its padding begins where `sizes` say, by axis: the address of an int64 on the device, or 0 for an
-// axis that is whole. Requires: a step is open. Throws as pad_input().
-Tensor pad_nested_input(const Call& call, std::size_t i, std::span<const std::uint64_t> sizes);
+// Returns a copy of `input`, which is input `i` of a nested call, made on the current stream at
+// each replay, in which its padding begins where `sizes` say, by axis: the address of an int64 on
+// the device, or 0 for an axis that is whole. Requires: a step is open. Throws as pad_input().
+Tensor pad_nested_input(const Call& call, std::size_t i, const Tensor& input,
+                        std::span<const std::uint64_t> sizes);
+// Returns a copy with these dims, none less than its own: zeros follow. Requires and throws so,
+// too.
+Tensor pad_nested_output(const Tensor& output, std::span<const std::int64_t> dims);
 
 // Copies the actual part of what the function has written into such copies back.
 void copy_back_mutated(const Call& call, ContextMemory& memory,

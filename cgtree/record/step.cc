@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "cgtree/record/gather.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
+#include "interop/device/refusal.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -59,36 +61,103 @@ Tensor without_gaps(const Call& call, ContextMemory& memory, std::size_t i) {
   return copy;
 }
 
-// Replaces the inputs of a nested call that are padded by the outer one. Returns which.
-std::vector<std::size_t> pad_nested_inputs(const Call& call, std::vector<Tensor>& inputs) {
-  const Function& function = call.function();
-  AxisLengths* const outer = step_frame().lengths;
-  std::vector<std::size_t> copied;
-  if (function.axes == nullptr || outer == nullptr) return copied;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!function.axes->pads(i)) continue;
-    std::array<std::uint64_t, kMaxGatherRank> sizes = {};  // addresses, or 0
-    for (const AxisUse& use : function.axes->layout().inputs) {
-      const auto dim = static_cast<int>(use.dim);
-      const AxisRule& rule = function.axes->rule(use.axis);
-      if (use.tensor != i || !rule.pads() || dim >= inputs[i].rank()) continue;
-      const auto axis = outer->find_padded(rule.name(), inputs[i].shape().dim(dim));
-      if (axis) sizes[use.dim] = outer->length_of(*axis).address();
-    }
-    if (std::ranges::count(sizes, 0u) == std::ssize(sizes) || inputs[i].elements() == 0) continue;
-    if (function.axes->is_unsafe(i, inputs[i].dtype())) {
-      throw InvalidArgument(fmt::format(
-          "'{}' calls '{}', which is padded there: {} is {}, in which a zero may be an index, and "
-          "'{}' writes another input: say InputOptions::padding, such as Padding::of(-1), "
-          "Padding::last() or Padding::zeros()",
-          outer->function(), function.name, call.describe(i), describe(inputs[i]), function.name));
-    }
-    if (function.axes->padding(i).kind == Padding::Kind::kAnything) continue;
-    inputs[i] = pad_nested_input(call, i, sizes);
-    copied.push_back(i);
+// A PaddedNest is a nested call that is padded by the outer one.
+class PaddedNest {
+ public:
+  // Replaces inputs that the function must not see as they are.
+  PaddedNest(const Call& call, std::vector<Tensor>& inputs)
+      : call_(call), plan_(call.function().axes.get()) {
+    if (plan_ == nullptr || outer_ == nullptr) return;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (plan_->pads(i) && plan_->is_unsafe(i, inputs[i].dtype())) cut(i, inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      replace(i, inputs[i]);
   }
-  return copied;
-}
+
+  // Copies back what was written, and pads outputs of which the function has seen the actual size.
+  void finish(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
+    for (const auto& [i, original] : copied_) {
+      if (call_.function().input_options(i).is_mutated)
+        copy_elements(current_stream(), original, inputs[i]);
+    }
+    for (std::size_t i = 0; cut_.any() && i < outputs.size(); ++i)
+      if (outputs[i].defined()) pad(i, outputs[i]);
+  }
+
+ private:
+  // Calls visit(use, axis) for each axis of an input that is `axis` of the outer function.
+  template <typename Visit>
+  void for_each_axis(std::size_t i, const Tensor& input, Visit&& visit) const {
+    for (const AxisUse& use : plan_->layout().inputs) {
+      const AxisRule& rule = plan_->rule(use.axis);
+      const auto dim = static_cast<int>(use.dim);
+      if (use.tensor != i || !rule.pads() || dim >= input.rank()) continue;
+      const auto axis = outer_->find_padded(rule.name(), input.shape().dim(dim));
+      if (axis) visit(use, *axis);
+    }
+  }
+
+  // Has the function see the actual sizes along the axes of the input.
+  void cut(std::size_t i, const Tensor& input) {
+    for_each_axis(i, input, [&](const AxisUse& use, std::size_t axis) {
+      outer_->note_unsafe_inside(
+          axis,
+          fmt::format(" with zeros in {} of '{}', which '{}' calls and which writes another input",
+                      call_.describe(i), call_.function().name, outer_->function()));
+      cut_.set(use.axis);
+      sizes_[use.axis] = {outer_->sizes().actual[axis], outer_->sizes().padded[axis]};
+    });
+  }
+
+  void replace(std::size_t i, Tensor& input) {
+    std::array<std::uint64_t, kMaxGatherRank> sizes = {};  // addresses, or 0
+    Tensor seen = input;
+    for_each_axis(i, input, [&](const AxisUse& use, std::size_t axis) {
+      if (cut_[use.axis])
+        seen = seen.slice(static_cast<int>(use.dim), 0, sizes_[use.axis].first);
+      else if (plan_->padding(i).kind != Padding::Kind::kAnything && input.elements() > 0)
+        sizes[use.dim] = outer_->length_of(axis).address();
+    });
+    const bool was_dense = input.is_contiguous();
+    const bool pads = std::ranges::count(sizes, 0u) != std::ssize(sizes);
+    input = pads ? pad_nested_input(call_, i, seen, sizes) : seen;
+    if (!pads && was_dense && !seen.is_contiguous()) {  // it is dense in an eager run
+      input = empty(Shape(seen.shape().dims()), seen.dtype());
+      copy_elements(current_stream(), input, seen);
+    }
+    if (input.storage() != seen.storage()) copied_.emplace_back(i, seen);
+  }
+
+  // An axis that is not declared is where inputs have it, unless it is 1, as any other may be. What
+  // lies in an input lies in the outer step's.
+  void pad(std::size_t i, Tensor& output) const {
+    const std::span<const std::int64_t> seen = output.shape().dims();
+    std::vector<std::int64_t> dims(seen.begin(), seen.end());
+    bool is_input = false;
+    const auto pad = [&](const AxisUse& use, bool is_declared) {
+      const auto [actual, padded] = sizes_[use.axis];
+      if (!cut_[use.axis] || use.dim >= dims.size() || dims[use.dim] != actual) return;
+      if (is_declared || actual > 1) dims[use.dim] = padded;
+    };
+    for (const AxisUse& use : plan_->layout().outputs)
+      if (use.tensor == i) pad(use, true);
+    for (const AxisUse& use : plan_->layout().inputs) {
+      pad(use, false);
+      is_input |= cut_[use.axis] && output.storage() == call_.inputs()[use.tensor].storage();
+    }
+    if (std::ranges::equal(dims, seen)) return;
+    output = is_input ? Tensor(output.storage(), output.byte_offset(),
+                               Shape(dims, output.shape().strides()), output.dtype())
+                      : pad_nested_output(output, dims);
+  }
+
+  const Call& call_;
+  const AxisPlan* const plan_;
+  AxisLengths* const outer_ = step_frame().lengths;
+  std::bitset<kMaxDynamicAxes> cut_;  // by axis: the function sees the actual size. Of these:
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxDynamicAxes> sizes_;  // actual, padded
+  std::vector<std::pair<std::size_t, Tensor>> copied_;  // inputs, and of what they are copies
+};
 
 }  // namespace
 
@@ -163,6 +232,14 @@ Tensor AxisLengths::length_of(std::size_t axis) {
     known = std::move(made);
   }
   return *known;
+}
+
+void AxisLengths::note_unsafe_inside(std::size_t axis, const std::string& why) {
+  call_.function().axes->note_unsafe_inside(axis, why);
+  if (!records_ || sizes().actual[axis] == sizes().padded[axis]) return;
+  const std::string what = fmt::format("'{}' is padded{}", function(), why);
+  Refusals::note(Code::kUnknown, what);  // also if the step swallows it
+  throw CaptureError(static_cast<int>(Code::kUnknown), what);
 }
 
 std::optional<std::size_t> AxisLengths::find_padded(std::string_view name,
@@ -257,14 +334,11 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
 
 std::vector<Tensor> run_nested_step(const Call& call, ContextMemory& memory) {
   std::vector<Tensor> step_inputs = make_step_inputs(call, memory, StepRun::kEagerly);
-  const std::vector<std::size_t> copied = pad_nested_inputs(call, step_inputs);
+  const PaddedNest nest(call, step_inputs);
   const Key key = Key::of_text(key_for(call, StepRun::kEagerly));
   const KeyScope scope(&key);
   std::vector<Tensor> outputs = call_step(call, step_inputs);
-  for (const std::size_t i : copied) {
-    if (!call.function().input_options(i).is_mutated) continue;
-    copy_elements(current_stream(), call.inputs()[i], step_inputs[i]);
-  }
+  nest.finish(step_inputs, outputs);
   return finish_outputs(call, memory, step_inputs, std::move(outputs), StepRun::kEagerly);
 }
 

@@ -90,6 +90,10 @@ class AxisLengths {
   // InvalidArgument if several are.
   std::optional<std::size_t> find_padded(std::string_view name, std::int64_t size) const;
   Tensor length_of(std::size_t axis);
+  // Notes that a function inside must not see the axis padded. In a recording that would serve
+  // other sizes it refuses the capture: throws CaptureError.
+  void note_unsafe_inside(std::size_t axis, const std::string& why);
+  const CallAxes& sizes() const noexcept { return call_.axes(); }
   const std::string& function() const noexcept { return call_.function().name; }
   // Throws InvalidArgument if an output is one of the tensors that length() has returned.
   void check_not_returned(std::span<const Tensor> outputs) const;
@@ -151,10 +155,11 @@ std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
 
 // Runs a step function that another one has called, on the current stream, and returns its outputs,
 // finished. Where the outer step sees padded sizes, the nested one sees copies of its inputs in
-// which its own padding follows the outer call's actual sizes, at each replay.
+// which its own padding follows the outer call's actual sizes, at each replay. Where
+// AxisPlan::is_unsafe() forbids padding, it sees the actual sizes, and its outputs are padded with
+// zeros for the outer step, which is not padded from then on.
 // Throws what the step function throws, InvalidArgument for outputs that are null or do not match
-// their buffers, and for an input that AxisPlan::is_unsafe() forbids to pad; StaleTensor,
-// OutOfMemory, DeviceError.
+// their buffers; AxisLengths::note_unsafe_inside(); StaleTensor, OutOfMemory, DeviceError.
 std::vector<Tensor> run_nested_step(const Call& call, ContextMemory& memory);
 
 }  // namespace cgtree

@@ -531,7 +531,10 @@ void OpenCall::end_running(Running& running, std::vector<Tensor> made) {
     if (!workings_.attempts.are_shared()) {
       key->workspaces = workings_.memory->workspaces_of(function_.id, used);
     }
-    key->warmed_up = true;
+    // Not if it has found that it must not be padded so.
+    const AxisPlan* const axes = function_.axes.get();
+    const CallAxes& sizes = workings_.call.axes();
+    key->warmed_up = axes == nullptr || axes->may_pad_to(sizes.padded, sizes);
     count_warm_up(workings_, function_, *key, *stopwatch_);
     if (function_.axes != nullptr) {
       workings_.evictor.drop_sizes(function_, function_.axes->admit(workings_.call.axes()));

@@ -117,7 +117,8 @@ std::string on_other_device(const Call& call, Device device) {
   return {};
 }
 
-// Returns " with zeros in input 0 'slots', and the function writes input 2 'cache'".
+// Returns " with zeros in input 0 'slots', and the function writes input 2 'cache'"; "" if only
+// functions that it calls do so.
 std::string unsafe_inputs_of(const Call& call) {
   const AxisPlan& plan = *call.function().axes;
   std::string text;
@@ -128,6 +129,7 @@ std::string unsafe_inputs_of(const Call& call) {
     for (written = 0; written == i || !call.function().input_options(written).is_mutated;)
       ++written;
   }
+  if (text.empty()) return text;
   return fmt::format("{}, and the function writes {}", text, call.describe(written));
 }
 
