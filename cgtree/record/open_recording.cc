@@ -91,6 +91,10 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   scope_.allocations().kept = memory.workspaces();
   prepared_ = prepare_inputs(call, memory);
   if (on.stand_ins != nullptr) stand_in_for_inputs();
+  for (std::size_t i = 0; i < prepared_.step_inputs.size(); ++i) {
+    const StorageRef& seen = prepared_.step_inputs[i].storage();
+    if (seen != call.inputs()[i].storage()) held_copies_.insert(held_copies_.end(), 2, seen);
+  }
   hold_ = memory.defer_frees();
   if (on.checked) unrecorded_.emplace(memory.stream());
   capture_.emplace(on.stream, on.mode);
@@ -109,6 +113,7 @@ void OpenRecording::stand_in_for_inputs() {
 
 // The last work of the step is still captured.
 void OpenRecording::complete(std::vector<Tensor>& outputs, std::exception_ptr& thrown) {
+  held_copies_.clear();
   if (thrown) return;
   try {
     copy_padded_inputs(call_, memory_, outputs, prepared_.step_inputs);

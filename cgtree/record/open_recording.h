@@ -154,6 +154,9 @@ class OpenRecording final : private BreakHandler {
   StepScope scope_;
   Recorded result_;
   PreparedInputs prepared_;
+  // The step has at least two handles fewer of a copy than of an input, which the caller and the
+  // call hold. If it asks, it must not find that it alone holds what it sees, and write there.
+  std::vector<StorageRef> held_copies_;
   std::vector<Tensor> unused_copies_;           // where stand-ins are used
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   std::optional<OutputCopies> copies_;
