@@ -289,7 +289,6 @@ void OpenRecording::understand() {
   const InputList& inputs = call.inputs();
   std::vector<Tensor>& outputs = result_.outputs;
   Recording& recording = result_.recording;
-  check_outputs(call.function().name, outputs);  // as each access, this has the recording keep them
   check_output_axes(call.function(), outputs, call.axes().padded);
   recording.outputs = understand_outputs(call, memory_, outputs, prepared.step_inputs);
   const std::vector<Tensor> whole = outputs;
@@ -475,6 +474,14 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   result_.why_once = find_uncopied_output();
   if (!result_.why_once.empty() && function.options.require_graph)
     return CaptureFailure{Code::kUnknown, result_.why_once};
+  check_outputs(function.name, result_.outputs);  // has the recording keep them
+  std::string earlier = find_earlier_output(call_, memory_, result_.outputs, prepared_.step_inputs);
+  if (!earlier.empty()) {
+    // Only a launch fills what the step keeps.
+    if (on_.is_rehearsal || function.options.require_graph || !keeps_any())
+      return CaptureFailure{Code::kStreamCaptureUnsupported, std::move(earlier)};
+    result_.why_once = std::move(earlier);
+  }
   understand();
   prepared_.root.draws = scope_.take_draws();
   for (const GatherNode::Value& length : lengths_.values())

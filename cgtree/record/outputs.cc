@@ -70,12 +70,6 @@ OutputRecord record_of(const Call& call, const ContextMemory& memory,
     }
   }
   if (memory.in_step(*output.storage())) return record;  // its own, or the copy of a scalar
-  if (memory.manages(*output.storage())) {
-    throw InvalidArgument(fmt::format(
-        "output {} of '{}' is {} at {:#x}, memory of an earlier call's output that was not passed "
-        "in, or not all of it: pass it as an input",
-        i, call.function().name, describe(output), output.address()));
-  }
   record.kind = OutputRecord::Kind::kConstant;
   record.constant = output.storage();
   return record;
@@ -211,6 +205,22 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs) {
     throw InvalidArgument(fmt::format("output {} of '{}' is {}, the buffer for it {}", i, function,
                                       describe(output), describe(buffer)));
   }
+}
+
+std::string find_earlier_output(const Call& call, const ContextMemory& memory,
+                                std::span<const Tensor> outputs,
+                                std::span<const Tensor> step_inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& output = outputs[i];
+    const auto j = find_input(output, step_inputs);
+    if (j && returns_callers(call, *j, step_inputs[*j])) continue;
+    if (memory.in_step(*output.storage()) || !memory.manages(*output.storage())) continue;
+    return fmt::format(
+        "output {} of '{}' is {} at {:#x}, memory of an earlier call's output that was not passed "
+        "in, or not all of it: pass it as an input",
+        i, call.function().name, describe(output), output.address());
+  }
+  return {};
 }
 
 std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemory& memory,

@@ -36,12 +36,16 @@ void slice_outputs(const Call& call, std::span<Tensor> outputs);
 // dtype than its output, or is on another device.
 void check_buffers(const Call& call, std::span<const Tensor> outputs);
 
+// Returns which output is one of an earlier call that was not passed in, or reaches beyond one that
+// was, or "". Its memory may be reused at replay. Requires: check_outputs() has returned.
+std::string find_earlier_output(const Call& call, const ContextMemory& memory,
+                                std::span<const Tensor> outputs,
+                                std::span<const Tensor> step_inputs);
+
 // Returns where each output's memory comes from, and where replays find the sizes to slice it to.
 // `outputs` are as the step function returned them, `step_inputs` what it was given. An output that
 // lies in an input is the caller's tensor, wherever the step function worked on it, unless it saw
-// the input padded. Slots are not settled yet. Throws InvalidArgument if an output is one of an
-// earlier call that was not passed in, or reaches beyond one that was: its memory may be reused at
-// replay.
+// the input padded. Slots are not settled yet. Requires: find_earlier_output() finds none.
 std::vector<OutputRecord> understand_outputs(const Call& call, const ContextMemory& memory,
                                              std::span<const Tensor> outputs,
                                              std::span<const Tensor> step_inputs);
