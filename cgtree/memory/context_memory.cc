@@ -400,7 +400,8 @@ std::vector<std::uint64_t> ContextMemory::workspaces_of(std::uint32_t function,
                                                         std::span<const std::uint64_t> used) const {
   std::vector<std::uint64_t> found;
   for_each_workspace([&](std::uint64_t number, std::uint32_t maker, const StorageRef&) {
-    if (maker == function || std::ranges::find(used, number) != used.end()) found.push_back(number);
+    const bool may_use = maker == function || maker == kNoFunction;
+    if (may_use || std::ranges::find(used, number) != used.end()) found.push_back(number);
   });
   return found;
 }

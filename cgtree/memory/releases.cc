@@ -15,12 +15,17 @@ void ContextMemory::end_step(StepAllocations& step) noexcept {
   close_step();
 }
 
+// What an eager step has made before it has thrown is filled, and a library may keep it.
 void ContextMemory::abandon_step(StepAllocations& step) noexcept {
+  try {
+    note_kept(kNoFunction, {});
+  } catch (const std::bad_alloc&) {
+  }
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
-  // A handle that still exists, in the exception being thrown for instance, becomes stale. The
-  // blocks are freed one by one: unlike a restore, that does not allocate host memory, which may
-  // have run out.
+  // A handle of a captured step that still exists, in the exception for instance, becomes stale.
+  // The blocks are freed one by one: unlike a restore, that does not allocate host memory, which
+  // may have run out.
   for (std::size_t i = step.alive.size(); i-- > 0;) {
     Storage& storage = *step.alive[i];
     if (keep_if_leased(storage)) continue;
@@ -33,11 +38,10 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
 }
 
 // Another library does not see that a life has ended: what a lease holds stays as it is, and is
-// handed out to no other until it is given back. A warm-up that lacked memory may have made a
-// workspace before, and has filled it: that stays, as after an eager run. An exception for want of
-// memory has no handles.
+// handed out to no other until it is given back. A warm-up that throws may have made a workspace
+// before, and has filled it: what there are handles of stays, as after an eager run.
 bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
-  const bool is_filled = step_->kind == StepAllocations::Kind::kWarmUp && step_->has_run_out;
+  const bool is_filled = step_->kind == StepAllocations::Kind::kWarmUp;
   if (!storage.has_lease() && !is_filled) return false;
   try {
     slots_.reserve({storage.address(), storage.bytes()}, region_of(storage), is_filled);

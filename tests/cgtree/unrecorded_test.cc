@@ -215,6 +215,26 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpWithoutMemoryIsThereLater)
   table = Tensor();
 }
 
+// A call throws for a reason of its own: a request is refused, a file is missing.
+TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpThatThrowsIsThereLater) {
+  make_context({});
+  bool throws = true;
+  Tensor table;
+  const F f = compile(context(), "f", [&](Tensor x) {
+    if (!table.defined()) table = affine(x, 0, 1);
+    if (throws) throw std::runtime_error("the user's own");
+    return add(affine(x, 2, 0), table);
+  });
+  EXPECT_THROW((void)f(random_tensor({kUsed})), std::runtime_error);
+  throws = false;
+  for (int i = 0; i < 4; ++i) {
+    context().mark_step();
+    call(f);
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+  table = Tensor();
+}
+
 // Each k-th request for a segment is refused, with nothing to give back.
 TEST_P(UnrecordedTest, NoRefusedRequestOfARecordingIsThrown) {
   for (int k = 0; k < 12; ++k) {
@@ -396,6 +416,68 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
     EXPECT_EQ(f.stats().warm_ups, 2u);
     EXPECT_EQ(f.stats().replays, 1u);
     library.drop();
+    manager()->validate();
+  }
+}
+
+// An eager run that throws has made the table, and filled it.
+TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeThatThrew) {
+  make_context({});
+  Library library(true);
+  int made_in_captures = 0;
+  bool throws = true;
+  const F f = compile(context(), "f", [&](Tensor x) {
+    const int before = library.made;
+    Tensor y = add(affine(x, 2, 0), library.table(x));
+    if (current_stream().is_capturing()) made_in_captures += library.made - before;
+    if (throws) throw std::runtime_error("the user's own");
+    return y;
+  });
+  {
+    const NoGraph none;
+    EXPECT_THROW((void)f(random_tensor({64})), std::runtime_error);
+  }
+  throws = false;
+  call(f, 64);
+  {
+    const NoGraph none;
+    call(f, 128);
+  }
+  for (int i = 0; i < 3; ++i)
+    call(f, 64);
+  EXPECT_EQ(made_in_captures, 0);
+  EXPECT_EQ(f.stats().warm_ups, 2u);
+  EXPECT_EQ(f.stats().replays, 1u);
+  library.drop();
+  manager()->validate();
+}
+
+// Many tables are let go of, one after the other, while calls ask which are held.
+TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
+  make_context({});
+  std::vector<Tensor> kept(5000);
+  const F f = compile(context(), "f", [&](Tensor x) {
+    for (Tensor& one : kept)
+      one = empty({1}, DType::kFloat32);
+    return affine(x, 2, 1);
+  });
+  for (int i = 0; i < 40; ++i) {
+    {
+      const NoGraph none;
+      call(f);
+    }
+    std::atomic<bool> has_let_go = false;
+    std::thread other([&] {
+      for (Tensor& one : kept) {
+        one = Tensor();
+        for (int pause = 0; pause < 3000; ++pause)
+          std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+      has_let_go = true;
+    });
+    while (!has_let_go)
+      (void)manager()->memory().workspaces();
+    other.join();
     manager()->validate();
   }
 }

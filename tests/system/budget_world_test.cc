@@ -1,6 +1,6 @@
 // Random programs in budgets of every size, with libraries that keep and replace workspaces, and
-// may ask for their addresses once, outputs that are kept for ever, calls without graphs between
-// others, and another thread that waits for the device while calls are recorded.
+// may ask for their addresses once, outputs that are kept for ever, runs that throw, calls in a
+// NoGraph, and another thread that waits for the device while calls are recorded.
 //
 // Each call gives what plain arithmetic gives. A call whose capture lacks memory runs without one;
 // if that throws, the run itself has lacked memory. The next call works. Calls cost at most three
@@ -71,8 +71,9 @@ struct Nature {
   std::int64_t large = 0;  // elements of what a step makes
   int temporaries = 0;
   bool marks_steps = false;
-  int eager_every = 0;           // calls; 0: none
   bool knows_addresses = false;  // of workspaces, from when they were made
+  int throws_every = 0;          // calls, of which one throws if it is not captured; 0: none
+  int no_graph_every = 0;        // calls; 0: none
 
   static Nature drawn(std::mt19937& random) {
     const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
@@ -92,21 +93,25 @@ struct Nature {
     nature.disturbs_every = below(3) == 0 ? 1 + below(4) : 0;
     nature.hoards_every = below(6) == 0 ? 1 + below(5) : 0;
     nature.marks_steps = below(2) == 0;
-    nature.eager_every = below(3) == 0 ? 1 + below(7) : 0;
     nature.knows_addresses = below(3) == 0;
+    nature.throws_every = below(4) == 0 ? 2 + below(20) : 0;
+    nature.no_graph_every = below(2) == 0 ? 1 + below(7) : 0;
     return nature;
   }
   std::string to_string() const {
     return fmt::format(
         "budget {} MiB, at_limit {}, {} workspace, outputs kept {}, {} in a row, disturbed every "
         "{}, "
-        "hoards every {}, {} temporaries of {} elements, marks {}, eager every {}, knows addresses "
-        "{}",
+        "hoards every {}, {} temporaries of {} elements, marks {}, knows addresses {}, throws "
+        "every {}, no graph every {}",
         budget / kMiB, static_cast<int>(at_limit), has_one_workspace ? "one" : "a size's",
         outputs_are_kept, in_a_row, disturbs_every, hoards_every, temporaries, large, marks_steps,
-        eager_every, knows_addresses);
+        knows_addresses, throws_every, no_graph_every);
   }
 };
+
+// What a step throws of its own.
+struct Thrown {};
 
 // A server with one context: a function whose step asks a library for a workspace of its size,
 // which holds 1.
@@ -120,13 +125,12 @@ class Server {
 
   Context& context() { return context_; }
   FunctionStats stats() const { return f_.stats(); }
+  void set_throws(bool throws) { throws_ = throws; }
   bool has_captured() const { return has_captured_; }  // in the last run of the last call
 
   // Returns whether the result is right.
   bool call(std::int64_t size, float value) {
     has_captured_ = false;
-    std::optional<NoGraph> none;
-    if (nature_.eager_every > 0 && ++calls_ % nature_.eager_every == 0) none.emplace();
     std::vector<float> x(static_cast<std::size_t>(kUsed + size), value);
     const Tensor y = f_(from_host<float>({kUsed + size}, x, device_));
     if (nature_.outputs_are_kept) kept_.emplace_back(y, 2 * value + 1);
@@ -192,6 +196,7 @@ class Server {
     }
     Tensor y = large();
     fill(y, add(last.slice(0, 0, kUsed), contents(x)));
+    if (throws_ && !has_captured_) throw Thrown();
     if (nature_.hoards_every > 0 && runs_ % nature_.hoards_every == 0) {
       if (hoard_.size() == 3) hoard_.pop_front();
       hoard_.push_back(affine(x.slice(0, 0, kUsed), 0, 3));
@@ -210,10 +215,10 @@ class Server {
   std::map<std::int64_t, void*> addresses_;  // by length
   std::deque<Tensor> hoard_;
   std::vector<std::pair<Tensor, float>> kept_;
-  int calls_ = 0;
   int runs_ = 0;
   int captures_ = 0;
   bool has_captured_ = false;
+  bool throws_ = false;
   CompiledFunction<Tensor(Tensor)> f_;
 };
 
@@ -229,6 +234,7 @@ class BudgetWorldTest : public ::testing::Test {
 
   struct Totals {
     int refused = 0;
+    int thrown = 0;
     int programs_that_replay = 0;
     int programs_that_are_short = 0;
     double dearest = 0;
@@ -248,6 +254,7 @@ class BudgetWorldTest : public ::testing::Test {
     long cost = 0;
     long cost_of_twin = 0;
     int refused = 0;
+    int thrown = 0;
     for (int i = 0; i < kCalls; ++i) {
       const std::int64_t size = i / nature.in_a_row % kSizes;
       const float value = static_cast<float>(random() % 1000);
@@ -258,6 +265,14 @@ class BudgetWorldTest : public ::testing::Test {
         server.mark_step();
         twin.mark_step();
       }
+      const auto is_turn = [&](int every) {
+        return every > 0 && random() % static_cast<unsigned>(every) == 0;
+      };
+      const bool throws = is_turn(nature.throws_every);
+      server.set_throws(throws);
+      twin.set_throws(throws);
+      std::optional<NoGraph> none;
+      if (is_turn(nature.no_graph_every)) none.emplace();
       const long before = counter.calls;
       try {
         if (!server.call(size, value)) return wrong("a result is wrong");
@@ -268,6 +283,8 @@ class BudgetWorldTest : public ::testing::Test {
         if (is_of_capture && runs_eagerly(server, size, value)) {
           return wrong(fmt::format("threw, and runs without a graph: {}", error.what()));
         }
+      } catch (const Thrown&) {
+        ++thrown;
       } catch (const std::exception& error) {
         return wrong(error.what());
       }
@@ -279,6 +296,7 @@ class BudgetWorldTest : public ::testing::Test {
       try {
         if (!twin.call(size, value)) return wrong("a result of the twin is wrong");
       } catch (const OutOfMemory&) {
+      } catch (const Thrown&) {
       }
       if (i >= kFirstCounted) cost_of_twin += counter.calls - before_twin;
       if (!server.hoard_is_whole()) return wrong("a tensor that a step keeps is not filled");
@@ -288,9 +306,10 @@ class BudgetWorldTest : public ::testing::Test {
       }
     }
     totals_.refused += refused;
+    totals_.thrown += thrown;
     totals_.programs_that_replay += server.stats().replays > 0;
     totals_.programs_that_are_short += server.stats().skipped(SkipReason::kPoolLimit) > 0;
-    if (refused > 0) return "";  // a call that throws costs what it costs
+    if (refused + thrown > 0) return "";  // a call that throws costs what it costs
     const double ratio = static_cast<double>(cost) / static_cast<double>(cost_of_twin);
     totals_.dearest = std::max(totals_.dearest, ratio);
     if (ratio > 3) {
@@ -321,9 +340,11 @@ TEST_F(BudgetWorldTest, NoCallThrowsThatRunsWithoutAGraph) {
     const std::string what = run(seed);
     EXPECT_EQ(what, "") << "CGTREE_SEED=" << seed << " CGTREE_PROGRAMS=1";
   }
-  fmt::print("refused {}, programs that replay {}, that are short of memory {}, dearest {:.2f}\n",
-             totals_.refused, totals_.programs_that_replay, totals_.programs_that_are_short,
-             totals_.dearest);
+  fmt::print(
+      "refused {}, thrown {}, programs that replay {}, that are short of memory {}, dearest "
+      "{:.2f}\n",
+      totals_.refused, totals_.thrown, totals_.programs_that_replay,
+      totals_.programs_that_are_short, totals_.dearest);
 }
 
 }  // namespace
