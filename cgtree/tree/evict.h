@@ -19,6 +19,9 @@ class Evictor {
 
   // Drops the recording, and tells of `limit`, the reason.
   void evict(Node& node, SkipReason limit) noexcept;
+  // The recording is dropped because something has ended that it needs, and not at the caller's
+  // wish: if that was too early, the function waits before the next one.
+  void note_whether_paid(const Node& node) noexcept;
   // Drops recordings until their graphs take no more memory than they may. `newest`, which was just
   // made, stays.
   void keep_within_graph_bytes(const Node& newest) noexcept;
@@ -36,7 +39,6 @@ class Evictor {
   void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;
 
  private:
-  void note_whether_paid(const Node& node) noexcept;
   std::vector<Range> footprints() const;
 
   Tree& tree_;

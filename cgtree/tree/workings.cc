@@ -86,6 +86,7 @@ void Workings::drop_stale() noexcept {
     Node& node = *tree.nodes()[i];
     if (!node.recording.kept.any_stale()) continue;
     events->drop(node, "mark_step() has ended an output that it uses and that is no input");
+    evictor.note_whether_paid(node);
     tree.drop(node);
   }
 }

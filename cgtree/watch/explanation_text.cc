@@ -65,7 +65,8 @@ constexpr Row kRows[] = {
     {"no recording fits, and nothing is recorded while the function is frozen",
      "unfreeze() it, or record such calls before freeze()"},
     {"the last recordings were replayed too rarely to pay, and the next one waits",
-     "keep static inputs at one address, or let recordings stay: raise the limit that evicts them"},
+     "keep static inputs at one address, or let recordings stay: raise the limit that evicts them, "
+     "and pass as inputs the outputs that mark_step() ends"},
     {"the size of an axis has varied, and AxisPolicy::kSkip is for that",
      "give the axis buckets, or AxisPolicy::kExact"},
     {"the size of an axis is not in the list of AxisPolicy::kAllowList",

@@ -166,7 +166,7 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
       return key->capture_failure + tried_again_after(key->captures);
     case SkipReason::kBacksOff:
       if (function.evictions.waits()) {
-        return fmt::format("{} recordings in a row were evicted after fewer than {} replays{}",
+        return fmt::format("{} recordings in a row were dropped after fewer than {} replays{}",
                            function.evictions.failures(), KeyState::kPays,
                            tried_again_after(function.evictions));
       }

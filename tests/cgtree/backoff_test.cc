@@ -107,6 +107,32 @@ TEST_P(BackoffTest, SizesThatAnAxisDropsAreRecordedNoMoreForAWhile) {
   EXPECT_LE(f.stats().recordings, 12u);
 }
 
+// The step function reads an output of this step of the loop, or of another context's, and is not
+// given it.
+TEST_P(BackoffTest, AnOutputThatEachStepEndsAndThatIsNoInputIsRecordedWithRarely) {
+  for (const bool is_others : {false, true}) {
+    make_context({});
+    Context other(device());
+    Context& owner = is_others ? other : context();
+    Tensor made;
+    CompiledFunction g = compile(owner, "g", [](Tensor x) { return affine(x, 0, 1); });
+    CompiledFunction f = compile(context(), "f", [&](Tensor x) { return add(x, made); });
+    const Tensor zeros = tensor({3}, std::vector<float>(3, 0));
+    for (int step = 0; step < 300; ++step) {
+      owner.mark_step();
+      made = g(zeros);
+      const std::vector<float> x = random_floats(3);
+      EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 1, 1));
+    }
+    EXPECT_LE(f.stats().recordings, 8u);
+
+    for (int call = 0; call < 300; ++call)  // nothing ends it any more
+      (void)f(zeros);
+    EXPECT_GE(f.stats().replays, 20u);
+    made = Tensor();
+  }
+}
+
 TEST_P(BackoffTest, AStaticInputThatMovesAtEachCallIsRecordedRarelyAndTheCallSaysWhy) {
   CompiledFunction f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
                                {.inputs = {{.name = "weight", .is_static = true}}});

@@ -211,10 +211,10 @@ std::vector<Reason> reasons() {
            call_for_each_size(f, test, 2, 3);
          return test.look(f, log, test.of_size(3));
        },
-       {"run_eagerly (backs_off)", "recordings in a row were evicted", "raise the limit"},
+       {"run_eagerly (backs_off)", "recordings in a row were dropped", "raise the limit"},
        {"recorded: its recording was dropped",
         "'f': raise the limit at which its recordings are evicted"},
-       {"skip function=f reason=backs_off", "recordings in a row were evicted", "raise the limit"},
+       {"skip function=f reason=backs_off", "recordings in a row were dropped", "raise the limit"},
        {"function=\"f\",cause=\"made_again\"} 3", "cgtree_evictions_total"},
        {"\"made_again\": 3"}});
   all.push_back({"the limit of time",
