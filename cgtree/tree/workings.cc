@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -81,12 +82,17 @@ Workings::~Workings() {
   (void)memory->release_captured(std::nullopt);
 }
 
+// Of a function those that end at once count once.
 void Workings::drop_stale() noexcept {
   for (std::size_t i = tree.nodes().size(); i-- > 0;) {
     Node& node = *tree.nodes()[i];
     if (!node.recording.kept.any_stale()) continue;
     events->drop(node, "mark_step() has ended an output that it uses and that is no input");
-    evictor.note_whether_paid(node);
+    const auto is_another = [&](const auto& other) {
+      return other.get() != &node && other->function == node.function &&
+             other->recording.kept.any_stale();
+    };
+    if (std::ranges::none_of(tree.nodes(), is_another)) evictor.note_whether_paid(node);
     tree.drop(node);
   }
 }

@@ -133,6 +133,25 @@ TEST_P(BackoffTest, AnOutputThatEachStepEndsAndThatIsNoInputIsRecordedWithRarely
   }
 }
 
+TEST_P(BackoffTest, RecordingsThatOneMarkStepEndsAtOnceAreMadeAgainAtOnce) {
+  constexpr int kSizes = 8;
+  Tensor made;
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 0, 1); });
+  CompiledFunction f = compile(context(), "f", [&](Tensor x) {
+    (void)made.data();
+    return affine(x, 2, 0);
+  });
+  for (int step = 0; step < 2; ++step) {
+    context().mark_step();
+    made = g(random_tensor({3}));
+    for (int call = 0; call < 4 * kSizes; ++call)
+      call_with_size(f, 1 + call % kSizes);
+  }
+  EXPECT_EQ(f.stats().recordings, 2u * kSizes);
+  EXPECT_EQ(f.stats().skipped(SkipReason::kBacksOff), 0u);
+  made = Tensor();
+}
+
 TEST_P(BackoffTest, AStaticInputThatMovesAtEachCallIsRecordedRarelyAndTheCallSaysWhy) {
   CompiledFunction f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
                                {.inputs = {{.name = "weight", .is_static = true}}});
