@@ -157,8 +157,8 @@ class ContextMemory final : public StorageOwner,
   // Returns the workspaces that step functions keep: what warm-ups and eager runs have left behind,
   // unless only recordings have references to it.
   std::vector<StorageRef> workspaces() const;
-  // Returns the numbers of those that are `used`, and of those that the function, or a step that has
-  // failed, has made: a step function may have asked for an address in an earlier call.
+  // Returns the numbers of those that are `used`, and of those that the function, or a step that
+  // has failed, has made: a step function may have asked for an address in an earlier call.
   std::vector<std::uint64_t> workspaces_of(std::uint32_t function,
                                            std::span<const std::uint64_t> used) const;
   // Returns whether all of these are among the workspaces.
