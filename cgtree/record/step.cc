@@ -68,8 +68,22 @@ class PaddedNest {
   PaddedNest(const Call& call, std::vector<Tensor>& inputs)
       : call_(call), plan_(call.function().axes.get()) {
     if (plan_ == nullptr || outer_ == nullptr) return;
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (plan_->pads(i) && plan_->is_unsafe(i, inputs[i].dtype())) cut(i, inputs[i]);
+    for (const AxisUse& use : plan_->layout().inputs) {
+      const AxisRule& rule = plan_->rule(use.axis);
+      const auto dim = static_cast<int>(use.dim);
+      if (use.tensor >= inputs.size() || !rule.pads() || dim >= inputs[use.tensor].rank()) continue;
+      const auto axis = outer_->find_padded(rule.name(), inputs[use.tensor].shape().dim(dim));
+      if (axis) uses_.emplace_back(use, *axis);
+    }
+    for (const auto& [use, axis] : uses_) {
+      if (!plan_->is_unsafe(use.tensor, inputs[use.tensor].dtype())) continue;
+      outer_->note_unsafe_inside(
+          axis,
+          fmt::format(" with zeros in {} of '{}', which '{}' calls and which writes another input",
+                      call.describe(use.tensor), call.function().name, outer_->function()));
+      cut_.set(use.axis);
+      sizes_[use.axis] = {outer_->sizes().actual[axis], outer_->sizes().padded[axis]};
+    }
     for (std::size_t i = 0; i < inputs.size(); ++i)
       replace(i, inputs[i]);
   }
@@ -85,43 +99,23 @@ class PaddedNest {
   }
 
  private:
-  // Calls visit(use, axis) for each axis of an input that is `axis` of the outer function.
-  template <typename Visit>
-  void for_each_axis(std::size_t i, const Tensor& input, Visit&& visit) const {
-    for (const AxisUse& use : plan_->layout().inputs) {
-      const AxisRule& rule = plan_->rule(use.axis);
-      const auto dim = static_cast<int>(use.dim);
-      if (use.tensor != i || !rule.pads() || dim >= input.rank()) continue;
-      const auto axis = outer_->find_padded(rule.name(), input.shape().dim(dim));
-      if (axis) visit(use, *axis);
-    }
-  }
-
-  // Has the function see the actual sizes along the axes of the input.
-  void cut(std::size_t i, const Tensor& input) {
-    for_each_axis(i, input, [&](const AxisUse& use, std::size_t axis) {
-      outer_->note_unsafe_inside(
-          axis,
-          fmt::format(" with zeros in {} of '{}', which '{}' calls and which writes another input",
-                      call_.describe(i), call_.function().name, outer_->function()));
-      cut_.set(use.axis);
-      sizes_[use.axis] = {outer_->sizes().actual[axis], outer_->sizes().padded[axis]};
-    });
-  }
-
   void replace(std::size_t i, Tensor& input) {
     std::array<std::uint64_t, kMaxGatherRank> sizes = {};  // addresses, or 0
+    bool pads = false;
     Tensor seen = input;
-    for_each_axis(i, input, [&](const AxisUse& use, std::size_t axis) {
-      if (cut_[use.axis])
+    for (const auto& [use, axis] : uses_) {
+      if (use.tensor != i) continue;
+      if (cut_[use.axis]) {
         seen = seen.slice(static_cast<int>(use.dim), 0, sizes_[use.axis].first);
-      else if (plan_->padding(i).kind != Padding::Kind::kAnything && input.elements() > 0)
+      } else if (plan_->padding(i).kind != Padding::Kind::kAnything && input.elements() > 0) {
         sizes[use.dim] = outer_->length_of(axis).address();
-    });
-    const bool was_dense = input.is_contiguous();
-    const bool pads = std::ranges::count(sizes, 0u) != std::ssize(sizes);
-    input = pads ? pad_nested_input(call_, i, seen, sizes) : seen;
-    if (!pads && was_dense && !seen.is_contiguous()) {  // it is dense in an eager run
+        pads = true;
+      }
+    }
+    const Tensor given = std::exchange(input, seen);
+    if (pads) {
+      input = pad_nested_input(call_, i, seen, sizes);
+    } else if (given.is_contiguous() && !seen.is_contiguous()) {  // it is dense in an eager run
       input = empty(Shape(seen.shape().dims()), seen.dtype());
       copy_elements(current_stream(), input, seen);
     }
@@ -134,15 +128,15 @@ class PaddedNest {
     const std::span<const std::int64_t> seen = output.shape().dims();
     std::vector<std::int64_t> dims(seen.begin(), seen.end());
     bool is_input = false;
-    const auto pad = [&](const AxisUse& use, bool is_declared) {
+    const auto pad = [&](const AxisUse& use, std::int64_t least) {
       const auto [actual, padded] = sizes_[use.axis];
       if (!cut_[use.axis] || use.dim >= dims.size() || dims[use.dim] != actual) return;
-      if (is_declared || actual > 1) dims[use.dim] = padded;
+      if (actual >= least) dims[use.dim] = padded;
     };
     for (const AxisUse& use : plan_->layout().outputs)
-      if (use.tensor == i) pad(use, true);
-    for (const AxisUse& use : plan_->layout().inputs) {
-      pad(use, false);
+      if (use.tensor == i) pad(use, 0);
+    for (const auto& [use, axis] : uses_) {
+      pad(use, 2);
       is_input |= cut_[use.axis] && output.storage() == call_.inputs()[use.tensor].storage();
     }
     if (std::ranges::equal(dims, seen)) return;
@@ -154,6 +148,8 @@ class PaddedNest {
   const Call& call_;
   const AxisPlan* const plan_;
   AxisLengths* const outer_ = step_frame().lengths;
+  std::vector<std::pair<AxisUse, std::size_t>>
+      uses_;                          // of axes that the outer call pads, and those
   std::bitset<kMaxDynamicAxes> cut_;  // by axis: the function sees the actual size. Of these:
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxDynamicAxes> sizes_;  // actual, padded
   std::vector<std::pair<std::size_t, Tensor>> copied_;  // inputs, and of what they are copies
