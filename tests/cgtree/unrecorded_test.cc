@@ -452,34 +452,42 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeThatThrew) {
   manager()->validate();
 }
 
-// Many tables are let go of, one after the other, while calls ask which are held.
+// Tables are let go of, one after the other, while calls ask which are held.
 TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
+  constexpr int kRounds = 4000;
   make_context({});
-  std::vector<Tensor> kept(5000);
+  std::vector<Tensor> kept(20);
   const F f = compile(context(), "f", [&](Tensor x) {
     for (Tensor& one : kept)
       one = empty({1}, DType::kFloat32);
     return affine(x, 2, 1);
   });
-  for (int i = 0; i < 40; ++i) {
-    {
-      const NoGraph none;
-      call(f);
-    }
-    std::atomic<bool> has_let_go = false;
-    std::thread other([&] {
+  const Tensor x = random_tensor({kUsed});
+  const std::shared_ptr<TreeManager> asked = manager();
+  std::atomic<int> made = 0, let_go = 0;
+  std::thread other([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      while (made < round) {
+      }
       for (Tensor& one : kept) {
         one = Tensor();
-        for (int pause = 0; pause < 3000; ++pause)
+        for (int pause = 0; pause < 200; ++pause)
           std::atomic_signal_fence(std::memory_order_seq_cst);
       }
-      has_let_go = true;
-    });
-    while (!has_let_go)
-      (void)manager()->memory().workspaces();
-    other.join();
-    manager()->validate();
+      let_go = round;
+    }
+  });
+  for (int round = 1; round <= kRounds; ++round) {
+    {
+      const NoGraph none;
+      (void)f(x);
+    }
+    made = round;
+    while (let_go < round)
+      (void)asked->memory().workspaces();
   }
+  other.join();
+  manager()->validate();
 }
 
 // No warm-up has seen the table: the capture is the first call that asks for it.
