@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -15,6 +16,8 @@
 
 namespace cgtree {
 namespace {
+
+constexpr Range kAll{1, std::numeric_limits<std::uintptr_t>::max() - 1};
 
 // A null point that has an owner stands for the end of the context's stream for good: a graph of
 // the caller's uses the bytes at each launch, and launches are no calls.
@@ -95,12 +98,15 @@ void PlainMemoryUser::note_neighbour() noexcept {
   if (!std::exchange(has_neighbours_, true)) stream_.note_neighbour();
 }
 
+void PlainMemoryUser::remember(const PlainUse& use) noexcept {
+  PlainUse* const recent = &recent_[place_of(use)];
+  std::copy_backward(recent, recent + kAlike - 1, recent + kAlike);
+  *recent = use;
+}
+
 void PlainMemoryUser::note(const PlainUse& use) {
   if (use.range.bytes == 0 || is_recent(use)) return;
-  if (is_known(use)) {
-    recent_[place_of(use)] = use;
-    return;
-  }
+  if (is_known(use)) return remember(use);
   std::vector<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   Spans& known = use.is_written ? written_ : read_;
@@ -128,7 +134,16 @@ void PlainMemoryUser::note(const PlainUse& use) {
     note_neighbour();
     other->note_neighbour();
   }
-  recent_[place_of(use)] = use;
+  remember(use);
+}
+
+// Returns how many there may be. Requires: the mutex is held.
+std::size_t PlainMemoryUser::count_points() {
+  if (points_ <= kMostPoints) return points_;
+  std::set<std::shared_ptr<const Point>> points;
+  for (Spans* const spans : {&read_, &written_})
+    spans->for_each_in(kAll, [&](Range, const auto& last) { points.insert(last); });
+  return points_ = points.size();
 }
 
 // Without a stream nothing waits, and all uses are open, also those that no neighbour has yet.
@@ -141,15 +156,18 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
     open_.insert(open_.end(), uses.begin(), uses.end());
     return is_open();
   }
+  bool has_many_points = false;
   {
     const std::lock_guard lock(memory_->mutex_);
     if (!has_neighbours_) return false;
+    has_many_points = count_points() > kMostPoints;
     for (const PlainUse& use : uses) {
       if (!is_shared(use)) continue;
       shared.push_back(use);
       collect(use, stream, waits);
     }
   }
+  if (has_many_points && capture_of(stream_.get()) == 0) join_points();
   if (shared.empty()) return false;
   for (const Wait& one : waits)
     wait(one, stream);
@@ -218,6 +236,7 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
       wait.user->for_each_conflict(wait.use, [&](Range, std::shared_ptr<const Point>& last) {
         if (last == nullptr && !is_for_good(last)) last = point;
       });
+      ++wait.user->points_;
     }
   }
   point->event.make_wait(stream);
@@ -258,6 +277,22 @@ void PlainMemoryUser::end(bool in_graph) {
           if (!is_for_good(last)) former.push_back(std::exchange(last, point));
         });
   }
+  points_ += point != nullptr;
+}
+
+// Memory that is another at each call leaves a point each time. One that is made now is behind them
+// all.
+void PlainMemoryUser::join_points() {
+  const auto newest = std::make_shared<Point>();
+  stream_.record_end(newest->event);
+  std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
+  const std::lock_guard lock(memory_->mutex_);
+  for (Spans* const spans : {&read_, &written_}) {
+    spans->for_each_in(kAll, [&](Range, std::shared_ptr<const Point>& last) {
+      if (last != nullptr) former.push_back(std::exchange(last, newest));
+    });
+  }
+  points_ = 1;
 }
 
 }  // namespace cgtree

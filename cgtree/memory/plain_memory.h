@@ -65,9 +65,14 @@ class PlainMemoryUser {
   // Returns true if note() has been called for these bytes, and remembers it. The bytes of calls
   // long ago may be forgotten.
   bool is_recent(const PlainUse& use) const noexcept {
-    const PlainUse& recent = recent_[place_of(use)];
-    return recent.range.address == use.range.address && recent.range.bytes == use.range.bytes &&
-           recent.is_written == use.is_written;
+    const PlainUse* const recent = &recent_[place_of(use)];
+    for (int i = 0; i < kAlike; ++i) {
+      if (recent[i].range.address == use.range.address &&
+          recent[i].range.bytes == use.range.bytes && recent[i].is_written == use.is_written) {
+        return true;
+      }
+    }
+    return false;
   }
   // Notes what a call is about to use. Contexts that become neighbours by it have a reader from
   // then on (ContextStream::has_readers()). Throws std::bad_alloc.
@@ -122,10 +127,12 @@ class PlainMemoryUser {
     PlainUse use;
   };
 
-  // Addresses of memory are multiples of large powers of two: a product mixes their bits.
+  // Returns the first of the kAlike places that the use may have in `recent_`. Addresses of memory
+  // are multiples of large powers of two: a product mixes their bits.
   static std::size_t place_of(const PlainUse& use) noexcept {
-    return (use.range.address * 0x9E3779B97F4A7C15) >> (64 - kRecentBits);
+    return ((use.range.address * 0x9E3779B97F4A7C15) >> (64 - kRecentBits)) * kAlike;
   }
+  void remember(const PlainUse& use) noexcept;
   bool is_known(const PlainUse& use) const noexcept {
     return (use.is_written ? written_ : read_).contains(use.range);
   }
@@ -133,6 +140,8 @@ class PlainMemoryUser {
     return (use.is_written ? shared_writes_ : shared_reads_).overlaps(use.range);
   }
   void note_neighbour() noexcept;
+  std::size_t count_points();
+  void join_points();
   void collect(const PlainUse& use, StreamRef stream, std::vector<Wait>& waits) const;
   void wait(const Wait& wait, StreamRef stream);
   bool is_alone_on(StreamRef stream) const;
@@ -152,10 +161,13 @@ class PlainMemoryUser {
   Spans shared_reads_;   // that a neighbour writes; without points
   Spans shared_writes_;  // that a neighbour uses; without points
   bool has_neighbours_ = false;
+  std::size_t points_ = 0;  // made since they were last counted
   // Used by the thread that is inside the context.
   static constexpr std::size_t kMostRemembered = 16;
-  static constexpr int kRecentBits = 10;
-  std::vector<PlainUse> recent_ = std::vector<PlainUse>(std::size_t{1} << kRecentBits);  // by place
+  static constexpr std::size_t kMostPoints = 16;  // of this context
+  static constexpr int kRecentBits = 9;
+  static constexpr int kAlike = 4;
+  std::vector<PlainUse> recent_ = std::vector<PlainUse>(std::size_t{kAlike} << kRecentBits);
   std::vector<PlainUse> open_;                            // from begin() to end()
   std::vector<std::shared_ptr<const Point>> waited_for_;  // by the context's stream; a ring
   std::size_t next_waited_for_ = 0;

@@ -1,6 +1,7 @@
 // Contexts that share memory which no context owns: their calls are ordered by it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <thread>
@@ -140,6 +141,28 @@ TEST_F(SharedMemoryTest, ACacheThatAContextReadsBeforeItWritesItIsOrdered) {
     for (int round = 1; round <= 6; ++round)
       is_right = is_right && holds(made[round - 1], static_cast<float>(2 * round + 1));
     return is_right;
+  });
+}
+
+// More caches than a context remembers ends of.
+TEST_F(SharedMemoryTest, ManyCachesAreReadWhenTheyWereWritten) {
+  expect_right_in_any_order([](Device device) {
+    constexpr std::size_t kCaches = 24;
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device);
+    std::vector<Tensor> caches;
+    for (std::size_t i = 0; i < kCaches; ++i)
+      caches.push_back(filled(device, 0));
+    const Writer prefill = writer(a, false);
+    const Reader decode = reader(b, false);
+    std::vector<std::pair<Tensor, float>> made;
+    for (int round = 1; round <= 4; ++round) {
+      for (const Tensor& cache : caches)
+        prefill(x[static_cast<std::size_t>(round)], cache);
+      for (const Tensor& cache : caches)
+        made.emplace_back(decode(cache), static_cast<float>(2 * round + 1));
+    }
+    return std::ranges::all_of(made, [](const auto& one) { return holds(one.first, one.second); });
   });
 }
 
@@ -604,6 +627,20 @@ TEST_F(NeighbourCostTest, ManyPiecesThatANeighbourHasUsedAreWaitedForOnce) {
     update_all(all);
 
   EXPECT_EQ(trace_.count("wait_event"), 0u);
+}
+
+// Each piece has an end of its own, which stays until the piece is used again.
+TEST_F(NeighbourCostTest, MemoryThatIsAnotherAtEachCallLeavesFewEvents) {
+  Context a(device()), b(device());
+  const auto update_one = updating(a);
+  const auto read = compile(b, "read", [](Tensor x) { return affine(x, 1, 1); });
+  std::vector<Tensor> pieces;
+  for (int i = 0; i < 300; ++i) {
+    pieces.push_back(zeros());
+    update_one(pieces.back());
+    EXPECT_EQ(read(pieces.back()).to_vector<float>(), std::vector<float>(3, 2));
+  }
+  EXPECT_LE(trace_.count("create_event"), trace_.count("destroy_event") + 80u);
 }
 
 TEST_F(NeighbourCostTest, ContextsThatOnlyReadAreNoNeighbours) {

@@ -10,7 +10,7 @@ import count_lines  # noqa: E402
 import source_tree  # noqa: E402
 
 # A change that needs more says why in docs/decisions/0032-what-the-core-is.md.
-MOST_CORE_LINES = 25_900
+MOST_CORE_LINES = 26_000
 
 
 def rows_of(files):
