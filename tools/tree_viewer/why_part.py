@@ -19,13 +19,14 @@ def _reasons(function, nodes):
     found = [_Reason(one["text"], one["calls"], one["advice"]) for one in function.get("why", [])]
     of_cause = collections.defaultdict(list)
     for node in nodes:
-        if node.get("advice") and node.get("reason") not in _NO_ADVICE:
-            of_cause[node["reason"]].append(node)
+        cause = node.get("reason")
+        if cause and cause not in _NO_ADVICE and node.get("advice"):
+            of_cause[cause].append(node)
     for cause, recordings in of_cause.items():
         last = recordings[-1]
         changes = "; ".join(change["text"] for change in last["cause"]["changes"][:1])
         calls = function.get("recording_causes", {}).get(cause, len(recordings))
-        found.append(_Reason(f"recorded: {last['reason_text']}: {changes}", calls, last["advice"]))
+        found.append(_Reason(f"recorded: {last.get('reason_text', cause)}: {changes}", calls, last["advice"]))
     return sorted(found, key=lambda reason: -reason.calls)
 
 
