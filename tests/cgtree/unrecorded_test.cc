@@ -385,27 +385,31 @@ TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasR
 // An eager run makes the table that the warm-up uses, and another one drops it. A table that is
 // made in a capture is lost if the capture is.
 TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced) {
-  for (const bool knows_address : {false, true}) {  // the library asks for it when it makes one
-    SCOPED_TRACE(knows_address);
+  enum class Case { kAsksForTheTable, kKnowsItsAddress, kAnotherFunctionHasMadeIt };
+  for (const Case which :
+       {Case::kAsksForTheTable, Case::kKnowsItsAddress, Case::kAnotherFunctionHasMadeIt}) {
+    SCOPED_TRACE(static_cast<int>(which));
     make_context({});
     Library library(true);
     int made_in_captures = 0;
     const void* address = nullptr;
-    const F f = compile(context(), "f", [&](Tensor x) {
+    const auto step = [&](Tensor x) {
       const int before = library.made;
       Tensor table = library.table(x);
       if (current_stream().is_capturing()) made_in_captures += library.made - before;
       if (library.made != before) address = table.data();
-      if (knows_address) {
+      if (which == Case::kKnowsItsAddress) {
         table = empty(x.shape(), x.dtype());
         const StreamRef stream = current_stream();
         check(stream.api().copy(stream.handle(), table.data(), address, table.bytes()), "copy");
       }
       return add(affine(x, 2, 0), table);
-    });
+    };
+    const F f = compile(context(), "f", step);
+    const F g = compile(context(), "g", step);
     const auto call_eagerly = [&](std::int64_t size) {
       const NoGraph none;
-      call(f, size);
+      call(which == Case::kAnotherFunctionHasMadeIt ? g : f, size);
     };
     call_eagerly(64);
     call(f, 64);
