@@ -379,7 +379,7 @@ void ContextMemory::for_each_workspace(Visit&& visit) const {
     if (storage && storage->references() > slot.keepers + 1)
       visit(slot.workspace, slot.holder.get().function, storage);
   });
-  std::vector<StorageRef> references;  // what ends here, ends after the lock
+  std::vector<StorageRef> references;  // the last ones end after the lock
   const std::lock_guard lock(mutex_);
   references.reserve(kept_eagerly_.size());
   for (const auto& [number, kept] : kept_eagerly_) {

@@ -154,8 +154,8 @@ class ContextMemory final : public StorageOwner,
   StorageRef allocate(std::size_t bytes) override;
   void made_elsewhere(const StorageRef& storage) override;
   bool keep(const StorageRef& storage) override;
-  // Returns the workspaces that step functions keep: what warm-ups and eager runs have left behind,
-  // unless only recordings have references to it.
+  // Returns the workspaces that step functions keep: memory that warm-ups and eager runs left
+  // behind, unless only recordings have references to it.
   std::vector<StorageRef> workspaces() const;
   // Returns the numbers of those that are `used`, and of those that the function, or a step that
   // has failed, has made: a step function may have asked for an address in an earlier call.
@@ -183,8 +183,8 @@ class ContextMemory final : public StorageOwner,
   Slot& settle(Storage& storage, std::uint32_t function, std::uint32_t output) noexcept;
   // Settles everything else that the step has alive; mark_step() does not end it.
   void settle_rest(std::uint32_t function) noexcept;
-  // The open step runs eagerly and has ended: what it keeps beside its outputs are workspaces.
-  // Throws std::bad_alloc.
+  // The open step runs eagerly and has ended: memory that it keeps beside its outputs is a
+  // workspace. Throws std::bad_alloc.
   void note_kept(std::uint32_t function, std::span<const Tensor> outputs);
   // Returns true if the storage was allocated by the open step and is not settled yet.
   bool in_step(const Storage& storage) const noexcept {

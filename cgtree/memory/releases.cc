@@ -15,7 +15,7 @@ void ContextMemory::end_step(StepAllocations& step) noexcept {
   close_step();
 }
 
-// What an eager step has made before it has thrown is filled, and a library may keep it.
+// An eager step fills its memory as it runs: a library may keep it though the step throws.
 void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   try {
     note_kept(kNoFunction, {});
@@ -39,7 +39,7 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
 
 // Another library does not see that a life has ended: what a lease holds stays as it is, and is
 // handed out to no other until it is given back. A warm-up that throws may have made a workspace
-// before, and has filled it: what there are handles of stays, as after an eager run.
+// before, and has filled it: memory that has handles stays, as after an eager run.
 bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
   const bool is_filled = step_->kind == StepAllocations::Kind::kWarmUp;
   if (!storage.has_lease() && !is_filled) return false;

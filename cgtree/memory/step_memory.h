@@ -84,7 +84,7 @@ struct StepAllocations {
     return !deferred.empty() && !has_freed_remotely && !defers_frees();
   }
 
-  // Notes what a warm-up uses, once. `workspace`: 0 for none.
+  // Notes a workspace that a warm-up uses, once. `workspace`: 0 for none.
   void note_workspace(std::uint64_t workspace) {
     if (workspace != 0 && std::ranges::find(workspaces, workspace) == workspaces.end())
       workspaces.push_back(workspace);

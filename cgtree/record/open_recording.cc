@@ -477,7 +477,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   check_outputs(function.name, result_.outputs);  // has the recording keep them
   std::string earlier = find_earlier_output(call_, memory_, result_.outputs, prepared_.step_inputs);
   if (!earlier.empty()) {
-    // Only a launch fills what the step keeps.
+    // Only a launch fills memory that the step keeps.
     if (on_.is_rehearsal || function.options.require_graph || !keeps_any())
       return CaptureFailure{Code::kStreamCaptureUnsupported, std::move(earlier)};
     result_.why_once = std::move(earlier);

@@ -122,8 +122,8 @@ class PaddedNest {
     if (input.storage() != seen.storage()) copied_.emplace_back(i, seen);
   }
 
-  // An axis that is not declared is where inputs have it, unless it is 1, as any other may be. What
-  // lies in an input lies in the outer step's.
+  // An axis that is not declared is where inputs have it, unless it is 1, as any other may be. An
+  // output that lies in an input becomes the outer step's tensor there.
   void pad(std::size_t i, Tensor& output) const {
     const std::span<const std::int64_t> seen = output.shape().dims();
     std::vector<std::int64_t> dims(seen.begin(), seen.end());

@@ -472,8 +472,8 @@ TEST_F(PaddingTest, AFunctionThatCallsOneWhosePaddingWouldBeASlotRunsEagerly) {
   EXPECT_EQ(told, 1);
 }
 
-// What the outer function makes of the result, in rows of padding, too, meets no tensor of another
-// size; whether the axis of the result is declared or not, along whichever axes, and into a buffer.
+// The outer function adds tensors of its own to the result, rows of padding included, and meets no
+// other size: with the result's axis declared or not, along each axis, and into a buffer.
 TEST_F(PaddingTest, AnOuterWarmUpSeesResultsOfItsSizeFromAFunctionThatIsNotPadded) {
   for (const bool is_declared : {true, false}) {
     const auto n = static_cast<std::int64_t>(2 + random_() % 2);

@@ -385,14 +385,15 @@ TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasR
 // An eager run makes the table that the warm-up uses, and another one drops it. A table that is
 // made in a capture is lost if the capture is.
 TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced) {
-  enum class Case { kAsksForTheTable, kKnowsItsAddress, kAnotherFunctionHasMadeIt };
-  for (const Case which :
-       {Case::kAsksForTheTable, Case::kKnowsItsAddress, Case::kAnotherFunctionHasMadeIt}) {
+  enum class Case { kAsksForTheTable, kKnowsItsAddress, kAnotherFunctionHasMadeIt, kRunHasThrown };
+  for (const Case which : {Case::kAsksForTheTable, Case::kKnowsItsAddress,
+                           Case::kAnotherFunctionHasMadeIt, Case::kRunHasThrown}) {
     SCOPED_TRACE(static_cast<int>(which));
     make_context({});
     Library library(true);
     int made_in_captures = 0;
     const void* address = nullptr;
+    bool throws = which == Case::kRunHasThrown;
     const auto step = [&](Tensor x) {
       const int before = library.made;
       Tensor table = library.table(x);
@@ -403,7 +404,9 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
         const StreamRef stream = current_stream();
         check(stream.api().copy(stream.handle(), table.data(), address, table.bytes()), "copy");
       }
-      return add(affine(x, 2, 0), table);
+      Tensor y = add(affine(x, 2, 0), table);
+      if (std::exchange(throws, false)) throw std::runtime_error("the user's own");
+      return y;
     };
     const F f = compile(context(), "f", step);
     const F g = compile(context(), "g", step);
@@ -411,7 +414,11 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
       const NoGraph none;
       call(which == Case::kAnotherFunctionHasMadeIt ? g : f, size);
     };
-    call_eagerly(64);
+    if (throws) {
+      EXPECT_THROW(call_eagerly(64), std::runtime_error);
+    } else {
+      call_eagerly(64);
+    }
     call(f, 64);
     call_eagerly(128);
     for (int i = 0; i < 3; ++i)
@@ -422,38 +429,6 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
     library.drop();
     manager()->validate();
   }
-}
-
-// An eager run that throws has made the table, and filled it.
-TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeThatThrew) {
-  make_context({});
-  Library library(true);
-  int made_in_captures = 0;
-  bool throws = true;
-  const F f = compile(context(), "f", [&](Tensor x) {
-    const int before = library.made;
-    Tensor y = add(affine(x, 2, 0), library.table(x));
-    if (current_stream().is_capturing()) made_in_captures += library.made - before;
-    if (throws) throw std::runtime_error("the user's own");
-    return y;
-  });
-  {
-    const NoGraph none;
-    EXPECT_THROW((void)f(random_tensor({64})), std::runtime_error);
-  }
-  throws = false;
-  call(f, 64);
-  {
-    const NoGraph none;
-    call(f, 128);
-  }
-  for (int i = 0; i < 3; ++i)
-    call(f, 64);
-  EXPECT_EQ(made_in_captures, 0);
-  EXPECT_EQ(f.stats().warm_ups, 2u);
-  EXPECT_EQ(f.stats().replays, 1u);
-  library.drop();
-  manager()->validate();
 }
 
 // Tables are let go of, one after the other, while calls ask which are held.

@@ -110,7 +110,7 @@ struct Nature {
   }
 };
 
-// What a step throws of its own.
+// A step's own exception.
 struct Thrown {};
 
 // A server with one context: a function whose step asks a library for a workspace of its size,
@@ -165,7 +165,7 @@ class Server {
     const std::size_t bytes = kUsed * sizeof(float);
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
   }
-  // Returns what the workspace holds.
+  // Returns the contents of the workspace.
   Tensor contents(const Tensor& x) {
     const Tensor kept = workspace(x);
     if (!nature_.knows_addresses) return kept.slice(0, 0, kUsed);
