@@ -140,7 +140,7 @@ class RecentEventsTest : public TreeTest {
     const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
     std::string name = std::string(test->test_suite_name()) + test->name();
     std::ranges::replace(name, '/', '_');
-    return std::filesystem::temp_directory_path() / ("cgtree_" + name + end);
+    return ::testing::TempDir() + "/cgtree_" + name + end;
   }
   std::vector<json> recent() { return lines_of(recent_events(context())); }
   F doubled(std::string name) {
