@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/caching/caching_allocator.h"
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
 #include "benchmarks/support/allocator_rows.h"
 #include "benchmarks/support/program.h"
+#include "caching/caching_allocator.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "tests/support/made_up_segment_source.h"

@@ -20,7 +20,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/check/audit.h"
+#include "extensions/audit/audit.h"
 #include "interop/device/graph.h"
 #include "interop/device/node_contents.h"
 

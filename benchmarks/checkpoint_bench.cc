@@ -33,6 +33,7 @@
 
 #include "base/error.h"
 #include "cgtree/cgtree.h"
+#include "extensions/scopes/scope.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::benchmarks {

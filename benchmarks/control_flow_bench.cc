@@ -16,6 +16,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
+#include "extensions/flow/control_flow.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -16,7 +16,7 @@
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 #include "cgtree/cgtree.h"
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/dlpack_tensor.h"

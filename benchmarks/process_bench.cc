@@ -29,7 +29,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/check/graph_estimate.h"
+#include "extensions/audit/graph_estimate.h"
 #include "interop/device/graph.h"
 #include "tests/support/run_program.h"
 

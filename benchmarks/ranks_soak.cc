@@ -26,10 +26,10 @@
 
 #include "benchmarks/support/kernels.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/communicator.h"
-#include "interop/collectives/collectives.h"
-#include "interop/collectives/group.h"
-#include "interop/collectives/nccl_collectives.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/communicator.h"
+#include "extensions/ranks/group.h"
+#include "extensions/ranks/nccl_collectives.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

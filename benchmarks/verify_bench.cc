@@ -13,7 +13,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/check/compare.h"
+#include "extensions/verify/compare.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

@@ -28,12 +28,12 @@
 #include <vector>
 
 #include "cgtree/context.h"
-#include "cgtree/explanation.h"
 #include "cgtree/function_handle.h"
-#include "cgtree/input_list.h"
-#include "cgtree/key.h"
-#include "cgtree/options.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/input_list.h"
+#include "cgtree/values/key.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

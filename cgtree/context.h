@@ -9,18 +9,18 @@
 #include <string>
 #include <utility>
 
-#include "cgtree/options.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-class ProgressWatch;  // cgtree/progress.h
+class ProgressWatch;  // cgtree/values/progress.h
 class TreeManager;
-struct ContextMetrics;  // cgtree/metrics.h
-struct Verification;    // cgtree/verification.h
+struct ContextMetrics;  // cgtree/values/metrics.h
+struct Verification;    // cgtree/values/verification.h
 
 // While an EagerScope lives, the calling thread is as if inside a step function that runs eagerly:
 // current_stream() is the context's, empty() allocates memory that calls treat like any eager

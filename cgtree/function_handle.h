@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "cgtree/explanation.h"
-#include "cgtree/options.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 
 namespace cgtree {
 

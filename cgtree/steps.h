@@ -24,11 +24,11 @@
 
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
-#include "cgtree/explanation.h"
 #include "cgtree/function_handle.h"
-#include "cgtree/key.h"
-#include "cgtree/options.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/key.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 

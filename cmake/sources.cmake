@@ -7,9 +7,9 @@ set(CGTREE_HEADERS
   base/log.h
   base/mutex.h
   base/spinning_mutex.h
-  interop/collectives/collectives.h
-  interop/collectives/collectives_group.h
-  interop/collectives/group.h
+  extensions/ranks/collectives.h
+  extensions/ranks/collectives_group.h
+  extensions/ranks/group.h
   interop/device/code.h
   interop/device/device.h
   interop/device/device_api.h
@@ -29,38 +29,38 @@ set(CGTREE_HEADERS
   interop/tensor/storage.h
   interop/tensor/tensor.h
   allocator/pool/segment_source.h
-  cgtree/axes.h
+  cgtree/values/axes.h
   cgtree/cgtree.h
-  cgtree/communicator.h
-  cgtree/control_flow.h
+  extensions/ranks/communicator.h
+  extensions/flow/control_flow.h
   cgtree/compile.h
   cgtree/context.h
   cgtree/function_handle.h
-  cgtree/eager_break.h
-  cgtree/explanation.h
-  cgtree/graph_scope.h
-  cgtree/input_list.h
-  cgtree/key.h
-  cgtree/metrics.h
-  cgtree/options.h
-  cgtree/learned_demand.h
-  cgtree/loop_stream.h
-  cgtree/precapture.h
-  cgtree/progress.h
-  cgtree/recent_events.h
-  cgtree/scope.h
-  cgtree/size_learner.h
-  cgtree/size_plan.h
-  cgtree/stats.h
+  cgtree/values/eager_break.h
+  cgtree/values/explanation.h
+  cgtree/values/graph_scope.h
+  cgtree/values/input_list.h
+  cgtree/values/key.h
+  cgtree/values/metrics.h
+  cgtree/values/options.h
+  extensions/sizes/learned_demand.h
+  extensions/flow/loop_stream.h
+  extensions/sizes/precapture.h
+  cgtree/values/progress.h
+  extensions/watch/recent_events.h
+  extensions/scopes/scope.h
+  extensions/sizes/size_learner.h
+  extensions/sizes/size_plan.h
+  cgtree/values/stats.h
   cgtree/steps.h
-  cgtree/suggest_buckets.h
-  cgtree/verification.h)
+  extensions/sizes/suggest_buckets.h
+  cgtree/values/verification.h)
 
 # What pages of docs/ name beside those, with what it includes.
 set(CGTREE_DOCUMENTED_HEADERS
-  interop/collectives/mpi_group.h
-  interop/collectives/nccl_collectives.h
-  interop/device/host/host_device.h
+  extensions/ranks/mpi_group.h
+  extensions/ranks/nccl_collectives.h
+  simulator/host_device.h
   interop/device/node_contents.h
   interop/exchange/cuda_array_interface.h
   interop/exchange/cuda_array_tensor.h
@@ -68,28 +68,28 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/exchange/dlpack_tensor.h
   interop/tensor/stream_synchronization.h
   interop/exchange/type_string.h
-  interop/target/code_generator.h
-  interop/target/module.h
-  interop/target/option_schema.h
-  interop/target/target.h
-  interop/target/target_kind.h
+  targets/code_generator.h
+  targets/module.h
+  targets/option_schema.h
+  targets/target.h
+  targets/target_kind.h
   interop/tensor/copy.h
   interop/tensor/gather_row.h
   allocator/pool/block.h
-  cgtree/check/audit.h
-  cgtree/check/node_scopes.h
+  extensions/audit/audit.h
+  extensions/scopes/node_scopes.h
   cgtree/record/graph_findings.h
-  cgtree/watch/progress_json.h
-  cgtree/watch/report.h
-  cgtree/watch/report_facts.h)
+  extensions/progress/progress_json.h
+  extensions/watch/report.h
+  extensions/watch/report_facts.h)
 
-# What cgtree/torch.h includes beside those. They are compiled where PyTorch's headers are.
+# What bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
-  cgtree/torch.h
-  cgtree/torch/draws.h
-  cgtree/torch/host_node.h
-  cgtree/torch/inputs.h
-  cgtree/torch/step.h
+  bindings/torch/torch.h
+  bindings/torch/draws.h
+  bindings/torch/host_node.h
+  bindings/torch/inputs.h
+  bindings/torch/step.h
   interop/exchange/foreign_memory.h
   interop/exchange/torch_allocator.h
   interop/exchange/torch_tensor.h)
@@ -111,15 +111,15 @@ cgtree_sources(devices
   interop/device/device.cc
   interop/device/graph.cc
   interop/device/profiler.cc
-  interop/device/host/capture.cc
-  interop/device/host/graph.cc
-  interop/device/host/host_device.cc
-  interop/device/host/host_graphs.cc
-  interop/device/host/host_progress.cc
-  interop/device/host/memory.cc
-  interop/device/host/runtime.cc
-  interop/device/host/work.cc
-  interop/device/host/work_queue.cc
+  simulator/capture.cc
+  simulator/graph.cc
+  simulator/host_device.cc
+  simulator/host_graphs.cc
+  simulator/host_progress.cc
+  simulator/memory.cc
+  simulator/runtime.cc
+  simulator/work.cc
+  simulator/work_queue.cc
   interop/device/stream.cc
   interop/device/stream_identity.cc)
 
@@ -143,24 +143,24 @@ cgtree_sources(tensors
   interop/tensor/tensor.cc)
 
 cgtree_sources(targets
-  interop/collectives/abortable.cc
-  interop/collectives/block_group.cc
-  interop/collectives/checked_collectives.cc
-  interop/collectives/collective_call.cc
-  interop/collectives/collectives_group.cc
-  interop/collectives/group.cc
-  interop/collectives/host_collectives.cc
-  interop/collectives/mpi_group.cc
-  interop/collectives/nccl.cc
-  interop/collectives/nccl_collectives.cc
-  interop/collectives/rendezvous.cc
+  extensions/ranks/abortable.cc
+  extensions/ranks/block_group.cc
+  extensions/ranks/checked_collectives.cc
+  extensions/ranks/collective_call.cc
+  extensions/ranks/collectives_group.cc
+  extensions/ranks/group.cc
+  extensions/ranks/host_collectives.cc
+  extensions/ranks/mpi_group.cc
+  extensions/ranks/nccl.cc
+  extensions/ranks/nccl_collectives.cc
+  extensions/ranks/rendezvous.cc
   interop/random/generator.cc
   interop/random/random.cc
-  interop/target/code_generator.cc
-  interop/target/module.cc
-  interop/target/option_schema.cc
-  interop/target/target.cc
-  interop/target/target_kind.cc)
+  targets/code_generator.cc
+  targets/module.cc
+  targets/option_schema.cc
+  targets/target.cc
+  targets/target_kind.cc)
 
 cgtree_sources(pools
   allocator/pool/block_table.cc
@@ -181,23 +181,23 @@ cgtree_sources(pools
   allocator/segments/stream_progress.cc)
 
 cgtree_sources(allocators
-  allocator/caching/caching_allocator.cc
-  allocator/caching/device_allocator.cc
-  allocator/caching/device_streams.cc
-  allocator/caching/pinned_memory.cc
-  allocator/caching/private_pool.cc
-  allocator/caching/segment_map.cc
-  allocator/caching/stream_pool.cc
-  allocator/captures/capture_order.cc
-  allocator/captures/capture_session.cc
-  allocator/captures/device_capture_dag.cc
-  allocator/reports/memory_trace.cc
-  allocator/reports/pickle.cc
-  allocator/reports/snapshot.cc
-  allocator/reports/statistics_json.cc
-  allocator/threads/block_marks.cc
-  allocator/threads/thread_cache.cc
-  allocator/threads/thread_caches.cc)
+  caching/caching_allocator.cc
+  caching/device_allocator.cc
+  caching/device_streams.cc
+  caching/pinned_memory.cc
+  caching/private_pool.cc
+  caching/segment_map.cc
+  caching/stream_pool.cc
+  caching/captures/capture_order.cc
+  caching/captures/capture_session.cc
+  caching/captures/device_capture_dag.cc
+  caching/reports/memory_trace.cc
+  caching/reports/pickle.cc
+  caching/reports/snapshot.cc
+  caching/reports/statistics_json.cc
+  caching/threads/block_marks.cc
+  caching/threads/thread_cache.cc
+  caching/threads/thread_caches.cc)
 
 cgtree_sources(memory
   cgtree/axes/axis_layout.cc
@@ -241,91 +241,91 @@ cgtree_sources(tree
   cgtree/tree/tree_manager.cc)
 
 cgtree_sources(flow
-  cgtree/control_flow.cc
-  cgtree/loop_stream.cc
-  cgtree/flow/body.cc
-  cgtree/flow/body_run.cc
-  cgtree/flow/conditional.cc
-  cgtree/flow/flag.cc
-  cgtree/flow/flow_log.cc
-  cgtree/flow/loop.cc)
+  extensions/flow/control_flow.cc
+  extensions/flow/loop_stream.cc
+  extensions/flow/body.cc
+  extensions/flow/body_run.cc
+  extensions/flow/conditional.cc
+  extensions/flow/flag.cc
+  extensions/flow/flow_log.cc
+  extensions/flow/loop.cc)
 
 cgtree_sources(check
-  cgtree/check/address_words.cc
-  cgtree/check/audit.cc
-  cgtree/check/compare.cc
-  cgtree/check/graph_estimate.cc
-  cgtree/check/graph_pass.cc
-  cgtree/check/mark_plan.cc
-  cgtree/check/mark_words.cc
-  cgtree/check/marked_recording.cc
-  cgtree/check/node_rebinding.cc
-  cgtree/check/probe.cc
-  cgtree/check/program_image.cc
-  cgtree/check/rebind.cc
-  cgtree/check/rebind_choice.cc
-  cgtree/check/recording_audit.cc
-  cgtree/check/repeated_draws.cc
-  cgtree/check/replay_comparison.cc
-  cgtree/check/replay_verifier.cc
-  cgtree/check/scope_log.cc
-  cgtree/check/scope_stack.cc
-  cgtree/check/shared_exec.cc
-  cgtree/check/verification.cc)
+  extensions/rebind/address_words.cc
+  extensions/audit/audit.cc
+  extensions/verify/compare.cc
+  extensions/audit/graph_estimate.cc
+  extensions/all/graph_pass.cc
+  extensions/progress/mark_plan.cc
+  extensions/progress/mark_words.cc
+  extensions/progress/marked_recording.cc
+  extensions/rebind/node_rebinding.cc
+  extensions/rebind/probe.cc
+  extensions/audit/program_image.cc
+  extensions/rebind/rebind.cc
+  extensions/rebind/rebind_choice.cc
+  extensions/audit/recording_audit.cc
+  extensions/verify/repeated_draws.cc
+  extensions/verify/replay_comparison.cc
+  extensions/verify/replay_verifier.cc
+  extensions/scopes/scope_log.cc
+  extensions/scopes/scope_stack.cc
+  extensions/rebind/shared_exec.cc
+  extensions/verify/verification.cc)
 
 cgtree_sources(faces
-  cgtree/communicator.cc
+  extensions/ranks/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
-  cgtree/context_pages.cc
+  extensions/watch/context_pages.cc
   cgtree/function_handle.cc
-  cgtree/explanation.cc
-  cgtree/graph_scope.cc
-  cgtree/key.cc
-  cgtree/learned_demand.cc
-  cgtree/precapture.cc
-  cgtree/recent_events.cc
-  cgtree/scope.cc
-  cgtree/size_learner.cc
-  cgtree/size_plan.cc
+  cgtree/values/explanation.cc
+  cgtree/values/graph_scope.cc
+  cgtree/values/key.cc
+  extensions/sizes/learned_demand.cc
+  extensions/sizes/precapture.cc
+  extensions/watch/recent_events.cc
+  extensions/scopes/scope.cc
+  extensions/sizes/size_learner.cc
+  extensions/sizes/size_plan.cc
   cgtree/steps.cc
-  cgtree/suggest_buckets.cc
-  cgtree/pools/shared_pools.cc
-  cgtree/surroundings.cc)
+  extensions/sizes/suggest_buckets.cc
+  extensions/all/shared_pools.cc
+  extensions/all/surroundings.cc)
 
 cgtree_sources(watch
-  cgtree/ranks/agreement.cc
-  cgtree/watch/advise.cc
-  cgtree/watch/call_causes.cc
-  cgtree/watch/context_progress.cc
-  cgtree/watch/event_dump.cc
-  cgtree/watch/event_log.cc
-  cgtree/watch/event_log_replays.cc
-  cgtree/watch/flight_recorder.cc
-  cgtree/watch/metrics_text.cc
-  cgtree/watch/nvtx_scopes.cc
-  cgtree/watch/progress_json.cc
-  cgtree/watch/progress_text.cc
-  cgtree/watch/progress_watch.cc
-  cgtree/watch/replay_timer.cc
-  cgtree/watch/report.cc
-  cgtree/watch/report_facts.cc
-  cgtree/watch/spelling.cc
-  cgtree/watch/snapshot.cc
-  cgtree/watch/snapshot_functions.cc
-  cgtree/watch/snapshot_nodes.cc
-  cgtree/watch/context_metrics.cc
-  cgtree/watch/explanation_text.cc
-  cgtree/watch/stats_text.cc
-  cgtree/watch/words.cc)
+  extensions/ranks/agreement.cc
+  extensions/watch/advise.cc
+  extensions/watch/call_causes.cc
+  extensions/progress/context_progress.cc
+  extensions/watch/event_dump.cc
+  extensions/watch/event_log.cc
+  extensions/watch/event_log_replays.cc
+  extensions/watch/flight_recorder.cc
+  extensions/watch/metrics_text.cc
+  extensions/scopes/nvtx_scopes.cc
+  extensions/progress/progress_json.cc
+  extensions/progress/progress_text.cc
+  extensions/progress/progress_watch.cc
+  extensions/progress/replay_timer.cc
+  extensions/watch/report.cc
+  extensions/watch/report_facts.cc
+  extensions/watch/spelling.cc
+  extensions/watch/snapshot.cc
+  extensions/watch/snapshot_functions.cc
+  extensions/watch/snapshot_nodes.cc
+  extensions/watch/context_metrics.cc
+  extensions/watch/explanation_text.cc
+  extensions/watch/stats_text.cc
+  extensions/watch/words.cc)
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES
-  cgtree/flow/condition_kernels_host.cc
+  extensions/flow/condition_kernels_host.cc
   interop/random/random_kernels_host.cc)
 
 set(CGTREE_CUDA_SOURCES
-  allocator/cuda/memory_resource.cc
+  caching/cuda/memory_resource.cc
   interop/device/cuda/architectures.cc
   interop/device/cuda/cuda_alike.cc
   interop/device/cuda/cuda_conditionals.cc
@@ -337,38 +337,38 @@ set(CGTREE_CUDA_SOURCES
   interop/device/cuda/driver.cc
   interop/device/cuda/cupti.cc
   interop/device/cuda/nvtx.cc
-  interop/target/cuda/code_cache.cc
-  interop/target/cuda/cuda_module.cc
-  interop/target/cuda/nvrtc.cc)
+  targets/cuda/code_cache.cc
+  targets/cuda/cuda_module.cc
+  targets/cuda/nvrtc.cc)
 
 # Compiled by nvcc.
 set(CGTREE_CUDA_KERNELS
-  cgtree/check/cuda/compare_kernel.cu
-  cgtree/check/cuda/mark_kernel.cu
-  cgtree/flow/condition_kernels.cu
+  extensions/verify/cuda/compare_kernel.cu
+  extensions/progress/cuda/mark_kernel.cu
+  extensions/flow/condition_kernels.cu
   cgtree/record/cuda/gather_kernel.cu
   interop/random/random_kernels.cu
   interop/tensor/cuda/row_kernel.cu)
 
 # The C ABI.
 set(CGTREE_C_HEADERS
-  cgtree/c_api.h
-  cgtree/cgtree.hpp)
+  bindings/c/c_api.h
+  bindings/c/cgtree.hpp)
 
 set(CGTREE_C_SOURCES
-  cgtree/c_api/axes.cc
-  cgtree/c_api/cai.cc
-  cgtree/c_api/control_flow.cc
-  cgtree/c_api/device.cc
-  cgtree/c_api/dlpack.cc
-  cgtree/c_api/eager_break.cc
-  cgtree/c_api/function.cc
-  cgtree/c_api/generator.cc
-  cgtree/c_api/handles.cc
-  cgtree/c_api/json.cc
-  cgtree/c_api/progress.cc
-  cgtree/c_api/options.cc
-  cgtree/c_api/status.cc
-  cgtree/c_api/steps.cc
-  cgtree/c_api/tensor.cc)
+  bindings/c/axes.cc
+  bindings/c/cai.cc
+  bindings/c/control_flow.cc
+  bindings/c/device.cc
+  bindings/c/dlpack.cc
+  bindings/c/eager_break.cc
+  bindings/c/function.cc
+  bindings/c/generator.cc
+  bindings/c/handles.cc
+  bindings/c/json.cc
+  bindings/c/progress.cc
+  bindings/c/options.cc
+  bindings/c/status.cc
+  bindings/c/steps.cc
+  bindings/c/tensor.cc)
 set_source_files_properties(${CGTREE_C_SOURCES} PROPERTIES UNITY_GROUP c_api)

@@ -1,4 +1,4 @@
-"""Writes the types of the options of contexts and compiled functions, from cgtree/option_table.h.
+"""Writes the types of the options of contexts and compiled functions, from cgtree/values/option_table.h.
 
 usage: stubs.py TABLE OUT
 """
@@ -38,7 +38,7 @@ def enumeration(option):
 
 
 def stubs(table):
-    lines = ['"""Types of options, made from cgtree/option_table.h."""', "",
+    lines = ['"""Types of options, made from cgtree/values/option_table.h."""', "",
              "from typing import Literal, TypedDict", ""]
     choices = {}
     for name in re.findall(r"#define (CGTREE_\w+)\(X\)", table):

@@ -4,14 +4,15 @@ import collections
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, "tools")
+import check_layering  # noqa: E402
 import source_tree  # noqa: E402
 
-# What stands where neighbours of the core are missing, when it is built alone.
-CORE_ALONE = {"allocator/bare_caches.cc", "cgtree/bare_pools.cc", "cgtree/bare_surroundings.cc"}
-ROOMS = ("base", "interop", "allocator", "cgtree")
+# Linked where the core is alone.
+CORE_ALONE = "extensions/none/"
 LISTED = re.compile(r"^  ([\w/]+\.(?:cc|cu|h|hpp))\)?$", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -20,10 +21,11 @@ def listed(text):
     return collections.Counter(LISTED.findall(text))
 
 
-def sources(files):
-    """Returns the sources of the library among the files of the repository."""
-    return {str(path) for path in files
-            if path.parts[0] in ROOMS and path.suffix in (".cc", ".cu")
+def sources(house):
+    """Returns the sources of the library."""
+    return {str(path) for path in house.files
+            if path.suffix in (".cc", ".cu") and house.is_library(path)
+            and not str(path).startswith(CORE_ALONE)
             and str(path.with_suffix("")) not in source_tree.FOR_TESTS}
 
 
@@ -46,11 +48,11 @@ class CMakeListsTest(unittest.TestCase):
     def test_each_source_is_in_one_list(self):
         in_lists = {name: count for name, count in self.found.items() if not name.endswith((".h", ".hpp"))}
         self.assertEqual(in_lists,
-                         dict.fromkeys(sources(source_tree.files(self.root)) - CORE_ALONE, 1))
+                         dict.fromkeys(sources(check_layering.House(self.root)), 1))
 
     def test_the_headers_are_those_that_pages_name_and_those_that_they_include(self):
         public = set()
-        for name in {"cgtree/cgtree.h", "cgtree/torch.h", "cgtree/cgtree.hpp",
+        for name in {"cgtree/cgtree.h", "bindings/torch/torch.h", "bindings/c/cgtree.hpp",
                      *source_tree.documented_headers(self.root)}:
             included(self.root, name, public)
         in_lists = {name: count for name, count in self.found.items() if name.endswith((".h", ".hpp"))}
@@ -61,8 +63,13 @@ class CMakeListsTest(unittest.TestCase):
             self.assertIn(name, self.found)
 
     def test_a_source_that_is_missing_or_listed_twice_is_found(self):
-        files = [pathlib.Path(name) for name in ["base/a.cc", "tests/b.cc", "base/c.h", "cgtree/d.cu"]]
-        self.assertEqual(sources(files), {"base/a.cc", "cgtree/d.cu"})
+        with tempfile.TemporaryDirectory() as root:
+            for name, text in {"base/ROOM": "A room.\npart: core\n", "tests/ROOM": "A room.\npart: program\n",
+                               "base/a.cc": "", "tests/b.cc": "", "base/c.h": "", "base/cuda/d.cu": ""}.items():
+                path = pathlib.Path(root, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            self.assertEqual(sources(check_layering.House(root)), {"base/a.cc", "base/cuda/d.cu"})
         self.assertEqual(listed("set(X\n  base/a.cc\n  base/a.cc)\n")["base/a.cc"], 2)
 
 

@@ -203,7 +203,7 @@ class PagesTest(unittest.TestCase):
         version = project_version()
         major, minor, patch = map(int, version.split("."))
         for file, statement in (("MODULE.bazel", f'version = "{version}"'),
-                                ("cgtree/c_api.h", f"#define CGT_VERSION {major * 10000 + minor * 100 + patch}\n"),
+                                ("bindings/c/c_api.h", f"#define CGT_VERSION {major * 10000 + minor * 100 + patch}\n"),
                                 ("python/cgtree/__init__.py", f'__version__ = "{version}"'),
                                 ("packaging/debian/changelog", f"cgtree ({version}-"),
                                 ("packaging/vcpkg/vcpkg.json", f'"version": "{version}"'),

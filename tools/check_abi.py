@@ -3,11 +3,11 @@
 
 usage: tools/check_abi.py [--update]
 
-cgtree/c_api/abi.txt has the functions, types, fields and enumerators of that release; each has to be as it was.
+bindings/c/abi.txt has the functions, types, fields and enumerators of that release; each has to be as it was.
 Fields may be added at the end of structs that state their size, and functions and enumerators anywhere. Prints what
 differs, and exits with 1 if a program would notice. Needs gcc and abidw (abigail-tools).
 
-  --update   writes cgtree/c_api/abi.txt: after a release, or with a new CGT_ABI_VERSION
+  --update   writes bindings/c/abi.txt: after a release, or with a new CGT_ABI_VERSION
 """
 
 import argparse
@@ -19,8 +19,8 @@ import tempfile
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).absolute().parents[1]
-BASE = ROOT / "cgtree/c_api/abi.txt"
-HEADER = ROOT / "cgtree/c_api.h"
+BASE = ROOT / "bindings/c/abi.txt"
+HEADER = ROOT / "bindings/c/c_api.h"
 VERSION = re.compile(r"#define CGT_ABI_VERSION (\d+)")
 
 
@@ -63,7 +63,7 @@ class Types:
 
 
 def describe(header):
-    """Returns {what: how it is} of a text of cgtree/c_api.h."""
+    """Returns {what: how it is} of a text of bindings/c/c_api.h."""
     corpus = read_debug_information(header)
     types = Types(corpus)
     found = {"abi version": VERSION.search(header).group(1)}

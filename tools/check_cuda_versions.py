@@ -20,7 +20,7 @@ import zipfile
 import source_tree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("interop/device/cuda", "interop/target/cuda")
+FOLDERS = ("interop/device/cuda", "targets/cuda")
 VERSIONS = ("12.0.146", "12.1.105", "12.2.140", "12.3.101", "12.4.127", "12.5.82", "12.6.77", "12.8.90",
             "12.9.79", "13.0.96", "13.1.80", "13.5.37")
 FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror",

@@ -4,70 +4,31 @@ begin.
 
 Prints one line for each violation, and exits with 1 if there is any.
 
-base -> interop -> allocator -> cgtree ->
-    {python, examples, integrations, packaging, tools, benchmarks, tests}
+A room is a folder with a file ROOM, with the folders below it that have none. ROOM says what the room
+is for, and then, a line each:
 
-An arrow reads "is used by". A room uses itself and the rooms to its left. The rooms at the end do
-not use one another, with these exceptions:
+    part: core, around, program or rules
+    uses: the rooms that it uses, besides itself; "library" is every room of core and around
+    FILE uses: the rooms that one file uses besides (the registry of devices, for example, names each)
+    plain locks: its files that may use locks without a rank, or "any"
+    lines: how many lines of C++ and CUDA it may have
 
-* examples, tools and benchmarks use tests/support, as tests do;
-* benchmarks/serve uses examples/serve, because it measures that server; so do its tests;
-* tests/<room> uses <room>, and those of benchmarks and tutorials in Python use python;
-* the checks of the whole tree, which lie directly in tests/, use tools, and so does tests/install,
-  because the report is installed; that uses packaging, too.
-
-The core (CORE) is what one must know to understand a call. What stands around it uses it, and it uses
-nothing of that.
-
-The rooms of the library have sub-rooms, which are ordered too (SUB_ROOMS): an include leads to the
-same sub-room or to one to its left. Two kinds of files of a room lie outside its sub-rooms. Faces
-use every sub-room, and no sub-room uses a face. Values are used by every sub-room, and use none.
-The files in cgtree/ itself are values, except for those that FACES names. In other rooms, files
-that lie in no sub-room are faces.
+The core uses the core. A room around it uses rooms of both, and programs use the rooms that they name.
+No two rooms of the library use each other, on whatever way. Rules are for every room.
 """
 
 import argparse
 import ast
+import dataclasses
 import pathlib
 import re
 import sys
 
 import source_tree
 
-LIBRARY = ["base", "interop", "allocator", "cgtree"]
-END = ["python", "examples", "integrations", "packaging", "tools", "benchmarks", "tests"]
-SUB_ROOMS = {
-    "interop": ["device", "tensor", "exchange", "target", "random", "collectives"],
-    "allocator": ["pool", "segments", "caching", "threads", "captures", "reports"],
-    "cgtree": ["memory", "axes", "record", "tree", "flow", "check", "watch", "ranks", "pools"],
-}
-# The files of cgtree/ itself that are faces, without their suffixes; cgtree/c_api/ and
-# cgtree/torch/ are too.
-FACES = re.compile(
-    r"cgtree|communicator|compile|context\w*|control_flow|function_handle|learned_demand|loop_stream|precapture|recent_events|scope|size_learner|steps|surroundings|bare_\w+"
-    r"|torch|c_api\w*")
-# What belongs to the core, but for what STAND_AROUND says: paths without their suffixes.
-CORE = re.compile(
-    r"base/.*|interop/(device|tensor|random)/.*|allocator/pool/.*|cgtree/(memory|axes|record|tree)/.*"
-    r"|cgtree/(?!bare_|c_api|cgtree|communicator|context_pages|control_flow|learned_demand|loop_stream|metrics|option_table|precapture|progress|recent_events|scope|size_\w+|suggest_buckets|surroundings|torch|verification)\w+")
-STAND_AROUND = re.compile(
-    r"(interop/tensor|cgtree/record)/cuda/.*|interop/device/((host|cuda)/.*|conditional_api|node_contents|profiler|progress_api|virtual_memory_api)|interop/random/random\w*")
-# The registry of devices names each, and kernels name their bodies in CUDA.
-NAME_DEVICES = {pathlib.PurePath("interop/device/device.cc"),
-                pathlib.PurePath("interop/tensor/copy.cc"),
-                pathlib.PurePath("cgtree/record/gather.cc")}
-# Build rules: any room may use them, and they use no room.
-BUILD_RULES = "bazel"
-MAY_SHARE_SUPPORT = {"examples", "tools", "benchmarks", "tests"}
-# (user, used): rooms at the end where one may use the other.
-MAY_USE = [("benchmarks/serve", "examples/serve"),
-           ("tests/benchmarks/serve", "examples/serve"),
-           ("tests/benchmarks", "python"),  # some are written in Python
-           ("tests/examples/tutorials", "python"),
-           ("tests/install", "examples/tutorials"),
-           ("tests/install", "packaging"),
-           ("tests/install", "python"),
-           ("tests/install", "tools")]
+PARTS = ("core", "around", "program", "rules")
+LIBRARY = ("core", "around")
+FIELD = re.compile(r"(part|uses|lines|plain locks|([\w.]+) uses): (.*)")
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}
@@ -75,11 +36,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 CUDA_HEADER = re.compile(
     r"(cuda|cublas|cudnn|cupti|nvrtc|nccl|nvToolsExt|cooperative_groups|driver_types|device_launch"
     r"|vector_types|cub/|thrust/|nvtx3/)")
-# Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is
-# checked; but for the order of a stream of the host device, which is held while its work runs.
+# Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is checked.
 LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
-MAY_USE_LOCKS = {"base/mutex.h", "base/spinning_mutex.h", "interop/device/host/capture.h",
-                 "interop/device/host/graph.h", "interop/device/host/runtime.h"}
 # Attributes that name who may use a target, which is the other direction.
 VISIBILITY = {"visibility", "default_visibility", "packages"}
 
@@ -94,67 +52,119 @@ class Use:
         return f"{self.user}:{self.line}: {self.text}: {why}"
 
 
-def room_of(path):
-    """The first folder of a path; "" for a file at the root."""
-    return path.parts[0] if len(path.parts) > 1 else ""
+@dataclasses.dataclass
+class Room:
+    """What a file ROOM says."""
+
+    name: str
+    part: str = ""
+    uses: frozenset = frozenset()
+    files: dict = dataclasses.field(default_factory=dict)  # a file's name -> rooms it may use besides
+    plain_locks: frozenset = frozenset()
+    lines: int = 0
+    faults: list = dataclasses.field(default_factory=list)
 
 
-def is_support(path):
-    return path.parts[:2] == ("tests", "support")
+def read_room(root, name):
+    room, purpose = Room(name), ""
+    path = pathlib.Path(root, name, "ROOM")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        field = FIELD.fullmatch(line)
+        if field is None:
+            purpose += line
+            continue
+        kind, file, value = field.groups()
+        rooms = frozenset(re.split(r",\s*", value))
+        if file is not None:
+            room.files[file] = rooms
+            if not (path.parent / file).is_file():
+                room.faults.append(f"{name}/ROOM:{number}: there is no file {file}")
+        elif kind == "uses":
+            room.uses |= rooms
+        elif kind == "part":
+            room.part = value
+        elif kind == "plain locks":
+            room.plain_locks = rooms
+        else:
+            room.lines = int(value.replace(",", ""))
+    if not purpose.strip():
+        room.faults.append(f"{name}/ROOM:1: say first what the room is for")
+    if room.part not in PARTS:
+        room.faults.append(f"{name}/ROOM:1: its part is one of {', '.join(PARTS)}")
+    return room
 
 
-def sub_room_of(path):
-    """The sub-room of a library file, or "values" or "faces"; None where a room has none."""
-    room = room_of(path)
-    if room not in SUB_ROOMS:
+class House:
+    """The rooms of a tree."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.files = source_tree.files(root)
+        self.rooms = {path.parent.as_posix(): read_room(root, path.parent.as_posix())
+                      for path in self.files if path.name == "ROOM"}
+
+    def room_of(self, path):
+        """Returns the room of a path, or null for the root and for a folder in none."""
+        for folder in path.parents:
+            if folder.as_posix() in self.rooms:
+                return self.rooms[folder.as_posix()]
         return None
-    if len(path.parts) > 2:
-        return path.parts[1] if path.parts[1] in SUB_ROOMS[room] else "faces"
-    return "values" if room == "cgtree" and not FACES.fullmatch(path.stem) else "faces"
 
+    def is_in(self, path, *parts):
+        room = self.room_of(path)
+        return room is not None and room.part in parts
 
-def is_core(path):
-    stem = path.with_suffix("").as_posix()
-    return CORE.fullmatch(stem) is not None and STAND_AROUND.fullmatch(stem) is None
+    def is_library(self, path):
+        return self.is_in(path, *LIBRARY)
 
+    def why_not(self, user, used):
+        """Returns why a file at `user` may not use the room of `used`, or null."""
+        here, there = self.room_of(user), self.room_of(used)
+        if here is None or here is there or (there is not None and there.part == "rules"):
+            return None
+        if there is None:  # targets of the root package are the whole library
+            return f"{here.name} is in the core" if here.part == "core" else None
+        if there.name in here.files.get(user.name, ()):
+            return None
+        if there.name in here.uses or ("library" in here.uses and there.part in LIBRARY):
+            return None
+        return f"{here.name} may not use {there.name} ({here.name}/ROOM)"
 
-def may_use_in_room(user, used):
-    """Returns whether `user` may include `used`, two files of one room."""
-    here, there = sub_room_of(user), sub_room_of(used)
-    if here == there or here in (None, "faces") or there == "values":
-        return True
-    if here == "values" or there == "faces":
-        return False
-    order = SUB_ROOMS[room_of(user)]
-    return order.index(there) < order.index(here)
+    def faults(self):
+        """Yields what is wrong with the rooms themselves."""
+        for room in self.rooms.values():
+            yield from room.faults
+            for name in sorted(room.uses.union(*room.files.values())):
+                used = self.rooms.get(name)
+                if name != "library" and used is None:
+                    yield f"{room.name}/ROOM:1: {name} is no room"
+                elif room.part == "core" and (used is None or used.part != "core") and name in room.uses:
+                    yield f"{room.name}/ROOM:1: a room of the core may not use {name}"
+                elif room.part == "around" and (used is None or used.part == "program"):
+                    yield f"{room.name}/ROOM:1: a room of the library may not use {name}"
+        yield from self.circles()
+        lines = {name: 0 for name in self.rooms}
+        for path in self.files:
+            room = self.room_of(path)
+            if path.suffix in source_tree.CXX and room is not None and room.part in LIBRARY:
+                lines[room.name] += len((self.root / path).read_text(encoding="utf-8").splitlines())
+        for name, count in lines.items():
+            if count > self.rooms[name].lines and self.rooms[name].part in LIBRARY:
+                yield f"{name}/ROOM:1: {count:,} lines, and {self.rooms[name].lines:,} are allowed"
 
+    def circles(self):
+        done = set()
 
-def name_of(path):
-    """What a complaint calls the place of a file: its room, and its sub-room if it has one."""
-    sub_room = sub_room_of(path)
-    if sub_room in ("values", "faces"):
-        return f"{room_of(path)} ({sub_room})"
-    return f"{room_of(path)}/{sub_room}" if sub_room else room_of(path)
+        def visit(name, way):
+            if name in way:
+                yield f"{name}/ROOM:1: rooms use each other: {' -> '.join([*way[way.index(name):], name])}"
+            elif name not in done and name in self.rooms and self.rooms[name].part in LIBRARY:
+                for used in sorted(self.rooms[name].uses):
+                    yield from visit(used, [*way, name])
+                done.add(name)
 
-
-def may_use(user, used):
-    """Returns whether a file at `user` may use one at `used`; both are paths below the root."""
-    here, there = room_of(user), used.parts[0] if used.parts else ""
-    if here == there or here == "":
-        return True
-    if there == BUILD_RULES:
-        return True
-    if there == "":
-        there = "cgtree"  # targets of the root package are the library's faces
-    if there in LIBRARY:
-        return here in END or (here in LIBRARY and LIBRARY.index(there) < LIBRARY.index(here))
-    if there == "tests":
-        return here in MAY_SHARE_SUPPORT and is_support(used)
-    if any(user.is_relative_to(a) and used.is_relative_to(b) for a, b in MAY_USE):
-        return True
-    if here != "tests":
-        return False
-    return user.parts[1] == there or (there == "tools" and len(user.parts) == 2)
+        for name in sorted(self.rooms):
+            yield from visit(name, [])
 
 
 def includes(text):
@@ -177,37 +187,31 @@ def labels(text):
                 yield node.lineno, node.value
 
 
-def is_cuda_place(path):
+def is_cuda_place(house, path):
     """Returns whether a file may include the toolkit's headers."""
-    if room_of(path) in LIBRARY:
-        return "cuda" in path.parts[1:-1]
-    if room_of(path) not in ("examples", "integrations", "benchmarks", "tests"):
-        return False
+    if house.is_library(path):
+        return "cuda" in path.parts[:-1]
     return path.suffix in (".cu", ".cuh") or "cuda" in "/".join(path.parts[1:])
 
 
-def check_include(path, number, bracket, header):
-    rooms = LIBRARY + END + [BUILD_RULES]
+def check_include(house, path, number, bracket, header):
     use = Use(path, number, header, f"#include {header}")
-    if header.startswith("spdlog/") and room_of(path) != "base":
+    if header.startswith("spdlog/") and path.parts[0] != "base":
         yield use.violation("spdlog is used through base/log.h only")
-    elif CUDA_HEADER.match(header) and not is_cuda_place(path):
+    elif CUDA_HEADER.match(header) and not is_cuda_place(house, path):
         yield use.violation("CUDA's headers are for the library's folders named cuda, and for "
                             "CUDA files of examples, integrations, benchmarks and tests")
-    elif room_of(use.used) in rooms:
-        same_room = room_of(path) == room_of(use.used)
-        allowed = may_use_in_room if same_room else may_use
-        if not allowed(path, use.used):
-            yield use.violation(f"{name_of(path)} may not use {name_of(use.used)}")
-        elif is_core(path) and not is_core(use.used) and path not in NAME_DEVICES:
-            yield use.violation(f"{name_of(path)} is in the core and may not use "
-                                f"{name_of(use.used)}, which stands around it")
+    elif house.room_of(use.used) is not None:
+        why = house.why_not(path, use.used)
+        if why:
+            yield use.violation(why)
     elif bracket == '"':
         yield use.violation("include our own files from the workspace root, others with <>")
 
 
-def check_locks(path, text):
-    if room_of(path) not in LIBRARY + ["python"] or str(path) in MAY_USE_LOCKS:
+def check_locks(house, path, text):
+    room = house.room_of(path)
+    if room is None or room.plain_locks & {path.name, "any"}:
         return
     for number, line in enumerate(text.splitlines(), start=1):
         match = LOCK.search(line)
@@ -216,23 +220,39 @@ def check_locks(path, text):
                    f"waited with by a Condition (base/mutex.h)")
 
 
+def check_test_files(path, text):
+    if path.parts[0] == "tests" and not path.stem.endswith("fuzz_test"):
+        at = text.find("temp_directory_path()")
+        if at >= 0:
+            yield (f"{path}:{text.count(chr(10), 0, at) + 1}: the files of a test lie in testing::TempDir(): "
+                   f"the same test may run twice at the same time")
+
+
 def check_join(path, text):
     at = text.find("fmt::join(")
     if at >= 0 and "#include <fmt/ranges.h>" not in text:
         yield f"{path}:{text.count(chr(10), 0, at) + 1}: fmt::join: include <fmt/ranges.h>, where fmt 11 has it"
 
 
-def check_label(path, number, label):
-    room = room_of(path)
+def check_label(house, path, number, label):
     if label == "//conditions:default":  # Bazel's own, in select()
         return
-    use = Use(path, number, label.replace("@cgtree//", "//").lstrip("/").split(":")[0], label)
-    if re.match(r"@spdlog\b", label) and room != "base":
+    folder = label.replace("@cgtree//", "//").lstrip("/").split(":")[0]
+    use = Use(path, number, pathlib.PurePath(folder, "BUILD.bazel"), label)
+    if re.match(r"@spdlog\b", label) and path.parts[0] != "base":
         yield use.violation("spdlog is used through base/log.h only")
-    elif label.startswith("@local_cuda") and room in LIBRARY and not is_cuda_place(path):
+    elif label.startswith("@local_cuda") and house.is_library(path) and not is_cuda_place(house, path):
         yield use.violation("the CUDA toolkit is for the library's folders named cuda")
-    elif label.startswith(("//", "@cgtree//")) and not may_use(path, use.used):
-        yield use.violation(f"{room} may not use {use.used.parts[0] if use.used.parts else '//'}")
+    elif label.startswith(("//", "@cgtree//")):
+        why = house.why_not(path, use.used)
+        if why and not is_registry(house, path, use.used):
+            yield use.violation(why)
+
+
+def is_registry(house, path, used):
+    """Returns whether a file of the package may use the room."""
+    here, there = house.room_of(path), house.room_of(used)
+    return any(there.name in rooms for rooms in here.files.values())
 
 
 def is_source(path, text):
@@ -250,34 +270,31 @@ def check_first_line(path, text):
                f"the file is for")
 
 
-def check_file(path, text):
+def check_file(house, path, text):
     if path.name in BUILD_NAMES:
         for number, label in labels(text):
-            yield from check_label(path, number, label)
+            yield from check_label(house, path, number, label)
     if path.suffix in source_tree.CXX:
         for number, bracket, header in includes(text):
-            yield from check_include(path, number, bracket, header)
-        yield from check_locks(path, text)
+            yield from check_include(house, path, number, bracket, header)
+        yield from check_locks(house, path, text)
         yield from check_join(path, text)
+        yield from check_test_files(path, text)
     if is_source(path, text):
         yield from check_first_line(path, text)
 
 
-def check_room(path):
-    if room_of(path) not in LIBRARY + END + [BUILD_RULES, ".ci", ""]:
-        yield f"{path}: '{room_of(path)}' is no room; give it a place in tools/check_layering.py"
-
-
 def violations(root):
-    found = []
-    for path in source_tree.files(root):
+    house = House(root)
+    found = list(house.faults())
+    for path in house.files:
         kind = path.suffix in source_tree.CXX | SCRIPTS or path.name in BUILD_NAMES
-        if not kind and path.suffix != "":
+        if path.name == "ROOM" or (not kind and path.suffix != ""):
             continue
         text = pathlib.Path(root, path).read_text(encoding="utf-8", errors="replace")
-        if kind:
-            found += check_room(path)
-        found += check_file(path, text)
+        if kind and len(path.parts) > 1 and path.parts[0] != ".ci" and house.room_of(path) is None:
+            found.append(f"{path}: its folder is in no room: give it a file ROOM")
+        found += check_file(house, path, text)
     return found
 
 

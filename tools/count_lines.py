@@ -4,7 +4,7 @@ read: long files, and types in public headers.
 
 Prints a table with a column for each tree, this one if none is given: two of them show what has
 changed. Lines are those of C++ and CUDA sources and headers, comments and empty ones included, in
-the rooms of the library and in python/. What belongs to the core, tools/check_layering.py says.
+the rooms of the library and in python/. Files ROOM say which rooms are the core; a tree without any has none.
 """
 
 import argparse
@@ -17,31 +17,30 @@ import check_layering
 import source_tree
 
 MOST_LINES = 600  # of a file that is read in one go
-PRODUCT = check_layering.LIBRARY + ["python"]
 
 
-def sub_room_of(path):
+def name_of(room, path):
     """The room of a file as the table names it: "cgtree/tree", "interop/device/cuda"."""
-    folders = path.parts[:-1]
-    return "/".join(folders[:3 if folders[1:2] == ("device",) else 2])
+    return f"{room.name}/cuda" if "cuda" in path.parts[:-1] else room.name
 
 
 def count(root):
     """Returns the rows of the table for one tree: a Counter by name, in the order of the table."""
-    root = pathlib.Path(root)
+    house = check_layering.House(root)
     rows = collections.Counter()
-    for path in source_tree.files(root):
-        if path.suffix not in source_tree.CXX or check_layering.room_of(path) not in PRODUCT:
+    for path in house.files:
+        room = house.room_of(path)
+        if path.suffix not in source_tree.CXX or room is None or not is_product(room):
             continue
-        lines = len((root / path).read_text(encoding="utf-8").splitlines())
-        is_library = path.parts[0] in check_layering.LIBRARY
-        rows[sub_room_of(path)] += lines
+        lines = len((house.root / path).read_text(encoding="utf-8").splitlines())
+        is_library = house.is_library(path)
+        rows["folder " + name_of(room, path)] += lines
         rows["library"] += lines * is_library
-        rows["core"] += lines * (is_library and check_layering.is_core(path))
+        rows["core"] += lines * (room.part == "core")
         rows["library, files"] += is_library
         rows[f"library, files over {MOST_LINES} lines"] += is_library and lines > MOST_LINES
     rows["types in public headers"] = sum(
-        name.kind == "type" for header in check_comments.public_headers(root)
+        name.kind == "type" for header in check_comments.public_headers(house.root)
         for name in check_comments.Header(header.read_text(encoding="utf-8")).names)
     return rows
 
@@ -49,18 +48,18 @@ def count(root):
 def table(columns):
     """Returns the lines of a table; columns: a list of (heading, rows)."""
     names = list(dict.fromkeys(name for _, rows in columns for name in rows))
-    folders = sorted(name for name in names if is_folder(name))
-    names = folders + [name for name in names if not is_folder(name)]
+    folders = sorted(name for name in names if name.startswith("folder "))
+    names = folders + [name for name in names if name not in folders]
     cells = [["", *(heading for heading, _ in columns)]]
-    cells += [[name, *(f"{rows.get(name, 0):,}" for _, rows in columns)] for name in names]
+    cells += [[name.removeprefix("folder "), *(f"{rows.get(name, 0):,}" for _, rows in columns)] for name in names]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     return ["  ".join([row[0].ljust(widths[0])] +
                       [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]).rstrip()
             for row in cells]
 
 
-def is_folder(name):
-    return name.split("/")[0] in PRODUCT
+def is_product(room):
+    return room.part in check_layering.LIBRARY or room.name == "python"
 
 
 def main():

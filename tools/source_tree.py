@@ -29,12 +29,12 @@ def files(root):
 
 
 # Strict mode of the host device: Bazel builds it for tests alone.
-FOR_TESTS = {"interop/device/host/strict_memory"}
+FOR_TESTS = {"simulator/strict_memory"}
 
 
 def documented_headers(root):
     """Returns the headers that users may include: pages of docs/ include them, or name their path."""
-    path = r"((?:base|interop|allocator|cgtree)/[\w/]+\.(?:h|hpp))"
+    path = r"((?:base|interop|allocator|cgtree|extensions|simulator|targets|caching|bindings)/[\w/]+\.(?:h|hpp))"
     found = set()
     for page in [root / "README.md", *(root / "docs").glob("*.md")]:
         text = page.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 // PoolCaches: what a pool knows of threads that keep blocks which they have freed.
 //
 // Such a block is live in the layout of the pool, and free for everybody who asks. ThreadCaches
-// (allocator/threads/) is what there is; a build of the core alone has nothing, and neither have
+// (caching/threads/) is what there is; a build of the core alone has nothing, and neither have
 // the pools of a context.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace cgtree {
 
 // ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
-// have freed (allocator/threads/thread_caches.h). Then the same requests may get other addresses,
+// have freed (caching/threads/thread_caches.h). Then the same requests may get other addresses,
 // and there are no checkpoints and no restores. All counters are exact but the peaks, which also
 // count what threads keep, up to 64 blocks and 4 MiB for each: what was live in all threads at one
 // moment, only a counter that they share could say.

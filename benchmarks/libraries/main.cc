@@ -24,8 +24,9 @@
 #include "benchmarks/libraries/library_steps.h"
 #include "benchmarks/support/audit_share.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/communicator.h"
-#include "interop/collectives/nccl_collectives.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/communicator.h"
+#include "extensions/ranks/nccl_collectives.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

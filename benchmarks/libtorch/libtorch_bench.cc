@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings/torch/torch.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/torch.h"
 
 namespace cgtree {
 namespace {

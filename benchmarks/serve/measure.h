@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "benchmarks/serve/policy.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/stats.h"
 #include "examples/serve/config.h"
 #include "examples/serve/model.h"
 #include "examples/serve/scheduler.h"

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "cgtree/suggest_buckets.h"
+#include "extensions/sizes/suggest_buckets.h"
 
 namespace cgtree::serve {
 StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions& options) {

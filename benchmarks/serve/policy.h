@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/options.h"
-#include "cgtree/size_learner.h"
+#include "cgtree/values/options.h"
 #include "examples/serve/scheduler.h"
 #include "examples/serve/server.h"
+#include "extensions/sizes/size_learner.h"
 
 namespace cgtree::serve {
 

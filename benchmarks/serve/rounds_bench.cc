@@ -28,6 +28,8 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "examples/serve/rounds.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/flow/loop_stream.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

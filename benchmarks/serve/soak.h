@@ -13,7 +13,7 @@
 #include "benchmarks/serve/options.h"
 #include "benchmarks/serve/policy.h"
 #include "benchmarks/serve/trace.h"
-#include "cgtree/stats.h"
+#include "cgtree/values/stats.h"
 #include "examples/serve/model.h"
 
 namespace cgtree::serve {

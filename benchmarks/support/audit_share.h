@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "cgtree/options.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree::benchmarks {
 

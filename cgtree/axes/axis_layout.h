@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/options.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

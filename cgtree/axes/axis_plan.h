@@ -37,9 +37,9 @@
 #include "base/published.h"
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/axes/axis_rule.h"
-#include "cgtree/explanation.h"
-#include "cgtree/input_list.h"
-#include "cgtree/key.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/input_list.h"
+#include "cgtree/values/key.h"
 #include "interop/tensor/shape.h"
 
 namespace cgtree {

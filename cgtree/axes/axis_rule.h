@@ -16,8 +16,8 @@
 
 #include "base/mutex.h"
 #include "base/published.h"
-#include "cgtree/axes.h"
-#include "cgtree/explanation.h"
+#include "cgtree/values/axes.h"
+#include "cgtree/values/explanation.h"
 
 namespace cgtree {
 

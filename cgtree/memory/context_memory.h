@@ -49,7 +49,7 @@
 #include "cgtree/memory/plain_memory.h"
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
-#include "cgtree/options.h"
+#include "cgtree/values/options.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/storage.h"

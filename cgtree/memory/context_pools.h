@@ -8,7 +8,7 @@
 
 #include "allocator/pool/pool.h"
 #include "cgtree/memory/slots.h"
-#include "cgtree/options.h"
+#include "cgtree/values/options.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cgtree/input_list.h"
+#include "cgtree/values/input_list.h"
 
 namespace cgtree {
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "cgtree/axes/axis_plan.h"
-#include "cgtree/input_list.h"
-#include "cgtree/key.h"
-#include "cgtree/options.h"
 #include "cgtree/record/apart.h"
+#include "cgtree/values/input_list.h"
+#include "cgtree/values/key.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

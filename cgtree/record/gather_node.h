@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "cgtree/input_list.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/input_run.h"
 #include "cgtree/record/rebinding.h"
+#include "cgtree/values/input_list.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cgtree/input_list.h"
+#include "cgtree/values/input_list.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {

@@ -10,13 +10,13 @@
 #include <variant>
 #include <vector>
 
-#include "cgtree/explanation.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/record/recording_pass.h"
 #include "cgtree/record/step.h"
+#include "cgtree/values/explanation.h"
 #include "interop/device/refusal.h"
 
 namespace cgtree {

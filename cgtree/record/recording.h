@@ -26,8 +26,6 @@
 
 #include "base/published.h"
 #include "cgtree/axes/axis_plan.h"
-#include "cgtree/eager_break.h"
-#include "cgtree/explanation.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/memory/live_mask.h"
 #include "cgtree/memory/recorded_memory.h"
@@ -39,6 +37,8 @@
 #include "cgtree/record/graph_findings.h"
 #include "cgtree/record/input_run.h"
 #include "cgtree/record/rebinding.h"
+#include "cgtree/values/eager_break.h"
+#include "cgtree/values/explanation.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {

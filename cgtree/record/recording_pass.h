@@ -1,7 +1,7 @@
 // RecordingPass: examines steps between their capture and their first launch.
 //
-// The core records without one. cgtree/check/ has the one there is: it audits the memory that a
-// graph refers to, and rebinds inputs. It reaches a step through three doors: it may have the
+// The core records without one. extensions/all has one: it audits the memory that a graph refers
+// to, and rebinds inputs. It reaches a step through three doors: it may have the
 // recorder capture the step once more, with stand-ins for inputs (Recorder::try_capture()); it sees
 // the capture that is kept before its root and tail nodes are added; and it reads the nodes of the
 // graph when they are there.

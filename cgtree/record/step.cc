@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/axes.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
+#include "cgtree/values/axes.h"
 #include "interop/device/refusal.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/key.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather_node.h"
 #include "cgtree/record/step_frame.h"
+#include "cgtree/values/key.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
-#include "cgtree/graph_scope.h"
+#include "cgtree/values/graph_scope.h"
 
 namespace cgtree {
 namespace {

@@ -9,13 +9,13 @@
 #include <string_view>
 
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/open_recording.h"
 #include "cgtree/tree/ballot.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/explanation.h"
-#include "cgtree/options.h"
 #include "cgtree/tree/digest.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

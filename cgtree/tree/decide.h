@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "cgtree/explanation.h"
-#include "cgtree/graph_scope.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/graph_scope.h"
 
 namespace cgtree {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "cgtree/input_list.h"
 #include "cgtree/memory/context_stream.h"
 #include "cgtree/memory/plain_memory.h"
 #include "cgtree/record/input_run.h"
+#include "cgtree/values/input_list.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/stream_synchronization.h"
 

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "cgtree/explanation.h"
 #include "cgtree/record/open_run.h"
 #include "cgtree/tree/workings.h"
+#include "cgtree/values/explanation.h"
 
 namespace cgtree {
 

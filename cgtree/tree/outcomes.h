@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "cgtree/explanation.h"
 #include "cgtree/record/open_recording.h"
 #include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/workings.h"
+#include "cgtree/values/explanation.h"
 
 namespace cgtree {
 

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "cgtree/input_list.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/tree/workings.h"
+#include "cgtree/values/input_list.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {

@@ -1,17 +1,18 @@
 // Surroundings: what stands around the core of a context, made when the context is.
 //
 // The core declares these functions and does not define them: the library does
-// (cgtree/surroundings.cc), and so does the core alone (cgtree/bare_surroundings.cc).
+// (extensions/all/surroundings.cc), and so does the core alone
+// (extensions/none/bare_surroundings.cc).
 #pragma once
 
 #include <memory>
 
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/options.h"
 #include "cgtree/record/recording_pass.h"
 #include "cgtree/tree/ballot.h"
 #include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/verifier.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

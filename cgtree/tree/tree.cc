@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/room.h"
-#include "cgtree/stats_table.h"
 #include "cgtree/tree/digest.h"
+#include "cgtree/values/stats_table.h"
 
 namespace cgtree {
 namespace {

@@ -25,12 +25,12 @@
 
 #include "base/mutex.h"
 #include "base/published.h"
-#include "cgtree/explanation.h"
-#include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/stats.h"
 #include "cgtree/tree/backoff.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 
 namespace cgtree {
 

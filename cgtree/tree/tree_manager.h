@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/explanation.h"
-#include "cgtree/options.h"
-#include "cgtree/stats.h"
 #include "cgtree/tree/workings.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {

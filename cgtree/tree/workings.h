@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/options.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recorder.h"
 #include "cgtree/tree/attempts.h"
@@ -16,6 +15,7 @@
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
 #include "cgtree/tree/verifier.h"
+#include "cgtree/values/options.h"
 
 namespace cgtree {
 

@@ -8,8 +8,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
+#include "bindings/torch/torch.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/torch.h"
 
 namespace cgtree::aoti_server {
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 
 enum { kBatch = 4, kVocabulary = 8, kTokens = 16 };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "interop/target/code_generator.h"
+#include "targets/code_generator.h"
 
 namespace cgtree::jit_kernel {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/scope.h"
+#include "extensions/scopes/scope.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 

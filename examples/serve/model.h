@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "cgtree/communicator.h"
 #include "examples/serve/config.h"
 #include "examples/serve/kernels.h"
 #include "examples/serve/weights.h"
+#include "extensions/ranks/communicator.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"
 

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/collectives/mpi_group.h"
-#include "interop/collectives/nccl_collectives.h"
+#include "extensions/ranks/mpi_group.h"
+#include "extensions/ranks/nccl_collectives.h"
 
 namespace cgtree::serve {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "examples/serve/weights.h"
-#include "interop/collectives/collectives.h"
-#include "interop/collectives/group.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/group.h"
 #include "interop/device/device.h"
 
 namespace cgtree::serve {

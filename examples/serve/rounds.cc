@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cgtree/scope.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/scopes/scope.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 

@@ -3,7 +3,8 @@
 // A round feeds a token of each row and chooses the next one, as a step without rounds does. With a
 // draft model it also feeds what that proposes, and takes the proposals that the model would have
 // chosen itself. A row ends with its request; the launch ends when all rows have, or with the
-// largest number of rounds. The tokens of each round are handed out at once (cgtree/loop_stream.h).
+// largest number of rounds. The tokens of each round are handed out at once
+// (extensions/flow/loop_stream.h).
 //
 //   with 2 proposals   row 0, 5 tokens left   row 1, 2 tokens left
 //   round 0            a, b, c                a
@@ -21,6 +22,7 @@
 #include "cgtree/cgtree.h"
 #include "examples/serve/model.h"
 #include "examples/serve/scheduler.h"
+#include "extensions/flow/loop_stream.h"
 
 namespace cgtree::serve {
 

@@ -15,13 +15,15 @@
 #include <span>
 #include <vector>
 
-#include "allocator/caching/pinned_memory.h"
+#include "caching/pinned_memory.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/communicator.h"
 #include "examples/serve/model.h"
 #include "examples/serve/ranks.h"
 #include "examples/serve/rounds.h"
 #include "examples/serve/scheduler.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/communicator.h"
+#include "extensions/sizes/size_learner.h"
 
 namespace cgtree::serve {
 

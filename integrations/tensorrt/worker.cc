@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
-#include "cgtree/graph_scope.h"
 #include "cgtree/steps.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/device/code.h"
 #include "interop/device/device.h"
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "interop/device/graph_api.h"
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/device/cuda/cuda_device.h"
 #endif

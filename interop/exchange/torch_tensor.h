@@ -1,7 +1,7 @@
 // Tensors from and to PyTorch in C++: at::Tensor and Tensor of the same memory.
 //
 // It is compiled where PyTorch's headers are, and not a part of the library. Nothing waits here:
-// both sides must use the memory on the same stream, as cgtree/torch.h makes them.
+// both sides must use the memory on the same stream, as bindings/torch/torch.h makes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

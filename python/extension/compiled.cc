@@ -16,7 +16,8 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
-#include "cgtree/watch/spelling.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/watch/spelling.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"

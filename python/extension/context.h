@@ -8,8 +8,10 @@
 #include "base/mutex.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
-#include "cgtree/options.h"
-#include "cgtree/progress.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/progress.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
 #include "python/extension/errors.h"
 
 namespace cgtree::python {

@@ -1,6 +1,6 @@
 // Branches and loops on the device, with functions of Python as bodies.
 #include "python/extension/control_flow.h"
-#include "cgtree/control_flow.h"
+#include "extensions/flow/control_flow.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/loop_stream.h"
 #include "interop/random/generator.h"
 #include "python/extension/python.h"
 

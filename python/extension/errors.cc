@@ -2,7 +2,7 @@
 #include "python/extension/errors.h"
 
 #include "base/error.h"
-#include "cgtree/watch/spelling.h"
+#include "extensions/watch/spelling.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

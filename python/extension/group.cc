@@ -1,5 +1,5 @@
 // The Python type cgtree.Group: one rank's end of the connection to the others.
-#include "interop/collectives/group.h"
+#include "extensions/ranks/group.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/flow/body.h"
+#include "extensions/flow/body.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_memory.h"

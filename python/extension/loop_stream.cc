@@ -1,5 +1,5 @@
 // The Python type cgtree.LoopStream.
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/loop_stream.h"
 
 #include <algorithm>
 #include <chrono>

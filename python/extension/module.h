@@ -27,7 +27,7 @@ Reference step_block_of(PyObject* module, PyObject* data);
 
 // branch(predicate, then, otherwise=None, *, generators=()),
 // choose(index, bodies, *, generators=()), choose_results(index, bodies, *, generators=()),
-// loop(max_rounds, body, *, rows=None, generators=()): see cgtree/control_flow.h
+// loop(max_rounds, body, *, rows=None, generators=()): see extensions/flow/control_flow.h
 Reference branch_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 void choose_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 Reference choose_results_of(PyObject* module, PyObject* arguments, PyObject* keywords);

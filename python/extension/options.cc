@@ -1,4 +1,4 @@
-// Reads options by cgtree/option_table.h. A key that is not in the table is refused.
+// Reads options by cgtree/values/option_table.h. A key that is not in the table is refused.
 #include "python/extension/context.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "cgtree/option_table.h"
+#include "cgtree/values/option_table.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {

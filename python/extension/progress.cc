@@ -1,5 +1,5 @@
 // The Python type cgtree.ProgressWatch.
-#include "cgtree/progress.h"
+#include "cgtree/values/progress.h"
 
 #include <chrono>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/watch/progress_json.h"
+#include "extensions/progress/progress_json.h"
 #include "python/extension/context.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"

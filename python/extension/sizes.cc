@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/precapture.h"
+#include "extensions/sizes/precapture.h"
 #include "python/extension/import.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"

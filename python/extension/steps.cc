@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"

@@ -20,9 +20,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log_event.h"
+#include "caching/device_allocator.h"
 #include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/step.h"
 #include "interop/exchange/lent_memory.h"

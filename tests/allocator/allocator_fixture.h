@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "allocator/caching/caching_allocator.h"
-#include "allocator/captures/capture_session.h"
 #include "base/error.h"
+#include "caching/caching_allocator.h"
+#include "caching/captures/capture_session.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 

@@ -1,5 +1,5 @@
 // What the allocator of a device promises on its streams.
-#include "allocator/caching/caching_allocator.h"
+#include "caching/caching_allocator.h"
 
 #include <gtest/gtest.h>
 

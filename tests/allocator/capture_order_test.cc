@@ -1,5 +1,5 @@
 // What precedes what in a captured graph, and what it costs to know.
-#include "allocator/captures/capture_order.h"
+#include "caching/captures/capture_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // When memory that is freed in a capture may be used again in it.
-#include "allocator/captures/capture_session.h"
+#include "caching/captures/capture_session.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "allocator/captures/capture_order.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/error.h"
+#include "caching/captures/capture_order.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 

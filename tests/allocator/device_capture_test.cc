@@ -4,12 +4,12 @@
 #include <memory>
 #include <optional>
 
-#include "allocator/caching/caching_allocator.h"
-#include "allocator/caching/device_allocator.h"
-#include "allocator/caching/device_streams.h"
-#include "allocator/captures/capture_session.h"
-#include "allocator/captures/device_capture_dag.h"
 #include "base/error.h"
+#include "caching/caching_allocator.h"
+#include "caching/captures/capture_session.h"
+#include "caching/captures/device_capture_dag.h"
+#include "caching/device_allocator.h"
+#include "caching/device_streams.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

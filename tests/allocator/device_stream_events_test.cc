@@ -1,5 +1,5 @@
 // The allocator's events on each device there is.
-#include "allocator/caching/device_streams.h"
+#include "caching/device_streams.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "caching/device_allocator.h"
 #include "interop/device/stream_identity.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/devices.h"

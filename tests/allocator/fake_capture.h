@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/captures/capture_order.h"
-#include "allocator/captures/capture_session.h"
+#include "caching/captures/capture_order.h"
+#include "caching/captures/capture_session.h"
 
 namespace cgtree {
 

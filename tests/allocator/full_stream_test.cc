@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "allocator/caching/device_allocator.h"
-#include "allocator/caching/device_streams.h"
+#include "caching/device_allocator.h"
+#include "caching/device_streams.h"
 #include "interop/device/stream.h"
 #include "tests/support/full_stream.h"
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
-#include "allocator/caching/private_pool.h"
 #include "allocator/pool/block.h"
+#include "caching/private_pool.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 

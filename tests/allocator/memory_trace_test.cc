@@ -1,5 +1,5 @@
 // What a trace keeps of what pools do.
-#include "allocator/reports/memory_trace.h"
+#include "caching/reports/memory_trace.h"
 
 #include <gtest/gtest.h>
 

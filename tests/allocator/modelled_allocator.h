@@ -10,8 +10,8 @@
 #include <set>
 #include <vector>
 
-#include "allocator/caching/caching_allocator.h"
-#include "allocator/captures/capture_session.h"
+#include "caching/caching_allocator.h"
+#include "caching/captures/capture_session.h"
 #include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/memory_ledger.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "allocator/pool/pool.h"
-#include "allocator/reports/statistics_json.h"
+#include "caching/reports/statistics_json.h"
 
 namespace cgtree {
 

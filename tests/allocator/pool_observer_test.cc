@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "allocator/pool/pool.h"
-#include "allocator/reports/memory_trace.h"
 #include "base/error.h"
+#include "caching/reports/memory_trace.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "allocator/caching/caching_allocator.h"
 #include "base/error.h"
+#include "caching/caching_allocator.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {

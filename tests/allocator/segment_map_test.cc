@@ -1,5 +1,5 @@
 // The map of segments: whose an address is, also where pools share a page.
-#include "allocator/caching/segment_map.h"
+#include "caching/segment_map.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "allocator/pool/pool.h"
-#include "allocator/reports/pickle.h"
-#include "allocator/reports/snapshot.h"
 #include "base/error.h"
+#include "caching/reports/pickle.h"
+#include "caching/reports/snapshot.h"
 #include "tests/support/made_up_segment_source.h"
 
 namespace cgtree {

@@ -1,5 +1,5 @@
 // What a snapshot says of pools, and which lists of pools it refuses.
-#include "allocator/reports/snapshot.h"
+#include "caching/reports/snapshot.h"
 
 #include <gtest/gtest.h>
 

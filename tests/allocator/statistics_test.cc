@@ -1,6 +1,6 @@
 // What a pool counts, and how it is written and reset.
 #include "allocator/pool/statistics.h"
-#include "allocator/reports/statistics_json.h"
+#include "caching/reports/statistics_json.h"
 
 #include <gtest/gtest.h>
 

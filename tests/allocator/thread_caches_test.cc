@@ -1,5 +1,5 @@
 // Blocks that threads keep: which thread gets them again, and that no caller can tell.
-#include "allocator/threads/thread_caches.h"
+#include "caching/threads/thread_caches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 
 /* The layouts that other languages are told. */
 typedef char device_is_dlpacks[sizeof(cgt_device) == 8 ? 1 : -1];

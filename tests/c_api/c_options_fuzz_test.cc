@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 #include "tests/c_api/fuzz_input.h"
 
 namespace {

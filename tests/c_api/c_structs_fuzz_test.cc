@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 #include "interop/exchange/dlpack.h"
 #include "tests/c_api/fuzz_input.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "cgtree/cgtree.hpp"
+#include "bindings/c/cgtree.hpp"
 #include "tests/c_api/flow_fixture.h"
 
 namespace cgtree::testing {

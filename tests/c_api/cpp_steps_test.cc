@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "cgtree/cgtree.hpp"
+#include "bindings/c/cgtree.hpp"
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {

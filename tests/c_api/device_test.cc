@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/host_slot.h"

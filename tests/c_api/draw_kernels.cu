@@ -1,4 +1,4 @@
-// The drawing kernel, with the arithmetic of cgtree/c_api.h.
+// The drawing kernel, with the arithmetic of bindings/c/c_api.h.
 #include "tests/c_api/draw_kernels.h"
 
 #include "interop/device/kernel.h"

@@ -1,7 +1,7 @@
 // A kernel that draws random numbers as a C program's kernel would, on every device.
 #pragma once
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree::testing {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 
 namespace cgtree::testing {
 

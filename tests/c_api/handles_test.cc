@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/c_api/handle_table.h"
+#include "bindings/c/handle_table.h"
 #include "tests/c_api/c_tools.h"
 
 namespace cgtree::testing {

@@ -6,8 +6,8 @@ import re
 import subprocess
 import unittest
 
-LIBRARY = "cgtree/c_api/libcgtree.so"
-HEADER = "cgtree/c_api.h"
+LIBRARY = "bindings/c/libcgtree.so"
+HEADER = "bindings/c/c_api.h"
 
 
 def declared():

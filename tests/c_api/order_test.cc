@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <thread>
 
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
+#include "simulator/host_device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"

@@ -1,5 +1,5 @@
 // Structs that grow from version to version, between callers and libraries of different versions.
-#include "cgtree/c_api/sized_struct.h"
+#include "bindings/c/sized_struct.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

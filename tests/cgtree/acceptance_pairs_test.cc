@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

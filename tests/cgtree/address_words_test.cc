@@ -1,5 +1,5 @@
 // Which words of two captures are found to be an input's address, and what keeps them from it.
-#include "cgtree/check/address_words.h"
+#include "extensions/rebind/address_words.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cgtree/graph_scope.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/device/graph.h"
 #include "tests/support/tree_fixture.h"
 

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/precapture.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
 #include "tests/support/devices.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"

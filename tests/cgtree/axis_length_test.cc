@@ -1,5 +1,5 @@
 // axis_length(): the true size on the device, in every phase.
-#include "cgtree/axes.h"
+#include "cgtree/values/axes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/host_slot.h"

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/axes.h"
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/axes.h"
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/core_fixture.h"

@@ -7,6 +7,7 @@
 #include <limits>
 #include <new>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace {

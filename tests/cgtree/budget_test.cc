@@ -7,10 +7,11 @@
 #include <future>
 #include <thread>
 
-#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
+#include "caching/device_allocator.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

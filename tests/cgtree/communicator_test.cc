@@ -1,6 +1,6 @@
 // Communicators: collectives inside the steps of contexts, one for each rank, give what plain loops
 // give, and are refused where their order would be unknown.
-#include "cgtree/communicator.h"
+#include "extensions/ranks/communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,9 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/group.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"

@@ -1,5 +1,5 @@
 // The kernels that compare and exchange tensors, against plain loops on the host.
-#include "cgtree/check/compare.h"
+#include "extensions/verify/compare.h"
 
 #include <gtest/gtest.h>
 

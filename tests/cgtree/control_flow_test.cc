@@ -1,5 +1,5 @@
 // Branches and loops on the device: a recording with them does what eager calls do.
-#include "cgtree/control_flow.h"
+#include "extensions/flow/control_flow.h"
 
 #include <gtest/gtest.h>
 
@@ -10,16 +10,16 @@
 #include <set>
 #include <stdexcept>
 
-#include "cgtree/eager_break.h"
-#include "cgtree/flow/condition_kernels.h"
-#include "cgtree/precapture.h"
-#include "cgtree/scope.h"
-#include "cgtree/size_learner.h"
 #include "cgtree/steps.h"
+#include "cgtree/values/eager_break.h"
+#include "extensions/flow/condition_kernels.h"
+#include "extensions/scopes/scope.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/size_learner.h"
 #include "interop/device/graph.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
+#include "simulator/host_device.h"
 #include "tests/support/flags.h"
 #include "tests/support/flow_steps.h"
 #include "tests/support/forwarding_device.h"

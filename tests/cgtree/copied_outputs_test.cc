@@ -10,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "interop/collectives/group.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/ranks/group.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/tree_fixture.h"

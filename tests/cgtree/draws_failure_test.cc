@@ -5,8 +5,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"

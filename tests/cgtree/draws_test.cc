@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cgtree/record/gather.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/device/device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"

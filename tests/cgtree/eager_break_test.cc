@@ -1,5 +1,5 @@
 // Eager breaks: a step with breaks does what it would do without graphs, in each replay.
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "interop/device/host/host_device.h"
-#include "interop/device/host/strict_memory.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
+#include "simulator/host_device.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/core_fixture.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/test_kernels.h"

@@ -2,7 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cgtree/graph_scope.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 

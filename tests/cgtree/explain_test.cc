@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "extensions/ranks/group.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

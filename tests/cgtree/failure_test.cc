@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "cgtree/tree/tree_manager.h"
 #include "interop/device/device.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"

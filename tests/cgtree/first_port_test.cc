@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/watch/report.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/watch/report.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"

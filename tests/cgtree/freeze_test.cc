@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cgtree/steps.h"
+#include "extensions/sizes/precapture.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

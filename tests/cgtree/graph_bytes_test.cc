@@ -1,5 +1,5 @@
 // The estimate of the device memory of graphs, against what a GPU was measured to take.
-#include "cgtree/check/graph_estimate.h"
+#include "extensions/audit/graph_estimate.h"
 
 #include <gtest/gtest.h>
 

@@ -18,11 +18,12 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/eager_break.h"
-#include "cgtree/ranks/agreement.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/collectives/group.h"
+#include "cgtree/values/eager_break.h"
+#include "extensions/ranks/agreement.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
 #include "tests/support/random_steps.h"

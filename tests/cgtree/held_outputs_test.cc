@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"

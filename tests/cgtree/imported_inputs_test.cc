@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/exchange/cuda_array_tensor.h"
+#include "simulator/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/steps.h"

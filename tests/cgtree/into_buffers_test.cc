@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

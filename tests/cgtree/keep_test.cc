@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // Keys: what they are as text, and what is refused.
-#include "cgtree/key.h"
+#include "cgtree/values/key.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

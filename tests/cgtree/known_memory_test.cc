@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "cgtree/check/audit.h"
+#include "extensions/audit/audit.h"
 #include "interop/device/device.h"
 
 namespace cgtree::testing {

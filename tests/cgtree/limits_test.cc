@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

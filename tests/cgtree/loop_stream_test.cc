@@ -1,5 +1,5 @@
 // Loops that hand out rows: the host gets each row of each round, once, and may end the loop.
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/loop_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/control_flow.h"
-#include "cgtree/precapture.h"
-#include "cgtree/scope.h"
 #include "cgtree/steps.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/scopes/scope.h"
+#include "extensions/sizes/precapture.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"

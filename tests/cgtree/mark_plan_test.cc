@@ -1,5 +1,5 @@
 // Where marks lie, and what a report says of them.
-#include "cgtree/check/mark_plan.h"
+#include "extensions/progress/mark_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "cgtree/progress.h"
-#include "cgtree/watch/progress_json.h"
+#include "cgtree/values/progress.h"
+#include "extensions/progress/progress_json.h"
 
 namespace cgtree::testing {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cgtree/memory/recorded_memory.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

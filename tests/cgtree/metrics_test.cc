@@ -1,5 +1,5 @@
 // Metrics: what is scraped of contexts, by other threads, while calls go on.
-#include "cgtree/metrics.h"
+#include "cgtree/values/metrics.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Modules: built for the context's device, found by name, launched inside step functions.
-#include "interop/target/module.h"
+#include "targets/module.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/target/code_generator.h"
+#include "targets/code_generator.h"
 #include "tests/support/buildable_devices.h"
 #include "tests/support/tree_fixture.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/precapture.h"
+#include "extensions/sizes/precapture.h"
 
 #pragma GCC diagnostic error "-Wmissing-field-initializers"
 

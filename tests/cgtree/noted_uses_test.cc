@@ -4,8 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/cgtree/stream_order_fixture.h"

@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/device/kernel.h"
 #include "tests/support/core_fixture.h"
 #include "tests/support/test_kernels.h"

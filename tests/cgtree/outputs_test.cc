@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/core_fixture.h"

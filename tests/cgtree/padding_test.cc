@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/precapture.h"
+#include "extensions/sizes/precapture.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/steps.h"

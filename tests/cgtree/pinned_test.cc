@@ -6,9 +6,9 @@
 #include <future>
 #include <thread>
 
-#include "allocator/caching/pinned_memory.h"
 #include "base/error.h"
-#include "interop/collectives/collectives.h"
+#include "caching/pinned_memory.h"
+#include "extensions/ranks/collectives.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "cgtree/record/graph_bytes.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/suggest_buckets.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 

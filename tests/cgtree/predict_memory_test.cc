@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "allocator/segments/device_sources.h"
-#include "cgtree/control_flow.h"
-#include "cgtree/precapture.h"
 #include "cgtree/record/graph_bytes.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/sizes/precapture.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"

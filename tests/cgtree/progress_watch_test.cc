@@ -12,10 +12,11 @@
 #include <random>
 #include <thread>
 
-#include "cgtree/check/mark_plan.h"
-#include "cgtree/control_flow.h"
-#include "cgtree/metrics.h"
-#include "cgtree/scope.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/metrics.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/progress/mark_plan.h"
+#include "extensions/scopes/scope.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/gate.h"

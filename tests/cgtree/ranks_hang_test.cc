@@ -10,6 +10,10 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/communicator.h"
+#include "extensions/ranks/group.h"
+#include "extensions/scopes/scope.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/rank_threads.h"

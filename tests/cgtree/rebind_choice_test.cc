@@ -1,5 +1,5 @@
 // When patching nodes is taken for cheaper than copying.
-#include "cgtree/check/rebind_choice.h"
+#include "extensions/rebind/rebind_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "allocator/caching/pinned_memory.h"
+#include "caching/pinned_memory.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 

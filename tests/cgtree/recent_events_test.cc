@@ -1,5 +1,5 @@
 // The last events of a context: kept in memory, written when asked and by signals.
-#include "cgtree/recent_events.h"
+#include "extensions/watch/recent_events.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/watch/flight_recorder.h"
-#include "cgtree/watch/report.h"
+#include "extensions/watch/flight_recorder.h"
+#include "extensions/watch/report.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/caching/device_allocator.h"
-#include "allocator/caching/pinned_memory.h"
+#include "caching/device_allocator.h"
+#include "caching/pinned_memory.h"
 #include "cgtree/memory/context_stream.h"
 #include "interop/device/stream_identity.h"
 #include "interop/exchange/foreign_memory.h"

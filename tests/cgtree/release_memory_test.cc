@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/device/graph.h"
 #include "tests/support/core_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "cgtree/watch/report.h"
+#include "extensions/watch/report.h"
 #include "tests/support/exposition.h"
 #include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"

@@ -1,5 +1,5 @@
 // Reports: each advice appears where it helps, with its numbers, and not where it does not.
-#include "cgtree/watch/report.h"
+#include "extensions/watch/report.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

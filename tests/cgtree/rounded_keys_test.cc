@@ -5,6 +5,8 @@
 
 #include <bit>
 
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/suggest_buckets.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // Scopes: each node of a recording has the path of the scopes that were open when it was captured.
-#include "cgtree/scope.h"
+#include "extensions/scopes/scope.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/check/audit.h"
-#include "cgtree/check/scope_stack.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/audit/audit.h"
+#include "extensions/scopes/scope_stack.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"

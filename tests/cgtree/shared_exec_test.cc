@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/eager_break.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/verification.h"
-#include "interop/collectives/group.h"
-#include "interop/device/host/host_device.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
+#include "cgtree/values/verification.h"
+#include "extensions/ranks/group.h"
 #include "interop/random/random.h"
+#include "simulator/host_device.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/tree_fixture.h"

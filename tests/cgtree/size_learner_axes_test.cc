@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "interop/collectives/group.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/size_learner.h"
 #include "interop/tensor/copy.h"
 #include "tests/cgtree/size_learner_fixture.h"
 

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "interop/collectives/group.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/size_learner.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -12,9 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/eager_break.h"
-#include "cgtree/metrics.h"
-#include "interop/collectives/group.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
+#include "cgtree/values/metrics.h"
+#include "extensions/ranks/group.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/size_learner.h"
 #include "tests/cgtree/size_learner_fixture.h"
 #include "tests/support/rank_threads.h"
 

@@ -1,5 +1,5 @@
 // Sizes that are recorded while a server runs.
-#include "cgtree/size_learner.h"
+#include "extensions/sizes/size_learner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "interop/collectives/group.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/ranks/group.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/cgtree/size_learner_fixture.h"

@@ -1,5 +1,5 @@
 // Which sizes are recorded, against the best ones in hindsight.
-#include "cgtree/size_plan.h"
+#include "extensions/sizes/size_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

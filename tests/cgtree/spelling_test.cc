@@ -1,12 +1,12 @@
 // Advice names what a language has: no name of C++ reaches the log, C or Python.
-#include "cgtree/watch/spelling.h"
+#include "extensions/watch/spelling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "cgtree/explanation.h"
+#include "cgtree/values/explanation.h"
 
 namespace cgtree {
 namespace {

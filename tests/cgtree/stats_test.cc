@@ -1,5 +1,5 @@
 // Stats as text: a small table, of which every line says something.
-#include "cgtree/stats.h"
+#include "cgtree/values/stats.h"
 
 #include <gtest/gtest.h>
 

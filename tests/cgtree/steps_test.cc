@@ -10,11 +10,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cgtree/eager_break.h"
-#include "cgtree/graph_scope.h"
-#include "interop/device/host/host_device.h"
-#include "interop/device/host/strict_memory.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/device/kernel.h"
+#include "simulator/host_device.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"

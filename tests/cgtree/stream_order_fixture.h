@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cgtree/compile.h"
-#include "interop/device/host/strict_memory.h"
 #include "interop/tensor/tensor.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/steps.h"
 

@@ -10,14 +10,14 @@
 #include <thread>
 
 #include "base/error.h"
-#include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/device/graph.h"
-#include "interop/device/host/strict_memory.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
+#include "simulator/strict_memory.h"
 #include "tests/cgtree/stream_order_fixture.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/captured_log.h"

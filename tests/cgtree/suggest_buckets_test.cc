@@ -1,5 +1,5 @@
 // suggest_buckets() against all lists there are.
-#include "cgtree/suggest_buckets.h"
+#include "extensions/sizes/suggest_buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

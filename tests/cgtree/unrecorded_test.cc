@@ -11,10 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
-#include "cgtree/eager_break.h"
-#include "interop/collectives/group.h"
+#include "caching/device_allocator.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/eager_break.h"
+#include "extensions/ranks/group.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/rank_threads.h"

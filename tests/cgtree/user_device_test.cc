@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "interop/device/host/host_device.h"
 #include "interop/tensor/empty.h"
+#include "simulator/host_device.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/steps.h"

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/device/kernel.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"

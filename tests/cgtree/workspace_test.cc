@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/core_fixture.h"
 

@@ -44,7 +44,7 @@ WITHOUT_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in 
 
 
 # They are compiled where PyTorch's headers are.
-OF_TORCH = {"cgtree/torch.h"}
+OF_TORCH = {"bindings/torch/torch.h"}
 
 if "TEST_TMPDIR" in os.environ:
     tempfile.tempdir = os.environ["TEST_TMPDIR"]
@@ -157,7 +157,7 @@ class InstallTest(unittest.TestCase):
 
     def test_each_header_that_a_page_includes_compiles_with_the_standard_library_alone(self):
         named = source_tree.documented_headers(HERE)
-        self.assertLessEqual({"cgtree/cgtree.h", "cgtree/watch/report.h", "interop/tensor/copy.h"}, named)
+        self.assertLessEqual({"cgtree/cgtree.h", "extensions/watch/report.h", "interop/tensor/copy.h"}, named)
         source = self.root / "header.cc"
         for name in sorted(named - OF_TORCH):
             source.write_text(f'#include "{name}"\n')
@@ -173,7 +173,7 @@ class InstallTest(unittest.TestCase):
                 ("c++20", "[](cgtree::Tensor x) { return Two{x, x}; }", "return the tensors of a struct as a tuple"),
                 ("c++20", "[](cgtree::Tensor x, float) { return x; }", "pass a number as cgtree::scalar(x)"),
                 ("c++20", "[](auto x) { return x; }", "write cgtree::Tensor in place of auto"),
-                ("c++17", "[](cgtree::Tensor x) { return x; }", "compile with -std=c++20, or include cgtree/cgtree.hpp"),
+                ("c++17", "[](cgtree::Tensor x) { return x; }", "compile with -std=c++20, or include bindings/c/cgtree.hpp"),
                 ("c++20", "[](cgtree::Tensor x) { return x; }", "")]:
             source.write_text(f"""#include "cgtree/cgtree.h"
 struct Two {{ cgtree::Tensor a, b; }};
@@ -375,8 +375,8 @@ class WheelTest(unittest.TestCase):
         python = {path.name for path in (HERE / "python/cgtree").glob("*.*")
                   if path.suffix in (".py", ".pyi", ".typed") and path.name != "_options.pyi"}
         self.assertEqual(package - python, {
-            "_cgtree.abi3.so", "_options.pyi", "py.typed", "lib/libcgtree.so.2", "include/cgtree/cgtree/c_api.h",
-            "include/cgtree/cgtree/cgtree.hpp", "lib/cmake/cgtree/cgtreeConfig.cmake",
+            "_cgtree.abi3.so", "_options.pyi", "py.typed", "lib/libcgtree.so.2", "include/cgtree/bindings/c/c_api.h",
+            "include/cgtree/bindings/c/cgtree.hpp", "lib/cmake/cgtree/cgtreeConfig.cmake",
             "lib/cmake/cgtree/cgtreeConfigVersion.cmake", "lib/cmake/cgtree/cgtree-c.cmake",
             "lib/cmake/cgtree/cgtree-c-none.cmake"} - python)
         self.assertLessEqual({f"cgtree-{VERSION}.dist-info/{name}" for name in
@@ -419,12 +419,12 @@ class WheelTest(unittest.TestCase):
 
 class VersionTest(unittest.TestCase):
     def setUp(self):
-        self.header = (HERE / "cgtree/c_api.h").read_text()
+        self.header = (HERE / "bindings/c/c_api.h").read_text()
         self.abi = re.search(r"#define CGT_ABI_VERSION (\d+)", self.header).group(1)
 
     def test_the_soname_and_the_symbols_have_the_number_of_the_abi(self):
         self.assertIn(f"SOVERSION {self.abi} VERSION {self.abi}.", (HERE / "CMakeLists.txt").read_text())
-        self.assertIn(f"\nCGTREE_{self.abi} {{", (HERE / "cgtree/c_api/exports.map").read_text())
+        self.assertIn(f"\nCGTREE_{self.abi} {{", (HERE / "bindings/c/exports.map").read_text())
 
     def test_debian_has_the_number_and_the_functions_of_the_abi(self):
         head, _, *lines = (HERE / f"packaging/debian/libcgtree{self.abi}.symbols").read_text().splitlines()

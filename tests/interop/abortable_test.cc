@@ -1,5 +1,5 @@
 // A handle that is aborted while others use it is freed once, and not under their hands.
-#include "interop/collectives/abortable.h"
+#include "extensions/ranks/abortable.h"
 
 #include <gtest/gtest.h>
 

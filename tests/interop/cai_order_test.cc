@@ -8,11 +8,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
+#include "simulator/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/host_slot.h"

@@ -1,6 +1,6 @@
 // Collectives of host devices, on each executor, and of GPUs: eager and captured, against plain
 // loops; and that ranks which do not do the same fail instead of waiting for ever.
-#include "interop/collectives/collectives.h"
+#include "extensions/ranks/collectives.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/collectives/group.h"
+#include "extensions/ranks/group.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"

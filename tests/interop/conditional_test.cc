@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cgtree/flow/condition_kernels.h"
+#include "extensions/flow/condition_kernels.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/device_bench.h"
 

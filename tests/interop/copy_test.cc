@@ -15,9 +15,9 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
+#include "simulator/host_device.h"
 
 namespace cgtree {
 namespace {

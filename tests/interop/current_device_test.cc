@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/host_slot.h"
 

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
+#include "simulator/host_device.h"
 #include "tests/interop/foreign_dlpack.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"

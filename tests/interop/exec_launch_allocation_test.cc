@@ -5,7 +5,7 @@
 #include <new>
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // What Groups of threads promise: one answer on all ranks, or one failure that names the cause.
-#include "interop/collectives/group.h"
+#include "extensions/ranks/group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/collectives/block_group.h"
-#include "interop/collectives/collectives.h"
-#include "interop/collectives/collectives_group.h"
+#include "extensions/ranks/block_group.h"
+#include "extensions/ranks/collectives.h"
+#include "extensions/ranks/collectives_group.h"
 
 namespace cgtree::testing {
 namespace {

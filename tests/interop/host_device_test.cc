@@ -1,5 +1,5 @@
 // What the host device alone promises: several devices, caught mistakes, threads.
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 
 #include <gtest/gtest.h>
 

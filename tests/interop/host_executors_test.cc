@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

@@ -1,5 +1,5 @@
 // Groups over MPI: the test starts two ranks of itself with mpirun.
-#include "interop/collectives/mpi_group.h"
+#include "extensions/ranks/mpi_group.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What only GPUs show of collectives over NCCL: graphs with and without mixing, and ranks that do
 // not come. That their results are right, collectives_test and communicator_test show.
-#include "interop/collectives/nccl_collectives.h"
+#include "extensions/ranks/nccl_collectives.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/collectives/collectives_group.h"
-#include "interop/collectives/group.h"
+#include "extensions/ranks/collectives_group.h"
+#include "extensions/ranks/group.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"

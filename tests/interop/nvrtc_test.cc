@@ -1,5 +1,5 @@
 // Compiling CUDA C++ at run time, and the cache of what was compiled. Needs no GPU.
-#include "interop/target/cuda/nvrtc.h"
+#include "targets/cuda/nvrtc.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/target/cuda/code_cache.h"
-#include "interop/target/cuda/cuda_module.h"
+#include "targets/cuda/code_cache.h"
+#include "targets/cuda/cuda_module.h"
 
 namespace cgtree::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // OptionSchema: types, defaults, rules, canonicalising. Each test follows TVM's ConfigSchema test
 // that it names.
-#include "interop/target/option_schema.h"
+#include "targets/option_schema.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

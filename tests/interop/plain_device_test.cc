@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

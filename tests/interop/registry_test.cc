@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/device/host/host_device.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
+#include "simulator/host_device.h"
 
 namespace cgtree {
 namespace {

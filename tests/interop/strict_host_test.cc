@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/device/host/strict_memory.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

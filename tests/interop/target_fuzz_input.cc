@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "interop/target/target.h"
+#include "targets/target.h"
 
 namespace cgtree {
 

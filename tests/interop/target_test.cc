@@ -1,5 +1,5 @@
 // Target: kinds, options, tags, hosts, JSON in and out. Tests that follow one of TVM's say which.
-#include "interop/target/target.h"
+#include "targets/target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
-#include "interop/device/host/host_device.h"
-#include "interop/target/target_kind.h"
+#include "simulator/host_device.h"
+#include "targets/target_kind.h"
 
 namespace cgtree {
 namespace {

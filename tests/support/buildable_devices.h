@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/target/code_generator.h"
+#include "targets/code_generator.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

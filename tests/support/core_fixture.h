@@ -14,7 +14,6 @@
 
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
-#include "cgtree/tree/tree_manager.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
@@ -36,18 +35,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
 
   // Whatever a test has made in its body is gone by now: so must be the manager, the outputs and
   // the pools' segments.
-  void TearDown() override {
-    if (!context_) return;
-    EXPECT_EQ(context_->stats().live_outputs, persistent_);
-    manager()->validate();
-    const std::weak_ptr<TreeManager> manager = context_->share_manager();
-    context_.reset();
-    EXPECT_TRUE(manager.expired());
-    if (persistent_ == 0) {
-      EXPECT_EQ(segments_->held(), 0);
-    }
-    if (HasFailure()) std::fprintf(stderr, "seed %u\n", seed_);
-  }
+  void TearDown() override;
 
   void make_context(ContextOptions options) {
     context_.reset();
@@ -67,6 +55,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
 
   Device device() const { return GetParam().device; }
   Context& context() { return *context_; }
+  // Tests that look inside include cgtree/tree/tree_manager.h.
   std::shared_ptr<TreeManager> manager() { return context_->share_manager(); }
   ContextStats stats() { return context_->stats(); }
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <variant>
 
-#include "interop/device/host/strict_memory.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/mutant_device.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/device/cuda/cuda_device.h"

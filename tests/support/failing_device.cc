@@ -2,7 +2,7 @@
 #include "tests/support/failing_device.h"
 
 #include "interop/device/device.h"
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

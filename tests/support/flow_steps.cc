@@ -6,8 +6,8 @@
 #include <functional>
 #include <utility>
 
-#include "cgtree/control_flow.h"
-#include "cgtree/flow/condition_kernels.h"
+#include "extensions/flow/condition_kernels.h"
+#include "extensions/flow/control_flow.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

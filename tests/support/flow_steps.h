@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/loop_stream.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/tensor/tensor.h"

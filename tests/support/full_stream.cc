@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/host_slot.h"
 
 namespace cgtree::testing {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "interop/device/graph_api.h"
-#include "interop/device/host/host_device.h"
 #include "interop/device/stream.h"
+#include "simulator/host_device.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::testing {

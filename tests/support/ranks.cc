@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "interop/device/device_api.h"
-#include "interop/device/host/host_device.h"
-#include "interop/device/host/strict_memory.h"
+#include "simulator/host_device.h"
+#include "simulator/strict_memory.h"
 #ifdef CGTREE_WITH_CUDA
-#include "interop/collectives/nccl_collectives.h"
+#include "extensions/ranks/nccl_collectives.h"
 #endif
 
 namespace cgtree::testing {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "interop/collectives/collectives.h"
+#include "extensions/ranks/collectives.h"
 #include "interop/device/device.h"
 #include "tests/support/devices.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cgtree/cgtree.h"
-#include "interop/device/host/host_device.h"
+#include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/steps.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/graph_scope.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/device/graph.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"

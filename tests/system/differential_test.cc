@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 #include "tests/system/program_runner.h"
 

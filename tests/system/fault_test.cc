@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/tree_manager.h"
-#include "interop/collectives/group.h"
+#include "extensions/ranks/group.h"
 #include "interop/device/device.h"
 #include "interop/random/random.h"
 #include "tests/allocator/host_allocation_limit.h"

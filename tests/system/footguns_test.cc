@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "cgtree/control_flow.h"
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
+#include "extensions/flow/control_flow.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"

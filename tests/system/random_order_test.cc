@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/cgtree.h"
-#include "interop/device/host/strict_memory.h"
+#include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/mutant_device.h"
 #include "tests/support/steps.h"

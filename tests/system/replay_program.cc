@@ -10,6 +10,7 @@
 
 #include "allocator/pool/pool.h"
 #include "cgtree/cgtree.h"
+#include "extensions/ranks/group.h"
 #include "tests/support/made_up_segment_source.h"
 #include "tests/support/steps.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cgtree/tree/tree_manager.h"
+#include "extensions/sizes/precapture.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"
 #include "tests/system/world_model.h"

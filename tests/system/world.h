@@ -16,7 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "allocator/caching/pinned_memory.h"
+#include "caching/pinned_memory.h"
+#include "extensions/sizes/precapture.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/system/model_tensor.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/steps.h"

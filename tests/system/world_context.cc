@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
+#include "extensions/scopes/scope.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

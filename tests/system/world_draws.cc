@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/eager_break.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/random/generator.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/control_flow.h"
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/flow/loop_stream.h"
 #include "tests/support/flags.h"
 #include "tests/support/flow_steps.h"
 #include "tests/support/steps.h"

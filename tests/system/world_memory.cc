@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "allocator/caching/device_allocator.h"
 #include "base/error.h"
+#include "caching/device_allocator.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/steps.h"

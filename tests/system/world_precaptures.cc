@@ -10,7 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/loop_stream.h"
+#include "extensions/flow/control_flow.h"
+#include "extensions/flow/loop_stream.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/size_learner.h"
 #include "tests/support/flags.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"

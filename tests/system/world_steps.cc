@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/eager_break.h"
 #include "cgtree/steps.h"
+#include "cgtree/values/eager_break.h"
 #include "interop/device/kernel.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"

@@ -9,13 +9,17 @@ sys.path.insert(0, "tools")
 import count_lines  # noqa: E402
 import source_tree  # noqa: E402
 
-# A change that needs more says why in docs/decisions/0032-what-the-core-is.md.
-MOST_CORE_LINES = 26_000
+# docs/decisions/0043-walls-are-folders.md says what the core is. Its lines may only fall; a room's are in its file ROOM.
+MOST_CORE_LINES = 34_800
 
 
 def rows_of(files):
-    """Counts a tree that holds these files (path -> number of lines)."""
+    """Counts a tree that holds these files (path -> number of lines) in rooms of the core, around it and outside."""
     with tempfile.TemporaryDirectory() as root:
+        for path, part in {"base": "core", "cgtree": "core", "cgtree/tree": "core", "simulator": "around",
+                           "python": "program", "tests": "program"}.items():
+            pathlib.Path(root, path).mkdir(parents=True, exist_ok=True)
+            pathlib.Path(root, path, "ROOM").write_text(f"A room.\npart: {part}\n", encoding="utf-8")
         for path, lines in ({"cgtree/cgtree.h": 1, "README.md": 1} | files).items():
             target = pathlib.Path(root, path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -24,14 +28,15 @@ def rows_of(files):
 
 
 class CountLinesTest(unittest.TestCase):
-    def test_the_core_is_counted_and_what_stands_around_it_is_not(self):
-        rows = rows_of({"cgtree/tree/a.cc": 10, "cgtree/check/b.cc": 20, "interop/device/host/c.h": 40,
+    def test_the_core_is_counted_and_the_rooms_around_it_are_not(self):
+        rows = rows_of({"cgtree/tree/a.cc": 10, "cgtree/tree/cuda/b.cc": 20, "simulator/c.h": 40,
                         "tests/cgtree/d_test.cc": 80, "python/extension/e.cc": 160})
-        self.assertEqual(rows["core"], 10)
+        self.assertEqual(rows["core"], 31)
         self.assertEqual(rows["library"], 71)
-        self.assertEqual(rows["cgtree/check"], 20)
-        self.assertEqual(rows["interop/device/host"], 40)
-        self.assertEqual(rows["python/extension"], 160)
+        self.assertEqual(rows["folder cgtree/tree"], 10)
+        self.assertEqual(rows["folder cgtree/tree/cuda"], 20)
+        self.assertEqual(rows["folder simulator"], 40)
+        self.assertEqual(rows["folder python"], 160)
 
     def test_long_files_are_counted(self):
         most = count_lines.MOST_LINES
@@ -39,7 +44,7 @@ class CountLinesTest(unittest.TestCase):
         self.assertEqual(rows[f"library, files over {most} lines"], 1)
 
     def test_a_table_has_a_column_for_each_tree(self):
-        lines = count_lines.table([("before", {"base": 1000, "core": 7}), ("after", {"base": 20, "core": 8})])
+        lines = count_lines.table([("before", {"folder base": 1000, "core": 7}), ("after", {"folder base": 20, "core": 8})])
         self.assertEqual([line.split() for line in lines],
                          [["before", "after"], ["base", "1,000", "20"], ["core", "7", "8"]])
 

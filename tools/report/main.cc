@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/watch/progress_json.h"
-#include "cgtree/watch/report.h"
+#include "extensions/progress/progress_json.h"
+#include "extensions/watch/report.h"
 
 namespace {
 

@@ -23,6 +23,7 @@
 #include "examples/serve/model.h"
 #include "examples/serve/numbers.h"
 #include "examples/serve/ranks.h"
+#include "extensions/ranks/communicator.h"
 #include "interop/device/device.h"
 #include "interop/tensor/copy.h"
 

@@ -1,5 +1,5 @@
 // A pool behind cuda::mr's references; needs no GPU.
-#include "allocator/cuda/memory_resource.h"
+#include "caching/cuda/memory_resource.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "allocator/cuda/memory_resource.h"
 #include "allocator/segments/device_sources.h"
+#include "caching/cuda/memory_resource.h"
 #include "tests/support/devices.h"
 
 namespace cgtree {

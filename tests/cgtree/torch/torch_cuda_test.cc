@@ -10,7 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/torch.h"
+#include "bindings/torch/torch.h"
+#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

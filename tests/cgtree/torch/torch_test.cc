@@ -1,6 +1,6 @@
 // compile() for PyTorch in C++: what calls return, whose memory it is, and what is drawn, on the
 // host device with PyTorch's CPU and on CUDA.
-#include "cgtree/torch.h"
+#include "bindings/torch/torch.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

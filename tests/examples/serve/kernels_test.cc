@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cgtree/cgtree.h"
+#include "extensions/flow/control_flow.h"
 #include "tests/examples/serve/serve_devices.h"
 #include "tests/support/devices.h"
 

@@ -1,7 +1,7 @@
 // An engine in C99: its step is warmed up, recorded and replayed on the host device.
 #include <stdio.h>
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 
 #define TRY(call)                                                            \
   do {                                                                       \

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/cgtree.hpp"
+#include "bindings/c/cgtree.hpp"
 
 #if __cplusplus != 201703L
 #error "this program is for C++17"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cgtree/c_api.h"
+#include "bindings/c/c_api.h"
 
 namespace {
 

@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "cgtree/check/audit.h"
-#include "cgtree/check/scope_stack.h"
-#include "cgtree/scope.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/audit/audit.h"
+#include "extensions/scopes/scope.h"
+#include "extensions/scopes/scope_stack.h"
 #include "interop/device/profiler.h"
 #include "tests/support/tree_fixture.h"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/ranks/group.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {

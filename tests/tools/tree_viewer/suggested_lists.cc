@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cgtree/suggest_buckets.h"
+#include "extensions/sizes/suggest_buckets.h"
 
 namespace cgtree::testing {
 

@@ -1,0 +1,1250 @@
+// The C ABI of cgtree, for C99 programs and for languages that can call C.
+//
+// Conventions:
+//
+//  1. A function that can fail returns a cgt_status. It never throws, and it writes its
+//     out-parameters only when it returns CGT_OK. cgt_last_error() tells what went wrong on the
+//     calling thread.
+//  2. A handle (cgt_context, cgt_function, cgt_tensor, ...) is an opaque number, not an
+//     address. A handle is destroyed once, in any order: objects keep what they need. To use a
+//     handle after that, or in place of a handle of another kind, is CGT_INVALID_HANDLE. A null
+//     handle is refused too, except that destroying it does nothing.
+//  3. Thread safety: functions may be called on any thread. The caller makes sure that no thread
+//     destroys a tensor's handle, or exports it as a cgt_cai, while another thread uses it, and
+//     that a context serves one call at a time (otherwise CGT_CONCURRENT_USE).
+//  4. A struct starts with struct_size, its sizeof; in an array, the first element states it for
+//     all. A field that is 0 has its default. A struct of an earlier version of this header is
+//     accepted, and so is a longer one of a later version if all that this library does not know in
+//     it is 0. A struct that is written is filled as far as it goes, and what this library does not
+//     know in a longer one becomes 0. Plain values have no size and never grow: cgt_device,
+//     cgt_stream, cgt_dims, cgt_argument, cgt_body and cgt_axis_use are complete as they are,
+//     cgt_philox_range is passed to kernels that were compiled with it, and of cgt_axis_size the
+//     library passes an array to a callback, which has the size of an element compiled in.
+//  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
+//  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
+//     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
+//     the function only tells the length.
+//  7. What a function takes over (an owner, a DLPack struct, the user data of a step function) is
+//     released exactly once, on any thread, also when the call fails. Nothing is taken over from a
+//     struct whose struct_size is refused, because nothing in it is read.
+//  8. Callbacks are called without a lock. A callback must return: it must not be left by
+//     longjmp. A C++ exception that leaves it becomes CGT_STEP_THREW. A step function may call any
+//     function of this header, but functions that need its own context for themselves return
+//     CGT_CONCURRENT_USE.
+//  9. Handles of tensors that are made inside a callback end when it returns. Destroy them earlier
+//     to let the rest of the callback use their memory.
+// 10. Devices and streams are values, and streams are borrowed. Error numbers of all devices are
+//     those of CUDA.
+//
+// The library keeps three kinds of hidden state: the tables behind the handles, the last error of
+// each thread, and the step function that each thread is in.
+//
+// This header does not support kinds of targets and code generation, ContextOptions::segments,
+// Context::eager(), Context::write_dot(), and the scopes NoGraph and ForceGraph of C++.
+#ifndef CGTREE_C_API_H_
+#define CGTREE_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The next two are the version of this header, 10,000 for a major version, 100 for a minor one, 1
+// for a patch, and that of the ABI, which is also the number in the library's soname. A program
+// runs with each library whose cgt_abi_version() is the CGT_ABI_VERSION that it was compiled with.
+#define CGT_VERSION 200
+#define CGT_ABI_VERSION 2
+// Exports a function from libcgtree.so, which hides all other symbols.
+#define CGT_API __attribute__((visibility("default")))
+#ifdef __CUDACC__
+// Marks functions of this header that kernels may call, too.
+#define CGT_HOST_DEVICE __host__ __device__
+#else
+#define CGT_HOST_DEVICE
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Status and errors --------------------------------------------------------------------------
+
+// The result of a call: one of these numbers, or one that a step function has returned.
+typedef int32_t cgt_status;
+enum {
+  CGT_OK = 0,
+  CGT_INVALID_ARGUMENT = 1,
+  CGT_INVALID_HANDLE = 2,
+  CGT_STALE_TENSOR = 3,  // an output of a generation that cgt_context_mark_step() ended
+  CGT_CONCURRENT_USE = 4,
+  CGT_OUT_OF_MEMORY = 5,
+  CGT_CAPTURE_FAILED = 6,
+  CGT_DEVICE_FAILED = 7,
+  // The next four concern tensors of other libraries.
+  CGT_MISSING_FIELD = 8,
+  CGT_WRONG_TYPE = 9,
+  CGT_WRONG_VALUE = 10,
+  CGT_NOT_SUPPORTED = 11,
+  CGT_BUFFER_TOO_SMALL = 12,
+  CGT_STEP_FAILED = 13,   // a callback returned a number that is no cgt_status
+  CGT_STEP_THREW = 14,    // a C++ exception left a callback
+  CGT_GROUP_FAILED = 15,  // the ranks do not do the same, or one cannot be reached
+  CGT_INTERNAL = 16,
+  // A replay was verified and differs from an eager run. What the call writes is as the replay has
+  // left it, and no output is returned.
+  CGT_VERIFY_FAILED = 17,
+  CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
+};
+
+// Whether a stream captures. An invalidated capture is still open, and fails when it ends.
+typedef int32_t cgt_capture_state;
+enum { CGT_CAPTURE_NONE = 0, CGT_CAPTURE_ACTIVE = 1, CGT_CAPTURE_INVALIDATED = 2 };
+
+// The last failure on a thread.
+typedef struct cgt_error {
+  uint32_t struct_size;
+  cgt_status status;          // CGT_OK if nothing has failed on this thread
+  int32_t cuda_code;          // a cudaError_t, or 0 if no device was involved
+  cgt_capture_state capture;  // the state of the thread's current stream at the failure
+  // Both are valid until the next failure on this thread, and never NULL. `where` is "file:line" or
+  // "".
+  const char* message;
+  const char* where;
+} cgt_error;
+
+// Returns the CGT_ABI_VERSION of the library.
+CGT_API uint32_t cgt_abi_version(void);
+// Returns "CGT_OK" and so on.
+CGT_API const char* cgt_status_name(cgt_status status);
+// Writes the last failure on the calling thread, which a call that succeeds leaves as it is.
+// CGT_INVALID_ARGUMENT if struct_size is wrong, which is not kept as the last failure.
+CGT_API cgt_status cgt_last_error(cgt_error* error);
+// Sets the message for the status that the current step function is about to return. The text is
+// copied. Outside of step functions it does nothing.
+CGT_API void cgt_set_error(const char* message);
+// Returns the number of handles that exist, of all threads. It counts them one by one, which is
+// meant for tests that look for leaks.
+CGT_API size_t cgt_live_handles(void);
+
+// ---- Handles and values -------------------------------------------------------------------------
+
+// The next six are handles.
+typedef struct cgt_context_handle* cgt_context;
+typedef struct cgt_function_handle* cgt_function;
+typedef struct cgt_tensor_handle* cgt_tensor;
+typedef struct cgt_generator_handle* cgt_generator;
+typedef struct cgt_progress_watch_handle* cgt_progress_watch;
+typedef struct cgt_loop_stream_handle* cgt_loop_stream;
+
+// The layout and the numbers of DLPack's DLDevice.
+typedef struct cgt_device {
+  int32_t type;
+  int32_t id;
+} cgt_device;
+enum { CGT_DEVICE_HOST = 1, CGT_DEVICE_CUDA = 2 };
+
+// A stream, borrowed from the library that made it.
+typedef struct cgt_stream {
+  cgt_device device;
+  // A cudaStream_t on a GPU: 1 is the legacy stream, as is 0, and 2 the per-thread stream.
+  uintptr_t native;
+} cgt_stream;
+
+// An element type.
+typedef int32_t cgt_dtype;
+enum {
+  CGT_BOOL = 1,
+  CGT_INT8 = 2,
+  CGT_INT16 = 3,
+  CGT_INT32 = 4,
+  CGT_INT64 = 5,
+  CGT_UINT8 = 6,
+  CGT_UINT16 = 7,
+  CGT_UINT32 = 8,
+  CGT_UINT64 = 9,
+  CGT_FLOAT16 = 10,
+  CGT_BFLOAT16 = 11,
+  CGT_FLOAT32 = 12,
+  CGT_FLOAT64 = 13,
+  CGT_FLOAT8_E4M3FN = 14,
+  CGT_FLOAT8_E4M3FNUZ = 15,
+  CGT_FLOAT8_E5M2 = 16,
+  CGT_FLOAT8_E5M2FNUZ = 17,
+  CGT_FLOAT8_E8M0FNU = 18,
+  CGT_COMPLEX64 = 19,
+  CGT_COMPLEX128 = 20
+};
+
+// ---- Devices ------------------------------------------------------------------------------------
+
+// Returns the first GPU if this program can use it, and the host device otherwise.
+CGT_API cgt_status cgt_device_best(cgt_device* out);
+// Parses "auto", "host", "cuda" or "cuda:1".
+CGT_API cgt_status cgt_device_parse(const char* text, cgt_device* out);
+// Writes an attribute as text: integers in decimal, and "" if the device does not have it. `kind`
+// is a number of cgtree::DeviceAttribute. Numbers up to 16 are those of TVM: 0 is whether the
+// device exists, 5 is its name.
+CGT_API cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* buffer,
+                                        size_t capacity, size_t* length);
+
+// ---- Streams ------------------------------------------------------------------------------------
+
+// Makes a stream. A blocking one is ordered with the legacy stream; on the host device, too.
+CGT_API cgt_status cgt_stream_create(cgt_device device, int32_t is_blocking, cgt_stream* out);
+// Retires a stream that cgt_stream_create() has made, and destroys it without waiting for its work.
+// Does nothing if `native` is 0.
+CGT_API cgt_status cgt_stream_destroy(cgt_stream stream);
+// Must be called before a stream of another library is destroyed, if calls were made on it:
+// contexts leave it.
+CGT_API cgt_status cgt_stream_retire(cgt_stream stream);
+// Waits, on the calling thread, until all work on the stream is done.
+CGT_API cgt_status cgt_stream_synchronize(cgt_stream stream);
+// Writes whether any code captures the stream, this library or the caller.
+CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out);
+// Writes the id of the capture that the stream is in; 0 if it is in none.
+CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
+// Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
+CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
+// The next two make `stream` the current one of this thread until the cgt_stream_pop() that belongs
+// to it: calls launch their work there. Pairs nest. A step that was begun in between keeps its
+// stream until it ends. What a callback does not pop is popped when it returns.
+CGT_API cgt_status cgt_stream_push(cgt_stream stream);
+CGT_API cgt_status cgt_stream_pop(void);
+// Returns the stream on which a step function has to launch its work. CGT_INVALID_ARGUMENT outside
+// of step functions, unless a stream was pushed.
+CGT_API cgt_status cgt_current_stream(cgt_stream* out);
+
+// The dimensions of a launch, as CUDA has them: x, y and z, and the bytes of dynamic shared memory.
+typedef struct cgt_dims {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+} cgt_dims;
+// Runs a whole grid. arguments[i] points to a copy of argument i, made at the launch.
+typedef void (*cgt_host_body)(const cgt_dims* dims, const void* const* arguments);
+// An argument of a launch. The launch copies it.
+typedef struct cgt_argument {
+  const void* data;
+  size_t bytes;
+} cgt_argument;
+// Launches a C function on a stream of the host device, in stream order. While the stream captures,
+// the launch becomes a graph node. `name` appears in messages and must stay valid until the process
+// ends. There may be 63 arguments. On a GPU, launch kernels with CUDA on cgt_stream::native.
+CGT_API cgt_status cgt_launch_host(cgt_stream stream, const char* name, cgt_host_body body,
+                                   const cgt_dims* dims, const cgt_argument* arguments,
+                                   size_t argument_count);
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+// The layout of a tensor, and the place of its data.
+typedef struct cgt_tensor_info {
+  uint32_t struct_size;
+  cgt_dtype dtype;
+  cgt_device device;
+  int32_t ndim;
+  int32_t is_read_only;
+  const int64_t* shape;    // valid as long as the handle
+  const int64_t* strides;  // in elements; valid as long as the handle
+  int64_t elements;
+  size_t bytes;       // of all elements without gaps
+  void* data;         // the address of the first element, on the device
+  cgt_stream stream;  // the stream that orders the contents; native is 0 if there is none
+} cgt_tensor_info;
+
+// Makes a tensor without setting its contents. Inside a step function `device` is NULL, and the
+// memory comes from the context.
+CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
+                                    const cgt_device* device, cgt_tensor* out);
+// Makes a number that is passed to a call by value; `value` has the size of the type, which is not
+// CGT_COMPLEX128.
+CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
+// Makes a tensor of uint8 {bytes} on the host with a copy of a struct. As an input of a compiled
+// function it is passed by value: the step function gets it on its own device.
+CGT_API cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out);
+// Releases the handle. The memory is released with the last handle and the work that uses it.
+CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
+// Makes another handle of the same tensor.
+CGT_API cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out);
+// Writes the layout of a tensor and the address of its data. CGT_STALE_TENSOR for an output that
+// has ended.
+CGT_API cgt_status cgt_tensor_describe(cgt_tensor tensor, cgt_tensor_info* info);
+// The next three make views, which move no data.
+CGT_API cgt_status cgt_tensor_reshape(cgt_tensor tensor, int32_t ndim, const int64_t* shape,
+                                      cgt_tensor* out);
+CGT_API cgt_status cgt_tensor_slice(cgt_tensor tensor, int32_t axis, int64_t begin, int64_t end,
+                                    cgt_tensor* out);
+CGT_API cgt_status cgt_tensor_transpose(cgt_tensor tensor, int32_t axis, int32_t other,
+                                        cgt_tensor* out);
+// The next two copy between the host and a dense tensor of `bytes` bytes. They return when the copy
+// is complete.
+CGT_API cgt_status cgt_tensor_copy_from_host(cgt_tensor tensor, const void* data, size_t bytes);
+CGT_API cgt_status cgt_tensor_copy_to_host(cgt_tensor tensor, void* data, size_t bytes);
+// Enqueues a copy on `stream`, or on the current stream if `stream` is NULL.
+CGT_API cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source,
+                                   const cgt_stream* stream);
+// Must be called after work that uses the tensor was enqueued on a stream other than that of the
+// calls: the memory is not used again before that work is done. NULL: the current stream.
+CGT_API cgt_status cgt_tensor_note_use(cgt_tensor tensor, const cgt_stream* stream);
+
+// ---- Contexts -----------------------------------------------------------------------------------
+
+enum {
+  // Makes two mistakes of step functions errors; see ContextOptions::checked in
+  // cgtree/values/options.h.
+  CGT_CONTEXT_CHECKED = 1u << 0,
+  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // event_file receives replays too
+  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
+  // less memory stays unused. CGT_INVALID_ARGUMENT on devices that cannot map memory.
+  CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2,
+  // Step functions are captured on the stream on which they were warmed up, for libraries that have
+  // a workspace per stream. No other thread may use that stream while a call records.
+  CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3,
+  // Loops that hold outputs into their next round settle, for more memory; see
+  // ContextOptions::outputs_lie_apart in cgtree/values/options.h.
+  CGT_CONTEXT_OUTPUTS_LIE_APART = 1u << 4
+};
+// The treatment of a recording that refers to memory which is not known to live as long as it does.
+typedef int32_t cgt_on_foreign_pointer;
+enum {
+  CGT_FOREIGN_POINTER_RECORD = 0,  // snapshots and the event file show it
+  CGT_FOREIGN_POINTER_WARN = 1,    // and the log warns, once for each kernel
+  CGT_FOREIGN_POINTER_REFUSE = 2   // CGT_CAPTURE_FAILED
+};
+// The treatment of a call that needs one recording more than a limit allows.
+typedef int32_t cgt_at_limit;
+enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
+
+// The ranks that take their decisions together: see Group in extensions/ranks/group.h.
+typedef struct cgt_group {
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
+  int32_t rank;    // in [0, size)
+  int32_t size;
+  // Replaces each word by the smallest that a rank has given for it, and returns when all ranks
+  // have called it. A status other than CGT_OK, if a rank does not come, fails the call.
+  cgt_status (*minimum)(void* user, uint64_t* words, size_t count);
+  void* user;  // must outlive the context
+} cgt_group;
+
+// Options of a context; NULL in their place means the defaults.
+typedef struct cgt_context_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  const cgt_stream* stream;  // outlives the context and its tensors; NULL: the context makes one
+  uint64_t max_bytes;        // of device memory for its pools
+  uint64_t max_recordings;
+  uint64_t max_graph_bytes;
+  uint64_t max_recording_microseconds;
+  const char* event_file;  // receives events as lines of JSON; NULL: no file
+  cgt_at_limit at_limit;
+  cgt_on_foreign_pointer on_foreign_pointer;
+  // Called when the context and its tensors are released; it may destroy `stream`. May be NULL.
+  void (*release)(void* owner);
+  void* owner;
+  const cgt_group* group;  // NULL: the context decides alone
+  // Every n-th replay of each recording is verified: the step function also runs eagerly, and
+  // CGT_VERIFY_FAILED is returned if it does something else (docs/verify.md). 0: none, unless the
+  // environment has CGTREE_VERIFY=n.
+  uint64_t verify_every;
+  const char* name;  // in metrics and profilers; NULL: the device's
+  // So many of the first replays of each recording are verified, too: the 1st, 2nd, 4th, 8th...
+  uint64_t verify_first;
+  // The time that every n-th replay of each recording takes on the device is measured
+  // (docs/metrics.md). 0: of none.
+  uint64_t time_every_nth_replay;
+} cgt_context_options;
+
+// Makes a context on a device. `options` may be NULL.
+CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_options* options,
+                                      cgt_context* out);
+// Releases the handle. Functions and steps of the context may still be called.
+CGT_API cgt_status cgt_context_destroy(cgt_context context);
+// Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
+// one is CGT_STALE_TENSOR.
+CGT_API cgt_status cgt_context_mark_step(cgt_context context);
+// cgt_context_mark_step() does not end this output: it is held until its last handle is destroyed.
+CGT_API cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context);
+// Tells the context that the caller's graph which holds work of it is gone: the graph of the
+// capture with this id, or, for 0, every one. What was kept for it may be used again. Writes how
+// many tensors were kept, unless `released` is NULL.
+CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture,
+                                                size_t* released);
+// Gives memory that neither a recording nor an output uses back to the device's cache, where other
+// contexts find it. Writes how many bytes, unless `bytes` is NULL.
+CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
+// For a server that sleeps: drops all recordings, and gives all that no output uses back to the
+// device. What was warmed up stays so. Waits until all work is done. Writes how many bytes of the
+// pools, unless `bytes` is NULL. CGT_CAPTURE_FAILED while the stream is captured.
+CGT_API cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes);
+// Declares that memory which recordings refer to, and which is no tensor, lives until it is
+// undeclared: a workspace or table of a library. Declared again with another range, it has moved.
+// Any thread.
+CGT_API cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
+                                       size_t bytes);
+// The memory goes: the recordings that refer to it are dropped, now or before the next call. Any
+// thread, at any time.
+CGT_API cgt_status cgt_context_undeclare(cgt_context context, const char* name);
+// Drops the recordings of all functions that refer to memory in the range. Writes how many, unless
+// `dropped` is NULL.
+CGT_API cgt_status cgt_context_invalidate(cgt_context context, const void* address, size_t bytes,
+                                          size_t* dropped);
+// Waits, on the calling thread, until all work that calls have launched is done.
+CGT_API cgt_status cgt_context_synchronize(cgt_context context);
+// Writes the stream of the latest call: the caller's, or the context's own. Other work that reads
+// outputs or writes inputs must be ordered with it.
+CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
+// Writes the counters of ContextStats by name, and skips by reason. Any thread.
+CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
+                                          size_t* length);
+// Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md). Any
+// thread.
+CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
+                                             size_t* length);
+// Writes the metrics of these contexts for Prometheus (docs/metrics.md). Any thread.
+// CGT_INVALID_ARGUMENT if two of them have the same name.
+CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
+                                    size_t capacity, size_t* length);
+// Writes a report for people: why calls did not replay, what costs most, and what to change in the
+// code (docs/report.md). Any thread.
+CGT_API cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length);
+// The same of a snapshot, or of the contexts of an event file. CGT_INVALID_ARGUMENT for other text.
+CGT_API cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length);
+// Writes the last events of the context as lines of JSON (docs/events.md). Any thread.
+CGT_API cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
+                                             size_t* length);
+// Writes them to a file. CGT_INVALID_ARGUMENT if it cannot be opened or written. Any thread.
+CGT_API cgt_status cgt_context_dump_events(cgt_context context, const char* path);
+// From now on the process writes the last events of all its contexts to the file when it gets one
+// of the signals; see dump_events_on_signal() in recent_events.h. `count` 0: the signals of a
+// crash. Requires: no other thread calls it at the same time.
+CGT_API cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count);
+
+// ---- Where replays hang -------------------------------------------------------------------------
+
+enum {
+  // Only the next replay after one has exceeded the time limit leaves marks.
+  CGT_PROGRESS_BEHIND_LIMIT_ALONE = 1u << 0,
+  CGT_PROGRESS_NO_TIME_LIMIT = 1u << 1,
+  // Replays that leave marks are timed by their scopes, for metrics.
+  CGT_PROGRESS_TIMES_SCOPES = 1u << 2
+};
+
+// Options of a watch; NULL in their place means the defaults.
+typedef struct cgt_progress_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  uint64_t every_nth_replay;         // of each recording leaves marks; 0 means 1
+  uint64_t time_limit_milliseconds;  // within which a replay is to end; 0 means 30,000
+  // Called on a thread of the watch's, once for a replay that has not ended by then; by default
+  // that is logged. It must not call contexts but for what any thread may.
+  void (*on_timeout)(void* user, const char* text);
+  void* user;  // must outlive the watch and the contexts that have it
+} cgt_progress_options;
+
+// Makes what says where the replays of contexts hang: see ProgressWatch in
+// cgtree/values/progress.h. `options` may be NULL.
+CGT_API cgt_status cgt_progress_watch_create(const cgt_progress_options* options,
+                                             cgt_progress_watch* out);
+// Releases the handle. Contexts that have the watch keep it.
+CGT_API cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch);
+// Replays of the context leave marks from now on, by which the watch says where one hangs; NULL: no
+// longer. CGT_CONCURRENT_USE; CGT_INVALID_ARGUMENT on a device that cannot.
+CGT_API cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch);
+// Writes how far the replays have come that have not ended (docs/hangs.md). Any thread.
+CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer,
+                                             size_t capacity, size_t* length);
+// Writes the same as JSON, which the program `cgtree_report` reads: of several processes together.
+CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
+                                           size_t* length);
+
+// ---- Step functions -----------------------------------------------------------------------------
+
+// A step function launches its work on cgt_current_stream(), makes tensors with cgt_tensor_empty()
+// and writes a handle to each output. The handles of the inputs belong to it until it returns.
+// After the second call with the same shapes it is not called again: its work is replayed.
+typedef cgt_status (*cgt_step_body)(void* user, const cgt_tensor* inputs, size_t input_count,
+                                    cgt_tensor* outputs, size_t output_count);
+
+// A step function: its body, and user data that this library takes over. `body` and `user` serve
+// all calls of the function.
+typedef struct cgt_step {
+  uint32_t struct_size;
+  uint32_t output_count;
+  cgt_step_body body;
+  void* user;
+  void (*release)(void* user);  // may be NULL
+} cgt_step;
+
+enum {
+  // Of a function: stays at its address, which is checked; it is not copied. Inputs without it may
+  // be anywhere at each call, and are copied.
+  CGT_INPUT_STATIC = 1u << 0,
+  CGT_INPUT_MUTATED = 1u << 1,  // the function, or the work of the steps, writes into it
+  // Of a function: must lie without gaps between its elements, or the call is CGT_INVALID_ARGUMENT.
+  CGT_INPUT_CONTIGUOUS = 1u << 2,
+  // Of steps: the work is to use cgt_step_address(), and each call may pass another address: the
+  // graph copies the bytes first. Bindings without it stay at their address, which is checked.
+  CGT_INPUT_COPIED = 1u << 3
+};
+// The values beyond the actual sizes of an input that was padded.
+typedef int32_t cgt_padding;
+enum {
+  // Zeros. But an input of integers or bools is not padded where the function writes another input,
+  // because a zero may be an index: such calls run eagerly.
+  CGT_PAD_UNSET = 0,
+  CGT_PAD_ZEROS = 1,
+  CGT_PAD_VALUE = 2,
+  CGT_PAD_LAST = 3,     // the last valid slice of each axis; zeros where an axis has size 0
+  CGT_PAD_ANYTHING = 4  // the padding is not written
+};
+// Whether a graph uses an input where the caller has it, in place of a copy, and is told at each
+// replay where that is. Inputs for which this does not prove possible are copied, and so are all in
+// work between cgt_step_begin() and cgt_step_end(). The function is called once more when recorded.
+typedef int32_t cgt_rebind;
+enum {
+  CGT_REBIND_NEVER = 0,
+  CGT_REBIND_AUTO = 1,  // if it is thought to be cheaper than the copy
+  CGT_REBIND_ALWAYS = 2
+};
+// Options of one input of a function, or of one binding of steps.
+typedef struct cgt_input_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  const char* name;    // for messages
+  uint64_t alignment;  // of an input that is used in place, in bytes; a power of two
+  cgt_padding padding;
+  cgt_rebind rebind;
+  double padding_value;  // for CGT_PAD_VALUE; the input's type must be able to hold it
+  // For cgt_steps_create() alone. If not 0, the binding is a step block: a struct of this size in
+  // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
+  // device.
+  uint64_t host_bytes;
+  // The largest difference between a verified replay and an eager run in what they write here, for
+  // floating types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all. Of steps,
+  // whose bindings are bytes: 0, or INFINITY for one that is not compared.
+  double tolerance;
+} cgt_input_options;
+
+// The policy for the sizes that calls give an axis. docs/dynamic_shapes.md compares the policies.
+typedef int32_t cgt_axis_policy;
+enum {
+  CGT_AXIS_EXACT = 0,       // each size has recordings of its own, for up to max_sizes sizes
+  CGT_AXIS_ALLOW_LIST = 1,  // as CGT_AXIS_EXACT for `sizes`; calls with other sizes run eagerly
+  CGT_AXIS_SKIP = 2,        // calls run eagerly as soon as a second size was seen
+  // Inputs are padded to the next size of these, and outputs are sliced:
+  CGT_AXIS_BUCKETS = 3,        // `sizes`
+  CGT_AXIS_MULTIPLES = 4,      // multiples of multiple_of
+  CGT_AXIS_POWERS_OF_TWO = 5,  // 1, 2, 4, 8, ...
+  CGT_AXIS_LEARNED = 6  // sizes that cgt_function_idle() has found to pay; no call records one
+};
+// The treatment of a call that brings one size more than max_sizes.
+typedef int32_t cgt_at_max_sizes;
+enum {
+  CGT_MAX_SIZES_RUN_EAGERLY = 0,
+  CGT_MAX_SIZES_NEXT_LARGER = 1,  // padded to the next larger recorded size, else run eagerly
+  CGT_MAX_SIZES_EVICT = 2         // the recordings of the size used longest ago are evicted
+};
+// The treatment of a call with a size above the largest bucket.
+typedef int32_t cgt_above_largest;
+enum { CGT_ABOVE_LARGEST_RUN_EAGERLY = 0, CGT_ABOVE_LARGEST_REFUSE = 1 };
+
+// Names axis `axis` of input or output number `tensor`; both count from 0. Inputs are below 65536.
+typedef struct cgt_axis_use {
+  uint32_t tensor;
+  int32_t axis;
+} cgt_axis_use;
+
+// One dynamic axis of a function, or one integer of its key, whose values are its sizes. A function
+// has up to eight of both.
+typedef struct cgt_axis_options {
+  uint32_t struct_size;
+  cgt_axis_policy policy;
+  const char* name;
+  const cgt_axis_use* inputs;  // all of them have the same size in a call; none for a key
+  size_t input_count;
+  const cgt_axis_use* outputs;  // made with the padded size, and sliced to the actual size
+  size_t output_count;
+  // For CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive (in a key: or 0), ascending.
+  const int64_t* sizes;
+  size_t size_count;
+  uint64_t max_sizes;               // for CGT_AXIS_EXACT
+  cgt_at_max_sizes at_max_sizes;    // for CGT_AXIS_EXACT
+  cgt_above_largest above_largest;  // for the policies that pad
+  uint64_t multiple_of;             // for CGT_AXIS_MULTIPLES
+  uint64_t largest;                 // to pad to, for CGT_AXIS_MULTIPLES and CGT_AXIS_POWERS_OF_TWO
+} cgt_axis_options;
+
+enum {
+  CGT_FUNCTION_EAGER = 1u << 0,          // always runs eagerly
+  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // a call that cannot be graphed fails
+  CGT_FUNCTION_PINNED = 1u << 2          // its recordings are never evicted
+};
+// The treatment of a call whose static inputs have other addresses than recorded.
+typedef int32_t cgt_on_static_change;
+enum {
+  CGT_STATIC_CHANGE_RECORD = 0,  // the call is recorded for these addresses
+  CGT_STATIC_CHANGE_DEMOTE = 1,  // the same, but after max_static_changes the input is copied
+  CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED; the message names all that changed
+};
+// The treatment of a call with an eager input that the function writes into and that is not static.
+typedef int32_t cgt_on_mutated_input;
+enum {
+  CGT_MUTATED_COPY_BACK = 0,         // the graph copies it in before the work and back after it
+  CGT_MUTATED_SKIP = 1,              // the call runs eagerly
+  CGT_MUTATED_SKIP_MANAGED_TOO = 2,  // also if the input is an output of an earlier call
+  CGT_MUTATED_REFUSE = 3             // CGT_INVALID_ARGUMENT
+};
+// The treatment of a call whose padded sizes have no recording, in a function with buckets. The
+// last two record only in cgt_function_precapture().
+typedef int32_t cgt_while_missing;
+enum {
+  CGT_MISSING_RECORD = 0,
+  CGT_MISSING_NEXT_LARGER = 1,  // padded to the smallest recording that holds it, else run eagerly
+  CGT_MISSING_RUN_EAGERLY = 2
+};
+
+// CompileOptions::buckets, a short form of `axes`, has no field here.
+typedef struct cgt_function_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  const cgt_input_options* inputs;  // by position; other inputs have the defaults
+  size_t input_count;
+  uint64_t max_recordings;
+  cgt_at_limit at_limit;
+  int32_t reserved;
+  const cgt_axis_options* axes;
+  size_t axis_count;
+  const char* const* output_names;  // for messages, one per output; it and its elements may be NULL
+  cgt_while_missing while_missing;
+  cgt_on_mutated_input on_mutated_input;
+  cgt_on_static_change on_static_change;
+  int32_t reserved_too;
+  uint64_t max_static_changes;
+  uint64_t min_graph_nodes;  // a call with a smaller graph runs eagerly
+  // The policies of integers of the key. Where a policy pads, the value is rounded up: the work
+  // sees the rounded value, and calls with the same one share recordings. Each call has these
+  // parts.
+  const cgt_axis_options* keys;
+  size_t key_count;
+  // A call is not padded if that makes its work (the product of all sizes, and of the values of
+  // `keys`) larger than this many times, and then runs eagerly.
+  double max_waste;
+  // The tolerances of outputs of a verified replay, one per output; may be NULL.
+  const double* output_tolerances;
+  // Whether outputs with a buffer are written there by the work itself; one per output, or NULL.
+  const cgt_rebind* output_rebinds;
+  // Counts where it is larger than that of the context.
+  uint64_t verify_first;
+  // Recordings share an executable graph where a replay of one after another has to patch at most
+  // this many nodes, each for about half a microsecond. 0: each has its own. Not in a group.
+  uint64_t max_switch_nodes;
+} cgt_function_options;
+
+// One value that a call depends on beside its tensors or bindings. Calls whose keys differ never
+// share a recording.
+typedef struct cgt_key_part {
+  uint32_t struct_size;
+  uint32_t flags;
+  const char* name;  // letters, digits and '_'
+  const char* text;  // NULL: the part is `number`
+  int64_t number;
+  size_t text_bytes;  // 0: the text ends with a 0
+} cgt_key_part;
+enum { CGT_KEY_UNSIGNED = 1u << 0 };  // `number` holds an uint64_t
+// The next two initialize a cgt_key_part.
+#define CGT_KEY_NUMBER(name, number) \
+  { sizeof(cgt_key_part), 0, (name), NULL, (number), 0 }
+#define CGT_KEY_TEXT(name, text) \
+  { sizeof(cgt_key_part), 0, (name), (text), 0, 0 }
+
+// Makes a function from a step function; `name` is its name in messages. `options` may be NULL.
+// CGT_INVALID_ARGUMENT for options that contradict each other.
+CGT_API cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* step,
+                               const cgt_function_options* options, cgt_function* out);
+// Releases the handle, and drops the recordings. Outputs stay valid. An open step is left first, as
+// by cgt_step_leave(); that is CGT_INVALID_ARGUMENT on another thread.
+CGT_API cgt_status cgt_function_destroy(cgt_function function);
+// If a call fails, the context and the outputs are as before the call.
+CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
+                            cgt_tensor* outputs, size_t output_count);
+// As cgt_call(), but output i is written into buffers[i] where that is not NULL. A buffer has the
+// shape and type of its output, and shares no memory with an input or another buffer.
+CGT_API cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs,
+                                 size_t input_count, const cgt_tensor* buffers, size_t buffer_count,
+                                 cgt_tensor* outputs, size_t output_count);
+// As cgt_call_into(), with a key.
+CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t key_size,
+                                  const cgt_tensor* inputs, size_t input_count,
+                                  const cgt_tensor* buffers, size_t buffer_count,
+                                  cgt_tensor* outputs, size_t output_count);
+// The next two write a part of the key of the call that the thread is in, as the work is to see it:
+// a number, or a text. CGT_INVALID_ARGUMENT if there is none of that name and type, and outside of
+// step functions and of steps.
+CGT_API cgt_status cgt_current_key_number(const char* name, int64_t* out);
+CGT_API cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity,
+                                        size_t* length);
+// Writes the outcome that such a call would have now and why, as lines of text.
+CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
+                                        size_t key_size, const cgt_tensor* inputs,
+                                        size_t input_count, char* buffer, size_t capacity,
+                                        size_t* length);
+// Writes the counters of FunctionStats by name, and skips by reason; "last_failure" is the text of
+// the last call that failed, if any did. Any thread.
+CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
+                                           size_t* length);
+// The outcome of a call that has ended.
+typedef int32_t cgt_outcome;
+enum {
+  CGT_NO_CALL = 0,  // there was none yet
+  CGT_REPLAYED = 1,
+  CGT_RECORDED = 2,
+  CGT_WARMED_UP = 3,
+  CGT_RAN_EAGERLY = 4,
+  CGT_FAILED = 5
+};
+// The treatment of a call of a frozen function for which no recording fits.
+typedef int32_t cgt_when_frozen;
+enum {
+  CGT_FROZEN_RUN_EAGERLY = 0,
+  CGT_FROZEN_REFUSE = 1  // CGT_CAPTURE_FAILED; the message names what keeps one from fitting
+};
+// From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
+// does what `when` says. Nothing is evicted either. Any thread.
+CGT_API cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when);
+// Ends what cgt_function_freeze() has begun. Any thread.
+CGT_API cgt_status cgt_function_unfreeze(cgt_function function);
+// Writes the outcome of the last call that has ended and, unless `skip_reason` is NULL, why it ran
+// eagerly: a name as in cgt_function_stats_json(), which is never freed, or "".
+CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
+                                             const char** skip_reason);
+
+// ---- Steps of an engine -------------------------------------------------------------------------
+
+// A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md has
+// the rules for the work. Steps are a function, which one thread at a time may use, and each step
+// is a call of it: cgt_function_destroy(), _stats_json(), _freeze(), _unfreeze() and
+// _last_outcome() are as for others; a step that was left is CGT_FAILED. To pass a function of one
+// kind where the other is expected is CGT_INVALID_ARGUMENT.
+//
+//   cgt_step_begin(steps, key, 1, bindings, 3, &stream, &must_run);
+//   while (must_run) {
+//     cgt_step_address(steps, 0, &tokens);
+//     ... enqueue the work on `stream` ...
+//     cgt_step_end(steps, &must_run);     // once more, if it was captured in vain
+//   }
+
+// A range of memory that the work of a step uses, as it is in this call.
+typedef struct cgt_binding {
+  uint32_t struct_size;
+  uint32_t flags;       // 0: there are none yet
+  const void* address;  // of device memory, or of a step block, which cgt_step_begin() reads
+  size_t bytes;
+} cgt_binding;
+// Initializes a cgt_binding.
+#define CGT_BINDING(address, bytes) \
+  { sizeof(cgt_binding), 0, (address), (bytes) }
+// The threads for which a capture forbids calls that may break it: all, the capturing one, or none.
+typedef int32_t cgt_capture_mode;
+enum {
+  CGT_CAPTURE_MODE_GLOBAL = 0,
+  CGT_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CGT_CAPTURE_MODE_RELAXED = 2  // the work may do what captures usually forbid
+};
+
+// Of the options, `inputs` are the bindings, by position: one with CGT_INPUT_COPIED may be at
+// another address at each call, and is copied to cgt_step_address(); the others are checked, as are
+// further ones. There are no axes, no outputs, and CGT_STATIC_CHANGE_DEMOTE and CGT_INPUT_STATIC
+// are CGT_INVALID_ARGUMENT.
+CGT_API cgt_status cgt_steps_create(cgt_context context, const char* name,
+                                    const cgt_function_options* options, cgt_capture_mode mode,
+                                    cgt_function* out);
+// Begins a call on `stream`; NULL: the thread's current one, or the context's. Replays if it can,
+// and then writes 0 into `must_run`. If it fails, no step is open.
+CGT_API cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t key_size,
+                                  const cgt_binding* bindings, size_t binding_count,
+                                  const cgt_stream* stream, int32_t* must_run);
+// Writes the address of binding `i` for the work. Requires: a step is open and must run.
+CGT_API cgt_status cgt_step_address(cgt_function steps, size_t i, void** out);
+// The work is enqueued. Writes 1 into `must_run` if it has to be enqueued once more. If it fails,
+// the call has ended and 0 is written, unless the thread is another one than that of
+// cgt_step_begin(), or is inside a function that the step has called, such as that of an eager
+// break: then the step is open as before, and 1 is written.
+CGT_API cgt_status cgt_step_end(cgt_function steps, int32_t* must_run);
+// Ends an open step whose work was not enqueued, or not all of it. The call has not happened.
+// Inside a function that the step has called, the step is no longer open, and is left when that
+// returns.
+CGT_API cgt_status cgt_step_leave(cgt_function steps);
+// The caller gives this range away: drops the recordings that check an address in it. Writes how
+// many, unless `dropped` is NULL.
+CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
+                                        size_t* dropped);
+// Writes the outcome that such a call would have now and why, as lines of text.
+CGT_API cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
+                                     const cgt_binding* bindings, size_t binding_count,
+                                     char* buffer, size_t capacity, size_t* length);
+
+// ---- Eager breaks -------------------------------------------------------------------------------
+
+// The values of the present call that are passed by value. Valid while the function of the break
+// runs.
+typedef struct cgt_step_values cgt_step_values;
+// Enqueues its work on cgt_current_stream(), and may wait for the device.
+typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
+
+// Calls `body` at this point of a step: now, while the step runs without a graph; in each replay,
+// and not now, while it is recorded. `body` may use addresses of the step's memory, but hold no
+// handle to a tensor of it, draws no random numbers, and has no break of its own. `release` may be
+// NULL; it is called when `body` will not be called any more, also if this function fails.
+CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user));
+// For a step whose work turns out to be one that cannot be captured. If it is being captured, on
+// this thread, the capture fails with this reason, and the work runs once more, without a graph, as
+// all later calls of the kind do. Otherwise nothing happens.
+CGT_API cgt_status cgt_refuse_capture(const char* why);
+// Opens a scope on the calling thread: nodes that are captured until it is closed have its name, in
+// the path of those that are open (docs/scopes.md). The end of a step closes what the step has left
+// open. Costs no replay anything.
+CGT_API cgt_status cgt_scope_open(const char* name, uint64_t* scope);
+// Does nothing for a scope that is closed, or was opened on another thread.
+CGT_API cgt_status cgt_scope_close(uint64_t scope);
+// Writes the address of the value of input, or binding, `i` in the present call, and its size.
+CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const void** data,
+                                  size_t* bytes);
+
+// ---- Branches and loops -------------------------------------------------------------------------
+
+// Enqueues the work of a body on cgt_current_stream(), and writes a handle to each result. It may
+// be called several times, each time to enqueue the same: once for each round of a loop that runs
+// eagerly, and twice or more often while a step is recorded. Handles that it makes end when it
+// returns, with their memory.
+typedef cgt_status (*cgt_enqueue)(void* user, cgt_tensor* results, size_t result_count);
+// The code of one way, or of a round. Borrowed for the call.
+typedef struct cgt_body {
+  cgt_enqueue enqueue;
+  void* user;
+} cgt_body;
+
+// The next three decide by a value on the device which work runs: on the host while a step runs
+// eagerly, and anew in each replay of a recording. docs/control_flow.md says what a body may not
+// do. If a body fails, so does the call, with its status, and a step that is being recorded is not
+// recorded. They write a handle to a copy of each result of the body that has run, of the same
+// shapes and types in all bodies. CGT_INVALID_ARGUMENT for a tensor that says which way to go and
+// is not one element of its type on the device of the current stream, and for a body that does what
+// it may not; CGT_CAPTURE_FAILED while the stream is captured by other code.
+//
+// `generators` are those that bodies may draw from. The call takes one block of each, whatever way
+// is taken, and each run of a body, in each round of a loop, draws numbers of its own, the same
+// eagerly and in a replay. A branch or loop in a body is given them, too, if its bodies draw.
+//
+// Runs `then` if the predicate, CGT_INT32 or CGT_BOOL, is not 0, and else `otherwise`, which may be
+// NULL if there are no results.
+CGT_API cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const cgt_body* otherwise,
+                              const cgt_generator* generators, size_t generator_count,
+                              cgt_tensor* results, size_t result_count);
+// Runs the body with the number that `index` has, CGT_INT32. If there is none with that number, no
+// body runs or, where there are results, the last one.
+CGT_API cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_count,
+                              const cgt_generator* generators, size_t generator_count,
+                              cgt_tensor* results, size_t result_count);
+// Runs the body until its one result, CGT_INT32 or CGT_BOOL, is 0, or it has run `max_rounds`
+// times, at most 2^31 - 1. Writes the number of rounds, a CGT_INT32 on the device, unless `rounds`
+// is NULL.
+CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body,
+                            const cgt_generator* generators, size_t generator_count,
+                            cgt_tensor* rounds);
+
+// A loop stream holds rows that a loop on the device hands out while it runs, one for each round.
+// The device does not wait for the host: of a host that is too far behind, rows are lost. Loops of
+// one stream must not run at the same time.
+//
+//   cgt_loop_rows(64, tokens, &decode, NULL, 0, NULL);       // in the step function
+//   ...
+//   while (cgt_loop_stream_next(tokens, ids, sizeof(ids), 1000000, &row) == CGT_OK &&
+//          row.loop != 0) {                                  // on the host, while a replay runs
+//     send_to_clients(ids, row.bytes);
+//     if (client_has_gone) cgt_loop_stream_stop(tokens);
+//     if (row.is_last) break;
+//   }
+
+// Makes a stream of rows of up to `row_bytes`, a multiple of 4, which keeps them while the host is
+// up to `rows` rows behind.
+CGT_API cgt_status cgt_loop_stream_create(cgt_device device, size_t row_bytes, size_t rows,
+                                          cgt_loop_stream* out);
+// Releases the handle. Recordings keep what they use of the stream.
+CGT_API cgt_status cgt_loop_stream_destroy(cgt_loop_stream stream);
+// As cgt_loop(), with a body of two results, the flag and the row of the round: contiguous on the
+// device, a multiple of 4 bytes, and at most as large as the rows of the stream. Each round hands
+// out its row, also where the step runs eagerly. Such replays are not verified.
+CGT_API cgt_status cgt_loop_rows(int64_t max_rounds, cgt_loop_stream stream, const cgt_body* body,
+                                 const cgt_generator* generators, size_t generator_count,
+                                 cgt_tensor* rounds);
+
+// A row that was handed out.
+typedef struct cgt_loop_row {
+  uint32_t struct_size;
+  int32_t round;    // from 0 on
+  uint64_t loop;    // from 1 on: its number among the loops that have run with this stream
+  size_t bytes;     // of the row
+  int32_t is_last;  // of its loop
+  int32_t reserved;
+} cgt_loop_row;
+// Waits for the next row, for `max_microseconds` at most, and copies it to the front of `buffer`.
+// If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT if rows were
+// lost, with their number in the message, and the next call goes on with the oldest one that is
+// left; and for a row that is larger than `capacity`, which remains. CGT_CONCURRENT_USE while
+// another thread is in it.
+CGT_API cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
+                                        uint64_t max_microseconds, cgt_loop_row* row);
+// Any thread. The loop of the row that is next ends with the round that it is in, or, if it has not
+// begun, with its first one. A loop whose body has failed has ended: once its rows are read, that
+// is the loop behind it.
+CGT_API cgt_status cgt_loop_stream_stop(cgt_loop_stream stream);
+
+// ---- Dynamic axes -------------------------------------------------------------------------------
+
+// Returns the actual size of an axis in a step function: an int64 tensor without dimensions, on the
+// device, for kernels on cgt_current_stream(). Each replay sees the size of its own call. It cannot
+// be an output.
+CGT_API cgt_status cgt_axis_length(const char* axis, cgt_tensor* out);
+
+// Writes the sizes that calls gave an axis, ascending: [{"size": 3, "count": 17}, ...].
+CGT_API cgt_status cgt_function_histogram_json(cgt_function function, const char* axis,
+                                               char* buffer, size_t capacity, size_t* length);
+// Returns the cost of a call that is padded to `size`. It must not fall as sizes grow.
+typedef double (*cgt_bucket_cost)(void* user, int64_t size);
+// Writes the at most `max_buckets` sizes, ascending, that would have cost least for the histogram,
+// and their number into `count`. If `cost` is NULL, the cost is the size. Requires: `buckets` has
+// room for `max_buckets` sizes.
+CGT_API cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
+                                                size_t max_buckets, cgt_bucket_cost cost,
+                                                void* user, int64_t* buckets, size_t* count);
+
+// Writes the buckets that would have cost least together, as {"batch": [1, 4], "length": [128]},
+// for all axes and for cgt_function_options::keys: at most `max_combinations` of them, one of each.
+// A call costs the product of its sizes. Without axes the result is {}.
+CGT_API cgt_status cgt_function_suggest_all_buckets_json(cgt_function function,
+                                                         size_t max_combinations, char* buffer,
+                                                         size_t capacity, size_t* length);
+
+// The size of one axis of a call, or the value of an integer of its key.
+typedef struct cgt_axis_size {
+  const char* axis;
+  int64_t size;
+} cgt_axis_size;
+// Writes a handle to each input of a call with these sizes, which are in the order of
+// cgt_function_options::axes, followed by those of `keys`. It returns a status as a step function
+// does, and handles that it makes end when it returns, but there is no current stream.
+typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
+                                      cgt_tensor* inputs, size_t input_count);
+
+// The sizes of one axis to precapture.
+typedef struct cgt_axis_sizes {
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
+  const char* axis;
+  const int64_t* sizes;
+  size_t size_count;
+} cgt_axis_sizes;
+
+// A part of the key, and its values: numbers or texts.
+typedef struct cgt_key_values {
+  uint32_t struct_size;
+  uint32_t flags;  // 0: there are none yet
+  const char* name;
+  const int64_t* numbers;
+  size_t number_count;
+  const char* const* texts;
+  size_t text_count;
+} cgt_key_values;
+
+// The combinations to record, and the limits of recording them.
+typedef struct cgt_precapture_options {
+  uint32_t struct_size;
+  uint32_t input_count;
+  cgt_make_inputs make_inputs;
+  void* user;
+  // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
+  // theirs.
+  const cgt_axis_sizes* sizes;
+  size_t size_count;
+  // No combination is begun after this time, or when the pools of the context hold this much.
+  uint64_t max_microseconds;
+  uint64_t max_bytes;
+  // Called after each combination with one entry of the report. May be NULL.
+  void (*progress)(void* user, const char* entry_json);
+  // The number of results of earlier calls that the caller still holds when it calls; 0: one,
+  // CGT_HOLDS_NONE: none. Each combination is recorded once more for each of them.
+  uint64_t held_outputs;
+  // All parts of the key, in its order. A part without values has those of its policy in
+  // cgt_function_options::keys. None: the key has just the parts that are named there.
+  const cgt_key_values* key;
+  size_t key_size;
+} cgt_precapture_options;
+// For cgt_precapture_options::held_outputs, where 0 means the default.
+#define CGT_HOLDS_NONE UINT64_MAX
+
+// Records each combination of the sizes of the dynamic axes and of the values of the key, the
+// largest first, whatever cgt_function_options::while_missing says. If it fails, what is recorded
+// so far stays.
+CGT_API cgt_status cgt_function_precapture(cgt_function function,
+                                           const cgt_precapture_options* options);
+// Predicts the memory of a precapture: each combination is run and captured, but no graph is made,
+// and the pools give their memory back. The report is that of a precapture.
+CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
+                                               const cgt_precapture_options* options);
+// Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
+// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes":
+// 0, "graph_bytes": 119296, "microseconds": 12}. An entry of a call with a key has it as text:
+// "key": "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and
+// "left_out", which also has "why".
+CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
+                                                size_t capacity, size_t* length);
+
+// The limits of a function that learns sizes: CGT_AXIS_LEARNED. 0 means the default.
+typedef struct cgt_learn_options {
+  uint32_t struct_size;
+  uint32_t input_count;
+  // Called by cgt_function_idle(), with what it calls the function with. The call writes into
+  // inputs that it mutates.
+  cgt_make_inputs make_inputs;
+  void* user;
+  void (*release)(void* user);  // called once, when the function is destroyed; may be NULL
+  uint64_t max_sizes;           // that are recorded at a time: 32
+  uint64_t max_bytes;           // of the pools of the context, beyond which none is recorded
+  double busy_fraction;         // of the time, for cgt_function_idle() between calls: 0.02
+  double half_life;             // a call so many calls ago weighs half: 128
+  uint64_t held_outputs;        // as cgt_precapture_options has it
+  // What the function draws from, if results are to be the same whenever cgt_function_idle() is
+  // called: it puts these generators back to where they were.
+  const cgt_generator* generators;
+  size_t generator_count;
+} cgt_learn_options;
+// Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless one of its
+// axes or integers of the key is learned, and if this was called before.
+CGT_API cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options);
+// The outcome of cgt_function_idle().
+typedef int32_t cgt_learner_outcome;
+enum {
+  CGT_LEARNED_NOTHING = 0,
+  CGT_LEARNED_SIZE = 1,      // `size` was recorded
+  CGT_LEARNING_FAILED = 2,   // `size` could not be recorded; the log says why
+  CGT_LEARNER_VERIFIED = 3,  // recordings of `size`, with which calls have not been verified
+  CGT_LEARNER_GAVE_BACK = 4  // `bytes` that the pools held, and nothing used
+};
+// One step of a function that learns; of several axes and integers, sizes are those of the first.
+// Without an outcome all else is 0, and `evicted` -1.
+typedef struct cgt_learner_step {
+  uint32_t struct_size;
+  cgt_learner_outcome outcome;
+  int64_t size;
+  int64_t evicted;           // the size that went for it, or -1
+  double gain_microseconds;  // of a call, on average, as expected
+  uint64_t microseconds;     // that it has taken
+  uint64_t bytes;            // that were given back
+} cgt_learner_step;
+// For CGT_BETWEEN_CALLS: within cgt_learn_options::busy_fraction of the time.
+#define CGT_BETWEEN_CALLS UINT64_MAX
+// Does the most useful thing, if it is expected to take no longer than this; returns at once if
+// there is none. Used by one thread at a time, as calls are; in a group by all ranks.
+CGT_API cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
+                                     cgt_learner_step* step);
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// A generator is a seed and a count of used blocks. The sequence of a seed is 2^64 blocks of four
+// 32-bit words (Philox4x32-10), which kernels compute from the block's number. A replay takes as
+// many blocks as the recorded call did, from where the generator is then; so calls draw the same
+// numbers whether they run eagerly or are replayed. A call that fails returns its blocks, unless
+// other work has drawn since. A generator serves every device and several contexts, and a recording
+// keeps what it needs of it.
+
+// Makes a generator at the first block of the sequence of `seed`.
+CGT_API cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out);
+// Releases the handle. Recordings that draw from the generator can still be replayed.
+CGT_API cgt_status cgt_generator_destroy(cgt_generator generator);
+// Begins the sequence of `seed` at the next draw or replay. CGT_INVALID_ARGUMENT inside a step
+// function that is being recorded, because its replays would not do it.
+CGT_API cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed);
+
+// A position in the sequence of a seed.
+typedef struct cgt_generator_state {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t seed;
+  uint64_t offset;  // the number of blocks used so far
+  // Not 0 for a state that was taken inside a step function while it was recorded. Then the numbers
+  // above are not those of later replays, and the state can be set on this thread until the step
+  // function returns.
+  uint64_t recording;
+} cgt_generator_state;
+// Writes the position of the next draw. In a step function that is being recorded, see
+// cgt_generator_state::recording.
+CGT_API cgt_status cgt_generator_get_state(cgt_generator generator, cgt_generator_state* state);
+// Continues from `state` at the next draw or replay. Inside a step function that is being recorded,
+// only a state that was taken in the same call can be set.
+CGT_API cgt_status cgt_generator_set_state(cgt_generator generator,
+                                           const cgt_generator_state* state);
+
+// Blocks that are reserved for a kernel, to be passed as a kernel argument. If `origin` is NULL,
+// they are the blocks of `seed` from `offset` on. In recorded work `origin` is device memory that
+// each replay fills before any kernel runs: origin[0] is the seed, and the blocks begin at
+// origin[1] + offset.
+typedef struct cgt_philox_range {
+  const uint64_t* origin;
+  uint64_t seed;
+  uint64_t offset;
+} cgt_philox_range;
+// Reserves the next `blocks` blocks for kernels on cgt_current_stream(). CGT_INVALID_ARGUMENT if
+// another capture than this library's records that stream, because its graph would repeat the
+// numbers.
+CGT_API cgt_status cgt_generator_reserve(cgt_generator generator, uint64_t blocks,
+                                         cgt_philox_range* out);
+
+// The next three fill a contiguous tensor on the stream's device: uniform numbers in [0, 1) and
+// normal numbers for CGT_FLOAT32, four to a block; integers in [low, high) for CGT_INT64, two to a
+// block. Values depend on the generator and on the row-major number of the element only. If
+// `stream` is NULL, the current stream is used. A fill that fails does not move the generator.
+CGT_API cgt_status cgt_fill_uniform(cgt_generator generator, cgt_tensor tensor,
+                                    const cgt_stream* stream);
+CGT_API cgt_status cgt_fill_normal(cgt_generator generator, cgt_tensor tensor, float mean,
+                                   float deviation, const cgt_stream* stream);
+CGT_API cgt_status cgt_fill_integers(cgt_generator generator, cgt_tensor tensor, int64_t low,
+                                     int64_t high, const cgt_stream* stream);
+
+// Computes block `index` of a range, in C and in CUDA. Requires: index < blocks; for a range of
+// recorded work, the call is made on the device. cgt_fill_uniform() makes (word >> 8) * 2^-24 of a
+// word.
+//
+// Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3" (SC 2011).
+CGT_HOST_DEVICE static inline void cgt_philox_block(const cgt_philox_range* range, uint64_t index,
+                                                    uint32_t words[4]) {
+  const uint64_t seed = range->origin != NULL ? range->origin[0] : range->seed;
+  const uint64_t number = (range->origin != NULL ? range->origin[1] : 0) + range->offset + index;
+  uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+  uint32_t c0 = (uint32_t)number, c1 = (uint32_t)(number >> 32), c2 = 0, c3 = 0;
+  int round;
+  for (round = 0; round < 10; ++round) {
+    const uint64_t product0 = (uint64_t)0xD2511F53u * c0;
+    const uint64_t product1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
+    c1 = (uint32_t)product1;
+    c2 = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
+    c3 = (uint32_t)product0;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+// ---- Tensors of other libraries -----------------------------------------------------------------
+
+// docs/tensor_boundary.md says which side keeps what alive and which side waits.
+
+// The way that an import orders the first use behind the producer's work.
+typedef int32_t cgt_sync_policy;
+enum {
+  CGT_SYNC_DEFAULT = 0,  // CGT_SYNC_EVENT_WAIT, unless the environment says otherwise
+  CGT_SYNC_EVENT_WAIT = 1,
+  CGT_SYNC_SYNCHRONIZE = 2,
+  CGT_SYNC_ENQUEUE = 3,
+  CGT_SYNC_IGNORE = 4
+};
+
+enum {
+  CGT_CAI_READ_ONLY = 1u << 0,
+  CGT_CAI_HAS_STREAM = 1u << 1,  // otherwise `stream` must be 0, and means None
+  CGT_CAI_HAS_MASK = 1u << 2,    // is refused
+  CGT_CAI_HAS_STRIDES = 1u << 3
+};
+// The CUDA Array Interface, version 3, as a struct. All pointers are borrowed.
+typedef struct cgt_cai {
+  uint32_t struct_size;
+  uint32_t flags;
+  int32_t version;
+  int32_t ndim;
+  const int64_t* shape;
+  const int64_t* strides;  // in bytes; read only with CGT_CAI_HAS_STRIDES
+  uint64_t data;
+  uint64_t stream;
+  char typestr[16];  // "<f4"
+} cgt_cai;
+
+// Options of an import; NULL in their place means the defaults.
+typedef struct cgt_cai_import_options {
+  uint32_t struct_size;
+  cgt_sync_policy sync;
+  const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
+  cgt_dtype dtype;             // how to read elements that are opaque bytes; 0: they are refused
+  int32_t reserved;
+} cgt_cai_import_options;
+
+enum { CGT_CAI_EXPORT_IDLE = 1u << 0, CGT_CAI_EXPORT_HAS_VERSION = 1u << 1 };
+// Options of an export; NULL in their place means the defaults.
+typedef struct cgt_cai_export_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  const cgt_stream* pending;  // further streams with work on the tensor
+  size_t pending_count;
+  int32_t version;
+  int32_t reserved;
+} cgt_cai_export_options;
+
+// Keeps `owner` until the last handle of the tensor is destroyed, then calls release(owner). If
+// `release` is NULL, the caller keeps the memory alive for as long as it may be used.
+CGT_API cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release)(void*),
+                                       const cgt_cai_import_options* options, cgt_tensor* out);
+// The pointers in `array` are valid until the handle is destroyed. Requires: the caller has set
+// array->struct_size.
+CGT_API cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_options* options,
+                                     cgt_cai* array);
+
+// The structs of dlpack/dlpack.h, which need not be included.
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+struct DLPackExchangeAPI;
+
+// Options of an import; NULL in their place means the defaults.
+typedef struct cgt_dlpack_import_options {
+  uint32_t struct_size;
+  cgt_sync_policy sync;
+  const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
+  const cgt_stream* producer;  // the stream on which its library works, if that is another
+} cgt_dlpack_import_options;
+
+enum {
+  CGT_DLPACK_HAS_STREAM = 1u << 0,  // otherwise None
+  CGT_DLPACK_HAS_DEVICE = 1u << 1,  // otherwise the tensor's device
+  CGT_DLPACK_COPY = 1u << 2,        // always copy
+  CGT_DLPACK_NO_COPY = 1u << 3      // never copy; with neither flag, copy to another device only
+};
+// The arguments of __dlpack__(); NULL in their place means None for each.
+typedef struct cgt_dlpack_export_options {
+  uint32_t struct_size;
+  uint32_t flags;
+  int64_t stream;  // -1: none; 1: legacy; 2: per thread; otherwise a cudaStream_t
+  cgt_device device;
+} cgt_dlpack_export_options;
+
+// The next two take `stolen` over.
+CGT_API cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
+                                          const cgt_dlpack_import_options* options,
+                                          cgt_tensor* out);
+CGT_API cgt_status cgt_tensor_from_unversioned_dlpack(struct DLManagedTensor* stolen,
+                                                      const cgt_dlpack_import_options* options,
+                                                      cgt_tensor* out);
+// The next two keep the memory until the deleter is called.
+CGT_API cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_export_options* options,
+                                        struct DLManagedTensorVersioned** out);
+CGT_API cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,
+                                                    const cgt_dlpack_export_options* options,
+                                                    struct DLManagedTensor** out);
+
+// Returns DLPack's table of conversions that do not wait, for kernel libraries. It is valid until
+// the process ends. Its objects are handles, a cgt_tensor each: where DLPack says "Python error",
+// the error is in cgt_last_error(). Inside a step function its allocator uses the memory of the
+// context, and its current stream is cgt_current_stream().
+CGT_API const struct DLPackExchangeAPI* cgt_dlpack_exchange_api(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // CGTREE_C_API_H_

@@ -1,0 +1,1077 @@
+// The C ABI with owners and exceptions, for programs in C++17; those in C++20 have cgtree/cgtree.h.
+//
+//   cgt::Context context(cgt::best_device());
+//   cgt::Steps decode(context, "decode",
+//                     {{"tokens", CGT_INPUT_COPIED}, {"kv", CGT_INPUT_MUTATED}});
+//   for (cgt::Step step = decode.begin({{"batch", n}}, bindings, stream); step.must_run();
+//        step.end()) {
+//     engine.forward(step.address(0), stream);
+//   }
+//
+// It consists of this header and libcgtree.so. bindings/c/c_api.h has the meaning of functions,
+// flags and options, and the rules for threads. Every failure is thrown as an Error. Each owner has
+// get(), which returns the handle for functions of c_api.h that have no counterpart here.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "bindings/c/c_api.h"
+
+namespace cgt {
+
+// A call has failed with a status that is not CGT_OK. what() is the library's message.
+class Error : public std::runtime_error {
+ public:
+  // Takes the text of `last`, which is copied. check() throws it; code of callbacks may throw one
+  // to return its status.
+  Error(cgt_status status, const cgt_error& last)
+      : std::runtime_error(last.message),
+        status_(status),
+        cuda_code_(last.cuda_code),
+        capture_(last.capture) {}
+
+  // The status of the call, at least CGT_USER_STATUS if a step function has chosen it.
+  cgt_status status() const noexcept { return status_; }
+  std::int32_t cuda_code() const noexcept { return cuda_code_; }  // 0: no device was involved
+  // The state of the thread's current stream when the call failed.
+  cgt_capture_state capture() const noexcept { return capture_; }
+
+ private:
+  cgt_status status_;
+  std::int32_t cuda_code_;
+  cgt_capture_state capture_;
+};
+
+// Throws Error unless the status is CGT_OK.
+inline void check(cgt_status status) {
+  if (status == CGT_OK) return;
+  cgt_error last = {};
+  last.struct_size = sizeof(last);
+  cgt_last_error(&last);
+  throw Error(status, last);
+}
+
+// Makes a struct of c_api.h that states its size, with the defaults.
+template <typename Struct>
+Struct sized() {
+  Struct made = {};
+  made.struct_size = sizeof(made);
+  return made;
+}
+
+// A Span is an array that the caller keeps.
+template <typename T>
+class Span {
+ public:
+  Span() = default;
+  // Borrows the elements. A list in braces ends with the full expression, so a Span of one is for
+  // arguments alone.
+  Span(const T* data, std::size_t size) : data_(data), size_(size) {}
+  Span(std::initializer_list<T> list) : Span(list.begin(), list.size()) {}
+  template <typename Array, typename = decltype(std::data(std::declval<const Array&>()))>
+  Span(const Array& array) : Span(std::data(array), std::size(array)) {}
+
+  // The next two are those of the array; data() is null for an empty Span that was made without
+  // one.
+  const T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  // Requires: i < size().
+  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+  const T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+namespace detail {
+
+// An Owner destroys its handle.
+template <typename Handle, cgt_status (*kDestroy)(Handle)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle handle) noexcept : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(other.release()) {}
+  Owner& operator=(Owner&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owner() { kDestroy(handle_); }
+
+  Handle get() const noexcept { return handle_; }
+  Handle release() noexcept { return std::exchange(handle_, Handle()); }
+
+ private:
+  Handle handle_ = {};
+};
+
+// Tells the call of an exception of the caller's. An exception itself would lose its text on the
+// way through a library with another C++ library inside.
+inline cgt_status threw(const std::exception& error) noexcept {
+  cgt_set_error(error.what());
+  return CGT_STEP_THREW;
+}
+
+// Returns the address of a stream that is given, and NULL for one that is left out.
+inline const cgt_stream* given(const cgt_stream& stream) noexcept {
+  return stream.device.type == 0 ? nullptr : &stream;
+}
+
+// Returns the text that write(buffer, capacity, &length) writes, also if it grows meanwhile.
+template <typename Write>
+std::string text(const Write& write) {
+  std::string buffer(1024, '\0');
+  for (;;) {
+    std::size_t length = 0;
+    const cgt_status status = write(buffer.data(), buffer.size(), &length);
+    if (status != CGT_BUFFER_TOO_SMALL) {
+      check(status);
+      buffer.resize(length);
+      return buffer;
+    }
+    buffer.resize(length + 1);
+  }
+}
+
+}  // namespace detail
+
+// ---- Devices and streams ------------------------------------------------------------------------
+
+// Returns the first GPU if this program can use it, and the host device otherwise.
+inline cgt_device best_device() {
+  cgt_device device;
+  check(cgt_device_best(&device));
+  return device;
+}
+
+// A Stream is made and destroyed here. Streams of others are values: {device, native}. Where a
+// stream may be left out, it is the thread's current one, or else the context's.
+class Stream {
+ public:
+  // A blocking stream is ordered with the legacy stream.
+  explicit Stream(cgt_device device, bool is_blocking = false) {
+    check(cgt_stream_create(device, is_blocking ? 1 : 0, &stream_));
+  }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, cgt_stream{})) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Stream() {
+    if (stream_.native != 0) cgt_stream_destroy(stream_);
+  }
+
+  // The next two are valid while the Stream lives.
+  cgt_stream get() const noexcept { return stream_; }
+  operator cgt_stream() const noexcept { return stream_; }
+  // Waits, on the calling thread, until all work on the stream is done.
+  void synchronize() const { check(cgt_stream_synchronize(stream_)); }
+
+ private:
+  cgt_stream stream_ = {};
+};
+
+// A StreamScope makes a stream the current one of this thread.
+class StreamScope {
+ public:
+  // Borrows the stream until the scope ends. Scopes nest.
+  explicit StreamScope(cgt_stream stream) { check(cgt_stream_push(stream)); }
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+  ~StreamScope() { cgt_stream_pop(); }
+};
+
+// Returns the stream on which a step function has to launch its work. Throws outside of step
+// functions, unless a stream is in scope.
+inline cgt_stream current_stream() {
+  cgt_stream stream;
+  check(cgt_current_stream(&stream));
+  return stream;
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+class Tensor;
+
+// A TensorRef is a tensor that is owned elsewhere, such as an input of a step function.
+class TensorRef {
+ public:
+  // Borrows the handle.
+  TensorRef(cgt_tensor handle) noexcept : handle_(handle) {}
+
+  // The handle, which stays where it is owned.
+  cgt_tensor get() const noexcept { return handle_; }
+  // Returns the layout and the place of the data. Its pointers are valid as long as the handle.
+  cgt_tensor_info info() const {
+    auto info = sized<cgt_tensor_info>();
+    check(cgt_tensor_describe(handle_, &info));
+    return info;
+  }
+  // The address of the first element, on the tensor's device. Requires: T is the element type,
+  // which is not checked.
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(info().data);
+  }
+  // The next two wait for the copy. Requires: the tensor is dense, and has so many elements of this
+  // type.
+  template <typename T>
+  void copy_from_host(Span<T> values) const {
+    check(cgt_tensor_copy_from_host(handle_, values.data(), values.size() * sizeof(T)));
+  }
+  template <typename T>
+  std::vector<T> copy_to_host() const {
+    std::vector<T> values(static_cast<std::size_t>(info().elements));
+    check(cgt_tensor_copy_to_host(handle_, values.data(), values.size() * sizeof(T)));
+    return values;
+  }
+  // Returns another handle of the same tensor.
+  inline Tensor share() const;
+  // The next three return views, which move no data. They keep the memory.
+  inline Tensor reshape(Span<std::int64_t> shape) const;
+  inline Tensor slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const;
+  inline Tensor transpose(std::int32_t axis, std::int32_t other) const;
+  // Must be called after work that uses the tensor was enqueued on another stream than that of the
+  // calls; see cgt_tensor_note_use().
+  void note_use(cgt_stream stream = {}) const {
+    check(cgt_tensor_note_use(handle_, detail::given(stream)));
+  }
+
+ protected:
+  cgt_tensor handle_;
+};
+
+// A Tensor owns a handle, and may be moved. It is null if it was made from nothing or moved from.
+class Tensor : public TensorRef {
+ public:
+  Tensor() noexcept : TensorRef(nullptr) {}
+  // Takes the handle over.
+  explicit Tensor(cgt_tensor taken) noexcept : TensorRef(taken) {}
+  Tensor(Tensor&& other) noexcept : TensorRef(other.release()) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() { cgt_tensor_destroy(handle_); }
+
+  // Gives the handle up, as the outputs of a step function are.
+  cgt_tensor release() noexcept { return std::exchange(handle_, nullptr); }
+};
+
+namespace detail {
+
+// Returns the tensor that make(&handle) makes.
+template <typename Make>
+Tensor tensor(const Make& make) {
+  cgt_tensor made = nullptr;
+  check(make(&made));
+  return Tensor(made);
+}
+
+}  // namespace detail
+
+inline Tensor TensorRef::share() const {
+  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_share(handle_, out); });
+}
+inline Tensor TensorRef::reshape(Span<std::int64_t> shape) const {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_reshape(handle_, static_cast<std::int32_t>(shape.size()), shape.data(), out);
+  });
+}
+inline Tensor TensorRef::slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const {
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_slice(handle_, axis, begin, end, out); });
+}
+inline Tensor TensorRef::transpose(std::int32_t axis, std::int32_t other) const {
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_transpose(handle_, axis, other, out); });
+}
+
+// Makes a tensor without setting its contents: in memory of the context, inside a step function.
+inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype) {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), nullptr,
+                            out);
+  });
+}
+inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype, cgt_device device) {
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), &device,
+                            out);
+  });
+}
+
+// Makes a number that is passed to a call by value; T has the size of the type.
+template <typename T>
+Tensor scalar(T value, cgt_dtype dtype) {
+  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_scalar(dtype, &value, out); });
+}
+
+// Makes a struct that is passed to a call by value.
+template <typename T>
+Tensor step_block(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>, "a step block is copied byte by byte");
+  return detail::tensor(
+      [&](cgt_tensor* out) { return cgt_tensor_step_block(&value, sizeof(value), out); });
+}
+
+// Makes a tensor of the caller's device memory, dense and row-major. `stream` is the one of the
+// first use; the caller orders the contents before it. The memory is kept alive by `owner`, or else
+// by the caller for as long as the tensor may be used.
+inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtype,
+                            cgt_stream stream, std::shared_ptr<void> owner = nullptr) {
+  static constexpr const char* kTypes[] = {"",    "|b1", "|i1", "<i2", "<i4", "<i8", "|u1",
+                                           "<u2", "<u4", "<u8", "<f2", "|V2", "<f4", "<f8",
+                                           "|V1", "|V1", "|V1", "|V1", "|V1", "<c8", "<c16"};
+  auto array = sized<cgt_cai>();
+  array.version = 3;
+  array.ndim = static_cast<std::int32_t>(shape.size());
+  array.shape = shape.data();
+  array.data = reinterpret_cast<std::uintptr_t>(data);
+  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) {
+    std::string(kTypes[dtype]).copy(array.typestr, sizeof(array.typestr) - 1);
+  }
+  auto options = sized<cgt_cai_import_options>();
+  options.consumer = detail::given(stream);
+  options.dtype = dtype;
+  void (*const release)(void*) = [](void* kept) {
+    delete static_cast<std::shared_ptr<void>*>(kept);
+  };
+  void* const kept = owner ? new std::shared_ptr<void>(std::move(owner)) : nullptr;
+  return detail::tensor([&](cgt_tensor* out) {
+    return cgt_tensor_from_cai(&array, kept, kept != nullptr ? release : nullptr, &options, out);
+  });
+}
+
+// ---- Contexts -----------------------------------------------------------------------------------
+
+// A ProgressWatch says where replays hang: see cgt_progress_watch_create(). Contexts that have it
+// keep it.
+class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watch_destroy> {
+ public:
+  // Makes a watch; without options it has the defaults.
+  explicit ProgressWatch(const cgt_progress_options* options = nullptr) : Owner(make(options)) {}
+
+  // The next two say how far the replays have come that have not ended, as text and as JSON. Any
+  // thread.
+  std::string report() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_progress_watch_report(get(), buffer, capacity, length);
+    });
+  }
+  std::string report_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_progress_watch_json(get(), buffer, capacity, length);
+    });
+  }
+
+ private:
+  static cgt_progress_watch make(const cgt_progress_options* options) {
+    cgt_progress_watch made = nullptr;
+    check(cgt_progress_watch_create(options, &made));
+    return made;
+  }
+};
+
+// A Context owns the handle of a context. Its functions and steps may outlive it.
+class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
+ public:
+  // Makes a context; without options it has the defaults.
+  explicit Context(cgt_device device, const cgt_context_options* options = nullptr)
+      : Owner(make(device, options)) {}
+
+  // The next three are cgt_context_mark_step(), cgt_tensor_keep() and cgt_context_release_memory(),
+  // which returns the bytes.
+  void mark_step() const { check(cgt_context_mark_step(get())); }
+  void keep(const Tensor& output) const { check(cgt_tensor_keep(output.get(), get())); }
+  std::size_t release_memory() const {
+    std::size_t bytes = 0;
+    check(cgt_context_release_memory(get(), &bytes));
+    return bytes;
+  }
+  // The next two are for memory that recordings refer to and no tensor is; see
+  // cgt_context_declare().
+  void declare(const char* name, const void* address, std::size_t bytes) const {
+    check(cgt_context_declare(get(), name, address, bytes));
+  }
+  void undeclare(const char* name) const { check(cgt_context_undeclare(get(), name)); }
+  // Drops the recordings that refer to the range, and returns how many.
+  std::size_t invalidate(const void* address, std::size_t bytes) const {
+    std::size_t dropped = 0;
+    check(cgt_context_invalidate(get(), address, bytes, &dropped));
+    return dropped;
+  }
+  // Waits, on the calling thread, until all work that calls have launched is done.
+  void synchronize() const { check(cgt_context_synchronize(get())); }
+  // The stream of the latest call: the caller's, or the context's own.
+  cgt_stream stream() const {
+    cgt_stream stream;
+    check(cgt_context_stream(get(), &stream));
+    return stream;
+  }
+  // Gives unused memory back to the device's cache, and returns the bytes.
+  std::size_t trim() const {
+    std::size_t bytes = 0;
+    check(cgt_context_trim(get(), &bytes));
+    return bytes;
+  }
+  // The next six are for monitors; any thread. See the functions of c_api.h with these
+  // names.
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_stats_json(get(), buffer, capacity, length);
+    });
+  }
+  std::string snapshot_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_snapshot_json(get(), buffer, capacity, length);
+    });
+  }
+  std::string metrics_text() const {
+    const cgt_context context = get();
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_metrics_text(&context, 1, buffer, capacity, length);
+    });
+  }
+  std::string report() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_report(get(), buffer, capacity, length);
+    });
+  }
+  std::string recent_events() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_context_recent_events(get(), buffer, capacity, length);
+    });
+  }
+  void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
+  // The next two have replays leave marks from now on, by which the watch says where one hangs, and
+  // end that.
+  void watch_progress(const ProgressWatch& watch) const {
+    check(cgt_context_watch_progress(get(), watch.get()));
+  }
+  void watch_no_progress() const { check(cgt_context_watch_progress(get(), nullptr)); }
+
+ private:
+  static cgt_context make(cgt_device device, const cgt_context_options* options) {
+    cgt_context made = nullptr;
+    check(cgt_context_create(device, options, &made));
+    return made;
+  }
+};
+
+// Options of a function, or of steps.
+struct Options {
+  // The options of one input, or of one binding of steps.
+  struct Input {
+    // `flags` are CGT_INPUT_..., and host_bytes is for step blocks of steps. The name is borrowed
+    // until the function or the steps are made.
+    Input(const char* name = nullptr, std::uint32_t flags = 0, std::size_t host_bytes = 0)
+        : options(sized<cgt_input_options>()) {
+      options.name = name;
+      options.flags = flags;
+      options.host_bytes = host_bytes;
+    }
+    cgt_input_options options;
+  };
+
+  Options() = default;
+  // Takes the inputs by position.
+  Options(std::initializer_list<Input> given) : inputs(given) {}
+
+  std::vector<Input> inputs;  // by position, as cgt_function_options::inputs
+  cgt_function_options rest = sized<cgt_function_options>();
+
+  // Returns the options for C, which borrow `inputs`.
+  cgt_function_options get() const {
+    cgt_function_options made = rest;
+    static_assert(sizeof(Input) == sizeof(cgt_input_options),
+                  "an array of one is one of the other");
+    if (!inputs.empty()) made.inputs = &inputs.data()->options, made.input_count = inputs.size();
+    return made;
+  }
+};
+
+// ---- Keys ---------------------------------------------------------------------------------------
+
+// A KeyPart is a name with a number or a text. The caller keeps both texts while it is used.
+struct KeyPart : cgt_key_part {
+  // Takes any integer of at most 64 bits, or a text, which need not end with a 0.
+  template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
+  KeyPart(const char* name, Integer value) : cgt_key_part(sized<cgt_key_part>()) {
+    static_assert(sizeof(Integer) <= sizeof(number), "integers of a key have 64 bits");
+    this->name = name;
+    number = static_cast<std::int64_t>(value);
+    flags = std::is_unsigned_v<Integer> ? CGT_KEY_UNSIGNED : 0;
+  }
+  KeyPart(const char* name, std::string_view value) : cgt_key_part(sized<cgt_key_part>()) {
+    this->name = name;
+    text = value.empty() ? "" : value.data();
+    text_bytes = value.size();
+  }
+};
+static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one of the other");
+
+// ---- Step functions -----------------------------------------------------------------------------
+
+// A FunctionHandle is the base of a Function and of Steps. Any thread may call what it has.
+class FunctionHandle : public detail::Owner<cgt_function, cgt_function_destroy> {
+ public:
+  // The outcome of the last call that has ended, CGT_FAILED for a step that was left; CGT_NO_CALL
+  // before the first one.
+  cgt_outcome last_outcome() const {
+    cgt_outcome outcome = 0;
+    check(cgt_function_last_outcome(get(), &outcome, nullptr));
+    return outcome;
+  }
+  // The next two are cgt_function_freeze() and cgt_function_unfreeze().
+  void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
+  void unfreeze() const { check(cgt_function_unfreeze(get())); }
+  // The counters of the calls.
+  std::string stats_json() const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_function_stats_json(get(), buffer, capacity, length);
+    });
+  }
+
+ protected:
+  using Owner::Owner;
+};
+
+// A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
+// Tensor, or a std::array<Tensor, outputs>. It is kept until the context and calls are done with
+// it. An Error that leaves it is thrown by its call with the same status; another exception is
+// thrown there as an Error with CGT_STEP_THREW and its text.
+template <std::size_t outputs = 1>
+class Function : public FunctionHandle {
+ public:
+  // The outputs of a call, in order.
+  using Result = std::conditional_t<outputs == 1, Tensor, std::array<Tensor, outputs>>;
+
+  // Makes a function from `body`, which is moved into it. `name` is its name in messages.
+  template <typename Body>
+  Function(const Context& context, const char* name, Body body, const Options& options = {})
+      : FunctionHandle(make(context, name, std::move(body), options)) {}
+
+  // Calls the function. Each input is a Tensor, a TensorRef or a handle.
+  template <typename... Inputs>
+  Result operator()(const Inputs&... inputs) const {
+    return keyed({}, inputs...);
+  }
+  // The same as a call with a key.
+  template <typename... Inputs>
+  Result keyed(Span<KeyPart> key, const Inputs&... inputs) const {
+    const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
+    return call(key, given, sizeof...(inputs));
+  }
+  // A call with inputs in an array. Requires: `count` handles.
+  Result call(Span<KeyPart> key, const cgt_tensor* inputs, std::size_t count) const {
+    cgt_tensor made[outputs + 1] = {};
+    check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
+    if constexpr (outputs == 1) {
+      return Tensor(made[0]);
+    } else {
+      Result result;
+      for (std::size_t i = 0; i < outputs; ++i)
+        result[i] = Tensor(made[i]);
+      return result;
+    }
+  }
+  // Returns the outcome that such a call would have now, and why, as lines of text.
+  std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_function_explain(get(), key.data(), key.size(), handles(inputs), inputs.size(),
+                                  buffer, capacity, length);
+    });
+  }
+
+ private:
+  static_assert(sizeof(TensorRef) == sizeof(cgt_tensor), "an array of one is one of the other");
+  static const cgt_tensor* handles(Span<TensorRef> tensors) {
+    return reinterpret_cast<const cgt_tensor*>(tensors.data());
+  }
+
+  template <typename Body>
+  static cgt_status run(void* user, const cgt_tensor* inputs, std::size_t input_count,
+                        cgt_tensor* made, std::size_t) {
+    try {
+      Result result = (*static_cast<Body*>(user))(
+          Span<TensorRef>(reinterpret_cast<const TensorRef*>(inputs), input_count));
+      if constexpr (outputs == 1) {
+        made[0] = result.release();
+      } else {
+        for (std::size_t i = 0; i < outputs; ++i)
+          made[i] = result[i].release();
+      }
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    } catch (const std::exception& error) {
+      return detail::threw(error);
+    }
+  }
+
+  template <typename Body>
+  static cgt_function make(const Context& context, const char* name, Body body,
+                           const Options& options) {
+    auto step = sized<cgt_step>();
+    step.output_count = outputs;
+    step.body = run<Body>;
+    step.user = new Body(std::move(body));
+    step.release = [](void* user) { delete static_cast<Body*>(user); };
+    const cgt_function_options all = options.get();
+    cgt_function made = nullptr;
+    check(cgt_compile(context.get(), name, &step, &all, &made));
+    return made;
+  }
+};
+
+// ---- Steps of an engine -------------------------------------------------------------------------
+
+// A Binding is memory that the work of a step uses.
+struct Binding : cgt_binding {
+  // Borrows the memory, which is on the device, or on the host for a step block.
+  Binding(const void* address, std::size_t bytes)
+      : cgt_binding{sizeof(cgt_binding), 0, address, bytes} {}
+};
+static_assert(sizeof(Binding) == sizeof(cgt_binding), "an array of one is one of the other");
+
+// A Step is one call. Destroyed while must_run(), it has not happened. Requires: its Steps live.
+class Step {
+ public:
+  Step(Step&& other) noexcept
+      : steps_(other.steps_), must_run_(std::exchange(other.must_run_, 0)) {}
+  Step& operator=(Step&& other) noexcept {
+    std::swap(steps_, other.steps_);
+    std::swap(must_run_, other.must_run_);
+    return *this;
+  }
+  ~Step() {
+    if (must_run()) cgt_step_leave(steps_);
+  }
+
+  // Whether the caller must enqueue the work and then call end().
+  bool must_run() const noexcept { return must_run_ != 0; }
+  // Returns the address of binding `i` for the work. Throws std::logic_error unless must_run().
+  void* address(std::size_t i) const {
+    check_open("address()");
+    void* address = nullptr;
+    check(cgt_step_address(steps_, i, &address));
+    return address;
+  }
+  // If it throws, the call has ended, unless it is on another thread than begin(), or inside a
+  // function that the step has called. Throws std::logic_error if there is nothing to end: another
+  // step may be open by now, which is not this one's to end.
+  void end() {
+    check_open("end()");
+    check(cgt_step_end(steps_, &must_run_));
+  }
+
+ private:
+  friend class Steps;
+  void check_open(const char* what) const {
+    if (must_run()) return;
+    throw std::logic_error(std::string(what) +
+                           " of a cgt::Step that was replayed, has ended, or was moved from");
+  }
+  Step(cgt_function steps, std::int32_t must_run) noexcept : steps_(steps), must_run_(must_run) {}
+
+  cgt_function steps_;
+  std::int32_t must_run_;
+};
+
+// A Steps makes graphs around work that the caller enqueues itself. Used by one thread at a time.
+class Steps : public FunctionHandle {
+ public:
+  // The inputs of the options are the bindings, by position. `name` is the name in messages.
+  Steps(const Context& context, const char* name, const Options& options = {},
+        cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
+      : FunctionHandle(make(context, name, options, mode)) {}
+
+  // Begins a call, or replays it. One step may be open at a time. If this throws, none is.
+  Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
+    std::int32_t must_run = 0;
+    check(cgt_step_begin(get(), key.data(), key.size(), bindings.data(), bindings.size(),
+                         detail::given(stream), &must_run));
+    return Step(get(), must_run);
+  }
+  // Drops the recordings that refer to the range, and returns how many.
+  std::size_t invalidate(const void* address, std::size_t bytes) const {
+    std::size_t dropped = 0;
+    check(cgt_steps_invalidate(get(), address, bytes, &dropped));
+    return dropped;
+  }
+  // Returns the outcome that such a call would have now, and why, as lines of text.
+  std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
+    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
+      return cgt_steps_explain(get(), key.data(), key.size(), bindings.data(), bindings.size(),
+                               buffer, capacity, length);
+    });
+  }
+
+ private:
+  static cgt_function make(const Context& context, const char* name, const Options& options,
+                           cgt_capture_mode mode) {
+    const cgt_function_options all = options.get();
+    cgt_function made = nullptr;
+    check(cgt_steps_create(context.get(), name, &all, mode, &made));
+    return made;
+  }
+};
+
+// ---- Eager breaks -------------------------------------------------------------------------------
+
+// The values of the present call that are passed by value. Valid while the function of the break
+// runs.
+class StepValues {
+ public:
+  // Borrows the values, which are those of the callback.
+  explicit StepValues(const cgt_step_values* values) noexcept : values_(values) {}
+
+  // Returns the value of input, or binding, `i`.
+  template <typename T>
+  const T& get(std::size_t i) const {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    check(cgt_step_value(values_, i, &data, &bytes));
+    if (bytes != sizeof(T)) throw std::invalid_argument("a step value of another size");
+    return *static_cast<const T*>(data);
+  }
+
+ private:
+  const cgt_step_values* values_;
+};
+
+// Calls body(StepValues) at this point of the step, and in each replay.
+template <typename Body>
+void eager_break(Body body) {
+  const cgt_break_body run = [](void* user, const cgt_step_values* values) -> cgt_status {
+    try {
+      (*static_cast<Body*>(user))(StepValues(values));
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    } catch (const std::exception& error) {
+      return detail::threw(error);
+    }
+  };
+  check(cgt_eager_break(run, new Body(std::move(body)),
+                        [](void* user) { delete static_cast<Body*>(user); }));
+}
+
+// See cgt_refuse_capture().
+inline void refuse_capture(const std::string& why) {
+  check(cgt_refuse_capture(why.c_str()));
+}
+
+// A Scope is open on its thread from its constructor to its destructor; see cgt_scope_open().
+class Scope {
+ public:
+  // The name is copied.
+  explicit Scope(const char* name) { check(cgt_scope_open(name, &scope_)); }
+  ~Scope() { (void)cgt_scope_close(scope_); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::uint64_t scope_ = 0;
+};
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// A Generator is a seed and a position in its sequence; see cgt_generator_create().
+class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
+ public:
+  // Begins at the first block of the sequence of `seed`.
+  explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
+
+  // Begins the sequence of `seed` at the next draw or replay. Throws inside a step function that is
+  // being recorded.
+  void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
+  // Reserves the next `blocks` blocks of four words for kernels on current_stream().
+  cgt_philox_range reserve(std::uint64_t blocks) const {
+    cgt_philox_range range;
+    check(cgt_generator_reserve(get(), blocks, &range));
+    return range;
+  }
+
+ private:
+  static cgt_generator make(std::uint64_t seed) {
+    cgt_generator made = nullptr;
+    check(cgt_generator_create(seed, &made));
+    return made;
+  }
+};
+
+// A GeneratorRef is a generator that is owned elsewhere.
+class GeneratorRef {
+ public:
+  // The next two borrow the generator.
+  GeneratorRef(const Generator& generator) noexcept : handle_(generator.get()) {}
+  GeneratorRef(cgt_generator handle) noexcept : handle_(handle) {}
+
+  // The handle, which stays where it is owned.
+  cgt_generator get() const noexcept { return handle_; }
+
+ private:
+  cgt_generator handle_;
+};
+
+// ---- Branches and loops -------------------------------------------------------------------------
+
+// What the body of a loop returns that hands out rows.
+struct LoopRound {
+  Tensor goes_on;  // the flag, as of loop()
+  Tensor row;      // contiguous; a multiple of 4 bytes, at most those of the LoopStream's rows
+};
+
+namespace detail {
+
+template <typename Body>
+using IfBody = std::enable_if_t<std::is_invocable_v<Body&>>;
+
+static_assert(sizeof(GeneratorRef) == sizeof(cgt_generator), "an array of one is one of the other");
+inline const cgt_generator* handles(Span<GeneratorRef> generators) noexcept {
+  return reinterpret_cast<const cgt_generator*>(generators.data());
+}
+
+// The results of a body: none, a Tensor, or a std::array of them.
+template <typename Result>
+struct Results {
+  static_assert(std::is_same_v<Tensor, Result>,
+                "a body returns nothing, a cgt::Tensor, or a std::array of them");
+  static constexpr std::size_t kCount = 1;
+  static void give(Result result, cgt_tensor* to) { to[0] = result.release(); }
+  static Result take(const cgt_tensor* from) { return Tensor(from[0]); }
+};
+template <>
+struct Results<void> {
+  static constexpr std::size_t kCount = 0;
+  static void take(const cgt_tensor*) {}
+};
+template <std::size_t count>
+struct Results<std::array<Tensor, count>> {
+  static constexpr std::size_t kCount = count;
+  static void give(std::array<Tensor, count> result, cgt_tensor* to) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = result[i].release();
+  }
+  static std::array<Tensor, count> take(const cgt_tensor* from) {
+    std::array<Tensor, count> result;
+    for (std::size_t i = 0; i < count; ++i)
+      result[i] = Tensor(from[i]);
+    return result;
+  }
+};
+// The flag of a loop may also be a tensor that lives outside of the body.
+template <>
+struct Results<TensorRef> {
+  static void give(TensorRef result, cgt_tensor* to) { to[0] = result.get(); }
+};
+template <>
+struct Results<LoopRound> {
+  static void give(LoopRound result, cgt_tensor* to) {
+    to[0] = result.goes_on.release();
+    to[1] = result.row.release();
+  }
+};
+
+// A LambdaBody is a callable as a body of c_api.h. It borrows both.
+template <typename Lambda>
+struct LambdaBody {
+  using Result = std::invoke_result_t<Lambda&>;
+
+  Lambda& lambda;
+  std::exception_ptr& thrown;  // receives what leaves the lambda and is no Error
+
+  static cgt_status enqueue(void* user, cgt_tensor* results, std::size_t) {
+    const LambdaBody& self = *static_cast<const LambdaBody*>(user);
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        self.lambda();
+      } else {
+        Results<Result>::give(self.lambda(), results);
+      }
+      return CGT_OK;
+    } catch (const Error& error) {
+      return error.status();
+    } catch (const std::exception& error) {
+      self.thrown = std::current_exception();
+      return threw(error);
+    }
+  }
+  cgt_body get() { return {enqueue, this}; }
+};
+
+// Throws what a lambda has thrown, and Error for another failure of the call.
+inline void check_bodies(cgt_status status, const std::exception_ptr& thrown) {
+  if (status == CGT_STEP_THREW && thrown != nullptr) std::rethrow_exception(thrown);
+  check(status);
+}
+
+}  // namespace detail
+
+// The next six are cgt_branch() and cgt_choose() with callables, which return nothing, a Tensor or
+// a std::array of them, all the same. They throw what a callable throws. The generators that bodies
+// may draw from stand in front of the callables.
+//
+//   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
+//   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });
+//   cgt::branch(predicate, {generator}, [&] { add_noise(x, generator); });
+template <typename Then>
+void branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Then>> body{then, thrown};
+  static_assert(std::is_void_v<typename decltype(body)::Result>,
+                "a branch with results needs a second way");
+  const cgt_body given = body.get();
+  detail::check_bodies(cgt_branch(predicate.get(), &given, nullptr, detail::handles(generators),
+                                  generators.size(), nullptr, 0),
+                       thrown);
+}
+template <typename Then, typename = detail::IfBody<Then>>
+void branch(TensorRef predicate, Then&& then) {
+  branch(predicate, {}, then);
+}
+template <typename Then, typename Otherwise>
+auto branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then,
+            Otherwise&& otherwise) {
+  using Result = std::invoke_result_t<Then&>;
+  static_assert(std::is_same_v<Result, std::invoke_result_t<Otherwise&>>,
+                "both ways return the same");
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Then>> first{then, thrown};
+  detail::LambdaBody<std::remove_reference_t<Otherwise>> second{otherwise, thrown};
+  const cgt_body given[] = {first.get(), second.get()};
+  constexpr std::size_t kCount = detail::Results<Result>::kCount;
+  cgt_tensor made[kCount + 1] = {};
+  detail::check_bodies(cgt_branch(predicate.get(), &given[0], &given[1],
+                                  detail::handles(generators), generators.size(), made, kCount),
+                       thrown);
+  return detail::Results<Result>::take(made);
+}
+template <typename Then, typename Otherwise, typename = detail::IfBody<Then>>
+auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
+  return branch(predicate, {}, then, otherwise);
+}
+
+template <typename First, typename... Others>
+auto choose(TensorRef index, Span<GeneratorRef> generators, First&& first, Others&&... others) {
+  using Result = std::invoke_result_t<First&>;
+  static_assert((std::is_same_v<Result, std::invoke_result_t<Others&>> && ...),
+                "all bodies return the same");
+  std::exception_ptr thrown;
+  std::tuple<detail::LambdaBody<std::remove_reference_t<First>>,
+             detail::LambdaBody<std::remove_reference_t<Others>>...>
+      bodies{{first, thrown}, {others, thrown}...};
+  const auto given = std::apply(
+      [](auto&... each) { return std::array<cgt_body, sizeof...(each)>{each.get()...}; }, bodies);
+  constexpr std::size_t kCount = detail::Results<Result>::kCount;
+  cgt_tensor made[kCount + 1] = {};
+  detail::check_bodies(cgt_choose(index.get(), given.data(), given.size(),
+                                  detail::handles(generators), generators.size(), made, kCount),
+                       thrown);
+  return detail::Results<Result>::take(made);
+}
+template <typename First, typename... Others, typename = detail::IfBody<First>>
+auto choose(TensorRef index, First&& first, Others&&... others) {
+  return choose(index, {}, first, others...);
+}
+
+// The next two are cgt_loop() with a callable, which returns the flag: a Tensor, or a TensorRef of
+// one that lives longer. They return the number of rounds, and throw as branch().
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, Span<GeneratorRef> generators, Body&& body) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
+  const cgt_body given = round.get();
+  cgt_tensor rounds = nullptr;
+  detail::check_bodies(
+      cgt_loop(max_rounds, &given, detail::handles(generators), generators.size(), &rounds),
+      thrown);
+  return Tensor(rounds);
+}
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, Body&& body) {
+  return loop(max_rounds, {}, body);
+}
+
+// A LoopStream holds rows that a loop hands out while it runs, one for each round; see
+// cgt_loop_stream_create(). Loops of one LoopStream must not run at the same time.
+//
+//   std::vector<std::int32_t> ids(rows);
+//   while (const auto row = tokens.next(ids.data(), 4 * rows, std::chrono::seconds(1))) {
+//     send_to_clients(ids);
+//     if (client_has_gone) tokens.stop();
+//     if (row->is_last) break;
+//   }
+class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy> {
+ public:
+  // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
+  // behind.
+  LoopStream(cgt_device device, std::size_t row_bytes, std::size_t rows)
+      : Owner(make(device, row_bytes, rows)) {}
+
+  // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
+  // nothing if there is none by then. Throws if rows were lost, and goes on with the oldest one
+  // that is left; and for a row that is larger than `bytes`, which remains. One thread at a time.
+  std::optional<cgt_loop_row> next(void* to, std::size_t bytes,
+                                   std::chrono::microseconds limit) const {
+    auto row = sized<cgt_loop_row>();
+    const auto most = static_cast<std::uint64_t>(limit.count() < 0 ? 0 : limit.count());
+    check(cgt_loop_stream_next(get(), to, bytes, most, &row));
+    if (row.loop == 0) return std::nullopt;
+    return row;
+  }
+  // The loop of the row that is next ends with the round that it is in, or, if it has not begun,
+  // with its first one. Any thread.
+  void stop() const { check(cgt_loop_stream_stop(get())); }
+
+ private:
+  static cgt_loop_stream make(cgt_device device, std::size_t row_bytes, std::size_t rows) {
+    cgt_loop_stream made = nullptr;
+    check(cgt_loop_stream_create(device, row_bytes, rows, &made));
+    return made;
+  }
+};
+
+// The next two are loop() with a callable that returns a LoopRound. Each round hands out its row.
+//
+//   cgt::loop(64, tokens, [&] {
+//     decode(next.get(), goes_on.get());
+//     return cgt::LoopRound{goes_on.share(), next.share()};
+//   });
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, const LoopStream& rows, Span<GeneratorRef> generators,
+            Body&& body) {
+  std::exception_ptr thrown;
+  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
+  static_assert(std::is_same_v<typename decltype(round)::Result, LoopRound>,
+                "the body of a loop that hands out rows returns a cgt::LoopRound");
+  const cgt_body given = round.get();
+  cgt_tensor rounds = nullptr;
+  detail::check_bodies(cgt_loop_rows(max_rounds, rows.get(), &given, detail::handles(generators),
+                                     generators.size(), &rounds),
+                       thrown);
+  return Tensor(rounds);
+}
+template <typename Body>
+Tensor loop(std::int64_t max_rounds, const LoopStream& rows, Body&& body) {
+  return loop(max_rounds, rows, {}, body);
+}
+
+}  // namespace cgt

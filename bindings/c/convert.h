@@ -1,0 +1,162 @@
+// Conversions between the values of C and those of C++: types, devices, streams, structs, options
+// and JSON.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "bindings/c/c_api.h"
+#include "bindings/c/sized_struct.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
+#include "extensions/sizes/precapture.h"
+#include "extensions/sizes/suggest_buckets.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/dtype.h"
+#include "interop/tensor/stream_synchronization.h"
+
+namespace cgtree::capi {
+
+static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1);
+static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
+static_assert(CGT_COMPLEX128 == static_cast<int>(DType::kComplex128) + 1 &&
+              CGT_COMPLEX128 == kDTypeCount);
+
+// Throws InvalidArgument for a number that is no CGT_... type.
+inline DType dtype_of_c(cgt_dtype dtype) {
+  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) return static_cast<DType>(dtype - 1);
+  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_COMPLEX128)",
+                                    dtype, static_cast<int>(CGT_BOOL),
+                                    static_cast<int>(CGT_COMPLEX128)));
+}
+// Each number is one more than that of DType, so that 0 can stand for none.
+inline cgt_dtype to_c(DType dtype) noexcept {
+  return static_cast<cgt_dtype>(dtype) + 1;
+}
+
+// The next two convert devices as they are: nothing asks whether there is such a device.
+inline Device device_of_c(cgt_device device) noexcept {
+  return {static_cast<DeviceType>(device.type), device.id};
+}
+inline cgt_device to_c(Device device) noexcept {
+  return {static_cast<std::int32_t>(device.type), device.id};
+}
+
+// CUDA's null stream is the legacy stream. Throws InvalidArgument if the device does not exist.
+inline StreamRef stream_of_c(cgt_stream stream) {
+  const auto handle = static_cast<StreamHandle>(stream.native);
+  return StreamRef(device_of_c(stream.device),
+                   handle == StreamHandle::kNull ? StreamHandle::kLegacy : handle);
+}
+inline StreamRef stream_of_c(const cgt_stream* stream) {
+  return stream == nullptr ? StreamRef() : stream_of_c(*stream);
+}
+// A null stream has the device type 0, which is no device's.
+inline cgt_stream to_c(StreamRef stream) noexcept {
+  if (!stream) return {{0, 0}, 0};
+  return {to_c(stream.device()), static_cast<std::uintptr_t>(stream.handle())};
+}
+
+// Returns nullopt for CGT_SYNC_DEFAULT.
+inline std::optional<SyncPolicy> sync_of_c(cgt_sync_policy sync) {
+  switch (sync) {
+    case CGT_SYNC_DEFAULT:
+      return std::nullopt;
+    case CGT_SYNC_EVENT_WAIT:
+      return SyncPolicy::kEventWait;
+    case CGT_SYNC_SYNCHRONIZE:
+      return SyncPolicy::kSynchronize;
+    case CGT_SYNC_ENQUEUE:
+      return SyncPolicy::kEnqueue;
+    case CGT_SYNC_IGNORE:
+      return SyncPolicy::kIgnore;
+    default:
+      throw InvalidArgument(
+          fmt::format("sync is {}: expected 0 (CGT_SYNC_DEFAULT) to 4 "
+                      "(CGT_SYNC_IGNORE)",
+                      sync));
+  }
+}
+
+// Caps times that a duration cannot hold, so that UINT64_MAX is no limit.
+inline std::chrono::microseconds microseconds_of_c(std::uint64_t given) noexcept {
+  return std::chrono::microseconds(
+      static_cast<std::int64_t>(std::min<std::uint64_t>(given, INT64_MAX)));
+}
+
+// Throws InvalidArgument if a bit is set that is not in `known`.
+inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_view what) {
+  if ((flags & ~known) == 0) return;
+  throw InvalidArgument(
+      fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
+}
+
+static_assert(CGT_REPLAYED == static_cast<int>(Outcome::kReplay) + 1);
+static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
+
+static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
+static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
+
+// Throws InvalidArgument for another number.
+inline WhenFrozen when_frozen_of_c(cgt_when_frozen when) {
+  if (when == CGT_FROZEN_RUN_EAGERLY || when == CGT_FROZEN_REFUSE) {
+    return static_cast<WhenFrozen>(when);
+  }
+  throw InvalidArgument(fmt::format(
+      "when is {}: expected 0 (CGT_FROZEN_RUN_EAGERLY) or 1 (CGT_FROZEN_REFUSE)", when));
+}
+
+// `skip_reason` may be NULL.
+inline void write_outcome(const std::optional<CallOutcome>& last, cgt_outcome* outcome,
+                          const char** skip_reason) noexcept {
+  *outcome = last ? static_cast<cgt_outcome>(last->outcome) + 1 : CGT_NO_CALL;
+  if (skip_reason == nullptr) return;
+  *skip_reason = last && last->skip_reason ? name(*last->skip_reason).data() : "";
+}
+
+// ---- Options, in options.cc ----
+
+// NULL gives the defaults. Throws InvalidArgument. The owner of the caller's is released also then.
+ContextOptions context_options(const cgt_context_options* given);
+
+// The options of a function or of steps. Those that CompileOptions has no member for stand beside
+// them.
+struct FunctionOptions {
+  CompileOptions compile;
+  std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
+  std::vector<std::size_t> host_bytes;  // of the inputs
+  std::vector<bool> copied;             // whether an input has CGT_INPUT_COPIED
+};
+
+// Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws
+// InvalidArgument.
+FunctionOptions function_options(const cgt_function_options* given, std::size_t outputs);
+
+// ---- Keys, in function.cc ----
+
+// Throws InvalidArgument as the constructor of Key, and for a part without a name.
+Key key_of(const cgt_key_part* parts, std::size_t count);
+
+// ---- Statistics and reports as JSON, in json.cc ----
+
+// Returns one line of JSON, with the names that bindings/c/c_api.h states.
+std::string to_json(const FunctionStats& stats);
+std::string to_json(const ContextStats& stats);
+std::string to_json(std::span<const SizeCount> histogram);
+std::string to_json(std::span<const Buckets> buckets);
+std::string to_json(const Precaptured& entry);
+std::string to_json(const PrecaptureReport& report);
+
+}  // namespace cgtree::capi

@@ -1,0 +1,192 @@
+// The objects behind the handles of the C ABI, and Callback: calls of C functions, with which the
+// handles that they make end.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/mutex.h"
+#include "bindings/c/c_api.h"
+#include "bindings/c/handle_table.h"
+#include "bindings/c/status.h"
+#include "cgtree/compile.h"
+#include "cgtree/context.h"
+#include "cgtree/steps.h"
+#include "cgtree/values/progress.h"
+#include "extensions/flow/loop_stream.h"
+#include "extensions/sizes/size_learner.h"
+#include "interop/random/generator.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree::capi {
+
+// The next four are the objects behind handles that need more than the object of C++.
+struct CompiledObject {
+  // Takes over what cgt_compile() has made.
+  CompiledObject(CompiledCore made, std::size_t output_count, std::vector<std::string> axis_names)
+      : core(std::move(made)), outputs(output_count), axes(std::move(axis_names)) {}
+
+  CompiledCore core;
+  const std::size_t outputs;
+  const std::vector<std::string> axes;  // their names, in the order of the options
+  mutable Mutex<LockRank::kHandles> mutex;
+  std::string precaptured;  // the report of the last precapture, as JSON; guarded by mutex
+  std::unique_ptr<SizeLearner> learner;  // null: nothing is learned
+};
+
+struct StepsObject {
+  // Takes over what cgt_steps_create() has made.
+  explicit StepsObject(Steps made) : steps(std::move(made)) {}
+
+  Steps steps;
+  std::thread::id thread;  // of the open step
+  std::optional<Step> open;
+  std::vector<Binding> bindings;  // of the last call
+};
+
+struct FunctionObject {
+  // Makes one of the two in place.
+  template <typename Kind, typename... Parts>
+  explicit FunctionObject(std::in_place_type_t<Kind> which, Parts&&... parts)
+      : kind(which, std::forward<Parts>(parts)...) {}
+
+  std::variant<CompiledObject, StepsObject> kind;
+
+  // Returns what both kinds have.
+  const FunctionHandle& handle() const noexcept {
+    if (const auto* const compiled = std::get_if<CompiledObject>(&kind)) return compiled->core;
+    return std::get_if<StepsObject>(&kind)->steps;
+  }
+  // The next two throw InvalidArgument for a function of the other kind.
+  CompiledObject& compiled() {
+    if (auto* const compiled = std::get_if<CompiledObject>(&kind)) [[likely]]
+      return *compiled;
+    throw InvalidArgument(fmt::format(
+        "'{}' was made by cgt_steps_create(): expected a function made by cgt_compile()",
+        handle().name()));
+  }
+  StepsObject& steps() {
+    if (auto* const steps = std::get_if<StepsObject>(&kind)) [[likely]]
+      return *steps;
+    throw InvalidArgument(fmt::format(
+        "'{}' was made by cgt_compile(): expected a function made by cgt_steps_create()",
+        handle().name()));
+  }
+};
+
+struct TensorObject {
+  Tensor tensor;
+  const CallbackFrame* frame = nullptr;               // the callback that made it
+  std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
+};
+
+// A watch, which contexts share.
+struct WatchObject {
+  std::shared_ptr<ProgressWatch> watch;
+};
+
+// The next six are the tables of all handles. Those of tensors are not pinned, because each call
+// reads many.
+using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
+using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
+using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
+using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
+using WatchTable = HandleTable<WatchObject, HandleKind::kProgressWatch, Keeping::kPins>;
+using LoopStreamTable = HandleTable<LoopStream, HandleKind::kLoopStream, Keeping::kPins>;
+
+// The next two convert between a number of a HandleTable and the opaque pointer of the C header.
+template <typename Handle>
+std::uint64_t number_of(Handle* handle) noexcept {
+  static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
+  return reinterpret_cast<std::uint64_t>(handle);
+}
+template <typename Handle>
+Handle handle_of(std::uint64_t number) noexcept {
+  return reinterpret_cast<Handle>(number);
+}
+
+// The next five throw HandleError; `what` says which argument the handle is.
+inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
+  return TensorTable::get(number_of(handle), what).tensor;
+}
+inline ContextTable::Pin context_of(cgt_context handle) {
+  return ContextTable::pin(number_of(handle), "the context");
+}
+inline FunctionTable::Pin function_of(cgt_function handle) {
+  return FunctionTable::pin(number_of(handle), "the function");
+}
+inline GeneratorTable::Pin generator_of(cgt_generator handle) {
+  return GeneratorTable::pin(number_of(handle), "the generator");
+}
+inline LoopStreamTable::Pin loop_stream_of(cgt_loop_stream handle) {
+  return LoopStreamTable::pin(number_of(handle), "the loop stream");
+}
+
+// Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.
+void leave(StepsObject& object);
+
+// Makes a handle. Inside a callback, the handle ends with it. Throws OutOfMemory.
+cgt_tensor make_tensor(Tensor&& tensor);
+// Throws HandleError. Inside a step function, a tensor that its callers may have as an input stays
+// until their calls return. The body of a branch or loop is part of what calls it.
+void destroy_tensor(cgt_tensor handle);
+
+// Makes handles of all these tensors, or of none. Throws OutOfMemory.
+void give_out(std::span<Tensor> made, cgt_tensor* outputs);
+
+// A Callback is a call of a C function that makes handles and returns a status. While it lives, the
+// thread is inside the function, and the handles that the function makes end with it.
+class Callback {
+ public:
+  // `name` names the function in messages: "step function 'decode'". `is_body`: of a branch or
+  // loop.
+  explicit Callback(std::string name, bool is_body = false);
+  ~Callback();
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+
+  // Calls function(), which returns a cgt_status. A status that is not CGT_OK is thrown as the
+  // exception that it stands for, with the name in front of its message. Throws StatusError for an
+  // exception that leaves the function.
+  template <typename Function>
+  void call(const Function& function) const {
+    cgt_status status = CGT_OK;
+    try {
+      status = function();
+    } catch (...) {
+      rethrow_thrown();
+    }
+    if (status != CGT_OK) fail(status);
+  }
+
+ private:
+  [[noreturn]] void rethrow_thrown() const;
+  [[noreturn]] void fail(cgt_status status) const;
+
+  CallbackFrame frame_;
+  const std::uint64_t failures_before_;
+};
+
+// Returns the tensors of handles that a callback wrote. Throws HandleError that names the first
+// wrong one: "output 1 of 'decode'".
+std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
+                               std::string_view function);
+
+// Calls a release function of C as the deleter of a shared_ptr, and logs what it throws.
+struct Release {
+  void (*release)(void*);
+  // Never throws: it runs on the thread of the last owner.
+  void operator()(void* owner) const noexcept;
+};
+
+}  // namespace cgtree::capi

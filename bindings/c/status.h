@@ -1,0 +1,147 @@
+// guarded(): runs the body of a C function. ThreadState: the state of the C ABI for each thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "bindings/c/c_api.h"
+#include "interop/device/stream.h"
+
+namespace cgtree::capi {
+
+// An ErrorRecord is a failure, as cgt_last_error() writes it.
+struct ErrorRecord {
+  cgt_status status = CGT_OK;
+  std::int32_t cuda_code = 0;
+  cgt_capture_state capture = CGT_CAPTURE_NONE;
+  std::string message;
+  std::string where;
+  std::uint64_t number = 0;  // counts the failures of the thread
+};
+
+// A PushedStreams holds the streams that a thread has made current, one within the other.
+class PushedStreams {
+ public:
+  PushedStreams() = default;
+  ~PushedStreams() {
+    while (!scopes_.empty())
+      pop();
+  }
+  PushedStreams(const PushedStreams&) = delete;
+  PushedStreams& operator=(const PushedStreams&) = delete;
+
+  // Makes the stream current on this thread. Throws as StreamScope.
+  void push(StreamRef stream) { scopes_.push_back(std::make_unique<StreamScope>(stream)); }
+  // Requires: !is_empty().
+  void pop() noexcept { scopes_.pop_back(); }
+  // Whether the thread, or the callback, has nothing to pop.
+  bool is_empty() const noexcept { return scopes_.empty(); }
+
+ private:
+  std::vector<std::unique_ptr<StreamScope>> scopes_;
+};
+
+// A CallbackFrame is a step function or another callback that runs.
+struct CallbackFrame {
+  std::string name;                 // "step function 'decode'"
+  bool is_body = false;             // of a branch or loop, which no call is made for
+  std::vector<std::uint64_t> made;  // handles of tensors, which end with it
+  std::string said;                 // by cgt_set_error()
+  // States that generators gave while it is recorded, by their cgt_generator_state::recording.
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<const void>>> states;
+  CallbackFrame* outer = nullptr;
+  PushedStreams pushed;  // those that it does not pop end with it
+};
+
+// Returns whether the status is one of c_api.h's, or a step function's own, and no success.
+bool is_failure(cgt_status status) noexcept;
+
+// The state of a thread that outlives its calls.
+struct ThreadState {
+  ErrorRecord error;
+  cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed
+  // Slots of tensors that step functions destroyed while their callers may still use them.
+  std::vector<std::uint32_t> parked;
+  PushedStreams pushed;  // outside of callbacks
+};
+// Returns the state of the calling thread, which is made when it is first needed.
+ThreadState& thread_state();
+
+// A ThreadMarks is the state that every call reads. It is trivial, so that reading it costs one
+// address.
+struct ThreadMarks {
+  CallbackFrame* frame = nullptr;  // the innermost callback
+  bool has_parked = false;
+};
+// Those of the calling thread.
+inline thread_local constinit ThreadMarks marks;
+
+// A StatusError is a failure whose status belongs to no other exception.
+class StatusError : public Error {
+ public:
+  // Requires: the status is a failure.
+  StatusError(cgt_status status, std::string_view message,
+              std::source_location where = std::source_location::current())
+      : Error(message, where), status_(status) {}
+
+  // The status that the call returns.
+  cgt_status status() const noexcept { return status_; }
+
+ private:
+  cgt_status status_;
+};
+
+// Makes the exception that is being handled the thread's last error, and returns its status.
+cgt_status note_failure() noexcept;
+
+// Throws the exception that `error` was made from, with "`before`: " in front of its message.
+[[noreturn]] void rethrow(const ErrorRecord& error, std::string_view before);
+
+// Returns the capture state of the thread's current stream.
+cgt_capture_state capture_state_now() noexcept;
+
+// Releases tensors that callbacks have destroyed, when the outermost call of the thread ends.
+struct ParkedScope {
+  ~ParkedScope() {
+    if (marks.has_parked && marks.frame == nullptr) [[unlikely]]
+      release_parked();
+  }
+
+ private:
+  static void release_parked() noexcept;
+};
+
+// Runs body() and returns CGT_OK, or the status of what it throws.
+template <typename Body>
+cgt_status guarded(const Body& body) noexcept {
+  try {
+    const ParkedScope parked;
+    body();
+    return CGT_OK;
+  } catch (...) {
+    return note_failure();
+  }
+}
+
+// Throws InvalidArgument: `what` is NULL. Out of line, for required().
+[[noreturn]] void throw_missing(std::string_view what);
+
+// Returns *pointer. Throws InvalidArgument if it is NULL; `what` names it in the message.
+template <typename T>
+T& required(T* pointer, std::string_view what) {
+  if (pointer == nullptr) [[unlikely]]
+    throw_missing(what);
+  return *pointer;
+}
+
+// Writes text into a buffer of the caller's, as convention 6 of bindings/c/c_api.h says. Throws
+// StatusError.
+void write_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length);
+
+}  // namespace cgtree::capi

@@ -1,0 +1,131 @@
+// Owns pinned blocks and waits for the copies that use them.
+#include "caching/pinned_memory.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <utility>
+
+#include "allocator/segments/device_sources.h"
+#include "base/error.h"
+#include "base/log_event.h"
+#include "caching/device_allocator.h"
+#include "interop/device/device.h"
+#include "interop/tensor/empty.h"
+
+namespace cgtree {
+namespace {
+
+// The host reads and writes at once, in no stream's order: only noted uses delay a block.
+constexpr StreamId kHost = kIdle;
+
+// Pinned memory is not charged to the device: no device memory is released for its sake.
+std::shared_ptr<SegmentAccount> pinned_account(Device device) {
+  if (device_api(device).graphs() == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "{} has no events, which tell when pinned memory is free again", to_string(device)));
+  }
+  return std::make_shared<SegmentAccount>(
+      SegmentAccount::Options{.name = "pinned",
+                              .source = std::make_shared<PinnedSegmentSource>(device),
+                              .reserve = std::make_shared<Budget>("pinned memory")});
+}
+
+}  // namespace
+
+class PinnedMemory::Owner final : public StorageOwner {
+ public:
+  explicit Owner(Device device)
+      : device_(DeviceAllocator::shared(device)),
+        pool_(device_->allocator().make_pool({.pool = {.name = "pinned"},
+                                              .account = pinned_account(device),
+                                              .keeps_segments = false})) {}
+  // What was freed and is in use no longer goes first: it does not count as held.
+  ~Owner() { (void)trim(); }
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void unretain() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  StorageRef allocate(std::size_t bytes) {
+    void* const data = bytes == 0 ? nullptr : allocator().allocate_in(pool_, bytes, kHost);
+    Storage* storage = nullptr;
+    try {
+      storage = new Storage(*this, Device::host(), host_, data, bytes);
+    } catch (...) {
+      if (data != nullptr) allocator().free(data);
+      throw;
+    }
+    retain();
+    return StorageRef(*storage);
+  }
+
+  void release(Storage& storage, bool) noexcept override {
+    try {
+      if (storage.bytes() > 0) allocator().free(reinterpret_cast<void*>(storage.address()));
+    } catch (const std::exception& error) {  // no host memory for the list of what it waits for
+      log_event(LogLevel::kError, "pinned_memory_lost bytes={} error=\"{}\"", storage.bytes(),
+                error.what());
+    }
+    delete &storage;
+    unretain();
+  }
+  void throw_stale(const Storage&) const override {
+    throw StaleTensor("pinned memory is never invalidated");
+  }
+  void expect_use(const Storage& storage, StreamRef stream) const override {
+    if (storage.bytes() == 0) return;
+    if (stream.api().graphs() != nullptr) (void)stream_id(stream);  // throws
+  }
+  void used(Storage& storage, StreamRef stream) override {
+    if (storage.bytes() == 0) return;
+    if (stream.api().graphs() == nullptr) return stream.synchronize();
+    allocator().use(reinterpret_cast<void*>(storage.address()), stream_id(stream));
+  }
+
+  std::size_t trim() noexcept { return allocator().trim(pool_); }
+  AllocatorStatistics statistics() const { return device_->allocator().statistics(pool_); }
+
+ private:
+  CachingAllocator& allocator() { return device_->allocator(); }
+
+  std::atomic<std::size_t> references_{1};
+  const StreamRef host_{Device::host(), StreamHandle::kLegacy};  // of the storages
+  const std::shared_ptr<DeviceAllocator> device_;
+  const PoolHandle pool_;
+};
+
+PinnedMemory::PinnedMemory(Device device) : owner_(new Owner(device)) {
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (owner_ != nullptr) owner_->unretain();
+}
+
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)) {
+}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  return *this;
+}
+
+Tensor PinnedMemory::empty(const Shape& shape, DType dtype) {
+  const std::size_t bytes = bytes_of(shape, dtype);
+  Tensor made(owner_->allocate(bytes), 0, shape, dtype);
+  StorageAllocator* const allocator = current_allocator();
+  if (bytes > 0 && allocator != nullptr) allocator->made_elsewhere(made.storage());
+  return made;
+}
+
+std::size_t PinnedMemory::trim() noexcept {
+  return owner_->trim();
+}
+
+AllocatorStatistics PinnedMemory::statistics() const {
+  return owner_->statistics();
+}
+
+}  // namespace cgtree

@@ -1,0 +1,48 @@
+// PinnedMemory: tensors in host memory that a device copies from and to without a staging buffer.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "caching/caching_allocator.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+// A PinnedMemory is a pool of pinned host memory: a private pool of the device's allocator, with a
+// budget of its own. A tensor's memory is used again when its last handle is gone and every copy()
+// from or to it is done; a recording that copies counts as a handle.
+//
+// Thread safety: all functions may be called from any thread. Tensors may outlive the object and
+// may be released on any thread.
+class PinnedMemory {
+ public:
+  // Throws InvalidArgument if the device does not exist or has no events.
+  explicit PinnedMemory(Device device);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&&) noexcept;
+  PinnedMemory& operator=(PinnedMemory&&) noexcept;
+
+  // Returns a host tensor whose contents are not set. Throws OutOfMemory.
+  Tensor empty(const Shape& shape, DType dtype);
+
+  template <typename T>
+  Tensor from(const Shape& shape, std::span<const T> values) {
+    Tensor tensor = empty(shape, dtype_of<T>);
+    tensor.copy_from(values);
+    return tensor;
+  }
+
+  // Gives back what is not in use; returns the bytes.
+  std::size_t trim() noexcept;
+
+  // The statistics of the cache are those of the device.
+  AllocatorStatistics statistics() const;
+
+ private:
+  class Owner;
+
+  Owner* owner_;  // has a reference count: it lives as long as this object and its tensors
+};
+
+}  // namespace cgtree

@@ -1,0 +1,219 @@
+// Delays the reuse of blocks until the work of other streams on them is done.
+#include "caching/stream_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "allocator/pool/block.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace cgtree {
+namespace {
+
+Range range_of(const void* segment, std::size_t bytes) {
+  return {reinterpret_cast<std::uintptr_t>(segment), bytes};
+}
+
+}  // namespace
+
+void* PoolSegments::allocate(std::size_t bytes, StreamId) {
+  return enter(cache_.allocate_for(account_, bytes, stream, reuse()), bytes);
+}
+
+void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
+  return enter(cache_.allocate_from_free_for(account_, bytes, stream, reuse()), bytes);
+}
+
+// Enters a segment into the address map, or gives it back and throws.
+void* PoolSegments::enter(void* segment, std::size_t bytes) {
+  try {
+    map_.insert(range_of(segment, bytes), owner_);
+  } catch (...) {
+    cache_.free_for(account_, segment, bytes, stream);
+    throw;
+  }
+  return segment;
+}
+
+void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
+  map_.erase(range_of(segment, bytes));
+  cache_.free_for(account_, segment, bytes, stream);
+}
+
+bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
+  const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
+  map_.prepare(more);  // a new end might not be given back before a capture ends
+  bool has_grown = false;
+  try {
+    has_grown = cache_.grow_for(account_, segment, bytes, grown, stream);
+  } catch (...) {
+    map_.forget_prepared();
+    throw;
+  }
+  has_grown ? map_.insert_prepared(more, owner_) : map_.forget_prepared();
+  return has_grown;
+}
+
+// As soon as the source has the end back, it may be part of another segment.
+std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
+                                 StreamId) noexcept {
+  const Range end{reinterpret_cast<std::uintptr_t>(segment) + least, bytes - least};
+  try {
+    map_.prepare(end);
+  } catch (const std::bad_alloc&) {
+    return bytes;
+  }
+  map_.erase(end);
+  const std::size_t left = cache_.shrink_for(account_, segment, bytes, least, stream);
+  map_.insert_prepared({end.address, left - least}, owner_);
+  return left;
+}
+
+void PoolSegments::attach(SegmentUser& user) {
+  user_ = &user;
+  cache_.attach_for(account_, *this);
+}
+
+void PoolSegments::detach(SegmentUser&) noexcept {
+  cache_.detach(*this);
+}
+
+std::size_t PoolSegments::give_back_unused() noexcept {
+  if (keeps) return 0;
+  owner_.drain();
+  return user_->give_back_unused();
+}
+
+StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map,
+                       PoolOptions options, PrivatePool* owner, std::size_t number)
+    : cache_(cache),
+      owner_(owner),
+      number_(number),
+      segments_(*this, cache, account, map),
+      pool_(segments_, options) {
+  set_stream(options.stream);
+}
+
+void StreamPool::set_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  set_stream_locked(stream);
+}
+
+void StreamPool::set_stream_locked(StreamId stream) {
+  is_retired_ = false;
+  segments_.stream = stream;
+  cache_.progress().begin(stream);
+}
+
+bool StreamPool::take_over(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  if (!is_retired_ || !cache_.progress().is_complete(last_)) return false;
+  set_stream_locked(stream);
+  return true;
+}
+
+void StreamPool::use(void* address, StreamId stream) {
+  // The pool's own stream delays nothing, so that only the address has to be checked.
+  if (stream == this->stream() && pending_count_.load(std::memory_order_relaxed) == 0) {
+    return pool_.expect_live(address);
+  }
+  const std::lock_guard lock(mutex_);
+  expect_not_pending(address);
+  pool_.expect_live(address);
+  if (stream == this->stream()) return;
+  cache_.progress().begin(stream);
+  add_use(address, stream);
+}
+
+void StreamPool::expect_live(void* address) {
+  const std::lock_guard lock(mutex_);
+  expect_not_pending(address);
+  pool_.expect_live(address);
+}
+
+// Requires: the lock is held.
+void StreamPool::expect_not_pending(void* address) const {
+  if (!pending_.contains(address)) return;
+  throw InvalidArgument(fmt::format(
+      "{} is freed already, and waits for the streams that use it; free a block once, after its "
+      "last use",
+      fmt::ptr(address)));
+}
+
+// Requires: the lock is held.
+void StreamPool::add_use(void* address, StreamId stream) {
+  std::vector<StreamPoint>& uses = used_[address];
+  used_count_.store(used_.size(), std::memory_order_relaxed);
+  const auto is_same = [&](const StreamPoint& use) { return use == StreamPoint{stream, 0}; };
+  if (std::none_of(uses.begin(), uses.end(), is_same)) uses.push_back({stream, 0});
+}
+
+void StreamPool::change_stream(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  for (const Range& block : pool_.live()) {
+    void* const address = reinterpret_cast<void*>(block.address);
+    if (!pending_.contains(address)) add_use(address, this->stream());
+  }
+  set_stream_locked(stream);
+}
+
+void StreamPool::retire(StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& [address, uses] : used_) {
+    for (StreamPoint& use : uses)
+      if (use == StreamPoint{stream, 0}) use = cache_.progress().now(stream);
+  }
+  if (stream != this->stream()) return;
+  last_ = cache_.progress().now(stream);  // a last event covers it, and so what is freed later
+  is_retired_ = true;
+}
+
+// Returns false if only the pool's stream used the block.
+bool StreamPool::free_used(void* address) {
+  const std::lock_guard lock(mutex_);
+  expect_not_pending(address);
+  Uses::node_type node = used_.extract(address);
+  if (node.empty()) return false;
+  for (StreamPoint& use : node.mapped())
+    if (use.number == 0) use = cache_.progress().now(use.stream);
+  pending_.insert(std::move(node));
+  used_count_.store(used_.size(), std::memory_order_relaxed);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+void StreamPool::look_at_pending(std::size_t bytes) {
+  const bool can_serve =
+      bytes <= kLargestRequest && pool_.largest_free_block() >= block_bytes(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (can_serve && ++allocations_ % kLookEvery != 0) return;
+  }
+  cache_.progress().poll();
+  drain();
+}
+
+bool StreamPool::is_complete(const std::vector<StreamPoint>& points) const noexcept {
+  return std::all_of(points.begin(), points.end(), [&](const StreamPoint& point) {
+    return cache_.progress().is_complete(point);
+  });
+}
+
+void StreamPool::drain() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    if (is_complete(entry->second)) {
+      pool_.free(entry->first);
+      entry = pending_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,162 @@
+// StreamPool: a pool for the work of one stream, whose blocks other streams may use for a while.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "allocator/pool/pool.h"
+#include "allocator/pool/segment_source.h"
+#include "allocator/segments/segment_cache.h"
+#include "base/mutex.h"
+#include "caching/segment_map.h"
+
+namespace cgtree {
+
+class PrivatePool;
+
+// PoolSegments stand between a StreamPool and the cache: they enter segments into the address map,
+// and keep unused ones while recordings may use their addresses.
+class PoolSegments final : public SegmentSource, public SegmentUser {
+ public:
+  PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentAccount& account, SegmentMap& map)
+      : owner_(owner), cache_(cache), account_(account), map_(map) {}
+
+  // The stream of all segments; it replaces PoolOptions::stream.
+  std::atomic<StreamId> stream{0};
+  // If true, unused segments stay when the cache asks for them.
+  std::atomic<bool> keeps{false};
+  // If true, cached segments are taken only if all work on them has ended: a captured graph may be
+  // launched on another stream, which is not behind earlier work on this one.
+  std::atomic<bool> takes_idle_only{false};
+
+  void* allocate(std::size_t bytes, StreamId) override;
+  void* allocate_from_free(std::size_t bytes, StreamId) override;
+  void free(void* segment, std::size_t bytes, StreamId) noexcept override;
+  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) override;
+  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
+                     StreamId) noexcept override;
+  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+           StreamId) override {
+    cache_.map_for(account_, segment, bytes, offset, count, stream);
+  }
+  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
+             StreamId) noexcept override {
+    return cache_.unmap_for(account_, segment, bytes, offset, count, stream);
+  }
+  void attach(SegmentUser& user) override;
+  void detach(SegmentUser& user) noexcept override;
+
+  std::size_t give_back_unused() noexcept override;
+  PoolUse use() const override { return user_->use(); }
+
+ private:
+  void* enter(void* segment, std::size_t bytes);
+  SegmentCache::Reuse reuse() const noexcept {
+    return takes_idle_only ? SegmentCache::Reuse::kIdle : SegmentCache::Reuse::kInOrder;
+  }
+
+  StreamPool& owner_;
+  SegmentCache& cache_;
+  SegmentAccount& account_;
+  SegmentMap& map_;
+  SegmentUser* user_ = nullptr;  // the pool
+};
+
+// In a StreamPool a block that only the pool's stream used is free at once. A block that other
+// streams used is pending until the work that they had at the free is done. Pending blocks are
+// examined when the pool would have to grow, and every kLookEvery allocations.
+//
+// Thread safety: all functions may be called from any thread. The lock guards uses and pending
+// frees only; a block without them takes only the pool's lock.
+class StreamPool {
+ public:
+  // `account` must outlive the pool. `owner` is null for an eager pool, and `number` is the pool's
+  // number among those of its owner.
+  StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map, PoolOptions options,
+             PrivatePool* owner, std::size_t number);
+  StreamPool(const StreamPool&) = delete;
+  StreamPool& operator=(const StreamPool&) = delete;
+
+  PrivatePool* owner() const { return owner_; }
+  std::size_t number() const { return number_; }
+  StreamId stream() const { return segments_.stream; }
+  // Makes it a pool for another stream, which waits for all work of the former.
+  void set_stream(StreamId stream);
+  // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
+  void change_stream(StreamId stream);
+  // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
+  // stream was not retired, or its work may not have ended.
+  bool take_over(StreamId stream);
+  void set_keeps(bool keeps) { segments_.keeps = keeps; }
+  void set_takes_idle_only(bool is) { segments_.takes_idle_only = is; }
+  Pool& pool() { return pool_; }
+  const Pool& pool() const { return pool_; }
+
+  void* allocate(std::size_t bytes) {
+    if (pending_count_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      look_at_pending(bytes);
+    }
+    return pool_.allocate(bytes);
+  }
+
+  // Throws InvalidArgument if the block is pending already.
+  void free(void* address) {
+    const std::size_t special = used_count_.load(std::memory_order_relaxed) +
+                                pending_count_.load(std::memory_order_relaxed);
+    if (special == 0 || !free_used(address)) [[likely]] {
+      pool_.free(address);
+    }
+  }
+
+  // Notes that work on `stream` uses the block. Throws InvalidArgument unless `address` is the
+  // start of a live block, and std::bad_alloc.
+  void use(void* address, StreamId stream);
+
+  // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
+  // freed, for what is submitted to it by now. If it is the pool's, nothing is allocated until
+  // another stream takes the pool over.
+  void retire(StreamId stream) noexcept;
+
+  // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
+  void expect_live(void* address);
+
+  // Frees the pending blocks whose work is known to be done.
+  void drain() noexcept;
+
+  std::size_t pending_blocks() const { return pending_count_; }
+
+  // The next pool of a list of the eager pools.
+  std::atomic<StreamPool*> next{nullptr};
+
+ private:
+  static constexpr std::size_t kLookEvery = 32;
+
+  using Uses = std::map<void*, std::vector<StreamPoint>>;
+
+  void set_stream_locked(StreamId stream);
+  void expect_not_pending(void* address) const;
+  void add_use(void* address, StreamId stream);
+  bool free_used(void* address);
+  void look_at_pending(std::size_t bytes);
+  bool is_complete(const std::vector<StreamPoint>& points) const noexcept;
+
+  SegmentCache& cache_;
+  PrivatePool* const owner_;
+  const std::size_t number_;
+  PoolSegments segments_;
+  // Guards both maps, the count of allocations, and the last two members.
+  Mutex<LockRank::kStreamPool> mutex_;
+  Uses used_;     // live blocks, with the streams that use them; number 0 until they retire
+  Uses pending_;  // freed blocks
+  std::size_t allocations_ = 0;
+  std::atomic<std::size_t> used_count_{0};
+  std::atomic<std::size_t> pending_count_{0};
+  Pool pool_;
+  bool is_retired_ = false;  // the pool's stream
+  StreamPoint last_;         // after all its work, once it is retired
+};
+
+}  // namespace cgtree

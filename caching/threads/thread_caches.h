@@ -1,0 +1,99 @@
+// ThreadCaches: freed blocks of one pool that their threads use again without the pool's lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "allocator/pool/pool_caches.h"
+#include "base/mutex.h"
+#include "caching/threads/block_marks.h"
+#include "caching/threads/thread_cache.h"
+
+namespace cgtree {
+
+// ThreadCaches belong to a pool. A block that a thread frees goes to the cache of the thread, from
+// which the thread's next request of that size takes it; what is too much there goes back to the
+// pool.
+//
+// A thread finds its cache of a pool in a table of the thread. That is no state of the program: an
+// entry is of use to its thread alone, and empty once the pool or the thread ends, whichever is
+// first.
+//
+// Locks are taken in this order: the list's, caches' in the order of the list, the pool's.
+//
+// Thread safety: all functions may be called from any thread.
+class ThreadCaches final : public PoolCaches {
+ public:
+  // `pool` must outlive this object.
+  explicit ThreadCaches(CachedPool& pool) : pool_(pool) {}
+  // Requires: close() was called.
+  ~ThreadCaches() override = default;
+
+  // PoolCaches.
+  void* allocate(std::size_t requested, bool& marks) noexcept override;
+  Freed free(void* address) noexcept override;
+  BlockMark::Word* find(const void* address) const noexcept override {
+    return marks_.find(address);
+  }
+  BlockMark::Word* find_marked(const void* address) const noexcept override {
+    return marks_.find_marked(address);
+  }
+  void mark(void* address, std::size_t bytes, std::size_t requested,
+            bool is_small) noexcept override;
+  void note_removal(const void* address) noexcept override { marks_.note_removal(address); }
+  Flow close() noexcept override;
+
+ private:
+  friend class OwnCaches;
+
+  // What a thread has looked up last. It needs no destructor, so that objects that end after the
+  // thread's other variables may still free blocks.
+  struct Known {
+    const ThreadCaches* caches = nullptr;
+    ThreadCache* cache = nullptr;
+  };
+  static constexpr std::size_t kKnown = 8;  // pools of one thread, a power of two
+  static constinit thread_local std::array<Known, kKnown> t_known_;
+  static Known& known_of(const ThreadCaches* caches) noexcept {
+    return t_known_[reinterpret_cast<std::uintptr_t>(caches) / 64 % kKnown];
+  }
+
+  // Returns the cache of this thread, or null without host memory for one and after close().
+  ThreadCache* own() noexcept {
+    const Known& known = known_of(this);
+    // The cache may be of a former pool at this address.
+    if (known.caches == this && known.cache->owner.load(std::memory_order_relaxed) == this)
+        [[likely]] {
+      return known.cache;
+    }
+    return find_own();
+  }
+  ThreadCache* find_own() noexcept;
+  bool keep(void* address, BlockMark::Word& word) noexcept;
+  void give_back(ThreadCache& cache) noexcept;
+  void forget_ended() noexcept;
+
+  // PoolCaches, of Held.
+  void lock() override;
+  void unlock() noexcept override;
+  void empty() noexcept override;
+  Flow flow() const noexcept override;
+  void set_open(bool is_open) noexcept override;
+  std::size_t blocks() const noexcept override;
+  std::size_t marked() const noexcept override { return marks_.marked(); }
+  void validate() const override;
+
+  CachedPool& pool_;
+  BlockMarks marks_;
+  Mutex<LockRank::kThreadCaches> mutex_;  // guards all below
+  std::vector<std::shared_ptr<ThreadCache>> caches_;
+  Flow flow_;  // of caches whose threads have ended
+  bool is_open_ = true;
+  bool is_closed_ = false;
+};
+
+}  // namespace cgtree

@@ -1,2 +1,0 @@
-// Compiles the kernels for the host device alone, where there is no nvcc.
-#include "cgtree/flow/condition_kernels.cu"

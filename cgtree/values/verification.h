@@ -1,0 +1,47 @@
+// Verification: replays that were compared with an eager run of the same call, the tensors that
+// were compared, and the reasons why others were left out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cgtree/values/stats.h"
+
+namespace cgtree {
+
+// Returns "eager_breaks", ...: the name in counters and JSON. It ends with a 0.
+std::string_view name(UnverifiedReason reason) noexcept;
+// Returns the meaning of the reason and the remedy, as one sentence.
+std::string_view explain(UnverifiedReason reason) noexcept;
+
+// The verified replays of one function.
+struct FunctionVerification {
+  std::string function;
+  std::size_t first = 0;       // the larger verify_first of its options and the context's
+  std::uint64_t verified = 0;  // replays
+  std::uint64_t differed = 0;  // of them
+  std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};  // replays, by reason
+  // Recordings that are kept now: those with a verified replay, those whose turn was left out each
+  // time, and those whose turn has not come.
+  std::size_t verified_recordings = 0;
+  std::size_t unverified_recordings = 0;
+  std::size_t waiting_recordings = 0;
+  std::vector<VerifiedTensor> tensors;
+};
+
+// The verified replays so far of the functions that a context has now.
+struct Verification {
+  std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY
+  // Those of which a replay was verified, or is to be: all, if `every` is not 0.
+  std::vector<FunctionVerification> functions;
+};
+
+// Returns a paragraph for each function: counts, reasons, and the largest difference of each
+// tensor.
+std::string to_string(const Verification& verification);
+
+}  // namespace cgtree

@@ -1,0 +1,45 @@
+// RecordingAudit: audits one recording: gathers what it may refer to, reads its graphs, keeps what
+// they turn out to use, and refuses what the options forbid.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cgtree/record/recording_pass.h"
+#include "cgtree/values/options.h"
+#include "extensions/audit/audit.h"
+
+namespace cgtree {
+
+// Its functions are called as those of Examination.
+class RecordingAudit {
+ public:
+  explicit RecordingAudit(OnForeignPointer on_foreign_pointer) noexcept
+      : on_foreign_pointer_(on_foreign_pointer) {}
+
+  // `hands_out_rows`: see Audit.
+  void begin(CapturedStep& step, bool hands_out_rows);
+  std::size_t prepare();
+  bool may_refuse() const noexcept;
+  void read(NodeContents contents);
+  // `scopes`: of its nodes.
+  void finish(NodeScopes scopes);
+  void give_up() noexcept;
+
+ private:
+  void describe(UsedMemory& memory) const;
+  void keep_live(const StorageRef& storage) const noexcept;
+  void refuse_copy_sources(const Audit& audit) const;
+  void refuse_foreign(const Audit& audit) const;
+
+  const OnForeignPointer on_foreign_pointer_;
+  CapturedStep* step_ = nullptr;  // from begin() on
+  KnownMemory known_;             // that the graphs may refer to
+  std::vector<StorageRef> live_;  // of it, the outputs that are held
+  bool has_copy_sources_ = false;
+  bool hands_out_rows_ = false;
+  std::unique_ptr<Auditor> auditor_;  // while it reads
+};
+
+}  // namespace cgtree

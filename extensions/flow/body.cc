@@ -1,0 +1,176 @@
+// Refuses what a body may not do, by name.
+#include "extensions/flow/body.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "extensions/flow/condition_kernels.h"
+
+namespace cgtree {
+namespace {
+
+// Of no allocation of the step itself: which of those become outputs is noted by number.
+constexpr std::uint32_t kFirstInBodies = std::uint32_t{1} << 30;
+
+constinit thread_local BodyMemory* t_memory = nullptr;
+
+std::uint32_t* count_of_step() noexcept {
+  StepScope* const step = StepScope::current();
+  return step == nullptr ? nullptr : &step->allocations().count;
+}
+
+// Requires: a step is open.
+bool& is_in_body() noexcept {
+  return StepScope::current()->allocations().is_in_body;
+}
+
+}  // namespace
+
+void FlowDraws::reserve(const std::int32_t* round) {
+  round_ = round;
+  for (const Generator& generator : generators_)
+    blocks_.push_back(generator.reserve(1));
+}
+
+BodyScope::Uncounted::Uncounted() noexcept
+    : count_(count_of_step()), counted_(count_ == nullptr ? 0 : *count_) {
+  if (count_ != nullptr) *count_ = std::max(*count_, kFirstInBodies);
+}
+
+BodyScope::Uncounted::~Uncounted() {
+  if (count_ != nullptr) *count_ = counted_;
+}
+
+BodyScope::BodyScope(const Body& body, std::optional<std::int32_t> round) : body_(body) {
+  for (std::size_t i = 0; i < body.draws.blocks_.size(); ++i) {
+    const PhiloxRange& call = body.draws.blocks_[i];
+    Draws& draws = made_.emplace_back(Draws{body.draws.generators_[i].sequence(), {}, {}});
+    if (!round) {
+      const StreamRef stream = current_stream();
+      draws.place = empty({sizeof(PhiloxPosition)}, DType::kUInt8);
+      launch_begin_draws(stream, call, body.draws.round_,
+                         reinterpret_cast<PhiloxPosition*>(draws.place.address()));
+      note_use(draws.place.storage(), stream);
+    } else if (call.origin() == nullptr) {
+      draws.first = draws_of_round(call.block(0), *round);
+    } else {
+      throw InvalidArgument(fmt::format(
+          "{} draws on a stream that the recording of the step does not capture", body.name));
+    }
+  }
+}
+
+void BodyScope::eager_break(EagerBreak) {
+  throw InvalidArgument(fmt::format(
+      "{} calls eager_break(): a body runs on the device, without the host; call it before or "
+      "behind the branch or loop",
+      body_.name));
+}
+
+PhiloxRange BodyScope::reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) {
+  const auto found = std::ranges::find(made_, sequence, &Draws::sequence);
+  if (found == made_.end()) {
+    throw InvalidArgument(fmt::format(
+        "{} uses a generator that its branch or loop was not given: pass it there, and to each "
+        "branch and loop around that one, so that they take as much of it whatever way is taken",
+        body_.name));
+  }
+  const std::uint64_t before = std::exchange(found->blocks, found->blocks + blocks);
+  if (found->place.defined()) {
+    return {reinterpret_cast<const PhiloxPosition*>(found->place.address()), before};
+  }
+  expect_no_capture();
+  return PhiloxRange({found->first.seed, found->first.offset + before});
+}
+
+void BodyScope::refuse_position() const {
+  throw InvalidArgument(fmt::format(
+      "{} asks for the position of a generator, or sets it: how often a body runs, and so what "
+      "that is, is known on the device alone; do it before or behind the branch or loop",
+      body_.name));
+}
+
+BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
+    : body_(body),
+      of_(of),
+      fork_(fork),
+      outer_(t_memory),
+      base_(outer_ != nullptr ? outer_->base_ : current_allocator()) {
+  CGTREE_CHECK(base_ != nullptr);
+  t_memory = this;
+  if (fork_ != nullptr) was_in_body_ = std::exchange(is_in_body(), true);
+}
+
+BodyMemory::~BodyMemory() {
+  t_memory = outer_;
+  if (fork_ != nullptr) is_in_body() = was_in_body_;
+  const Frees now;
+  for (BodyMemory* around = outer_; around != nullptr; around = around->outer_) {
+    if (around->fork_ == nullptr || around->fork_->is_joined()) continue;
+    around->handed_on_.splice(around->handed_on_.end(), made_);
+    around->handed_on_.splice(around->handed_on_.end(), handed_on_);
+    return;
+  }
+  made_.clear();
+  handed_on_.clear();
+}
+
+BodyMemory::Frees::Frees() noexcept : was_in_body_(std::exchange(is_in_body(), false)) {
+}
+
+BodyMemory::Frees::~Frees() {
+  is_in_body() = was_in_body_;
+}
+
+bool BodyMemory::is_current() noexcept {
+  return t_memory != nullptr;
+}
+
+void BodyMemory::check_nothing_kept() const {
+  const auto kept = std::ranges::count_if(
+      made_, [](const StorageRef& storage) { return storage && storage->references() > 1; });
+  if (kept == 0) return;
+  throw InvalidArgument(fmt::format(
+      "{} keeps {} of the tensors it has made: they are scratch memory of the body; make what is "
+      "used outside before the branch or loop, and write there",
+      body_.name, kept));
+}
+
+// Where there is no fork, the step itself frees in order.
+bool BodyMemory::is_one_chain() const noexcept {
+  for (const BodyMemory* body = this; body != nullptr; body = body->outer_) {
+    if (body->fork_ != nullptr && !body->fork_->is_joined()) return false;
+  }
+  return true;
+}
+
+StorageRef BodyMemory::allocate(std::size_t bytes) {
+  if (is_one_chain()) {
+    const Frees now;
+    handed_on_.clear();
+    made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
+  }
+  std::list<StorageRef> made(1);  // before what it is for
+  made.front() = base_->allocate(bytes);
+  made_.splice(made_.end(), made);
+  return made_.back();
+}
+
+void BodyMemory::made_elsewhere(const StorageRef& storage) {
+  base_->made_elsewhere(storage);
+}
+
+bool BodyMemory::keep(const StorageRef& storage) {
+  return of_ == Of::kTrial || base_->keep(storage);
+}
+
+bool is_warming_up() noexcept {
+  StepScope* const step = StepScope::current();
+  return step != nullptr && step->allocations().kind == StepAllocations::Kind::kWarmUp;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,241 @@
+// Compares two runs of a body, and notes them.
+#include "extensions/flow/body_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "cgtree/record/step.h"
+#include "interop/device/code.h"
+
+namespace cgtree {
+namespace {
+
+constinit thread_local RunLog* t_log = nullptr;
+
+// The upper halves of the addresses at which this process has memory.
+class UpperHalves {
+ public:
+  bool contains(std::uint64_t half) {
+    if (ranges_.empty()) read();
+    return half != 0 && std::ranges::any_of(ranges_, [&](const auto& range) {
+             return half >= range.first && half <= range.second;
+           });
+  }
+
+ private:
+  void read() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      unsigned long long begin = 0;
+      unsigned long long end = 0;
+      if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
+      const std::pair<std::uint64_t, std::uint64_t> range(begin >> 32, (end - 1) >> 32);
+      if (ranges_.empty() || ranges_.back() != range) ranges_.push_back(range);
+    }
+  }
+
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;  // empty until it is asked
+};
+
+class Comparison {
+ public:
+  std::string compare(const BodyRun& first, const BodyRun& second) {
+    around_.emplace_back(&first, &second);
+    std::string found = difference_of_results(first, second);
+    if (found.empty()) found = compare_results(first, second);
+    if (found.empty()) found = compare_nodes(first, second);
+    if (found.empty()) found = compare_bodies(first, second);
+    around_.pop_back();
+    return found;
+  }
+
+ private:
+  // Returns whether two words at this offset differ in a gap of a struct that is passed by value.
+  // The four bytes behind a float there are what the stack had, which most often is half an
+  // address; no number of a program is.
+  bool is_gap(const NodeContents& kernel, std::size_t at, std::uint64_t one, std::uint64_t other) {
+    const bool is_in_struct = std::ranges::any_of(kernel.parameters(), [&](const auto& parameter) {
+      return at - parameter.offset < parameter.bytes && parameter.bytes > sizeof(one);
+    });
+    return is_in_struct && static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other) &&
+           (halves_.contains(one >> 32) || halves_.contains(other >> 32));
+  }
+  std::string compare_results(const BodyRun& first, const BodyRun& second) const {
+    for (std::size_t i = 0; i < second.results.size(); ++i) {
+      if (is_same(first.results[i].address, second.results[i].address)) continue;
+      return fmt::format("result {} lies elsewhere", i);
+    }
+    return "";
+  }
+  std::string compare_nodes(const BodyRun& first, const BodyRun& second) {
+    if (first.nodes.size() != second.nodes.size())
+      return fmt::format("{} nodes, and then {}", first.nodes.size(), second.nodes.size());
+    for (std::size_t i = 0; i < second.nodes.size(); ++i) {
+      std::string found = compare_node(first.nodes[i], second.nodes[i]);
+      if (!found.empty()) return fmt::format("node {}{}", i, found);
+    }
+    return "";
+  }
+  std::string compare_node(const NodeContents& first, const NodeContents& second) {
+    const std::string name = second.name().empty() ? "" : " '" + demangled(second.name()) + "'";
+    // What else a collective is given is the communicator's, which may make it for each capture.
+    if (is_collective(second.name()) && first.name() == second.name()) return "";
+    if (!are_of_one_form(first, second))
+      return fmt::format("{} is another, or has other dimensions", name);
+    for (std::size_t i = 0; i < second.memory.size(); ++i) {
+      if (!is_same(first.memory[i].address, second.memory[i].address))
+        return fmt::format("{} uses memory at {:#x}, and then at {:#x}", name,
+                           first.memory[i].address, second.memory[i].address);
+    }
+    for (std::size_t at = 0; at < second.bytes.size(); at += sizeof(std::uint64_t)) {
+      const std::size_t bytes = std::min(sizeof(std::uint64_t), second.bytes.size() - at);
+      std::uint64_t one = 0;
+      std::uint64_t other = 0;
+      std::memcpy(&one, first.bytes.data() + at, bytes);
+      std::memcpy(&other, second.bytes.data() + at, bytes);
+      if (is_same(one, other) || is_gap(second, at, one, other)) continue;
+      return fmt::format("{} has other parameters, at byte {}: {:#x}, and then {:#x}", name, at,
+                         one, other);
+    }
+    return "";
+  }
+  std::string compare_bodies(const BodyRun& first, const BodyRun& second) {
+    const auto is_same_place = [](const BodyRun& a, const BodyRun& b) {
+      return a.at == b.at && a.name == b.name;
+    };
+    if (!std::ranges::equal(first.bodies, second.bodies, is_same_place))
+      return "it has other branches and loops";
+    for (std::size_t i = 0; i < second.bodies.size(); ++i) {
+      const std::string found = compare(first.bodies[i], second.bodies[i]);
+      if (!found.empty()) return fmt::format("in {} {}", second.bodies[i].name, found);
+    }
+    return "";
+  }
+  // Whether two words are the same number, or the same byte of what both runs have made. Code may
+  // pass the end of a piece of memory, where another one may begin. A number that lies in what one
+  // run has made is the address of that.
+  bool is_same(std::uint64_t one, std::uint64_t other) const {
+    bool is_inside = false;
+    for (const auto& [first, second] : around_) {
+      const std::size_t count = std::min(first->made.size(), second->made.size());
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t offset = one - first->made[i].address;
+        if (offset <= first->made[i].bytes && offset == other - second->made[i].address)
+          return true;
+      }
+      const auto lies_in = [](const std::vector<Range>& made, std::uint64_t word) {
+        return std::ranges::any_of(
+            made, [&](const Range& range) { return word - range.address < range.bytes; });
+      };
+      is_inside = is_inside || lies_in(first->made, one) || lies_in(second->made, other);
+    }
+    return one == other && !is_inside;
+  }
+
+  std::vector<std::pair<const BodyRun*, const BodyRun*>> around_;  // the outermost first
+  UpperHalves halves_;
+};
+
+}  // namespace
+
+std::string difference_of_results(const BodyRun& first, const BodyRun& second) {
+  if (first.results.size() != second.results.size())
+    return fmt::format("{} results, and then {}", first.results.size(), second.results.size());
+  for (std::size_t i = 0; i < second.results.size(); ++i) {
+    if (first.results[i].text == second.results[i].text) continue;
+    return fmt::format("result {} is {}, and then {}", i, first.results[i].text,
+                       second.results[i].text);
+  }
+  return "";
+}
+
+std::string difference(const BodyRun& first, const BodyRun& second) {
+  return Comparison().compare(first, second);
+}
+
+RunLog::Made RunLog::made() noexcept {
+  const StepAllocations& step = StepScope::current()->allocations();
+  return {step.ranges.size(), step.elsewhere.size()};
+}
+
+RunLog::RunLog(BodyRun& run, StreamRef stream) : run_(run), stream_(stream), outer_(t_log) {
+  if (outer_ != nullptr) outer_->note_made();
+  t_log = this;
+}
+
+RunLog::~RunLog() {
+  t_log = outer_;
+  if (outer_ != nullptr) outer_->noted_ = made();
+}
+
+RunLog* RunLog::current() noexcept {
+  return t_log;
+}
+
+// Source: cudaStreamGetCaptureInfo, of its graph: while the capture is open all is allowed but to
+// destroy it and to remove nodes.
+std::vector<NodeHandle> RunLog::list() const {
+  CaptureInfo info;
+  std::vector<NodeHandle> nodes;
+  check(stream_.graphs().capture_info(stream_.handle(), &info), "ask what a body captures");
+  if (info.status == CaptureStatus::kActive)
+    check(stream_.graphs().graph_nodes(info.graph, &nodes), "list the nodes of a body");
+  return nodes;
+}
+
+std::size_t RunLog::nodes() const {
+  return list().size() - left_out_.size();
+}
+
+void RunLog::note_made() {
+  const StepAllocations& step = StepScope::current()->allocations();
+  const Made now = made();
+  for (; noted_.in_pools < now.in_pools; ++noted_.in_pools)
+    run_.made.push_back(step.ranges[noted_.in_pools]);
+  for (; noted_.elsewhere < now.elsewhere; ++noted_.elsewhere) {
+    const Storage& storage = *step.elsewhere[noted_.elsewhere];
+    run_.made.push_back({storage.address(), storage.bytes()});
+  }
+}
+
+void RunLog::add(std::size_t at, std::vector<BodyRun> runs) {
+  for (BodyRun& run : runs) {
+    run.at = at;
+    run_.bodies.push_back(std::move(run));
+  }
+}
+
+void RunLog::end(std::span<const Tensor> results) {
+  note_made();
+  for (const Tensor& result : results)
+    run_.results.push_back({result.defined() ? result.address() : 0, describe(result)});
+  own_ = list();
+  std::erase_if(own_, [&](NodeHandle node) { return std::ranges::count(left_out_, node) != 0; });
+  std::ranges::sort(own_);
+}
+
+// Where this kind of device does not tell what nodes do, their types are compared.
+void RunLog::read(GraphHandle graph) {
+  GraphAPI& graphs = stream_.graphs();
+  if (!ok(graphs.read_nodes(graph, &run_.nodes))) {
+    std::vector<NodeHandle> nodes;
+    check(graphs.graph_nodes(graph, &nodes), "list the nodes of a body");
+    run_.nodes.clear();
+    for (const NodeHandle node : nodes) {
+      NodeContents& contents = run_.nodes.emplace_back();
+      contents.node = node;
+      check(graphs.node_type(node, &contents.type), "look at a node of a body");
+    }
+  }
+  std::erase_if(run_.nodes, [&](const NodeContents& contents) {
+    return !std::ranges::binary_search(own_, contents.node);
+  });
+}
+
+}  // namespace cgtree

@@ -1,0 +1,413 @@
+// Captures the bodies of conditional nodes.
+#include "extensions/flow/conditional.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cgtree/record/recorder.h"
+#include "extensions/flow/body_run.h"
+#include "extensions/flow/flow_log.h"
+#include "interop/device/graph.h"
+#include "interop/device/refusal.h"
+
+namespace cgtree {
+namespace {
+
+constinit thread_local bool t_is_trial = false;
+
+// Where work of a step is in its order while a body is captured; no stream where a branch or loop
+// around the body is not.
+struct Order {
+  StepScope* step = nullptr;
+  StreamRef stream;
+};
+constinit thread_local Order t_order;
+
+class OrderInBody {
+ public:
+  // `around`: where the branch or loop is.
+  OrderInBody(StreamRef around, StreamRef body) : before_(t_order) {
+    StepScope* const step = StepScope::current();
+    t_order = {step, around == ordered_stream(*step) ? body : StreamRef()};
+  }
+  ~OrderInBody() { t_order = before_; }
+  OrderInBody(const OrderInBody&) = delete;
+  OrderInBody& operator=(const OrderInBody&) = delete;
+
+ private:
+  const Order before_;
+};
+
+constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
+
+// The stream of a body. A step that is recorded forbids its thread what making a stream may do.
+class BodyStream {
+ public:
+  explicit BodyStream(Device device) : api_(device_api(device).graphs()) {
+    const RelaxedCapture relaxed(api_);
+    stream_.emplace(device, StreamKind::kNonBlocking);
+  }
+  ~BodyStream() {
+    const RelaxedCapture relaxed(api_);
+    stream_.reset();
+  }
+  BodyStream(const BodyStream&) = delete;
+  BodyStream& operator=(const BodyStream&) = delete;
+
+  StreamRef ref() const noexcept { return *stream_; }
+
+ private:
+  GraphAPI* const api_;
+  std::optional<Stream> stream_;
+};
+
+// Enqueues a body on `stream`, which captures, and notes in `log` what its code does. The step is
+// not told of the streams that it forks: they have joined when the capture has ended. Calls
+// end(what the body has returned) behind its work.
+template <typename End>
+void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, RunLog& log, const End& end) {
+  const OrderInBody order(current_stream(), stream);
+  const StreamFork fork(stream);
+  const StreamScope current(stream);
+  BodyMemory memory(body, of, &fork);
+  {
+    const BodyScope scope(body, /*round=*/std::nullopt);
+    clear_stack();
+    const std::vector<Tensor> returned = body.enqueue();
+    log.end(returned);
+    end(returned);
+  }
+  memory.check_nothing_kept();
+}
+
+std::string text_of(NodeType type) {
+  switch (type) {
+    case NodeType::kHost:
+      return "calls a host function";
+    case NodeType::kAllocation:
+    case NodeType::kFree:
+      return "allocates or frees stream-ordered memory, in place of empty()";
+    case NodeType::kOther:
+      return "records or waits for an event outside of the capture, or the like";
+    default:
+      return "";
+  }
+}
+
+[[noreturn]] void refuse(const Body& body, std::string_view what) {
+  throw InvalidArgument(
+      fmt::format("{} {}, which the body of a conditional node may not do: do it before or behind "
+                  "the branch or loop",
+                  body.name, what));
+}
+
+void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
+  std::vector<NodeHandle> nodes;
+  check(graphs.graph_nodes(graph.handle(), &nodes), "list the nodes of a body");
+  for (const NodeHandle node : nodes) {
+    NodeType type = NodeType::kOther;
+    check(graphs.node_type(node, &type), "look at a node of a body");
+    if (const std::string what = text_of(type); !what.empty()) refuse(body, what);
+  }
+}
+
+// The code of a body has done something else when it ran again: a second try may succeed.
+[[noreturn]] void refuse_second(const Body& body, std::string_view what) {
+  const std::string text = fmt::format(
+      "{} does not enqueue the same each time that its code runs: {}. A recording runs the code "
+      "twice and keeps the second run, an eager call runs it once: do not change state of the host "
+      "there that it uses, such as a counter or a handle, and set up before the branch or loop "
+      "what is set up once",
+      body.name, what);
+  Refusals::note(Code::kUnknown, text);
+  throw InvalidArgument(text);
+}
+
+// Returns why the body cannot be captured, or "". Relaxed: a capture in a thread's own mode would
+// forbid other threads what this capture, which is not kept, does not mind.
+std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
+                           Graph* graph) {
+  try {
+    Capture capture(stream, CaptureMode::kRelaxed);
+    try {
+      enqueue(body, stream, BodyMemory::Of::kTrial, log,
+              [&](std::span<const Tensor> returned) { tried(body, returned); });
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
+      const Code code = capture.end(graph);
+      if (ok(code) || code == Code::kStreamCaptureUnjoined) throw;  // a fork was to join later
+      return error.what();
+    }
+    const Code code = capture.end(graph);
+    return ok(code) ? "" : std::string(name(code));
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+}
+
+// As try_to_capture(). What a body swallows it is refused for here, before it is captured to be
+// kept.
+std::string collect(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
+                    Graph* graph) {
+  std::optional<Refusal> refused;
+  std::string failure;
+  {
+    const Refusals refusals;
+    failure = try_to_capture(body, stream, log, tried, graph);
+    if (refusals.first() != nullptr) refused = *refusals.first();
+  }
+  if (!failure.empty() || !refused) return failure;
+  Refusals::note(refused->code, refused->what);
+  throw InvalidArgument(refused->what);
+}
+
+BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
+  const BodyStream stream(own.device());
+  const bool was_trial = std::exchange(t_is_trial, true);
+  BodyRun run{.name = body.name};
+  RunLog log(run, stream.ref());
+  Graph graph;
+  std::string failure;
+  try {
+    failure = collect(body, stream.ref(), log, tried, &graph);
+  } catch (...) {
+    t_is_trial = was_trial;
+    throw;
+  }
+  t_is_trial = was_trial;
+  if (!failure.empty()) refuse(body, fmt::format("does what cannot be captured ({})", failure));
+  check_nodes(body, own.graphs(), graph);
+  log.read(graph.handle());
+  return run;
+}
+
+// What a stream captures around bodies.
+class OpenGraph {
+ public:
+  explicit OpenGraph(StreamRef stream) : stream_(stream) {}
+
+  CaptureInfo info() const {
+    CaptureInfo found;
+    check(stream_.graphs().capture_info(stream_.handle(), &found), "ask what a step captures");
+    if (found.status == CaptureStatus::kActive) return found;
+    throw CaptureError(static_cast<int>(Code::kStreamCaptureInvalidated),
+                       "the capture of the step is broken by what it did before");
+  }
+  std::size_t nodes() const {
+    std::vector<NodeHandle> found;
+    check(stream_.graphs().graph_nodes(info().graph, &found), "list the nodes of a step");
+    return found.size();
+  }
+  // Throws InvalidArgument unless it has so many nodes still.
+  void expect(std::size_t nodes_before, const Body& body) const {
+    if (nodes() == nodes_before) return;
+    refuse(body,
+           "launches work on a stream of the step outside of the body (in a body, "
+           "current_stream() is another one; launch there, or on streams that wait for it)");
+  }
+
+ private:
+  const StreamRef stream_;
+};
+
+// The capture of a body, to be ended. A driver does not survive one that fails, so an exception
+// leaves it complete: all that was enqueued is joined.
+class BodyCapture {
+ public:
+  BodyCapture(ConditionalAPI& conditionals, StreamRef stream, GraphHandle body)
+      : conditionals_(conditionals), stream_(stream), body_(body) {
+    check(conditionals.begin_capture_to(stream.handle(), body, CaptureMode::kRelaxed),
+          "begin to capture a body");
+  }
+  ~BodyCapture() {
+    if (!is_open_) return;
+    join();
+    static_cast<void>(try_end());
+  }
+  BodyCapture(const BodyCapture&) = delete;
+  BodyCapture& operator=(const BodyCapture&) = delete;
+
+  void end(const Body& body) {
+    const Code code = try_end();
+    if (!ok(code)) refuse_second(body, fmt::format("it cannot be captured again ({})", name(code)));
+  }
+
+ private:
+  void join() noexcept try {
+    std::vector<NodeHandle> nodes;
+    if (ok(stream_.graphs().graph_nodes(body_, &nodes)))
+      static_cast<void>(conditionals_.set_capture_dependencies(stream_.handle(), nodes));
+  } catch (const std::bad_alloc&) {  // then a fork that has not joined breaks it
+  }
+  Code try_end() noexcept {
+    is_open_ = false;
+    GraphHandle ended = body_;
+    return stream_.graphs().end_capture(stream_.handle(), &ended);
+  }
+
+  ConditionalAPI& conditionals_;
+  const StreamRef stream_;
+  const GraphHandle body_;
+  bool is_open_ = true;
+};
+
+}  // namespace
+
+StreamRef ordered_stream(const StepScope& step) noexcept {
+  return t_order.step == &step ? t_order.stream : step.stream();
+}
+
+FlowMode flow_mode(std::string_view call, StreamRef stream) {
+  if (t_is_trial) return FlowMode::kTrial;
+  if (!stream.is_capturing()) return FlowMode::kEager;
+  StepScope* const step = StepScope::current();
+  const bool is_recorded = step != nullptr && !step->allocations().is_paused &&
+                           step->allocations().kind == StepAllocations::Kind::kRecord;
+  if (is_recorded && StepScope::innermost()->streams().home_partition() == 0) {
+    return FlowMode::kRecording;
+  }
+  if (is_recorded) {
+    throw CaptureError(
+        kUnsupported,
+        fmt::format("{} in a context of a partition of the processors (a green context): its "
+                    "bodies would be recorded for the whole device; leave it out of the step, or "
+                    "use a context of the whole device",
+                    call));
+  }
+  throw CaptureError(kUnsupported,
+                     fmt::format("{} while the stream is captured by other code than a recording "
+                                 "of this context: nothing could be read there; end the capture "
+                                 "before the call",
+                                 call));
+}
+
+namespace {
+
+std::vector<BodyRun> try_all(StreamRef own, std::span<const Body> bodies, const TriedBody& tried) {
+  check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
+  const OpenGraph around(own);
+  const std::size_t nodes = around.nodes();
+  std::vector<BodyRun> runs;
+  for (const Body& body : bodies) {
+    runs.push_back(try_body(body, own, tried));
+    around.expect(nodes, body);
+  }
+  return runs;
+}
+
+// Captures a body to its node, as it was captured in its trial.
+void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph, const Body& body,
+                  const BodyRun& tried,
+                  const std::function<void(StreamRef, std::span<const Tensor>)>& end) {
+  const BodyStream stream(own.device());
+  BodyRun run{.name = body.name};
+  RunLog log(run, stream.ref());
+  BodyCapture capture(conditionals, stream.ref(), graph);
+  {
+    const FlowLog::BodyOn on(stream.ref());
+    try {
+      enqueue(body, stream.ref(), BodyMemory::Of::kRecording, log,
+              [&](std::span<const Tensor> returned) {
+                const std::string found = difference_of_results(tried, run);
+                if (!found.empty()) refuse_second(body, found);
+                end(stream.ref(), returned);
+              });
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error& error) {
+      Refusals::note(Code::kUnknown,
+                     fmt::format("{} throws when its code runs again, and did not at first: {}",
+                                 body.name, error.message()));
+      throw;
+    }
+  }
+  capture.end(body);
+  log.read(graph);
+  const std::string found = difference(tried, run);
+  if (!found.empty()) refuse_second(body, found);
+}
+
+}  // namespace
+
+void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
+  RunLog* const around = RunLog::current();
+  const std::size_t at = around == nullptr ? 0 : around->nodes();
+  std::vector<BodyRun> runs = try_all(current_stream(), bodies, tried);
+  if (around != nullptr) around->add(at, std::move(runs));
+}
+
+void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
+                     const TriedBody& tried, const SetCondition& set, const EndBody& end) {
+  const StreamRef own = current_stream();
+  ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
+  if (conditionals == nullptr) {
+    throw CaptureError(static_cast<int>(Code::kNotSupported),
+                       fmt::format("{} in a recording needs conditional nodes, which {} does not "
+                                   "have: CUDA has them from 12.8 on, driver and toolkit",
+                                   call, to_string(own.device())));
+  }
+  RunLog* const around = RunLog::current();
+  const std::size_t at = around == nullptr ? 0 : around->nodes();
+  std::vector<BodyRun> runs = try_all(own, bodies, tried);
+  const OpenGraph step(own);
+  ConditionHandle condition = ConditionHandle::kNull;
+  check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
+  set(own, condition);
+  const CaptureInfo before = step.info();
+  NodeHandle node = NodeHandle::kNull;
+  std::vector<GraphHandle> made;
+  check(conditionals->add_conditional(before.graph, before.dependencies, condition, kind,
+                                      bodies.size(), &node, &made),
+        "add a conditional node");
+  check(conditionals->set_capture_dependencies(own.handle(), std::span(&node, 1)),
+        "go on behind a conditional node");
+  StepScope::current()->allocations().bodies.push_back({node, made});
+  if (around != nullptr) {
+    for (const NodeHandle setter : before.dependencies)
+      around->leave_out(setter);
+    around->leave_out(node);
+  }
+  const std::size_t nodes = step.nodes();
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    capture_body(*conditionals, own, made[i], bodies[i], runs[i],
+                 [&](StreamRef stream, std::span<const Tensor> returned) {
+                   end(stream, condition, returned);
+                 });
+    step.expect(nodes, bodies[i]);
+  }
+  if (around != nullptr) around->add(at, std::move(runs));
+}
+
+// What is no wrong use and no error of the device may not come again.
+void collect_refusals(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const OutOfMemory& error) {
+    Refusals::note(Code::kMemoryAllocation,
+                   fmt::format("memory has run out in a branch or loop, which the recording would "
+                               "lack: let the exception pass ({})",
+                               error.message()));
+    throw;
+  } catch (const InvalidArgument& error) {
+    Refusals::note(Code::kStreamCaptureUnsupported, error.message());
+    throw;
+  } catch (const DeviceError& error) {
+    Refusals::note(Code::kStreamCaptureUnsupported, error.message());
+    throw;
+  } catch (const std::exception& error) {
+    Refusals::note(Code::kUnknown, error.what());
+    throw;
+  } catch (...) {
+    Refusals::note(Code::kUnknown, "an exception of unknown type");
+    throw;
+  }
+}
+
+}  // namespace cgtree

@@ -1,0 +1,143 @@
+// Puts marks into the graphs of a recording, and makes executable graphs of them.
+#include "extensions/progress/marked_recording.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "extensions/audit/audit.h"
+
+namespace cgtree {
+namespace {
+
+// Returns the scope of each node from `first` on; of nothing, if there are none.
+std::vector<std::string_view> scopes_of(const NodeScopes& scopes, std::size_t first,
+                                        std::size_t count) {
+  if (scopes.nodes.size() < first + count) return {};
+  std::vector<std::string_view> found;
+  for (std::size_t i = first; i < first + count; ++i)
+    found.push_back(scopes.paths[scopes.nodes[i].path]);
+  return found;
+}
+
+}  // namespace
+
+std::string MarkedRecording::why_not(const Recording& recording) {
+  if (recording.findings == nullptr) return "the recording was not examined";
+  if (recording.share != nullptr) return "recordings share its executable graph (max_switch_nodes)";
+  if (std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound)) {
+    return "inputs are rebound in its executable graph";
+  }
+  return "";
+}
+
+std::chrono::nanoseconds Marks::time(std::size_t mark) const noexcept {
+  std::uint64_t begin = 0;
+  for (const std::size_t word : planned_[mark].behind)
+    begin = std::max(begin, read_word(page_, word));
+  const std::uint64_t end = read_word(page_, mark);
+  return std::chrono::nanoseconds(end > begin ? end - begin : 0);
+}
+
+MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Spent& spent)
+    : stream_(memory.stream()), spent_(spent) {
+  GraphAPI& api = stream_.graphs();
+  const DeviceScope current = stream_.make_device_current();
+  std::vector<OfGraph> graphs;
+  std::size_t nodes_before = 0;
+  std::size_t count = 0;
+  recording.for_each_graph([&](const Graph& graph, GraphExec&) {
+    std::vector<NodeContents> nodes;
+    std::vector<GraphEdge> edges;
+    check(api.read_nodes(graph.handle(), &nodes), "read the nodes of a recording");
+    check(api.graph_edges(graph.handle(), &edges), "list the edges of a recording");
+    const auto scopes = scopes_of(audit_of(recording).scopes, nodes_before, nodes.size());
+    nodes_before += nodes.size();
+    graphs.push_back({graph.handle(), first_nodes(nodes, edges), plan_marks(nodes, edges, scopes)});
+    count += graphs.back().marks.size();
+  });
+  Tensor page;
+  const std::size_t words = count + graphs.size();
+  if (count > 0) {
+    page = memory.empty_pinned({static_cast<std::int64_t>(words)}, DType::kInt64);
+    for (std::size_t i = 0; i < words; ++i)
+      clear_word(page, i);
+  }
+  const auto marks = std::make_shared<Marks>(std::move(page), memory);
+  marks_ = marks;
+  clears_on_stream_ = graphs.front().first.empty();
+  std::string& why = audit_of(recording).why_unmarked;
+  why = "its graphs have got a part of their marks";
+  for (std::size_t i = 0; i < graphs.size(); ++i)
+    put_into(graphs[i], *marks, count + i, /*cleared=*/i == 0 ? words : 0);
+  why.clear();
+}
+
+void MarkedRecording::put_into(OfGraph& graph, Marks& marks, std::size_t start,
+                               std::size_t cleared) {
+  if (graph.first.empty()) return;
+  ProgressAPI& progress = *stream_.api().progress();
+  (void)insert_clock(progress, graph.graph, {}, graph.first, marks.page_, start, cleared);
+  const std::size_t before = marks.planned_.size();  // marks of the graphs in front
+  for (PlannedMark& mark : graph.marks) {
+    (void)insert_clock(progress, graph.graph, mark.after, mark.before, marks.page_,
+                       marks.planned_.size());
+    for (std::size_t& number : mark.behind)
+      number += before;
+    if (mark.behind.empty()) mark.behind.push_back(start);
+    marks.planned_.push_back(std::move(mark));
+  }
+}
+
+void MarkedRecording::make_graphs(Recording& recording) {
+  const DeviceScope current = stream_.make_device_current();
+  const RelaxedCapture relaxed(
+      &stream_.graphs());  // It is to be no part of a capture of another thread
+  std::vector<GraphExec> execs;
+  recording.for_each_graph(
+      [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });
+  told_.clear();
+  for (const std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (const GatherNode& node : *nodes)
+      told_.push_back({node.words()});
+  }
+  execs_ = std::move(execs);
+  bytes_ = recording.costs.graph_bytes;
+  spent_.marked_graph_bytes += bytes_;
+}
+
+void MarkedRecording::drop_graphs() noexcept {
+  execs_.clear();
+  spent_.marked_graph_bytes -= std::exchange(bytes_, 0);
+}
+
+void MarkedRecording::exchange(Recording& recording) noexcept {
+  auto own = execs_.begin();
+  recording.for_each_graph([&](const Graph&, GraphExec& exec) { std::swap(exec, *own++); });
+  auto told = told_.begin();
+  for (GatherNode& node : recording.roots)
+    tell(node, recording.exec, *told++);
+  for (GatherNode& node : recording.tails)
+    tell(node, recording.last_exec(), *told++);
+}
+
+void MarkedRecording::tell(GatherNode& node, const GraphExec& exec, Told& told) const noexcept {
+  if (told.is_known && told.words == node.words()) return;
+  Code code = Code::kUnknown;
+  try {
+    const DeviceScope current = stream_.make_device_current();
+    code = node.tell(exec);
+  } catch (const Error&) {  // the next bind() says it
+  }
+  told.is_known = ok(code);
+  std::ranges::copy(node.words(), told.words.begin());
+  if (ok(code) || code == Code::kNotReady) return;
+  (void)stream_.graphs().take_last_error();
+  node.forget_patch();
+}
+
+void MarkedRecording::begin_launch(StreamRef stream) const {
+  if (clears_on_stream_ && !marks_->planned().empty()) clear_words(marks_->page_, stream);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,195 @@
+// Records events around replays, and reads their times when both have happened.
+#include "extensions/progress/replay_timer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "base/log_event.h"
+#include "interop/device/progress_api.h"
+
+namespace cgtree {
+namespace {
+
+// Returns the index in ReplayTimes::histogram.
+std::size_t bucket_of(std::chrono::nanoseconds time) noexcept {
+  const auto found = std::ranges::lower_bound(kReplayTimeBounds, time, {}, [](std::int64_t bound) {
+    return std::chrono::microseconds(bound);
+  });
+  return static_cast<std::size_t>(found - kReplayTimeBounds.begin());
+}
+
+}  // namespace
+
+ReplayTimer::ReplayTimer(std::size_t every, const ContextMemory& memory)
+    : memory_(memory), every_(every) {
+  DeviceAPI& api = memory.stream().api();
+  if (api.graphs() == nullptr || api.progress() == nullptr) every_ = 0;
+}
+
+ReplayTimer::~ReplayTimer() {
+  for (const Timed& one : pending_)
+    unused_.insert(unused_.end(), {one.begin, one.end});
+  if (begin_) unused_.push_back(*begin_);
+  if (anchor_ != EventHandle::kNull) unused_.push_back(anchor_);
+  for (const EventHandle event : unused_)
+    (void)graphs().destroy_event(event);
+}
+
+void ReplayTimer::give_up(std::string_view what, Code code) noexcept {
+  (void)graphs().take_last_error();
+  every_ = 0;
+  log_event(LogLevel::kWarn, "replays_not_timed what=\"{}\" error={}", what, name(code));
+}
+
+// An event and a default stream are of the device that is current.
+std::optional<EventHandle> ReplayTimer::record() {
+  const StreamRef stream = memory_.stream();
+  const DeviceScope current = stream.make_device_current();
+  EventHandle event = EventHandle::kNull;
+  Code code = Code::kSuccess;
+  if (!unused_.empty()) {
+    event = unused_.back();
+    unused_.pop_back();
+  } else {
+    code = stream.api().progress()->create_timed_event(&event);
+  }
+  if (ok(code)) code = graphs().record_event(event, stream.handle());
+  if (ok(code)) return event;
+  if (event != EventHandle::kNull) unused_.push_back(event);
+  give_up("record an event", code);
+  return std::nullopt;
+}
+
+// What is enqueued on an idle stream begins now.
+bool ReplayTimer::set_anchor() {
+  const std::int64_t now = now_us();
+  const std::optional<EventHandle> event = record();
+  if (!event) return false;
+  if (anchor_ != EventHandle::kNull) unused_.push_back(anchor_);
+  anchor_ = *event;
+  anchor_us_ = now;
+  return true;
+}
+
+void ReplayTimer::open(std::uint64_t number) noexcept {
+  if (begin_) unused_.push_back(*std::exchange(begin_, std::nullopt));  // of a launch that failed
+  is_turn_ = every_ > 0 && number % every_ == 0;
+}
+
+void ReplayTimer::begin_launch() noexcept try {
+  if (!is_turn_ || pending_.size() == kMostPending) return;
+  const auto start = std::chrono::steady_clock::now();
+  const StreamRef stream = memory_.stream();
+  {
+    const DeviceScope current = stream.make_device_current();
+    const RelaxedCapture relaxed(&graphs());  // a query is no part of a capture of another thread
+    found_idle_ = ok(stream.api().query_stream(stream.handle()));
+  }
+  // Those that are pending are told by the anchor that there is.
+  const bool is_better = found_idle_ && pending_.empty();
+  if ((is_better || anchor_ == EventHandle::kNull) && !set_anchor()) return;
+  begin_ = record();
+  own_ = std::chrono::steady_clock::now() - start;
+} catch (const std::exception& error) {
+  give_up(error.what(), Code::kUnknown);
+}
+
+bool ReplayTimer::close(const Node& node, std::chrono::nanoseconds host) noexcept try {
+  if (!begin_) return is_turn_;
+  const std::optional<EventHandle> end = record();
+  if (!end) return is_turn_;
+  pending_.push_back({{.function = node.function->name,
+                       .node = node.id,
+                       .host = host - own_,
+                       .found_idle = found_idle_},
+                      *begin_,
+                      *end});
+  begin_.reset();
+  return is_turn_;
+} catch (const std::exception& error) {
+  give_up(error.what(), Code::kUnknown);
+  return false;
+}
+
+std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
+  std::vector<Sample> samples;
+  while (!pending_.empty()) {
+    Timed& first = pending_.front();
+    const RelaxedCapture relaxed(&graphs());
+    Code code = graphs().query_event(first.end);
+    ProgressAPI& progress = *memory_.stream().api().progress();
+    std::chrono::nanoseconds since_anchor{0};
+    if (ok(code)) code = progress.elapsed(first.begin, first.end, &first.sample.device);
+    if (ok(code)) code = progress.elapsed(anchor_, first.begin, &since_anchor);
+    if (code == Code::kNotReady) break;
+    if (!ok(code)) {
+      give_up("read the times of events", code);
+      break;
+    }
+    using std::chrono::microseconds;
+    first.sample.began_us =
+        anchor_us_ + std::chrono::duration_cast<microseconds>(since_anchor).count();
+    unused_.insert(unused_.end(), {first.begin, first.end});
+    count(first.sample);
+    samples.push_back(std::move(first.sample));
+    pending_.pop_front();
+  }
+  return samples;
+}
+
+ReplayTimes& ReplayTimer::times_of(const std::string& function) {
+  const bool has_series = times_.size() < kMostNames || times_.contains(function);
+  return times_[has_series ? function : ""];
+}
+
+void ReplayTimer::note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept
+    try {
+  if (!is_on()) return;
+  const std::lock_guard lock(mutex_);
+  std::chrono::nanoseconds& eager = times_of(function).eager;
+  eager = eager.count() == 0 ? host : std::min(eager, host);
+} catch (const std::bad_alloc&) {  // it is not noted
+}
+
+void ReplayTimer::count_scopes(const std::string& function,
+                               const std::map<std::string_view, std::chrono::nanoseconds>& times) {
+  if (times.empty()) return;
+  const std::lock_guard lock(mutex_);
+  const bool has_series = scope_times_.size() < kMostNames || scope_times_.contains(function);
+  auto& scopes = scope_times_[has_series ? function : ""];
+  for (const auto& [scope, time] : times) {
+    std::string name(scope);
+    if (scopes.size() >= kMostScopes && !scopes.contains(name)) name = "(more)";
+    ScopeTimes& sum = scopes[name];
+    ++sum.count;
+    sum.device += time;
+    ++sum.histogram[bucket_of(time)];
+  }
+}
+
+void ReplayTimer::count(const Sample& sample) {
+  const std::lock_guard lock(mutex_);
+  ReplayTimes& times = times_of(sample.function);
+  times.device_min = times.count == 0 ? sample.device : std::min(times.device_min, sample.device);
+  times.device_max = std::max(times.device_max, sample.device);
+  ++times.count;
+  times.found_idle += sample.found_idle;
+  times.device += sample.device;
+  times.host += sample.host;
+  ++times.histogram[bucket_of(sample.device)];
+}
+
+std::map<std::string, ReplayTimes, std::less<>> ReplayTimer::times() const {
+  const std::lock_guard lock(mutex_);
+  return times_;
+}
+
+std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> ReplayTimer::scope_times()
+    const {
+  const std::lock_guard lock(mutex_);
+  return scope_times_;
+}
+
+}  // namespace cgtree

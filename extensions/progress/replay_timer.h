@@ -1,0 +1,100 @@
+// ReplayTimer: measures how long replays take on the device.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cgtree/memory/context_memory.h"
+#include "cgtree/tree/tree.h"
+#include "cgtree/values/metrics.h"
+
+namespace cgtree {
+
+// A ReplayTimer records an event with a time in front of and behind every n-th replay of each
+// recording. A later replay that is timed reads what has happened meanwhile: nothing is waited for.
+//
+// Thread safety: used by the thread that is inside the context, but for times().
+class ReplayTimer {
+ public:
+  // One replay that was timed.
+  struct Sample {
+    std::string function;
+    std::uint32_t node = 0;
+    std::chrono::nanoseconds device{0};
+    std::chrono::nanoseconds host{0};
+    bool found_idle = false;
+    // When it began on the device, in microseconds since the epoch, by the host's clock.
+    std::int64_t began_us = 0;
+  };
+
+  // `every`: 0 for no replay, also on a device without events that have times.
+  ReplayTimer(std::size_t every, const ContextMemory& memory);
+  ~ReplayTimer();
+  ReplayTimer(const ReplayTimer&) = delete;
+  ReplayTimer& operator=(const ReplayTimer&) = delete;
+
+  bool is_on() const noexcept { return every_ > 0; }
+
+  // The next three are of one replay, in this order. Where the launch fails, the last is not
+  // called. `number`: of the replay among those of its recording, from 1. `host`: how long the call
+  // took. Returns whether it is the turn of collect().
+  void open(std::uint64_t number) noexcept;
+  void begin_launch() noexcept;
+  bool close(const Node& node, std::chrono::nanoseconds host) noexcept;
+
+  // A call of the function has run without a graph.
+  void note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept;
+
+  // Returns those that have ended since the last call, in order. Does not wait.
+  std::vector<Sample> collect();
+  // A replay of the function has taken so long in each scope.
+  void count_scopes(const std::string& function,
+                    const std::map<std::string_view, std::chrono::nanoseconds>& times);
+  // The next two return the times of all functions by name. Any thread.
+  std::map<std::string, ReplayTimes, std::less<>> times() const;
+  std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> scope_times() const;
+
+ private:
+  struct Timed {
+    Sample sample;
+    EventHandle begin;
+    EventHandle end;
+  };
+
+  GraphAPI& graphs() const noexcept { return *memory_.stream().api().graphs(); }
+  std::optional<EventHandle> record();
+  bool set_anchor();
+  void give_up(std::string_view what, Code code) noexcept;
+  // Requires: mutex_ is held.
+  ReplayTimes& times_of(const std::string& function);
+  void count(const Sample& sample);
+
+  static constexpr std::size_t kMostPending = 64;
+  static constexpr std::size_t kMostNames = 1024;  // as metrics have
+  static constexpr std::size_t kMostScopes = 512;  // of a function; those beyond are "(more)"
+
+  const ContextMemory& memory_;
+  std::size_t every_;
+  bool is_turn_ = false;  // of the replay in progress to be timed
+  std::optional<EventHandle> begin_;
+  bool found_idle_ = false;
+  std::chrono::nanoseconds own_{0};  // how long the call took for this
+  std::deque<Timed> pending_;        // that were enqueued and not read, in order
+  std::vector<EventHandle> unused_;  // events to record again
+  // A point of the device whose time on the host is known: the stream was idle. kNull: none yet.
+  EventHandle anchor_ = EventHandle::kNull;
+  std::int64_t anchor_us_ = 0;
+  mutable Mutex<LockRank::kWatch> mutex_;  // guards all below
+  std::map<std::string, ReplayTimes, std::less<>> times_;
+  std::map<std::string, std::map<std::string, ScopeTimes>, std::less<>> scope_times_;
+};
+
+}  // namespace cgtree

@@ -1,0 +1,215 @@
+// Votes on what the ranks of a group are about to do, and on how it went.
+#include "extensions/ranks/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace cgtree {
+namespace {
+
+// The words of a vote.
+enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kGraphBytes, kCapture };
+constexpr std::array<std::uint64_t, 6> kNothing = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                                   UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
+// What a rank can say about itself in a message: 15 words of 8 characters, and an end.
+using Text = std::array<std::uint64_t, 16>;
+
+Text to_words(std::string_view text) {
+  Text words{};
+  std::memcpy(words.data(), text.data(), std::min(text.size(), sizeof words - 1));
+  return words;
+}
+
+std::string to_string(std::span<const std::uint64_t> words) {
+  return std::string(reinterpret_cast<const char*>(words.data()));
+}
+
+// The smallest of all ranks' values of this word is the largest value.
+constexpr std::uint64_t largest(std::uint64_t value) {
+  return ~value;
+}
+
+// Each option is named in a structured binding, which does not compile if there is one more: what
+// an option has to do with the group is decided when it is added.
+
+void add(Digest& digest, std::string_view text) {
+  digest.add(text);
+}
+
+void add(Digest& digest, double number) {
+  digest.add(std::bit_cast<std::uint64_t>(number));
+}
+
+template <typename Number>
+requires std::is_integral_v<Number> || std::is_enum_v<Number>
+void add(Digest& digest, Number number) {
+  digest.add(static_cast<std::uint64_t>(number));
+}
+
+void add(Digest& digest, const DynamicAxis& dynamic);
+void add(Digest& digest, const Padding& padding);
+void add(Digest& digest, const AxisOptions& options);
+void add(Digest& digest, const Buckets& buckets);
+void add(Digest& digest, const InputOptions& options);
+void add(Digest& digest, const OutputOptions& options);
+
+template <typename Value>
+void add(Digest& digest, const std::vector<Value>& values) {
+  digest.add(values.size());
+  for (const Value& value : values)
+    add(digest, value);
+}
+
+template <typename... Values>
+void add_all(Digest& digest, const Values&... values) {
+  (add(digest, values), ...);
+}
+
+void add(Digest& digest, const DynamicAxis& dynamic) {
+  const auto& [axis, name] = dynamic;
+  add_all(digest, axis, name);
+}
+
+void add(Digest& digest, const Padding& padding) {
+  const auto& [kind, value] = padding;
+  add_all(digest, kind, value);
+}
+
+void add(Digest& digest, const AxisOptions& options) {
+  const auto& [name, policy, sizes, multiple_of, largest, max_sizes, at_max_sizes, above_largest] =
+      options;
+  add_all(digest, name, policy, sizes, multiple_of, largest, max_sizes, at_max_sizes,
+          above_largest);
+}
+
+void add(Digest& digest, const Buckets& buckets) {
+  const auto& [axis, sizes, above_largest] = buckets;
+  add_all(digest, axis, sizes, above_largest);
+}
+
+// Names are for messages alone, and may tell shards apart.
+void add(Digest& digest, const InputOptions& options) {
+  const auto& [name, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding,
+               require_contiguous] = options;
+  add_all(digest, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding,
+          require_contiguous);
+}
+
+void add(Digest& digest, const OutputOptions& options) {
+  const auto& [name, dynamic, tolerance, rebind] = options;
+  add_all(digest, dynamic, tolerance, rebind);
+}
+
+}  // namespace
+
+// The name, the stream, the memory, the event file and what is timed are a rank's own; outputs lie
+// apart in no group.
+Digest digest_of(const ContextOptions& options) {
+  const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
+               max_recordings, max_graph_bytes, max_recording_time, at_limit, event_file,
+               event_file_has_replays, checked, group, before_first_launch,
+               captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first,
+               time_every_nth_replay] = options;
+  Digest digest;
+  add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
+          at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,
+          on_foreign_pointer, verify_every, verify_first);
+  return digest;
+}
+
+Digest digest_of(const CompileOptions& options) {
+  const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
+               require_graph, on_static_change, max_static_changes, on_mutated_input,
+               min_graph_nodes, max_recordings, at_limit, is_pinned, verify_first,
+               max_switch_nodes] = options;
+  Digest digest;
+  add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
+          require_graph, on_static_change, max_static_changes, on_mutated_input, min_graph_nodes,
+          max_recordings, at_limit, is_pinned, verify_first, max_switch_nodes);
+  return digest;
+}
+
+Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
+  CGTREE_CHECK(group_ != nullptr);
+  const std::string what = fmt::format(
+      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
+      "verify_every {}, verify_first {}",
+      options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
+      static_cast<int>(options.at_limit), options.verify_every, options.verify_first);
+  digest_ = digest_of(options).value();
+  (void)vote(Vote::kOptions, kNothing, what);
+}
+
+// Returns the smallest words of all ranks, which are at the same vote. Throws GroupError if
+// they are not; `what` says what this one is at.
+Agreement::Words Agreement::vote(Vote vote, Words words, const std::string& what) {
+  const std::uint64_t digest = Digest().add(static_cast<std::uint64_t>(vote)).add(digest_).value();
+  words[kDigest] = digest;
+  words[kNotDigest] = ~digest;
+  group_->minimum(words);
+  if (words[kDigest] == digest && words[kNotDigest] == ~digest) return words;
+  constexpr std::string_view kPrefixes[] = {"", "about to ", "done with: "};
+  const std::string mine = fmt::format("{}{}", kPrefixes[static_cast<int>(vote)], what);
+  const std::vector<std::uint64_t> texts = gather(*group_, to_words(mine));
+  std::string message =
+      "the ranks of a group must make the same calls, with the same options and sizes";
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const auto text = std::span(texts).subspan(rank * std::tuple_size_v<Text>);
+    message += fmt::format("; rank {}: {}", rank, to_string(text));
+  }
+  throw GroupError(message);
+}
+
+void Agreement::begin(const CompileOptions& options, Digest digest, std::string what) {
+  CGTREE_CHECK(!is_open() && !what.empty());
+  digest_ = digest.add(digest_of(options).value()).value();
+  (void)vote(Vote::kBegin, kNothing, what);
+  what_ = std::move(what);
+}
+
+void Agreement::go_on(std::string what) {
+  CGTREE_CHECK(!is_open() && !what.empty());
+  digest_ = Digest().add(digest_).add(what).value();
+  what_ = std::move(what);
+}
+
+AttemptResult Agreement::end(AttemptResult mine) {
+  if (!is_open()) return mine;
+  const std::string call = std::exchange(what_, "");
+  Words words = kNothing;
+  // The smallest is the worst result, and the first rank that has it.
+  const auto rank = static_cast<std::uint64_t>(group_->rank());
+  words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 48 |
+                        static_cast<std::uint64_t>(mine.reason) << 32 | rank;
+  words[kTime] = largest(static_cast<std::uint64_t>(mine.time.count()));
+  words[kGraphBytes] = largest(mine.graph_bytes);
+  words[kCapture] = largest(static_cast<std::uint64_t>(mine.capture));
+  words = vote(Vote::kEnd, words, call);
+  AttemptResult worst;
+  worst.kind = static_cast<AttemptResult::Kind>(words[kKindAndRank] >> 48);
+  worst.reason = static_cast<SkipReason>(words[kKindAndRank] >> 32 & UINT16_MAX);
+  worst.time = std::chrono::microseconds(largest(words[kTime]));
+  worst.graph_bytes = largest(words[kGraphBytes]);
+  worst.capture = static_cast<AttemptResult::Capture>(largest(words[kCapture]));
+  if (worst.kind == AttemptResult::Kind::kDone) return worst;
+  const std::uint64_t worst_rank = words[kKindAndRank] & UINT32_MAX;
+  Text text;
+  text.fill(UINT64_MAX);
+  if (worst_rank == rank) text = to_words(mine.what);
+  group_->minimum(text);
+  worst.what = worst_rank == rank ? std::move(mine.what)
+                                  : fmt::format("rank {} of {} could not {}: {}", worst_rank,
+                                                group_->size(), call, to_string(text));
+  return worst;
+}
+
+}  // namespace cgtree

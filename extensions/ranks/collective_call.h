@@ -1,0 +1,52 @@
+// CollectiveCall: one operation of a rank, as a value that kernels and queues can copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "extensions/ranks/collectives.h"
+#include "interop/device/stream.h"
+#include "interop/tensor/dtype.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+
+enum class CollectiveKind : std::int32_t { kAllReduce, kAllGather, kBroadcast, kSend, kReceive };
+
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  Reduction reduction = Reduction::kSum;  // of kAllReduce
+  std::int32_t peer = 0;                  // kBroadcast: the root; kSend, kReceive: the other rank
+  std::int64_t elements = 0;              // of each rank's own part
+  const void* in = nullptr;               // null for kReceive
+  void* out = nullptr;                    // null for kSend
+
+  std::size_t bytes() const noexcept { return static_cast<std::size_t>(elements) * size_of(dtype); }
+  bool is_between_two() const noexcept {
+    return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
+  }
+};
+
+// Returns whether the calls of two ranks are one operation. Requires: neither is between two ranks.
+bool match(const CollectiveCall& a, const CollectiveCall& b) noexcept;
+
+// Returns "all_reduce(sum) of 8 float32", "broadcast from rank 1 of 3 int64" and so on.
+std::string describe(const CollectiveCall& call);
+
+std::string_view name(CollectiveKind kind) noexcept;
+
+// Return the call of a rank, with the addresses of its tensors. Throw InvalidArgument for tensors,
+// streams and ranks that do not fit, and StaleTensor.
+CollectiveCall make_all_reduce(const Collectives& own, StreamRef stream, const Tensor& in,
+                               const Tensor& out, Reduction reduction);
+CollectiveCall make_all_gather(const Collectives& own, StreamRef stream, const Tensor& in,
+                               const Tensor& out);
+CollectiveCall make_broadcast(const Collectives& own, StreamRef stream, const Tensor& tensor,
+                              int root);
+CollectiveCall make_send(const Collectives& own, StreamRef stream, const Tensor& tensor, int to);
+CollectiveCall make_receive(const Collectives& own, StreamRef stream, const Tensor& tensor,
+                            int from);
+
+}  // namespace cgtree

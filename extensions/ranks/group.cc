@@ -1,0 +1,112 @@
+// What groups have in common, and groups of threads.
+#include "extensions/ranks/group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+#include "extensions/ranks/rendezvous.h"
+
+namespace cgtree {
+
+bool agree(Group& group, bool mine) {
+  std::uint64_t word = mine ? 1 : 0;
+  group.minimum({&word, 1});
+  return word == 1;
+}
+
+// The largest size has the least complement, and a negative one a lesser one.
+std::int64_t agree_size(Group& group, std::int64_t size) {
+  std::uint64_t word = ~static_cast<std::uint64_t>(size);
+  group.minimum({&word, 1});
+  const auto largest = static_cast<std::int64_t>(~word);
+  if (largest >= 0) return largest;
+  throw InvalidArgument(
+      fmt::format("agree_size(): rank {} gives {}, and a rank gives {}: expected 0 or more",
+                  group.rank(), size, largest));
+}
+
+std::vector<std::uint64_t> gather(Group& group, std::span<const std::uint64_t> mine) {
+  const auto rank = static_cast<std::size_t>(group.rank());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()) * mine.size(),
+                                 std::numeric_limits<std::uint64_t>::max());
+  std::copy(mine.begin(), mine.end(),
+            all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size()));
+  group.minimum(all);
+  return all;
+}
+
+namespace {
+
+using Words = std::span<std::uint64_t>;
+
+// What the ends of a group of threads share. The rendezvous' lock guards `given`.
+struct ThreadMeeting {
+  ThreadMeeting(int size, std::chrono::milliseconds limit)
+      : rendezvous(size, limit), given(static_cast<std::size_t>(size)) {}
+
+  Rendezvous rendezvous;
+  std::vector<Words> given;  // by rank; a rank that waits keeps its words where they are
+  int first = -1;            // the rank that came first to this meeting; -1: none yet
+};
+
+class ThreadGroup final : public Group {
+ public:
+  ThreadGroup(std::shared_ptr<ThreadMeeting> meeting, int rank)
+      : meeting_(std::move(meeting)), rank_(rank) {}
+  ~ThreadGroup() override {
+    meeting_->rendezvous.leave(rank_,
+                               fmt::format("rank {} of {} has left the group", rank_, size()));
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return meeting_->rendezvous.size(); }
+
+  void minimum(Words words) override {
+    const bool met = meeting_->rendezvous.meet(
+        rank_, [&] { return enter(words); }, [&] { complete(); });
+    if (!met) throw GroupError(meeting_->rendezvous.failure());
+  }
+
+ private:
+  std::string enter(Words words) {
+    meeting_->given[static_cast<std::size_t>(rank_)] = words;
+    if (meeting_->first < 0) meeting_->first = rank_;
+    const std::size_t first = meeting_->given[static_cast<std::size_t>(meeting_->first)].size();
+    if (words.size() == first) return "";
+    return fmt::format(
+        "rank {} of {} gives {} words where rank {} gives {}: the ranks do not do the same", rank_,
+        size(), words.size(), meeting_->first, first);
+  }
+
+  void complete() {
+    const std::vector<Words>& given = meeting_->given;
+    meeting_->first = -1;
+    for (std::size_t i = 0; i < given[0].size(); ++i) {
+      std::uint64_t least = given[0][i];
+      for (const Words& words : given)
+        least = std::min(least, words[i]);
+      for (const Words& words : given)
+        words[i] = least;
+    }
+  }
+
+  const std::shared_ptr<ThreadMeeting> meeting_;
+  const int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Group>> make_thread_groups(int size,
+                                                       std::chrono::milliseconds time_limit) {
+  const auto meeting = std::make_shared<ThreadMeeting>(size, time_limit);
+  std::vector<std::unique_ptr<Group>> groups;
+  for (int rank = 0; rank < size; ++rank)
+    groups.push_back(std::make_unique<ThreadGroup>(meeting, rank));
+  return groups;
+}
+
+}  // namespace cgtree

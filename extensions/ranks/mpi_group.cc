@@ -1,0 +1,175 @@
+// Loads Open MPI, and votes by MPI_Iallreduce, which is polled until it is done.
+#include "extensions/ranks/mpi_group.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log_event.h"
+#include "extensions/ranks/block_group.h"
+
+namespace cgtree {
+namespace {
+
+// Source: mpi.h of Open MPI 4.1 and 5.0. A handle is the address of a struct; those of predefined
+// objects are symbols.
+using Handle = void*;
+constexpr int kMpiSuccess = 0;
+constexpr int kThreadFunneled = 1;
+
+struct MpiLibrary {
+  explicit MpiLibrary(const std::string& path);
+
+  int (*initialized)(int* flag);
+  int (*finalized)(int* flag);
+  int (*init_thread)(int* argc, char*** argv, int required, int* provided);
+  int (*finalize)();
+  int (*comm_dup)(Handle comm, Handle* made);
+  int (*comm_free)(Handle* comm);
+  int (*comm_set_errhandler)(Handle comm, Handle handler);
+  int (*comm_rank)(Handle comm, int* rank);
+  int (*comm_size)(Handle comm, int* size);
+  int (*iallreduce)(const void* in, void* out, int count, Handle type, Handle op, Handle comm,
+                    Handle* request);
+  int (*test)(Handle* request, int* flag, void* status);
+  Handle comm_world;
+  Handle errors_return;
+  Handle uint64;
+  Handle minimum;
+};
+
+template <typename Symbol>
+void find_symbol(void* library, const char* name, Symbol& symbol) {
+  symbol = reinterpret_cast<Symbol>(dlsym(library, name));
+  if (symbol == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "the process's MPI has no {}: it is not Open MPI; implement Group over it", name));
+  }
+}
+
+// Open MPI's plugins look for its symbols in the whole process.
+void* open_mpi(const std::string& path) {
+  if (dlsym(RTLD_DEFAULT, "MPI_Initialized") != nullptr) return RTLD_DEFAULT;
+  void* const library =
+      dlopen(path.empty() ? "libmpi.so.40" : path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library != nullptr) return library;
+  throw InvalidArgument(
+      fmt::format("cannot load MPI ({}): install Open MPI, or name its file in MpiOptions::library",
+                  dlerror()));
+}
+
+MpiLibrary::MpiLibrary(const std::string& path) {
+  void* const library = open_mpi(path);
+  find_symbol(library, "MPI_Initialized", initialized);
+  find_symbol(library, "MPI_Finalized", finalized);
+  find_symbol(library, "MPI_Init_thread", init_thread);
+  find_symbol(library, "MPI_Finalize", finalize);
+  find_symbol(library, "MPI_Comm_dup", comm_dup);
+  find_symbol(library, "MPI_Comm_free", comm_free);
+  find_symbol(library, "MPI_Comm_set_errhandler", comm_set_errhandler);
+  find_symbol(library, "MPI_Comm_rank", comm_rank);
+  find_symbol(library, "MPI_Comm_size", comm_size);
+  find_symbol(library, "MPI_Iallreduce", iallreduce);
+  find_symbol(library, "MPI_Test", test);
+  find_symbol(library, "ompi_mpi_comm_world", comm_world);
+  find_symbol(library, "ompi_mpi_errors_return", errors_return);
+  find_symbol(library, "ompi_mpi_uint64_t", uint64);
+  find_symbol(library, "ompi_mpi_op_min", minimum);
+}
+
+const MpiLibrary& mpi(const std::string& path) {
+  static const MpiLibrary library(path);  // retried at the next call if it throws
+  return library;
+}
+
+void expect_mpi(int code, const char* what) {
+  if (code != kMpiSuccess) throw GroupError(fmt::format("MPI could not {}: error {}", what, code));
+}
+
+// Initializes MPI if the program has not. Returns whether it did.
+bool initialize(const MpiLibrary& mpi) {
+  int is_finalized = 0;
+  int is_initialized = 0;
+  expect_mpi(mpi.finalized(&is_finalized), "say whether it is finalized");
+  if (is_finalized != 0) {
+    throw InvalidArgument("MPI is finalized: make the group before, and end it before");
+  }
+  expect_mpi(mpi.initialized(&is_initialized), "say whether it is initialized");
+  if (is_initialized != 0) return false;
+  int provided = 0;
+  expect_mpi(mpi.init_thread(nullptr, nullptr, kThreadFunneled, &provided), "initialize");
+  return true;
+}
+
+class MpiGroup final : public BlockGroup {
+ public:
+  MpiGroup(const MpiLibrary& mpi, std::chrono::milliseconds limit)
+      : mpi_(mpi), limit_(limit), is_ours_(initialize(mpi)) {
+    // A communicator of its own, so that its messages meet no others.
+    expect_mpi(mpi_.comm_dup(mpi_.comm_world, &comm_), "make a communicator");
+    expect_mpi(mpi_.comm_set_errhandler(comm_, mpi_.errors_return), "return errors");
+    expect_mpi(mpi_.comm_rank(comm_, &rank_), "tell the rank");
+    expect_mpi(mpi_.comm_size(comm_, &size_), "tell how many ranks there are");
+  }
+  ~MpiGroup() override {
+    if (has_failed_) {  // the others may be gone, and a vote may still write to the blocks
+      (void)blocks_.release();
+      return;
+    }
+    int code = mpi_.comm_free(&comm_);
+    if (code == kMpiSuccess && is_ours_) code = mpi_.finalize();
+    if (code != kMpiSuccess) log_event(LogLevel::kError, "mpi_group_not_ended error={}", code);
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+
+ protected:
+  void exchange(Block& block) override {
+    has_failed_ = true;  // until it has not
+    blocks_->given = block;
+    Handle request = nullptr;
+    expect_mpi(
+        mpi_.iallreduce(blocks_->given.data(), blocks_->least.data(), static_cast<int>(kBlockWords),
+                        mpi_.uint64, mpi_.minimum, comm_, &request),
+        "send a vote");
+    const auto end = std::chrono::steady_clock::now() + limit_;
+    for (int is_done = 0; is_done == 0;) {
+      expect_mpi(mpi_.test(&request, &is_done, nullptr), "wait for a vote");
+      if (is_done != 0) break;
+      if (std::chrono::steady_clock::now() > end) {
+        throw GroupError(fmt::format("not all of the {} ranks came within {} ms; this is rank {}",
+                                     size_, limit_.count(), rank_));
+      }
+      std::this_thread::yield();
+    }
+    has_failed_ = false;
+    block = blocks_->least;
+  }
+
+ private:
+  struct Blocks {
+    Block given;
+    Block least;
+  };
+
+  const MpiLibrary& mpi_;
+  const std::chrono::milliseconds limit_;
+  const bool is_ours_;  // MPI was initialized here
+  Handle comm_ = nullptr;
+  int rank_ = 0;
+  int size_ = 1;
+  bool has_failed_ = false;
+  std::unique_ptr<Blocks> blocks_ = std::make_unique<Blocks>();
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_mpi_group(const MpiOptions& options) {
+  return std::make_unique<MpiGroup>(mpi(options.library), options.time_limit);
+}
+
+}  // namespace cgtree

@@ -1,0 +1,229 @@
+// Proves, weighs and prepares the patches of a recording.
+#include "extensions/rebind/rebind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "extensions/rebind/address_words.h"
+#include "extensions/rebind/node_rebinding.h"
+#include "extensions/rebind/rebind_choice.h"
+#include "interop/device/device_api.h"
+
+namespace cgtree {
+namespace {
+
+// A PlacedInput is an input, or buffer, that may be rebound, in the capture that is kept.
+struct PlacedInput {
+  std::uint32_t input = 0;
+  // Of its copy, or of the output that its buffer is for; 0: of neither.
+  std::uintptr_t address = 0;
+  // The tail node copies from there to another input: the copy is needed.
+  bool is_passed_on = false;
+};
+
+struct RebindDecision {
+  std::vector<RebindChoice> choices;   // one for each
+  std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Rebinding::bind()
+  std::vector<std::size_t> alignment;  // that their addresses must have
+  std::unique_ptr<NodeRebinding> rebinding = std::make_unique<NodeRebinding>();
+};
+
+// Kernels that load several elements at once ask for no more.
+constexpr std::size_t kMostAlignment = 256;
+
+MovedInput moved(const Call& call, const PlacedInput& placed) {
+  const Tensor& input = call.inputs()[placed.input];
+  return {input.address(), placed.address,
+          static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype())};
+}
+
+std::size_t alignment_of(const MovedInput& input) {
+  return std::min(kMostAlignment,
+                  std::size_t{1} << std::countr_zero(input.first | input.second | kMostAlignment));
+}
+
+// Patches are prepared for all that is proved, since a node that cannot be patched is a reason to
+// copy.
+class Patches {
+ public:
+  Patches(GraphAPI& api, const Graph& graph) : api_(api) {
+    is_readable_ = ok(api.graph_nodes(graph.handle(), &nodes_));
+  }
+
+  // Returns why the words cannot be patched, or "".
+  std::string prepare(std::span<const AddressWord> words) {
+    for (const AddressWord& word : words) {
+      if (patches_.contains(word.node)) continue;
+      NodePatch patch;
+      const Code code =
+          is_readable_ ? api_.prepare_patch(nodes_[word.node], &patch) : Code::kUnknown;
+      if (!ok(code)) return fmt::format("node {} cannot be patched: {}", word.node, name(code));
+      patches_.emplace(word.node, std::move(patch));
+    }
+    return "";
+  }
+  NodePatch take(std::uint32_t node) { return std::move(patches_.at(node)); }
+
+ private:
+  GraphAPI& api_;
+  std::vector<NodeHandle> nodes_;
+  bool is_readable_;
+  std::map<std::uint32_t, NodePatch> patches_;
+};
+
+std::set<std::uint32_t> nodes_of(const FoundAddress& found) {
+  std::set<std::uint32_t> nodes;
+  for (const AddressWord& word : found.words)
+    nodes.insert(word.node);
+  return nodes;
+}
+
+std::vector<FoundAddress> prove(const Call& call, DeviceAPI& api, const Graph& graph,
+                                const Probe* probe, std::span<const PlacedInput> placed) {
+  const auto give_up = [&](const std::string& why) {
+    return std::vector<FoundAddress>(placed.size(), FoundAddress{{}, why});
+  };
+  if (probe == nullptr) return give_up("work that the caller enqueues is captured only once");
+  if (!probe->failure.empty()) return give_up(probe->failure);
+  std::vector<MovedInput> inputs;
+  for (const PlacedInput& one : placed)
+    inputs.push_back(moved(call, one));
+  std::vector<FoundAddress> found = find_addresses(probe->contents, read_graph(api, graph), inputs);
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    if (placed[i].address == 0) {
+      found[i].why_not = "the output is not a tensor of its own, of the buffer's layout";
+    } else if (placed[i].is_passed_on) {
+      found[i].why_not = "an output that lies in it is copied to a buffer";
+    } else if (alignment_of(inputs[i]) < call.rebind_alignment(placed[i].input)) {
+      found[i].why_not = "its copy is less aligned than InputOptions::alignment";
+    }
+  }
+  return found;
+}
+
+RebindCandidate candidate_of(const Call& call, std::uint32_t input, const FoundAddress& found) {
+  RebindCandidate candidate;
+  candidate.bytes = call.inputs()[input].bytes();
+  const std::set<std::uint32_t> nodes = nodes_of(found);
+  candidate.nodes.assign(nodes.begin(), nodes.end());
+  candidate.is_copied_in = !call.inputs().is_buffer(input);
+  candidate.is_copied_out = call.treatment(input) != Treatment::kCopied;
+  candidate.is_forced = call.rebind(input) == Rebind::kAlways;
+  return candidate;
+}
+
+// `has_root`, `has_tail`: whether other inputs need one.
+RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& graph,
+                                const Probe* probe, std::span<const PlacedInput> placed,
+                                bool has_root, bool has_tail) {
+  std::vector<FoundAddress> found = prove(call, api, graph, probe, placed);
+  Patches patches(*api.graphs(), graph);
+  std::vector<std::size_t> proved;  // positions in `placed`
+  std::vector<RebindCandidate> candidates;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    if (found[i].is_proved()) found[i].why_not = patches.prepare(found[i].words);
+    const Treatment treatment = call.treatment(placed[i].input);
+    if (!found[i].is_proved()) {
+      has_root = has_root || is_copied(treatment);
+      has_tail = has_tail || treatment != Treatment::kCopied;
+      continue;
+    }
+    proved.push_back(i);
+    candidates.push_back(candidate_of(call, placed[i].input, found[i]));
+  }
+  const std::vector<bool> rebound = choose_rebound(candidates, has_root, has_tail);
+
+  RebindDecision decision;
+  for (std::size_t i = 0; i < placed.size(); ++i)
+    decision.choices.push_back({placed[i].input, false, 0, found[i].why_not});
+  std::map<std::uint32_t, std::vector<NodeRebinding::Word>> words;
+  for (std::size_t k = 0; k < proved.size(); ++k) {
+    const std::size_t i = proved[k];
+    RebindChoice& choice = decision.choices[i];
+    choice.nodes = candidates[k].nodes.size();
+    choice.is_rebound = rebound[k];
+    choice.why = rebound[k] ? "" : "a copy is thought to be cheaper";
+    if (!rebound[k]) continue;
+    const auto position = static_cast<std::uint32_t>(decision.inputs.size());
+    const MovedInput input = moved(call, placed[i]);
+    decision.inputs.push_back(choice.input);
+    decision.alignment.push_back(alignment_of(input));
+    for (const AddressWord& word : found[i].words)
+      words[word.node].push_back({word.offset, position, input.second});
+  }
+  for (auto& [node, list] : words) {
+    NodePatch patch = patches.take(node);
+    for (NodeRebinding::Word& word : list) {  // how far inside of the input each word is
+      std::uint64_t now = 0;
+      std::memcpy(&now, patch.bytes.data() + word.offset, sizeof(now));
+      word.distance = now - word.distance;
+    }
+    decision.rebinding->add(std::move(patch), std::move(list));
+  }
+  return decision;
+}
+
+// Returns whether the tail copies from the copy, or output, at `address` to another input.
+bool is_passed_on(const CapturedStep& step, std::uint32_t input, std::uintptr_t address) {
+  const InputRecord& record = step.recording.inputs[input];
+  const auto extent = static_cast<std::size_t>(record.shape.extent());
+  const Range copy{address, extent * size_of(record.dtype)};
+  return std::ranges::any_of(step.tail.copies, [&](const GatherNode::Copy& other) {
+    return other.input != input && copy.overlaps({other.row.fixed, 1});
+  });
+}
+
+std::vector<PlacedInput> find_placed(const CapturedStep& step) {
+  const InputList& inputs = step.call.inputs();
+  std::vector<PlacedInput> placed;
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    if (step.call.rebind(i) == Rebind::kNever) continue;
+    const std::uintptr_t address = inputs.is_buffer(i) ? step.buffer_sources[i - inputs.step_size()]
+                                                       : step.recording.inputs[i].address;
+    placed.push_back({i, address, is_passed_on(step, i, address)});
+  }
+  return placed;
+}
+
+}  // namespace
+
+void rebind(CapturedStep& step, const Probe* probe) {
+  const std::vector<PlacedInput> placed = find_placed(step);
+  if (placed.empty()) return;
+  Recording& recording = step.recording;
+  const auto is_needed = [&](const GatherNode::Copy& copy) {
+    return step.call.rebind(copy.input) == Rebind::kNever;
+  };
+  const bool has_root =
+      !step.root.values.empty() || std::ranges::any_of(step.root.copies, is_needed);
+  const bool has_tail = std::ranges::any_of(step.tail.copies, is_needed);
+  const Probe broken{.failure = kBreakIsOpaque};
+  RebindDecision decision =
+      decide_rebinding(step.call, step.memory.stream().api(), recording.graph,
+                       recording.further.empty() ? probe : &broken, placed, has_root, has_tail);
+  for (std::size_t k = 0; k < decision.inputs.size(); ++k) {
+    const std::uint32_t input = decision.inputs[k];
+    const auto is_of_input = [&](const GatherNode::Copy& copy) { return copy.input == input; };
+    std::erase_if(step.root.copies, is_of_input);
+    std::erase_if(step.tail.copies, is_of_input);
+    // What lay there before it, and was freed, is still written.
+    const auto at = std::ranges::find(placed, input, &PlacedInput::input)->address;
+    std::vector<Range>& ranges = step.allocations.ranges;
+    ranges.erase(std::ranges::find(ranges.rbegin(), ranges.rend(), at, &Range::address).base() - 1);
+    recording.inputs[input].rebind(decision.alignment[k]);
+  }
+  recording.rebinds = std::move(decision.choices);
+  if (decision.inputs.empty()) return;
+  recording.tails.emplace_back(step.memory, std::move(decision.inputs),
+                               std::move(decision.rebinding));
+}
+
+}  // namespace cgtree

@@ -1,0 +1,614 @@
+// Reads the histogram of a function, asks next_sizes(), and records by precapture().
+#include "extensions/sizes/size_learner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log_event.h"
+#include "cgtree/compile.h"
+#include "cgtree/tree/tree_manager.h"
+#include "cgtree/values/graph_scope.h"
+
+namespace cgtree {
+namespace {
+
+constexpr int kSomeCalls = 64;  // until it is asked whether waiting costs more than it saves
+constexpr int kMeasuredReplays = 3;
+constexpr int kMostReplays = 32;  // to find so many that are not verified
+
+// Puts generators back to where they were.
+class RestoredGenerators {
+ public:
+  explicit RestoredGenerators(const std::vector<Generator>& generators) {
+    for (const Generator& generator : generators)
+      states_.emplace_back(generator, generator.state());
+  }
+  ~RestoredGenerators() {
+    for (const auto& [generator, state] : states_)
+      generator.set_state(state);
+  }
+  RestoredGenerators(const RestoredGenerators&) = delete;
+  RestoredGenerators& operator=(const RestoredGenerators&) = delete;
+
+ private:
+  std::vector<std::pair<Generator, GeneratorState>> states_;
+};
+
+// Adds the time it lives.
+class AddedTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit AddedTime(Clock::duration& sum) noexcept : sum_(sum) {}
+  ~AddedTime() { sum_ += Clock::now() - begin_; }
+  AddedTime(const AddedTime&) = delete;
+  AddedTime& operator=(const AddedTime&) = delete;
+
+ private:
+  Clock::duration& sum_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+// Returns what memory was short for, on any rank; or nothing if the exception is another one.
+std::optional<std::string> memory_that_was_short(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OutOfMemory& error) {
+    return std::string(error.message());
+  } catch (const OtherRankFailed& error) {
+    if (error.result().kind == AttemptResult::Kind::kOutOfMemory) return error.result().what;
+    return std::nullopt;
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// One thread at a time is inside, and does not call back.
+class SizeLearner::Turn {
+ public:
+  explicit Turn(SizeLearner& learner) : learner_(learner) {
+    if (!learner.is_busy_.exchange(true, std::memory_order_acquire)) return;
+    throw ConcurrentUse(fmt::format(
+        "the learner of '{}' is busy: another thread is in idle(), or make_inputs or the step "
+        "function calls it",
+        learner.function_.name()));
+  }
+  ~Turn() { learner_.is_busy_.store(false, std::memory_order_release); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  SizeLearner& learner_;
+};
+
+SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options)
+    : function_(function),
+      manager_(function.manager()),
+      make_inputs_(std::move(make_inputs)),
+      options_(options),
+      demand_(function, options.half_life),
+      room_(options.max_sizes),
+      evictions_(function.state().counters.evictions) {
+  find_recorded();
+  if (make_inputs_ == nullptr) {
+    throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
+  }
+  if (options.max_sizes == 0 || options.max_bytes == 0 || !(options.half_life > 0) ||
+      !(options.busy_fraction >= 0 && options.busy_fraction <= 1)) {
+    throw InvalidArgument(fmt::format(
+        "a learner of '{}' with max_sizes = {}, max_bytes = {}, half_life = {} and busy_fraction = "
+        "{}: the first three must be above 0, the last from 0 to 1",
+        function.name(), options.max_sizes, options.max_bytes, options.half_life,
+        options.busy_fraction));
+  }
+}
+
+bool SizeLearner::is_captured() {
+  Visit visit(manager_->door());
+  return static_cast<bool>(visit.ask_foreign_capture());
+}
+
+// Takes over what a learner before has recorded, or precapture().
+void SizeLearner::find_recorded() {
+  std::vector<SizePoint> points;
+  for (const auto& [point, count] : count_recordings())
+    if (count > 0) points.push_back(point);
+  if (!points.empty()) set_points(std::move(points), {});
+}
+
+std::vector<PointDemand> SizeLearner::demand() const {
+  std::vector<PointDemand> demand;
+  for (const auto& [sizes, weight] : demand_.weights()) {
+    if (!failed_.contains(sizes)) demand.push_back({sizes, weight});
+  }
+  return demand;
+}
+
+SizeSet SizeLearner::sizes(std::size_t number) const {
+  SizeSet sizes;
+  for (const SizePoint& point : points_)
+    sizes.push_back(point.at(number));
+  std::ranges::sort(sizes);
+  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  return sizes;
+}
+
+// Sizes that were evicted for others had no room, and would have to go again.
+bool SizeLearner::has_lost() {
+  std::vector<SizePoint> still = whole_points();
+  const std::uint64_t evictions = function_.state().counters.evictions;
+  const bool were_evicted = std::exchange(evictions_, evictions) != evictions;
+  if (still == points_) return false;
+  if (were_evicted) {
+    room_ = std::max<std::size_t>(still.size(), 1);
+    until_room_.begin(demand_.calls());
+  }
+  std::vector<SizePoint> lost;
+  std::ranges::set_difference(points_, still, std::back_inserter(lost));
+  set_points(std::move(still), lost);
+  return true;
+}
+
+std::optional<PointChange> SizeLearner::next(bool has_room) {
+  if (!until_room_.lasts(demand_.calls())) room_ = options_.max_sizes;
+  const std::size_t most = has_room ? room_ : std::min(room_, points_.size());
+  const auto change = [&]() -> std::optional<PointChange> {
+    if (most == 0) return std::nullopt;
+    std::vector<PointDemand> demand = this->demand();
+    if (after_failure_.lasts(demand_.calls())) {  // sizes that were recorded before may be again
+      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.sizes); });
+    }
+    return next_points(demand, points_, costs_, most, serves());
+  };
+  std::optional<PointChange> next = change();
+  if (!next && !failed_.empty() && !after_failure_.lasts(demand_.calls())) {
+    failed_.clear();
+    next = change();
+  }
+  if (next) return next;
+  if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(demand_.calls())) {
+    is_missed_ = false;
+    to_renew_ = points_;
+    after_miss_.begin(demand_.calls());
+  }
+  while (!to_renew_.empty() && !std::ranges::binary_search(points_, to_renew_.back()))
+    to_renew_.pop_back();
+  if (to_renew_.empty()) return std::nullopt;
+  return PointChange{to_renew_.back(), {}, 0};
+}
+
+LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
+  const Turn turn(*this);
+  return idle_within(max_time, /*saves_up=*/true);
+}
+
+LearnerStep SizeLearner::between_calls() {
+  const Turn turn(*this);
+  if (unasked_ > 0) {
+    --unasked_;
+    return {};
+  }
+  const auto begin = Clock::now();
+  const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
+  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
+  if (!manager_->agree(left.count() > 0 && left >= saved_for_)) {
+    // Does it lose more than it saves?
+    if (options_.busy_fraction == 0 || manager_->group() != nullptr || ++waited_ < kSomeCalls)
+      return {};
+  }
+  waited_ = 0;
+  const AddedTime added(spent_);
+  return idle_within(left, /*saves_up=*/false);
+}
+
+LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool saves_up) {
+  const bool can_record =
+      !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
+  if (!manager_->agree(can_record)) return {};
+  is_missed_ = demand_.read(points_, serves()) || is_missed_;
+  lost_ += static_cast<double>(demand_.calls() - std::exchange(seen_, demand_.calls())) * gain_;
+  gain_ = {};
+  if (!has_lost() && demand_.calls() < look_at_) return {};
+  const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
+  const std::optional<PointChange> change = next(!is_short);
+  if (change && costs_.are_measured())
+    gain_ = std::chrono::duration<double, std::micro>(std::max(change->gain_us, 0.0));
+  const bool has_time = max_time.count() > 0 &&
+                        (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
+  const bool pays = !saves_up && lost_ >= expected_ && manager_->group() == nullptr;
+  if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
+  IdleMoment moment = look_around(max_time);
+  moment.has_change = change.has_value();
+  moment.may_record = manager_->agree(has_time || pays);
+  saved_for_ = change && !moment.may_record ? expected_ : Clock::duration::zero();
+  moment.is_short_of_memory = is_short;
+  Clock::duration taken{0};
+  LearnerStep step;
+  IdleDeed deed = what_to_do(moment);
+  {
+    const AddedTime added(taken);
+    if (deed == IdleDeed::kGiveBack) {
+      step = give_back();
+      if (!manager_->agree(step.bytes > 0)) {  // it lies between what is used, on one rank perhaps
+        step = {};
+        moment.free_bytes = 0;
+        deed = what_to_do(moment);
+      }
+    }
+    if (deed == IdleDeed::kRecord) {
+      // A recording that lies in a large segment would keep all of it.
+      const bool is_mostly_free = moment.free_bytes > moment.used_bytes;
+      const std::size_t bytes = is_mostly_free ? give_back().bytes : step.bytes;
+      step = apply(*change);
+      step.bytes = bytes;
+    }
+    if (deed == IdleDeed::kVerify) step = verify();
+  }
+  if (step.kind == LearnerStep::Kind::kNothing) {
+    if (!change) {
+      look_at_ = demand_.calls() + kFewCalls;
+      unasked_ = kFewCalls - 1;
+    }
+    return {};
+  }
+  step.time = std::chrono::duration_cast<std::chrono::microseconds>(taken);
+  return step;
+}
+
+// A group verifies nothing here, and gives back where that is much on all ranks.
+IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
+  IdleMoment moment;
+  const Visit visit(manager_->door());
+  const std::size_t reserved = manager_->memory().reserved_bytes();
+  moment.used_bytes = std::min(used_bytes(), reserved);
+  if (max_time.count() > 0 && reserved != reserved_after_)
+    moment.free_bytes = reserved - moment.used_bytes;
+  if (manager_->group() != nullptr) {
+    if (!manager_->agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
+    return moment;
+  }
+  moment.may_verify = max_time.count() > 0 && max_time >= expected_to_verify_ &&
+                      !after_unverified_.lasts(demand_.calls()) && unverified_call();
+  return moment;
+}
+
+LearnerStep SizeLearner::apply(const PointChange& change) {
+  const RestoredGenerators restored(options_.generators);
+  unused_ = {};
+  lost_ = {};
+  const Clock::time_point begin = Clock::now();
+  LearnerStep step{.size = change.record[0], .sizes = change.record, .gain_us = change.gain_us};
+  std::vector<SizePoint> points = points_;
+  std::vector<SizePoint> dropped;
+  if (change.evict) {
+    step.evicted = (*change.evict)[0];
+    dropped.push_back(*change.evict);
+    std::erase(points, *change.evict);
+  }
+  const std::vector<SizePoint> before = points;
+  const bool is_new = !std::ranges::binary_search(points, change.record);
+  if (is_new) {
+    points.insert(std::ranges::lower_bound(points, change.record), change.record);
+  } else {
+    to_renew_.pop_back();
+  }
+  const std::size_t recordings = is_new ? 0 : count_recordings()[change.record];
+  set_points(std::move(points), dropped);
+  std::exception_ptr thrown;
+  std::optional<CallSizes> recorded;
+  std::size_t made = 0;
+  try {
+    recorded = record(change.record, step);
+    made = count_recordings()[change.record] - recordings;
+    if (recorded && made > 0) measure(*recorded);
+  } catch (...) {
+    thrown = std::current_exception();
+    recorded.reset();
+  }
+  if (recorded && made == 0) {
+    if (!is_new) return {};
+    recorded.reset();
+    step.why = "what was recorded had to go at once: limits of the context leave no room";
+  }
+  expected_ = Clock::now() - begin;
+  if (recorded) {
+    step.kind = LearnerStep::Kind::kRecorded;
+    recordings_[change.record] = recordings + made;
+    if (!after_failure_.lasts(demand_.calls())) after_failure_ = {};
+    if (is_new) failed_.clear();
+    after_miss_ = {};
+    look_at_ = 0;
+  } else {
+    step.kind = LearnerStep::Kind::kFailed;
+    if (is_new) set_points(before, std::span(&change.record, 1));  // recordings of it go
+    recordings_.erase(change.record);
+    failed_.insert(change.record);
+    after_failure_.begin(demand_.calls());
+    look_at_ = demand_.calls();
+    if (thrown) {
+      const auto what = memory_that_was_short(thrown);
+      if (!what) std::rethrow_exception(thrown);
+      step.why = *what;
+    }
+  }
+  log_event(LogLevel::kInfo,
+            "learned function=\"{}\" sizes=\"{}\" evicted=\"{}\" recorded={} gain_us={:.1f}",
+            function_.name(), fmt::join(step.sizes, " "),
+            fmt::join(dropped.empty() ? SizePoint() : dropped[0], " "),
+            step.kind == LearnerStep::Kind::kRecorded, step.gain_us);
+  return step;
+}
+
+// While an Asked lives, the next replays of the recordings of a call that had no turn are verified.
+class SizeLearner::Asked {
+ public:
+  Asked(SizeLearner& learner, const CallSizes& sizes) : learner_(learner) {
+    const Visit visit(learner.manager_->door());
+    for (const auto& [hash, keys] : learner.function_.state().keys) {
+      for (const auto& key : keys) {
+        if (learner.call_of(*key) != sizes) continue;
+        for (Node* const node : key->nodes) {
+          if (!learner.had_no_turn(*node)) continue;
+          verifier().ask(node);
+          nodes_.push_back(node->id);
+        }
+      }
+    }
+  }
+  ~Asked() {
+    try {
+      const Visit visit(learner_.manager_->door());
+      verifier().ask(nullptr);
+    } catch (const std::exception& error) {
+      log_event(LogLevel::kError, "verification_not_ended error=\"{}\"", error.what());
+    }
+  }
+  Asked(const Asked&) = delete;
+  Asked& operator=(const Asked&) = delete;
+
+  const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
+
+ private:
+  Verifier& verifier() const { return *learner_.manager_->workings().verifier; }
+
+  SizeLearner& learner_;
+  std::vector<std::uint32_t> nodes_;
+};
+
+// Looks again, because recordings may have gone since. Holds the outputs of each call, so that the
+// next one is replayed in another place.
+LearnerStep SizeLearner::verify() try {
+  const RestoredGenerators restored(options_.generators);
+  const AddedTime added(expected_to_verify_ = {});
+  const std::optional<CallSizes> sizes = [&] {
+    const Visit visit(manager_->door());
+    return unverified_call();
+  }();
+  if (!sizes) return {};
+  const Counters& counters = function_.state().counters;
+  const std::uint64_t verified = counters.verified;
+  const std::vector<Tensor> inputs = make_inputs_(*sizes);
+  const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes->key().text());
+  const Asked asked(*this, *sizes);
+  std::vector<TensorList> held(options_.held_outputs + 1);
+  const auto have_had_their_turn = [&] {
+    asked_.insert(asked.nodes().begin(), asked.nodes().end());
+  };
+  try {
+    for (TensorList& outputs : held) {
+      manager_->call(function_.state(), list, outputs);
+      demand_.leave_out(*sizes);
+    }
+  } catch (const VerifyError&) {
+    have_had_their_turn();
+    throw;
+  }
+  have_had_their_turn();
+  after_unverified_ = Rest(kFewCalls);
+  if (counters.verified == verified) return {};
+  const SizePoint point = demand_.point_of(*sizes);
+  return {.kind = LearnerStep::Kind::kVerified, .size = point[0], .sizes = point};
+} catch (...) {
+  after_unverified_.begin(demand_.calls());
+  throw;
+}
+
+LearnerStep SizeLearner::give_back() {
+  ContextMemory& memory = manager_->memory();
+  const std::size_t before = memory.reserved_bytes();
+  (void)manager_->trim();
+  (void)memory.pool(Region::kEager).trim();
+  reserved_after_ = memory.reserved_bytes();
+  if (reserved_after_ >= before) return {};
+  return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
+}
+
+// Names the largest point too, which is there already: precapture() places the outputs of smaller
+// ones where a held output of it leaves room. Axes that list no sizes have those that calls had.
+std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep& step) {
+  const SizePoint& largest_point = *std::ranges::max_element(points_, {}, &work_of);
+  PrecaptureOptions options{.held_outputs = options_.held_outputs};
+  options.wants = [&](const CallSizes& sizes) {
+    const SizePoint here = demand_.point_of(sizes);
+    return here == point || here == largest_point;
+  };
+  const AxisLayout& layout = function_.state().axes->layout();
+  for (std::size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    std::vector<std::int64_t> sizes;
+    if (const auto learned = std::ranges::find(demand_.axes(), axis);
+        learned != demand_.axes().end()) {
+      const auto number = static_cast<std::size_t>(learned - demand_.axes().begin());
+      sizes = {point[number]};
+      if (largest_point[number] != point[number]) sizes.push_back(largest_point[number]);
+    } else if (const auto frequent = demand_.most_frequent(axis)) {
+      sizes = *frequent;
+    }
+    const std::string& name = layout.axes[axis].name;
+    if (axis < layout.axes.size() - layout.keys) {
+      if (!sizes.empty()) options.sizes.push_back({name, sizes});
+    } else {
+      options.key.push_back({name, {sizes.begin(), sizes.end()}});
+    }
+  }
+  const PrecaptureReport report = precapture(function_, options, make_inputs_);
+  std::optional<CallSizes> largest;
+  for (const Precaptured& entry : report.entries) {
+    if (demand_.point_of(entry.sizes) != point) continue;
+    if (!largest) largest = entry.sizes;
+    if (entry.outcome != Precaptured::Outcome::kLeftOut) continue;
+    step.why = entry.why;
+    return std::nullopt;
+  }
+  return largest;
+}
+
+// Replays that are verified do not count: they take longer than those of calls.
+void SizeLearner::measure(const CallSizes& sizes) {
+  if (manager_->group() != nullptr) return;
+  const std::vector<Tensor> inputs = make_inputs_(sizes);
+  const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
+  const auto timed = [&] {
+    manager_->memory().stream().synchronize();
+    const auto begin = Clock::now();
+    TensorList outputs;
+    manager_->call(function_.state(), list, outputs);
+    manager_->memory().stream().synchronize();
+    demand_.leave_out(sizes);
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  };
+  const Counters& counters = function_.state().counters;
+  double replay_us = std::numeric_limits<double>::infinity();
+  int measured = 0;
+  for (int run = 0; run < kMostReplays && measured < kMeasuredReplays; ++run) {
+    const std::uint64_t plain = counters.replays - counters.verified;
+    const double us = timed();
+    if (counters.replays - counters.verified == plain) continue;
+    replay_us = std::min(replay_us, us);
+    ++measured;
+  }
+  // A call without a recording fails where a graph is required, which is worse than any wait.
+  constexpr double kFailed = 64;  // times a replay
+  double eager_us = kFailed * replay_us;
+  if (!function_.state().options.require_graph) {
+    const NoGraph eagerly;
+    eager_us = timed();
+  }
+  if (measured > 0) costs_.add(work_of(demand_.point_of(sizes)), replay_us, eager_us);
+}
+
+void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped) {
+  const Visit visit(manager_->door());
+  FunctionState& function = function_.state();
+  points_ = std::move(points);
+  for (std::size_t number = 0; number < demand_.axes().size(); ++number)
+    function.axes->set_sizes(demand_.axes()[number], sizes(number));
+  const std::uint64_t before = function.counters.evictions;
+  const auto is_dropped = [&](const KeyState& key) {
+    return std::ranges::find(dropped, demand_.point_of(key.padded)) != dropped.end();
+  };
+  for (auto& [hash, keys] : function.keys) {
+    for (const auto& key : keys) {
+      while (is_dropped(*key) && !key->nodes.empty())
+        manager_->workings().evictor.evict(*key->nodes.back(), SkipReason::kSizeLimit);
+    }
+  }
+  function.drop_keys(is_dropped);
+  evictions_ += function.counters.evictions - before;
+}
+
+// Returns how many recordings there are of each point.
+std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
+  const Visit visit(manager_->door());
+  std::map<SizePoint, std::size_t> counts;
+  for (const auto& [hash, keys] : function_.state().keys) {
+    for (const auto& key : keys)
+      counts[demand_.point_of(key->padded)] += key->nodes.size();
+  }
+  return counts;
+}
+
+// Returns those of the points that still have all recordings that were made of them, and those that
+// the caller has precaptured since.
+std::vector<SizePoint> SizeLearner::whole_points() const {
+  std::vector<SizePoint> whole;
+  for (const auto& [point, count] : count_recordings()) {
+    const auto made = recordings_.find(point);
+    const bool is_new = !std::ranges::binary_search(points_, point);
+    const std::size_t least = is_new || made == recordings_.end() ? 1 : made->second;
+    if (count >= least) whole.push_back(point);
+  }
+  return whole;
+}
+
+bool SizeLearner::had_no_turn(const Node& node) const {
+  const auto& costs = node.recording.costs;
+  return costs.verified == 0 && costs.unverified == 0 && !asked_.contains(node.id);
+}
+
+// Returns a call of which recordings had no turn to be verified, where the context verifies calls
+// of the function.
+std::optional<CallSizes> SizeLearner::unverified_call() const {
+  const Verifier* const verifier = manager_->workings().verifier.get();
+  if (verifier == nullptr || !verifier->verifies(function_.state())) return std::nullopt;
+  for (const auto& [hash, keys] : function_.state().keys) {
+    for (const auto& key : keys) {
+      const auto has_no_turn = [this](const Node* node) { return had_no_turn(*node); };
+      if (std::ranges::any_of(key->nodes, has_no_turn)) return call_of(*key);
+    }
+  }
+  return std::nullopt;
+}
+
+// The plan asks what the calls ask: whether they are padded to a size that holds theirs.
+Serves SizeLearner::serves() const {
+  const AxisPlan& plan = *function_.state().axes;
+  const double most_waste = plan.waste_left_for(demand_.axes());
+  return [this, &plan, most_waste](const SizePoint& point, const SizePoint& sizes) {
+    return plan.serves(demand_.axes(), point, sizes, most_waste);
+  };
+}
+
+// Returns the sizes of a call that has the key, and the integers of its key that have options.
+CallSizes SizeLearner::call_of(const KeyState& key) const {
+  const AxisLayout& layout = function_.state().axes->layout();
+  std::vector<CallSizes::Entry> entries;
+  std::vector<Key::Part> parts;
+  for (std::size_t i = 0; i < layout.axes.size(); ++i) {
+    if (i < layout.axes.size() - layout.keys) {
+      entries.push_back({layout.axes[i].name, key.padded[i]});
+    } else {
+      parts.emplace_back(layout.axes[i].name, key.padded[i]);
+    }
+  }
+  return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
+}
+
+// Returns the bytes of the pools that recordings write or read, and those of outputs. Some are
+// both, and count twice.
+std::size_t SizeLearner::used_bytes() const {
+  std::vector<Range> ranges;
+  for (const auto& node : manager_->workings().tree.nodes()) {
+    const auto& more = node->recording.footprint.ranges();
+    ranges.insert(ranges.end(), more.begin(), more.end());
+  }
+  std::ranges::sort(ranges, {}, &Range::address);
+  std::size_t bytes = manager_->memory().live_bytes();
+  std::uintptr_t end = 0;
+  for (const Range& range : ranges) {
+    if (range.end() <= end) continue;
+    bytes += range.end() - std::max<std::uintptr_t>(end, range.address);
+    end = range.end();
+  }
+  return bytes;
+}
+
+}  // namespace cgtree

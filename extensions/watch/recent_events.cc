@@ -1,0 +1,182 @@
+// Writes the last events of contexts, when asked or by a signal.
+#include "extensions/watch/recent_events.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "cgtree/tree/tree_manager.h"
+#include "extensions/watch/event_dump.h"
+#include "extensions/watch/event_log.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+// A process goes on after these: the system ignores the first four by default (signal(7)), and the
+// others, which would end it, ask for the events alone.
+constexpr std::array kHarmless = {SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGUSR1, SIGUSR2};
+// A process stops at these by default, and goes on later.
+constexpr std::array kStops = {SIGTSTP, SIGTTIN, SIGTTOU};
+constexpr std::size_t kMostSignals = 65;  // the highest number of Linux is 64
+
+// What signal handlers read. A signal is handled only after all of it was written.
+struct OnSignal {
+  std::array<std::array<char, 4096>, 2> paths;
+  std::atomic<std::size_t> path;  // which of them
+  std::array<struct sigaction, kMostSignals> before;
+  std::array<bool, kMostSignals> is_handled;
+  std::atomic<bool> is_writing;
+};
+constinit OnSignal g_on_signal = {};
+
+int open_file(const char* path) noexcept {
+  return ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+}
+
+// Returns 0, or the number of the error. Closing is where some file systems say that the disk is
+// full.
+int close_file(int file) noexcept {
+  return ::close(file) == 0 || errno == EINTR ? 0 : errno;
+}
+
+void say_that_events_are_lost(const char* path) noexcept {
+  for (const char* const text : {"cgtree: the last events cannot be written to ", path, "\n"})
+    (void)!::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+void dump_all(int signal) noexcept {
+  const char* const path = g_on_signal.paths[g_on_signal.path].data();
+  const int file = open_file(path);
+  if (file < 0) return say_that_events_are_lost(path);
+  EventDump dump(file);
+  FlightRecorder::for_each([&](const FlightRecorder& one) { dump.add(one, signal); });
+  const bool is_written = dump.finish() == 0;
+  if (close_file(file) != 0 || !is_written) say_that_events_are_lost(path);
+}
+
+// A signal that ends the process must not do so while another thread writes.
+void wait_for_writer() noexcept {
+  constexpr int kMostMilliseconds = 1000;  // the writer may be this thread, which has crashed there
+  for (int i = 0; i < kMostMilliseconds && g_on_signal.is_writing; ++i)
+    (void)::poll(nullptr, 0, 1);
+}
+
+// Has the signal do now what it does by default. The handler is there again when this returns.
+void stop(int signal) noexcept {
+  struct sigaction ours, by_default = {};
+  by_default.sa_handler = SIG_DFL;
+  sigset_t only, before;
+  (void)::sigemptyset(&only);
+  (void)::sigaddset(&only, signal);
+  (void)::sigaction(signal, &by_default, &ours);
+  (void)::raise(signal);
+  (void)::pthread_sigmask(SIG_UNBLOCK, &only, &before);  // it comes here
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  (void)::sigaction(signal, &ours, nullptr);
+}
+
+void pass_on(int signal, siginfo_t* info, void* state) noexcept {
+  const struct sigaction& before = g_on_signal.before[static_cast<std::size_t>(signal)];
+  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, state);
+  // A fault that were ignored would come again and again: the system ends the process instead.
+  const bool is_fault = signal != SIGABRT && std::ranges::count(kCrashes, signal) > 0 &&
+                        info != nullptr && info->si_code > 0;
+  if (before.sa_handler == SIG_IGN && !is_fault) return;
+  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    return before.sa_handler(signal);
+  }
+  if (std::ranges::count(kHarmless, signal) > 0) return;
+  if (std::ranges::count(kStops, signal) > 0) return stop(signal);
+  (void)::signal(signal, SIG_DFL);
+  (void)::raise(signal);  // it comes when the handler has returned
+}
+
+void on_signal(int signal, siginfo_t* info, void* state) noexcept {
+  const int error = errno;
+  if (g_on_signal.is_writing.exchange(true)) {
+    wait_for_writer();
+  } else {
+    dump_all(signal);
+    g_on_signal.is_writing = false;
+  }
+  errno = error;
+  pass_on(signal, info, state);
+}
+
+const FlightRecorder& recorder_of(const Context& context) {
+  const CallObserver* const events = context.share_manager()->workings().events.get();
+  return dynamic_cast<const EventLog&>(*events).recorder();
+}
+
+[[noreturn]] void refuse_file(const std::string& path, const char* what, int error) {
+  throw InvalidArgument(fmt::format(
+      "the last events cannot be {} '{}': {}; name a file in a folder that exists, may be written "
+      "to and has room",
+      what, path, std::strerror(error)));
+}
+
+}  // namespace
+
+std::string recent_events(const Context& context) {
+  std::string text;
+  EventDump dump(text);
+  dump.add(recorder_of(context), /*signal=*/0);
+  if (dump.finish() != 0) throw std::bad_alloc();
+  return text;
+}
+
+void dump_events(const Context& context, const std::string& path) {
+  const int file = open_file(path.c_str());
+  if (file < 0) refuse_file(path, "written to", errno);
+  EventDump dump(file);
+  dump.add(recorder_of(context), /*signal=*/0);
+  int error = dump.finish();
+  const int closing = close_file(file);
+  if (error == 0) error = closing;
+  if (error != 0) refuse_file(path, "written completely to", error);
+}
+
+void dump_events_on_signal(const std::string& path, std::span<const int> signals) {
+  std::array<char, 4096>& other = g_on_signal.paths[1 - g_on_signal.path];
+  if (path.empty() || path.size() >= other.size()) {
+    throw InvalidArgument(
+        fmt::format("dump_events_on_signal() of a path of {} bytes: give one of 1 to {}",
+                    path.size(), other.size() - 1));
+  }
+  if (signals.empty()) signals = kCrashes;
+  for (const int signal : signals) {
+    struct sigaction now;
+    const bool is_refused = signal == SIGKILL || signal == SIGSTOP || signal <= 0 ||
+                            static_cast<std::size_t>(signal) >= kMostSignals ||
+                            ::sigaction(signal, nullptr, &now) != 0;
+    if (!is_refused) continue;
+    throw InvalidArgument(fmt::format(
+        "dump_events_on_signal() of {}, which is no signal that can be handled", signal));
+  }
+  std::memcpy(other.data(), path.c_str(), path.size() + 1);
+  g_on_signal.path = 1 - g_on_signal.path;
+  for (const int signal : signals) {
+    const auto i = static_cast<std::size_t>(signal);
+    if (std::exchange(g_on_signal.is_handled[i], true)) continue;
+    (void)::sigaction(signal, nullptr, &g_on_signal.before[i]);
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    // SA_ONSTACK: a thread that has overflown its stack may have given another one for this.
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    (void)::sigemptyset(&action.sa_mask);
+    (void)::sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace cgtree

@@ -1,0 +1,166 @@
+// Writes what a snapshot says of a function: counts, dynamic axes and verification.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cgtree/values/stats_table.h"
+#include "cgtree/values/verification.h"
+#include "extensions/watch/event_log.h"
+#include "extensions/watch/snapshot_parts.h"
+#include "extensions/watch/spelling.h"
+
+namespace cgtree {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string_view text_of(AxisPolicy policy) {
+  switch (policy) {
+    case AxisPolicy::kExact:
+      return "exact";
+    case AxisPolicy::kAllowList:
+      return "allow_list";
+    case AxisPolicy::kSkip:
+      return "skip";
+    case AxisPolicy::kBuckets:
+      return "buckets";
+    case AxisPolicy::kMultiples:
+      return "multiples";
+    case AxisPolicy::kPowersOfTwo:
+      return "powers_of_two";
+    case AxisPolicy::kLearned:
+      return "learned";
+  }
+  return "unknown";
+}
+
+json axis_of(const AxisPlan& plan, std::size_t number) {
+  const AxisRule& rule = plan.rule(number);
+  const SizeHistogram& histogram = plan.histogram(number);
+  const SizeSums sums = plan.size_sums(number);
+  const AxisOptions& options = rule.options();
+  json axis = {
+      {"axis", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
+  if (!options.sizes.empty()) {
+    axis[options.policy == AxisPolicy::kAllowList ? "allowed" : "buckets"] = options.sizes;
+  }
+  if (options.policy == AxisPolicy::kMultiples) axis["multiple_of"] = options.multiple_of;
+  if (options.policy == AxisPolicy::kMultiples || options.policy == AxisPolicy::kPowersOfTwo)
+    axis["largest"] = options.largest;
+  if (options.max_sizes != SIZE_MAX) axis["max_sizes"] = options.max_sizes;
+  json counts = json::array();
+  for (const SizeCount& entry : histogram.counts())
+    counts.push_back({entry.size, entry.count});
+  axis["sizes"] = std::move(counts);
+  axis["actual"] = sums.actual;
+  axis["padded"] = sums.padded;
+  axis["uncounted"] = histogram.uncounted();
+  return axis;
+}
+
+json axes_of(const FunctionState& function) {
+  json axes = json::array();
+  for (std::size_t i = 0; function.axes != nullptr && i < function.axes->size(); ++i)
+    axes.push_back(axis_of(*function.axes, i));
+  return axes;
+}
+
+json counts_of(const std::array<std::uint64_t, kCauseCount>& counts) {
+  json all = json::object();
+  for (int i = 0; i < kCauseCount; ++i) {
+    const std::uint64_t count = counts[static_cast<std::size_t>(i)];
+    if (count > 0) all[std::string(name(static_cast<Cause>(i)))] = count;
+  }
+  return all;
+}
+
+// Returns why calls did not replay and what to change, in words: "reason", "text", "calls" and
+// "advice" of each reason. The recordings say it of themselves.
+json why_of(const FunctionState& function, const FunctionStats& stats,
+            const FunctionCauses& causes) {
+  json list = json::array();
+  const auto add = [&](std::string_view reason, std::string_view text, std::uint64_t calls,
+                       std::string_view advice) {
+    list.push_back({{"reason", reason},
+                    {"text", text},
+                    {"calls", calls},
+                    {"advice", spelled(advice, Spelling::kNames)}});
+  };
+  if (stats.failures > 0) {
+    const Explanation why{.outcome = Outcome::kThrow, .last_failure = causes.last_failure};
+    add("failure", difference(why), stats.failures, advice(why));
+  }
+  const std::uint64_t lost = stats.warm_ups - std::min(stats.recordings, stats.warm_ups);
+  if (lost > 1 && causes.changed.kind != Mismatch::Kind::kNone) {
+    Explanation why{.outcome = Outcome::kWarmUp};
+    why.changed = causes.changed;
+    if (function.axes != nullptr) why.axes.resize(function.axes->size());
+    const Cause cause = cause_of(causes.changed.kind);
+    add(name(cause), fmt::format("{}: {}", explain(cause), sides_of_change(causes.changed)), lost,
+        advice(why));
+  }
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    add(name(reason), explain(reason), count, advice(reason));
+  });
+  return list;
+}
+
+}  // namespace
+
+json function_json(const FunctionState& function, const FunctionStats& stats,
+                   const FunctionCauses& causes) {
+  json skips = json::object();
+  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
+    skips[std::string(name(reason))] = count;
+  });
+  json unverified = json::object();
+  for_each_unverified(stats, [&](UnverifiedReason reason, std::uint64_t count) {
+    unverified[std::string(name(reason))] = count;
+  });
+  json entry = {{"id", function.id},
+                {"name", function.name},
+                {"calls", stats.calls},
+                {"warm_ups", stats.warm_ups},
+                {"recordings", stats.recordings},
+                {"replays", stats.replays},
+                {"failures", stats.failures},
+                {"evictions", stats.evictions},
+                {"kept_recordings", stats.kept_recordings},
+                {"frozen", stats.frozen > 0},
+                {"skips", std::move(skips)},
+                {"why", why_of(function, stats, causes)},
+                {"warm_up_causes", counts_of(causes.warm_ups)},
+                {"recording_causes", counts_of(causes.recordings)},
+                {"axes", axes_of(function)}};
+  if (stats.verified > 0 || !unverified.empty()) {
+    json tensors = json::array();
+    for (const VerifiedTensor& tensor : function.verified_tensors) {
+      tensors.push_back({{"what", tensor.what},
+                         {"tolerance", tensor.tolerance},
+                         {"largest_difference", tensor.largest}});
+    }
+    entry["verification"] = {{"verified", stats.verified},
+                             {"differed", stats.differed},
+                             {"left_out", std::move(unverified)},
+                             {"compared", std::move(tensors)}};
+  }
+  if (causes.changed.kind != Mismatch::Kind::kNone) entry["changed"] = changed_json(causes.changed);
+  if (stats.failures > 0) entry["last_failure"] = causes.last_failure;
+  if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
+  return entry;
+}
+
+json replay_times_json(const std::string& function, const ReplayTimes& times) {
+  return {{"function", function},
+          {"count", times.count},
+          {"found_idle", times.found_idle},
+          {"device_ns", times.device.count()},
+          {"device_ns_min", times.device_min.count()},
+          {"device_ns_max", times.device_max.count()},
+          {"host_ns", times.host.count()},
+          {"eager_ns", times.eager.count()}};
+}
+
+}  // namespace cgtree

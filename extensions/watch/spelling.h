@@ -1,0 +1,21 @@
+// Spelling: texts that name options, with the names that a language has for them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cgtree {
+
+// A Spelling says whose names a text has.
+enum class Spelling {
+  kNames,  // those of options and choices alone, which the log and Python use
+  kC,
+};
+
+// Returns a text that names options, choices and functions as C++ does ("raise
+// CompileOptions::max_recordings") with other names ("raise max_recordings of the function", "raise
+// cgt_function_options.max_recordings"). cgtree/values/option_table.h has the names. Other text
+// stays.
+std::string spelled(std::string_view text, Spelling spelling);
+
+}  // namespace cgtree

@@ -1,0 +1,329 @@
+// Says in words what keeps recordings from being replayed, with both sides of each mismatch.
+#include "extensions/watch/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "cgtree/axes/axis_layout.h"
+#include "interop/tensor/tensor.h"
+
+namespace cgtree {
+namespace {
+
+using Kind = Mismatch::Kind;
+
+// Patching a node costs at most 1.6 us, with 4 KB of arguments; in that time this many bytes are
+// copied, at 2 TB/s read and as much written. Source: measured, one H200: 256 MiB take 135 us
+// (copy_bench).
+constexpr std::size_t kLargeCopyBytes = 3'200'000;
+
+std::string type_of(DType dtype, const Shape& shape, Device device) {
+  return fmt::format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
+}
+
+std::string range_of(const Range& range) {
+  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+}
+
+std::string range_of(const Tensor& tensor) {
+  const auto extent = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  return range_of(Range{tensor.address(), extent});
+}
+
+std::string counts(std::size_t inputs, std::size_t buffers) {
+  return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
+}
+
+std::string given_address(const Mismatch& mismatch, InputList inputs, const ContextMemory& memory) {
+  const Tensor& input = inputs[mismatch.input];
+  if (!input.defined()) return "a null tensor";
+  if (mismatch.kind == Kind::kUnusable) return "a stale tensor";
+  std::string given = fmt::format("{:#x}", input.address());
+  if (mismatch.kind != Kind::kManagedAddress) return given;
+  if (!memory.manages(*input.storage())) return given + ", not an output of this context";
+  if (inputs.in_place(mismatch.input)) return given;
+  return given + fmt::format(", where {} is to be padded", to_string(input.shape()));
+}
+
+// Returns both sides of a mismatch of an input: recorded and given.
+std::pair<std::string, std::string> sides_of_input(const Mismatch& mismatch,
+                                                   const Recording& recording, InputList inputs,
+                                                   const ContextMemory& memory) {
+  const InputRecord& record = recording.inputs[mismatch.input];
+  const Tensor& input = inputs[mismatch.input];
+  if (mismatch.kind == Kind::kSignature) {
+    return {type_of(record.dtype, record.shape, recording.device),
+            type_of(input.dtype(), inputs.shape(mismatch.input), input.device())};
+  }
+  if (record.treatment == Treatment::kNoBuffer) return {"no buffer", "one"};
+  if (mismatch.kind == Kind::kAlignment) {
+    return {fmt::format("aligned to {} bytes", record.address_mask + 1),
+            fmt::format("{:#x}", input.address())};
+  }
+  return {fmt::format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
+}
+
+// Another thread may have released the output since the recording was found not to fit.
+std::pair<std::string, std::string> sides_of_output(const Mismatch& mismatch,
+                                                    const Recording& recording,
+                                                    const ContextMemory& memory) {
+  const Slot& slot = memory.slot(mismatch.other);
+  const Holder held = slot.holder;
+  return {range_of(recording.footprint.ranges()[mismatch.input]),
+          fmt::format("output {} of '{}' at {}", held.output, memory.function_name(held.function),
+                      range_of(slot.range))};
+}
+
+void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Situation& situation,
+               const Call& call) {
+  const InputList& inputs = call.inputs();
+  for (Mismatch& mismatch : mismatches) {
+    if (mismatch.is_of_input()) {
+      mismatch.input_name = situation.function.input_options(mismatch.input).name;
+    }
+    if (mismatch.kind == Kind::kOverlap) {
+      mismatch.recorded = call.describe(mismatch.other);
+      mismatch.given = fmt::format("{} and {}", range_of(inputs[mismatch.input]),
+                                   range_of(inputs[mismatch.other]));
+    } else if (nearest == nullptr) {
+      continue;
+    } else if (mismatch.kind == Kind::kInputCount) {
+      const Recording& recording = nearest->recording;
+      mismatch.recorded = counts(recording.inputs.size() - recording.buffers, recording.buffers);
+      mismatch.given = counts(inputs.step_size(), inputs.buffers());
+    } else if (mismatch.kind == Kind::kKey) {
+      mismatch.recorded = nearest->recording.key;
+      mismatch.given = inputs.key();
+    } else if (mismatch.kind == Kind::kFootprint) {
+      std::tie(mismatch.recorded, mismatch.given) =
+          sides_of_output(mismatch, nearest->recording, situation.memory);
+    } else {
+      std::tie(mismatch.recorded, mismatch.given) =
+          sides_of_input(mismatch, nearest->recording, inputs, situation.memory);
+    }
+  }
+}
+
+std::string on_other_device(const Call& call, Device device) {
+  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
+    const Device other = call.inputs()[i].device();
+    if (call.treatment(i) == Treatment::kValue || other == device) continue;
+    return fmt::format("{} is on {}, the context on {}", call.describe(i), to_string(other),
+                       to_string(device));
+  }
+  return {};
+}
+
+// Returns " with zeros in input 0 'slots', and the function writes input 2 'cache'"; "" if only
+// functions that it calls do so.
+std::string unsafe_inputs_of(const Call& call) {
+  const AxisPlan& plan = *call.function().axes;
+  std::string text;
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+    if (!plan.pads(i) || !plan.is_unsafe(i, call.inputs()[i].dtype())) continue;
+    text += (text.empty() ? " with zeros in " : ", ") + call.describe(i);
+    for (written = 0; written == i || !call.function().input_options(written).is_mutated;)
+      ++written;
+  }
+  if (text.empty()) return text;
+  return fmt::format("{}, and the function writes {}", text, call.describe(written));
+}
+
+std::string tried_again_after(const Backoff& backoff) {
+  return fmt::format("; it is tried again after {} more call{}", backoff.calls_left(),
+                     backoff.calls_left() == 1 ? "" : "s");
+}
+
+// Returns what the reason is about in this call; "" if the reason says it all.
+std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
+  if (reason == SkipReason::kUnsafePadding)
+    return function.axes->why_not(reason, call.axes()) + unsafe_inputs_of(call);
+  if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
+  const KeyState* const key = function.find(call);
+  const Limits& limits = situation.limits;
+  const Spent& spent = situation.tree.spent;
+  switch (reason) {
+    case SkipReason::kOtherDevice:
+      return on_other_device(call, situation.memory.device());
+    case SkipReason::kOtherPartition:
+      return fmt::format("stream {:#x}",
+                         static_cast<std::uintptr_t>(situation.memory.stream().handle()));
+    case SkipReason::kMutatedInput:
+      return call.describe(call.find_unwanted_write().value_or(0));
+    case SkipReason::kCaptureFailed:
+    case SkipReason::kCaptureDisturbed:
+    case SkipReason::kKeepsTensor:
+    case SkipReason::kPoolLimit:
+      if (key == nullptr || !key->captures.waits()) return key ? key->capture_failure : "";
+      if (key->captures.calls_left() == Backoff::kForGood) {
+        return key->capture_failure + "; captures do not allow that, and it is not tried again";
+      }
+      return key->capture_failure + tried_again_after(key->captures);
+    case SkipReason::kBacksOff:
+      if (function.evictions.waits()) {
+        return fmt::format("{} recordings in a row were dropped after fewer than {} replays{}",
+                           function.evictions.failures(), KeyState::kPays,
+                           tried_again_after(function.evictions));
+      }
+      if (key == nullptr || !key->remakes.waits()) return {};
+      return fmt::format("{} recordings in a row were followed by fewer than {} replays{}",
+                         key->remakes.failures(), KeyState::kPays, tried_again_after(key->remakes));
+    case SkipReason::kTooSmall:
+      // 0: the graph of another rank had too few.
+      if (key == nullptr || key->too_few_nodes == 0) return {};
+      return fmt::format("{} nodes, min_graph_nodes is {}", key->too_few_nodes,
+                         function.options.min_graph_nodes);
+    case SkipReason::kFunctionLimit:
+      return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
+                         function.options.max_recordings);
+    case SkipReason::kContextLimit:
+      return fmt::format("{} recordings, max_recordings is {}", situation.tree.nodes().size(),
+                         limits.recordings);
+    case SkipReason::kGraphBytesLimit:
+      return fmt::format(
+          "graphs of {} bytes{}, max_graph_bytes is {}", spent.graph_bytes.get(),
+          key != nullptr && key->is_too_large ? " without its own, which is larger" : "",
+          limits.graph_bytes);
+    case SkipReason::kTimeLimit:
+      return fmt::format("{} us spent, max_recording_time is {} us",
+                         spent.recording_time.get().count(), limits.recording_time.count());
+    default:
+      return {};
+  }
+}
+
+std::vector<std::string> notes_on_copies(const Call& call, std::span<const std::uint32_t> rebound) {
+  const InputList& inputs = call.inputs();
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < inputs.step_size(); ++i) {
+    if (!is_copied(call.treatment(i)) || inputs[i].bytes() <= kLargeCopyBytes) continue;
+    if (std::ranges::find(rebound, i) != rebound.end()) continue;
+    const bool is_back = call.treatment(i) == Treatment::kCopiedBack;
+    notes.push_back(fmt::format(
+        "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
+        "and keep it where it is, or let it be rebound",
+        call.describe(i), inputs[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
+  }
+  return notes;
+}
+
+}  // namespace
+
+void put_into_words(Explanation& why, const Situation& situation, const Call& call) {
+  const FunctionState& function = situation.function;
+  if (why.skip_reason) why.detail = detail_of(*why.skip_reason, situation, call);
+  add_sides(why.mismatches, situation.tree.find(why.nearest), situation, call);
+  if (function.axes != nullptr) why.axes = function.axes->in_use(call.axes(), !why.skip_reason);
+}
+
+std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
+  std::vector<std::uint32_t> rebound;
+  std::vector<std::string> of_inputs;
+  if (decision.node != nullptr) {
+    for (const RebindChoice& choice : decision.node->recording.rebinds) {
+      if (choice.is_rebound) rebound.push_back(choice.input);
+      of_inputs.push_back(
+          choice.is_rebound
+              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
+              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
+    }
+  }
+  std::vector<std::string> notes = notes_on_copies(call, rebound);
+  if (decision.node != nullptr && decision.node->recording.copies_outputs()) {
+    notes.push_back(fmt::format(
+        "its outputs are copied to memory of their own, because recordings were made again and "
+        "again while outputs were held: {}",
+        difference(decision.node->why)));
+  }
+  notes.insert(notes.end(), of_inputs.begin(), of_inputs.end());
+  if (decision.node == nullptr) return notes;
+  const Recording& recording = decision.node->recording;
+  for (const auto& more : {notes_on_outputs(call.function(), call.axes(), recording),
+                           notes_on_padding(call.function(), call.axes(), &recording)})
+    notes.insert(notes.end(), more.begin(), more.end());
+  return notes;
+}
+
+// An output that lies in an input is the caller's; of those with the padded size notes_on_outputs()
+// tells.
+std::vector<std::string> notes_on_padding(const Function& function, const CallAxes& axes,
+                                          const Recording* recording) {
+  if (function.axes == nullptr) return {};
+  const AxisPlan& plan = *function.axes;
+  const AxisLayout& layout = plan.layout();
+  std::vector<std::string> notes;
+  const auto has = [](const std::vector<AxisUse>& uses, std::size_t tensor, std::uint32_t axis) {
+    return std::ranges::any_of(
+        uses, [&](const AxisUse& use) { return use.tensor == tensor && use.axis == axis; });
+  };
+  for (const AxisUse& use : layout.inputs) {
+    if (!plan.rule(use.axis).pads() || plan.is_unsafe(axes, use.axis) ||
+        plan.padding(use.tensor).kind != Padding::Kind::kUnset) {
+      continue;
+    }
+    const std::vector<InputOptions>& inputs = function.options.inputs;
+    const std::string& axis = plan.rule(use.axis).name();
+    const auto add = [&](const std::string& what, std::string_view does) {
+      notes.push_back(fmt::format(
+          "{} is padded with zeros along '{}', and {} has no such axis: it {} what the function "
+          "makes "
+          "of them; choose InputOptions::padding (Padding::zeros() if they are right), or read "
+          "axis_length(\"{}\")",
+          text_of_input(use.tensor, inputs[use.tensor].name), axis, what, does, axis));
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].is_mutated && !has(layout.inputs, i, use.axis))
+        add(text_of_input(i, inputs[i].name) + ", which is written,", "keeps");
+    if (recording == nullptr || !recording->lengths.empty()) continue;
+    const std::vector<OutputOptions>& outputs = function.options.outputs;
+    const std::int64_t padded = recording->inputs[use.tensor].shape.dim(static_cast<int>(use.dim));
+    for (std::size_t i = 0; i < recording->outputs.size(); ++i) {
+      const OutputRecord& output = recording->outputs[i];
+      if (output.kind == OutputRecord::Kind::kInput || has(layout.outputs, i, use.axis) ||
+          std::ranges::count(output.shape.dims(), padded) > 0) {
+        continue;
+      }
+      add(text_of_output(i, i < outputs.size() ? outputs[i].name : ""), "shows");
+    }
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_on_outputs(const Function& function, const CallAxes& axes,
+                                          const Recording& recording) {
+  if (function.axes == nullptr) return {};
+  const AxisLayout& layout = function.axes->layout();
+  const auto is_declared = [&](std::size_t output, std::uint32_t axis) {
+    return std::ranges::any_of(layout.outputs, [&](const AxisUse& use) {
+      return use.tensor == output && use.axis == axis;
+    });
+  };
+  std::vector<std::string> notes;
+  for (std::uint32_t i = 0; i < recording.outputs.size(); ++i) {
+    const OutputRecord& output = recording.outputs[i];
+    if (output.kind == OutputRecord::Kind::kInput) continue;
+    const auto has_axis = [&](const AxisUse& use) {
+      const auto dim = static_cast<int>(use.dim);
+      const std::int64_t padded = axes.padded[use.axis];
+      return function.axes->rule(use.axis).pads() && padded > 1 && dim < output.shape.rank() &&
+             output.shape.dim(dim) == padded && !is_declared(i, use.axis);
+    };
+    const auto use = std::ranges::find_if(layout.inputs, has_axis);
+    if (use == layout.inputs.end()) continue;
+    const std::vector<OutputOptions>& outputs = function.options.outputs;
+    const std::string& axis = function.axes->rule(use->axis).name();
+    notes.push_back(fmt::format(
+        "{} has {} at its axis {}, as '{}' is padded, and is not cut to the size of the call: "
+        "declare OutputOptions::dynamic {{{{{}, \"{}\"}}}}, unless it is another axis",
+        text_of_output(i, i < outputs.size() ? outputs[i].name : ""), axes.padded[use->axis],
+        use->dim, axis, use->dim, axis));
+  }
+  return notes;
+}
+
+}  // namespace cgtree

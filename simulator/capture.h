@@ -1,0 +1,133 @@
+// CaptureTable: the open captures, and CUDA's rules on what they forbid; and what the host device
+// knows of streams and events.
+//
+// Every rule and number was measured on a driver (driver 580, CUDA 13.0). A capture that a rule
+// invalidates stays open, refuses work with 901, and still forbids what it forbade, until it is
+// ended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "interop/device/device_api.h"
+#include "interop/device/graph_api.h"
+#include "simulator/graph.h"
+#include "simulator/work_queue.h"
+
+namespace cgtree::host {
+
+struct Capture;
+
+// A HostStream is the state of a stream. Without a queue, work runs on the thread that submits it,
+// before the call returns, and `order` serialises what several threads submit to one stream. The
+// runtime's mutex guards all that is not const, except `order`.
+struct HostStream {
+  HostStream(StreamHandle stream_handle, int device_id, StreamKind stream_kind,
+             std::uint64_t stream_number)
+      : handle(stream_handle), device(device_id), kind(stream_kind), number(stream_number) {}
+
+  bool is_legacy() const noexcept { return handle == StreamHandle::kLegacy; }
+
+  const StreamHandle handle;
+  const int device;
+  const StreamKind kind;
+  const std::uint64_t number;  // never used twice in the process, unlike a handle
+  std::mutex order;
+  OperationPtr last;                 // the work queued last; null: none yet
+  std::shared_ptr<Capture> capture;  // null: not capturing
+  std::vector<NodeHandle> tails;     // what the next node would depend on; empty if not capturing
+};
+
+// A HostEvent is the state at the last record; a wait uses the state at the time of the wait.
+struct HostEvent {
+  bool recorded = false;
+  std::shared_ptr<Capture> capture;  // not null: recorded in this capture, which may have ended
+  std::vector<NodeHandle> nodes;     // of that capture; the streams' tails at the record
+  OperationPtr operation;            // the event is complete when this is done
+  bool is_timed = false;
+  HostTime time = {};  // of one without an operation
+};
+
+struct Capture {
+  std::uint64_t id;
+  CaptureMode mode;
+  std::uint64_t thread;  // the thread that began it
+  const HostStream* origin;
+  std::shared_ptr<Graph> graph;
+  bool is_of_body;                                   // the graph belongs to a conditional node
+  std::vector<std::shared_ptr<HostStream>> streams;  // the streams of the capture, `origin` first
+  CaptureStatus status = CaptureStatus::kActive;     // kNone once ended
+};
+
+// A Caller is a thread and its capture mode.
+struct Caller {
+  std::uint64_t thread;
+  CaptureMode mode;
+};
+
+// Thread safety: the runtime's mutex is held around every call.
+class CaptureTable {
+ public:
+  // Returns 906 while a blocking stream captures, 900 on the legacy stream, 401 on a stream that is
+  // in a capture already. `id` becomes the capture's id and its graph's handle.
+  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
+             std::uint64_t id) {
+    return begin(stream, mode, caller, id, nullptr);
+  }
+  // The same for a capture that adds nodes to a body. Returns 401 if another one does.
+  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
+             std::uint64_t id, std::shared_ptr<Graph> body);
+  // Returns 401 if the stream does not capture; 903 on a forked stream, which invalidates the
+  // capture. Otherwise the capture ends: with 901 if it was invalidated, 908 on the wrong thread,
+  // 904 if forked work was not joined.
+  // A body that was captured to without success is lost.
+  Code end(const HostStream& stream, const Caller& caller, std::shared_ptr<Graph>* graph,
+           bool* is_of_body);
+  // Returns 401 if the stream does not capture, 1 for nodes that its graph does not have.
+  static Code set_dependencies(HostStream& stream, std::span<const NodeHandle> nodes);
+  Code info(const HostStream& stream, CaptureInfo* info);
+  // Removes a destroyed stream from its capture; ends the capture if the stream is its origin.
+  void forget(const HostStream& stream);
+
+  // Checks a potentially unsafe call: returns 900 and invalidates every capture that forbids the
+  // call to `caller`.
+  Code admit_unsafe(const Caller& caller);
+  // Checks a use of the legacy stream: returns 906 while a blocking stream captures, in every mode
+  // and from every thread.
+  Code admit_legacy();
+  // Checks work on a stream, captured or not: returns 906 or 901.
+  Code admit_work(const HostStream& stream);
+  // Checks a launch of an executable graph: returns 906, or 900 on a stream that captures.
+  Code admit_launch(const HostStream& stream);
+  // Returns `code`. A kernel launch with impossible dimensions invalidates the stream's capture.
+  Code refuse_launch(const HostStream& stream, Code code);
+  // Check a synchronization or a query: a stream that captures returns 900 in every mode.
+  Code admit_wait(const HostStream& stream, const Caller& caller);
+  Code admit_wait(const HostEvent& event, const Caller& caller);
+  Code admit_wait(int device, const Caller& caller);
+
+  // Checks a question about the stream itself: returns 900 on a stream that captures, in every mode
+  // and from every thread, and 906 as admit_legacy().
+  Code admit_question(const HostStream& stream);
+
+  // Require that admit_work() returned kSuccess; append() requires a stream that captures.
+  void append(HostStream& stream, Work work);
+  void record(const HostStream& stream, HostEvent& event);
+
+  // Makes `stream` wait for the event: a fork, a join, or no effect.
+  Code wait(const std::shared_ptr<HostStream>& stream, const HostEvent& event);
+
+  // Returns the graph that an open capture builds; null if no open capture has this handle.
+  std::shared_ptr<Graph> find_graph(GraphHandle handle) const;
+
+ private:
+  Code merge(HostStream& stream, const HostEvent& event);
+  void close(Capture& capture);
+
+  std::vector<std::shared_ptr<Capture>> open_;
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,157 @@
+// Graph and Exec: a DAG of work, with its text in the language of Graphviz; and its executable
+// form.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "interop/device/code.h"
+#include "interop/device/conditional_api.h"
+#include "interop/device/graph_api.h"
+#include "simulator/work.h"
+#include "simulator/work_queue.h"
+
+namespace cgtree::host {
+
+// A HostCondition is what kernels set and a conditional node reads. Its value comes first: its
+// address is the handle.
+struct HostCondition {
+  std::atomic<std::uint32_t> value{0};
+  bool is_taken = false;  // a node has it
+
+  ConditionHandle handle() const noexcept {
+    return static_cast<ConditionHandle>(reinterpret_cast<std::uintptr_t>(&value));
+  }
+};
+
+struct Node {
+  Work work;
+  std::vector<NodeHandle> dependencies;
+  bool has_dependents = false;
+};
+
+// A Graph is a DAG of nodes. Nodes are added behind those they depend on, or in front of all
+// others.
+//
+// Invariants:
+//   order() is topological: the roots added in front, the last one first; then the others in the
+//   order of creation.
+//   The handle of node i is the handle of the graph + 1 + i. The low 32 bits of a graph's handle
+//   are 0, so that a node needs no table of its own.
+class Graph {
+ public:
+  explicit Graph(GraphHandle handle) noexcept : handle_(handle) {}
+
+  static GraphHandle graph_of(NodeHandle node) noexcept;
+  static std::size_t index_of(NodeHandle node) noexcept;
+
+  GraphHandle handle() const noexcept { return handle_; }
+  std::span<const Node> nodes() const noexcept { return nodes_; }
+  NodeHandle node_handle(std::size_t index) const noexcept;
+  // Returns null if the graph has no such node.
+  const Node* find(NodeHandle node) const noexcept;
+  // Returns the edges, in the order of the nodes that depend.
+  std::vector<GraphEdge> edges() const;
+
+  // Returns the numbers of the nodes, each after those it depends on.
+  const std::vector<std::size_t>& order() const noexcept { return order_; }
+
+  NodeHandle add(Work work, std::span<const NodeHandle> dependencies);
+  // Adds a node on which every node without dependencies depends from now on.
+  NodeHandle add_root(Work work);
+  // Adds a node that depends on every node without dependents.
+  NodeHandle add_leaf(Work work);
+  std::shared_ptr<HostCondition> add_condition();
+  // Returns null for a condition of another graph.
+  std::shared_ptr<HostCondition> find_condition(ConditionHandle handle) const;
+  // Returns whether it may be made executable: no body has a host function, and none is lost.
+  bool is_executable() const;
+  bool has_conditionals() const;
+  // A capture to this body has failed, which has taken the graph with it.
+  void lose() noexcept { is_lost_ = true; }
+  bool is_lost() const noexcept { return is_lost_; }
+  // Adds a node behind all of `after` and in front of all of `before`. Returns nothing if a node is
+  // not of this graph, or one of `before` comes before one of `after` in order().
+  std::optional<NodeHandle> insert(Work work, std::span<const NodeHandle> after,
+                                   std::span<const NodeHandle> before);
+  // Returns whether every node is one of `tails` or comes before one of them.
+  bool all_lead_to(std::span<const NodeHandle> tails) const;
+
+ private:
+  const GraphHandle handle_;
+  std::vector<Node> nodes_;
+  std::vector<std::size_t> order_;
+  std::vector<std::shared_ptr<HostCondition>> conditions_;
+  bool is_lost_ = false;
+};
+
+// Returns whether they differ in nothing but what a NodePatch holds.
+bool are_alike(const Graph& a, const Graph& b);
+
+// Returns one line per node, with its number, its work and the addresses; then one line per edge.
+std::string to_dot(const Graph& graph);
+
+// Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.
+std::string describe(const Work& work);
+
+// A Program is the work of a launch: steps[i] is node i of the source.
+struct Program {
+  explicit Program(const Graph& graph);
+
+  struct Step {
+    Work work;
+    std::vector<std::size_t> after;  // numbers of the steps that it depends on
+  };
+  GraphHandle source;
+  std::vector<Step> steps;
+  std::vector<std::size_t> order;  // topological
+
+  // Does not allocate. Stops at the first failure and returns it.
+  Code run() const;
+};
+
+// An Exec is a copy of a graph's work, ready to run and independent of the graph.
+//
+// Thread safety: any thread; runs and changes are serialised, as CUDA runs one launch of an exec at
+// a time.
+class Exec {
+ public:
+  explicit Exec(const Graph& graph);
+
+  GraphHandle source() const noexcept { return source_; }
+  // Returns null for a node of another graph, or one that was added after this was made.
+  const Work* find(NodeHandle node) const noexcept;
+
+  // Does not allocate.
+  Code run();
+  // Returns the program for a launch that runs later. It keeps its arguments when nodes are
+  // changed.
+  std::shared_ptr<const Program> share();
+
+  // Requires: find(node) is a kernel.
+  void set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
+                  KernelArguments arguments);
+  // Requires: as many bytes as patchable_bytes() has of the node.
+  void set_node(const NodePatch& patch);
+
+  // The launch queued last; the runtime's mutex guards it.
+  OperationPtr last;
+
+ private:
+  // Returns the program for changes; copies it first if a launch still holds it.
+  Program& own();
+
+  const GraphHandle source_;
+  std::mutex running_;
+  std::shared_ptr<Program> program_;
+  bool is_shared_ = false;
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,202 @@
+// Runtime: the whole state of a host device, and the two functions through which every call goes:
+// call() for errors, submit() for work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "interop/device/code.h"
+#include "interop/device/graph_api.h"
+#include "simulator/capture.h"
+#include "simulator/graph.h"
+#include "simulator/host_device.h"
+#include "simulator/memory.h"
+#include "simulator/work_queue.h"
+
+namespace cgtree::host {
+
+struct ThreadState {
+  std::uint64_t id = 0;  // never used twice, unlike a std::thread::id
+  CaptureMode mode = CaptureMode::kGlobal;
+  Code last_error = Code::kSuccess;
+  bool is_running_work = false;
+  std::shared_ptr<HostStream> stream;  // its per-thread stream, once used
+
+  Caller caller() const noexcept { return {id, mode}; }
+};
+
+// The handles of destroyed objects, of which the latest is given out again first, as in CUDA: a
+// program that takes a handle for the object that it stood for before is to be found out.
+template <typename Handle>
+class HandlePool {
+ public:
+  template <typename Make>
+  Handle take(Make make) {
+    if (free_.empty()) {
+      free_.reserve(++given_);  // so that give_back() does not allocate
+      return static_cast<Handle>(make());
+    }
+    const Handle handle = free_.back();
+    free_.pop_back();
+    return handle;
+  }
+  void give_back(Handle handle) { free_.push_back(handle); }
+
+ private:
+  std::vector<Handle> free_;
+  std::size_t given_ = 0;
+};
+
+// Invariant: no body and no host function runs while `mutex` is held. Locks are taken in these
+// orders: the legacy stream's order, legacy_gate_, a stream's order, an exec; and `mutex`, an exec,
+// the queue's.
+class Runtime {
+ public:
+  enum class Life { kProcess, kOwner };
+
+  // kOwner: it may be destroyed before the process ends, and owns the states of threads.
+  Runtime(const HostDeviceOptions& options, Life life);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  struct Queued {
+    OperationPtr operation;
+    bool is_synchronous = false;  // the call returns when it is done
+  };
+
+  // Runs a function of the device. Returns 800 inside a kernel or a host function; no exception
+  // leaves it, and an error becomes the thread's last error (600 is no error).
+  template <typename Function>
+  Code call(Function function) {
+    ThreadState& thread = this_thread();
+    const Code code = thread.is_running_work ? Code::kNotPermitted : attempt(function, thread);
+    if (!ok(code) && code != Code::kNotReady) thread.last_error = code;
+    return code;
+  }
+
+  // The same for a function that blocks on a GPU while a stream is full or work is pending.
+  template <typename Function>
+  Code call_that_may_block(const char* name, Function function) {
+    lock_order::expect_may_block(name);
+    return call(function);
+  }
+
+  // Adds make_work() to the graph if the stream captures. Otherwise queues it or, without a queue,
+  // runs `body`, which does the same work, in the order of the stream.
+  template <typename Body, typename MakeWork>
+  Code submit(StreamHandle handle, Body body, MakeWork make_work) {
+    std::shared_ptr<HostStream> stream;
+    Queued queued;
+    {
+      const std::lock_guard lock(mutex);
+      stream = find_stream(handle);
+      if (stream == nullptr) return Code::kInvalidResourceHandle;
+      if (const Code code = captures.admit_work(*stream); !ok(code)) return code;
+      if (stream->capture != nullptr) {
+        captures.append(*stream, make_work());
+        return Code::kSuccess;
+      }
+      if (queue != nullptr) queued = enqueue_work(*stream, make_work());
+    }
+    return queue != nullptr ? submitted(queued) : run_in_order(*stream, body);
+  }
+
+  // Runs `body` in the order of the stream. A legacy stream also waits for the blocking streams and
+  // holds them up.
+  template <typename Body>
+  Code run_in_order(HostStream& stream, Body body) {
+    const Turn turn(*this, stream);
+    ThreadState& thread = this_thread();
+    thread.is_running_work = true;
+    const Code code = body();
+    thread.is_running_work = false;
+    return code;
+  }
+
+  // Returns whether all work of the stream is done.
+  bool is_idle(HostStream& stream);
+  Code synchronize(HostStream& stream);
+  Code synchronize(int device);
+  Code synchronize(const OperationPtr& operation);  // null is done
+  // Waits for what CUDA waits for when memory of a device, or pinned memory, is freed.
+  void settle(std::optional<int> device);
+  ThreadState& this_thread();
+
+  // The rest requires `mutex`. find_ functions return null for an unknown handle.
+  std::shared_ptr<HostStream> find_stream(StreamHandle handle);
+  std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
+  // Also one that a capture builds, and a body; but none that is lost.
+  std::shared_ptr<Graph> find_graph(GraphHandle graph) const;
+  std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
+  std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
+  // Requires a queue. Adds work to the stream, behind all of `before`.
+  OperationPtr enqueue(HostStream& stream, std::shared_ptr<const Work> work,
+                       std::vector<OperationPtr> before = {});
+  // Requires a queue, and that `mutex` is not held.
+  Code enqueue_launch(HostStream& stream, Exec& exec);
+
+  const int devices;
+  const std::shared_ptr<MemoryChecker> checker;  // null: not in strict mode
+  HostMemory memory;
+  std::unique_ptr<WorkQueue> queue;  // null: kInline
+  Mutex<LockRank::kHostRuntime> mutex;
+  CaptureTable captures;
+  std::unordered_map<StreamHandle, std::shared_ptr<HostStream>> streams;  // not per-thread
+  std::unordered_map<EventHandle, HostEvent> events;
+  HandlePool<StreamHandle> stream_handles;
+  HandlePool<EventHandle> event_handles;
+  std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
+  std::unordered_map<GraphHandle, std::weak_ptr<Graph>> bodies;  // of conditional nodes
+  std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
+
+ private:
+  // A Turn is the right to run on a stream now. Its locks have no rank: they are the order in which
+  // the device does its work, which takes whatever locks it needs.
+  class Turn {
+   public:
+    Turn(Runtime& runtime, HostStream& stream);
+
+   private:
+    std::unique_lock<std::mutex> order_;
+    std::shared_lock<std::shared_mutex> with_legacy_;
+    std::unique_lock<std::shared_mutex> as_legacy_;
+  };
+
+  template <typename Function>
+  Code attempt(Function& function, ThreadState& thread) {
+    try {
+      return function(thread);
+    } catch (const std::bad_alloc&) {
+      return Code::kMemoryAllocation;
+    }
+  }
+
+  // Returns what the next work on the stream waits for.
+  std::vector<OperationPtr> before(const HostStream& stream) const;
+  OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Program>& program,
+                      const std::vector<OperationPtr>& before);
+  Queued enqueue_work(HostStream& stream, Work work);
+  Code submitted(const Queued& queued);
+  Code perform(const Task& task);
+  Code perform(const Task& conditional, const std::shared_ptr<const Program>& body);
+  Code check_thoroughly(Code code);
+
+  const bool free_waits_;
+  const std::uint64_t number_;  // never used twice; 0 for the process's
+  Mutex<LockRank::kHostThreads> threads_mutex_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
+  std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
+  std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
+  std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0
+  mutable std::vector<std::weak_ptr<HostStream>> thread_streams_;
+};
+
+}  // namespace cgtree::host

@@ -1,0 +1,100 @@
+// StrictMemory: the strict mode of the host device. It knows which memory exists, puts red zones
+// around it, and finds work that touches memory it may not.
+//
+// Findings are sentences that name the work (the node, where a graph was launched), the range and
+// the memory. Such work returns kIllegalAddress. Strict mode finds
+//   a copy or memset of memory that is freed, or not all in one allocation; it does not run
+//   a kernel with an argument that points into freed memory; it does not run
+//   a write beyond an allocation, or into the first 4 KiB of a freed one, after the work that did
+//   it; a write into the rest of a freed one, when the device is synchronized
+//   a copy from or to a host buffer whose life has ended (see end()); it does not run
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "simulator/host_device.h"
+#include "simulator/memory.h"
+#include "simulator/work.h"
+
+namespace cgtree::host {
+
+// Freed blocks wait in quarantine, filled with a pattern, so that no address is used again soon.
+//
+// Thread safety: any thread.
+class StrictMemory final : public MemoryChecker {
+ public:
+  static constexpr std::size_t kZone = 512;                          // bytes before and after
+  static constexpr std::size_t kQuarantine = std::size_t{16} << 20;  // bytes; the oldest go first
+
+  StrictMemory() = default;
+  ~StrictMemory() override;
+  StrictMemory(const StrictMemory&) = delete;
+  StrictMemory& operator=(const StrictMemory&) = delete;
+
+  // The memory is filled with a pattern that is neither zero nor small.
+  void* allocate(const char* kind, std::size_t bytes) override;
+  void free(void* data) override;
+  // Adopted memory has no red zones.
+  void adopt(void* data, std::size_t bytes, std::string name) override;
+  void disown(void* data) override;
+
+  // Registers a host buffer; `owner` names it in findings.
+  void watch(const void* data, std::size_t bytes, std::string owner);
+  // Ends the life of the watched buffer at `data`: no work may touch it from now on.
+  void end(const void* data);
+
+  std::string objection(const Work& work) const override;
+  std::string damage(bool is_thorough) override;
+  void report(std::string finding) override;
+
+  // Returns what was found since the last call, one sentence per finding.
+  std::vector<std::string> take_findings();
+
+ private:
+  struct Block {
+    std::byte* begin;
+    std::size_t bytes;
+    std::string name;
+    std::byte* base = nullptr;  // null: adopted memory, or a host buffer
+    std::size_t room = 0;       // bytes from base on
+    bool is_device = true;
+    bool is_dead = false;
+  };
+
+  const Block* find(const void* address) const;  // the block whose bytes or zones contain it
+  std::string objection(const void* address, std::size_t bytes, bool must_be_device) const;
+  std::string dangling(const void* address, std::size_t argument) const;
+  void check(Block& block, std::size_t limit, std::string& text);
+  void insert(Block block);
+  void shrink_quarantine();
+
+  mutable Mutex<LockRank::kHostChecker> mutex_;
+  std::map<const std::byte*, Block> blocks_;  // by the end of their room; disjoint
+  std::deque<const std::byte*> quarantine_;   // keys of blocks_; the oldest first
+  std::size_t quarantined_ = 0;               // bytes
+  std::uint64_t allocations_ = 0;
+  std::vector<std::string> findings_;
+  std::string found_late_;  // damage to blocks that have left quarantine
+};
+
+}  // namespace cgtree::host
+
+namespace cgtree {
+
+// A host device in strict mode, and the memory that tells what was found.
+struct StrictHostDevice {
+  std::shared_ptr<host::StrictMemory> memory;
+  std::unique_ptr<DeviceAPI> device;
+};
+
+// As make_host_device(), in strict mode.
+StrictHostDevice make_strict_host_device(HostDeviceOptions options = {});
+
+}  // namespace cgtree

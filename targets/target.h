@@ -1,0 +1,98 @@
+// Target: the machine that code is generated for: a kind, options, keys, and a target for the host
+// side.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "interop/device/device.h"
+#include "targets/target_kind.h"
+
+namespace cgtree {
+
+// A Target is an immutable value. Code generators query it, never the device, which may be on
+// another machine. The functions that make a target throw InvalidArgument that names the option and
+// lists the known ones.
+//
+// Thread safety: any thread.
+class Target {
+ public:
+  // Makes a target from the name of a kind ("cuda"), a tag ("nvidia/h100"), or JSON:
+  //
+  //   {"kind": "cuda", "arch": "sm_90", "keys": ["mine"], "host": {"kind": "host"}}
+  //
+  // {"tag": ...} is the JSON of a tag; the other entries replace those of the tag. "from_device": 0
+  // queries that device for the options that are not given. "feature.x": true is a feature.
+  explicit Target(std::string_view text);
+
+  // Makes the target that describes a device, which must exist. The kind is the first one for its
+  // type.
+  static Target from_device(Device device);
+
+  // The next two are of the kind, which lives as long as the process.
+  const TargetKind& kind() const noexcept;
+  DeviceType device_type() const noexcept { return kind().device_type; }
+  const std::string& tag() const noexcept;  // empty: made without a tag
+  // Returns the given keys, else those of the kind; then the option "device"; each once.
+  std::span<const std::string> keys() const noexcept;
+  // Whether it is one of keys().
+  bool has_key(std::string_view key) const noexcept;
+  // Whether it is one of features(), and so true.
+  bool has_feature(std::string_view name) const noexcept;
+  std::span<const std::string> features() const noexcept;  // the features that are true, sorted
+  const Options& options() const noexcept;                 // with defaults
+
+  // Returns nothing if the option was not given and has no default. Throws InvalidArgument for an
+  // option that the kind does not have, or of another type.
+  template <typename T>
+  std::optional<T> option(std::string_view name) const {
+    const OptionValue* const value = find(name, type_of(OptionValue(T())));
+    return value == nullptr ? std::nullopt : std::optional<T>(std::get<T>(*value));
+  }
+
+  // Returns the target for the host side; nothing if there is none.
+  std::optional<Target> host() const;
+  // The next two return this target with another host, or without one.
+  Target with_host(const Target& host) const;
+  Target without_host() const;
+
+  // Returns text that makes an equal target.
+  std::string to_json() const;
+  // Whether both have the same JSON: the way they were made makes no difference.
+  bool operator==(const Target& other) const { return to_json() == other.to_json(); }
+
+  // Returns the target of the innermost TargetScope of this thread. Throws InvalidArgument if there
+  // is none.
+  static Target current();
+  // As above, but returns nothing if there is none.
+  static std::optional<Target> current_or_none() noexcept;
+
+ private:
+  friend class TargetScope;
+  friend class TargetReader;
+  struct Data;
+
+  explicit Target(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  const OptionValue* find(std::string_view name, OptionType type) const;
+
+  std::shared_ptr<const Data> data_;  // never null
+};
+
+// A TargetScope makes `target` current on this thread until it ends. Scopes nest.
+class TargetScope {
+ public:
+  // Keeps the target.
+  explicit TargetScope(Target target) noexcept;
+  ~TargetScope();
+  TargetScope(const TargetScope&) = delete;
+  TargetScope& operator=(const TargetScope&) = delete;
+
+ private:
+  std::shared_ptr<const Target::Data> previous_;
+};
+
+}  // namespace cgtree
