@@ -1,4 +1,4 @@
-// CallObserver: what a context tells of its calls.
+// CallEvent and CallObserver: what a context tells of its calls.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,39 @@ struct AnnouncedSkip {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-// A CallObserver is told of what a context does when it has done it; this one ignores all of it.
-// Telling never fails a call.
+// A CallEvent has happened in a context. Pointers are valid while it is told.
+struct CallEvent {
+  enum Kind : std::uint8_t {
+    kWarmUp,      // key, axes, time: without what the call has enqueued
+    kRecord,      // node, axes: it is in the tree, and its audit has ended
+    kReplay,      // node, axes, time
+    kVerify,      // node, divergence: of the replay from an eager run, or null
+    kUnverified,  // node, unverified
+    kSkip,        // skip: the call has run eagerly
+    kEvict,       // node, limit
+    kDemote,      // mismatch: the last move of a static input that will be copied from now on
+    kDrop,        // node, what: it cannot be replayed any more
+    kFailure,     // what, level: the call has thrown
+    kCounters,    // tree: something has changed that the context counts
+  };
+
+  Kind kind;
+  FunctionState* function = nullptr;  // of all but kCounters, and of `node`
+  const Node* node = nullptr;
+  const KeyState* key = nullptr;
+  const CallAxes* axes = nullptr;
+  std::chrono::nanoseconds time{0};
+  std::string_view what;
+  LogLevel level = LogLevel::kWarn;
+  SkipReason limit = SkipReason::kPoolLimit;
+  UnverifiedReason unverified = UnverifiedReason::kNoMemory;
+  const AnnouncedSkip* skip = nullptr;
+  const Divergence* divergence = nullptr;
+  const Mismatch* mismatch = nullptr;
+  const Tree* tree = nullptr;
+};
+
+// A CallObserver is told of the events of a context; this one ignores them.
 //
 // Thread safety: used by the thread that is inside the context.
 class CallObserver {
@@ -32,39 +63,21 @@ class CallObserver {
   CallObserver& operator=(const CallObserver&) = delete;
   virtual ~CallObserver() = default;
 
-  // `us`: how long the call took, without what it has enqueued.
-  virtual void warm_up(FunctionState&, const KeyState&, const CallAxes&,
-                       std::chrono::microseconds /*us*/) noexcept {}
-  // The recording is in the tree, and its audit has ended.
-  virtual void record(const Node&, const CallAxes&) noexcept {}
+  // Never fails a call. kReplay comes only while watches_replays().
+  virtual void after(const CallEvent&) noexcept {}
   // Whether replays are watched: if not, a replay tells and asks nothing.
   virtual bool watches_replays() const noexcept { return false; }
-  // The next three are of one replay. Returns what lasts until it is launched, or null.
+  // Returns what lasts until a replay is launched, or null.
   virtual std::shared_ptr<const void> open_replay(Node&, const InputList&) noexcept { return {}; }
   // What is enqueued on the context's stream from now on is the launch.
   virtual void begin_launch() noexcept {}
-  virtual void replay(const Node&, const CallAxes&, std::chrono::nanoseconds) noexcept {}
-  // `divergence`: of the replay from an eager run, or null.
-  virtual void verify(const Node&, const Divergence* /*divergence*/) noexcept {}
-  virtual void unverified(const Node&, UnverifiedReason) noexcept {}
   // Returns whether a skip would be written anywhere. `warns`: it is the first for its reason.
   virtual bool tells_skip(bool /*warns*/) const noexcept { return false; }
   // The call is about to run eagerly. Requires: why.skip_reason.
   virtual void announce_skip(const FunctionState&, const Explanation& /*why*/,
                              bool /*warns*/) noexcept {}
-  // It has run.
-  virtual void skip(const FunctionState&, const AnnouncedSkip&) noexcept {}
-  virtual void evict(const Node&, SkipReason /*limit*/) noexcept {}
-  // The input will be copied; `last` is the move that was one too many.
-  virtual void demote(const FunctionState&, const Mismatch& /*last*/) noexcept {}
-  // The recording goes because it cannot be replayed any more.
-  virtual void drop(const Node&, std::string_view /*what*/) noexcept {}
-  virtual void failure(const FunctionState&, std::string_view /*what*/,
-                       LogLevel /*level*/ = LogLevel::kWarn) noexcept {}
   // Returns what the last call that threw has thrown, or "". Any thread.
   virtual std::string last_failure(const FunctionState&) const { return {}; }
-  // Something has changed that the context counts.
-  virtual void counters(const Tree&) noexcept {}
 
   // Returns a range on the timeline of a profiler that lasts as long as the result, or null.
   virtual std::shared_ptr<const void> open_range(std::string_view /*what*/, const FunctionState&,

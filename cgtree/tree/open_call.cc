@@ -84,11 +84,12 @@ OpenCall::~OpenCall() {
         is_thrown ? "an exception has passed, which the engine has thrown or let through"
                   : "by a return or a break, or by cgt_step_leave()",
         failure ? "; before that its capture failed: " : "", failure ? failure->what : "");
-    workings_.events->failure(function_, what);
+    workings_.events->after({.kind = CallEvent::kFailure, .function = &function_, .what = what});
     why = std::make_exception_ptr(InvalidArgument(what));
   } catch (const std::exception& error) {
     why = std::current_exception();
-    workings_.events->failure(function_, error.what());
+    workings_.events->after(
+        {.kind = CallEvent::kFailure, .function = &function_, .what = error.what()});
   }
   abandon(why, failure ? &*failure : nullptr);
 }
@@ -102,7 +103,8 @@ void OpenCall::fail() noexcept {
     if (key != nullptr && running->failure && breaks_capture_rules(running->failure->code))
       count_capture_failure(workings_, *running->failure, function_, *key);
   } catch (const std::exception& error) {
-    workings_.events->failure(function_, error.what());
+    workings_.events->after(
+        {.kind = CallEvent::kFailure, .function = &function_, .what = error.what()});
   }
   abandon(std::current_exception());
   count_failure(workings_, function_);
@@ -132,7 +134,8 @@ void OpenCall::abandon(const std::exception_ptr& thrown, const CaptureFailure* o
                           {breaks_rules ? Code::kStreamCaptureUnsupported : Code::kUnknown, {}},
                           function_, key);
   } catch (const std::exception& error) {
-    workings_.events->failure(function_, error.what());
+    workings_.events->after(
+        {.kind = CallEvent::kFailure, .function = &function_, .what = error.what()});
   }
 }
 
@@ -649,10 +652,10 @@ void OpenCall::keep(const Decision& decision, KeyState& key, Recorded& recorded,
       evictor.evict(*decision.evict, decision.reason);
     evictor.keep_within_graph_bytes(node);
   }
-  events.record(node, workings_.call.axes());
+  events.after({.kind = CallEvent::kRecord, .node = &node, .axes = &workings_.call.axes()});
   if (workings_.verifier != nullptr) workings_.verifier->watch(node);
   if (key.is_too_large) evictor.evict(node, SkipReason::kGraphBytesLimit);
-  events.counters(tree);
+  events.after({.kind = CallEvent::kCounters, .tree = &tree});
 }
 
 // A replay counts when it begins, and all else when it has succeeded, on all ranks of a group.

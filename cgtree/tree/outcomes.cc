@@ -22,7 +22,9 @@ void drop_refused(Workings& workings, const FunctionState& function) {
     Node& node = *workings.tree.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
     workings.pass->never_patch(function);
-    workings.events->drop(node, "the device has refused to patch it twice");
+    workings.events->after({.kind = CallEvent::kDrop,
+                            .node = &node,
+                            .what = "the device has refused to patch it twice"});
     workings.tree.drop(node);
   }
 }
@@ -32,17 +34,23 @@ void drop_refused(Workings& workings, const FunctionState& function) {
 void count_failure(Workings& workings, FunctionState& function) noexcept {
   ++function.counters.failures;
   function.last_outcome.set(Outcome::kThrow);
+  CallEvent event{.kind = CallEvent::kFailure, .function = &function};
+  const auto tell = [&](std::string_view what) {
+    event.what = what;
+    workings.events->after(event);
+  };
   try {
     throw;
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
-    workings.events->failure(function, error.what(), LogLevel::kDebug);
+    event.level = LogLevel::kDebug;
+    tell(error.what());
   } catch (const DeviceError& error) {
-    workings.events->failure(function, error.what());
+    tell(error.what());
     drop_refused(workings, function);
   } catch (const std::exception& error) {
-    workings.events->failure(function, error.what());
+    tell(error.what());
   } catch (...) {
-    workings.events->failure(function, "an exception of unknown type");
+    tell("an exception of unknown type");
   }
 }
 
@@ -50,8 +58,12 @@ void count_warm_up(Workings& workings, FunctionState& function, const KeyState& 
                    const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
   function.last_outcome.set(Outcome::kWarmUp);
-  workings.events->warm_up(function, key, workings.call.axes(), stopwatch.elapsed());
-  workings.events->counters(workings.tree);
+  workings.events->after({.kind = CallEvent::kWarmUp,
+                          .function = &function,
+                          .key = &key,
+                          .axes = &workings.call.axes(),
+                          .time = stopwatch.elapsed()});
+  workings.events->after({.kind = CallEvent::kCounters, .tree = &workings.tree});
 }
 
 void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
@@ -95,7 +107,8 @@ void count_static_changes(Workings& workings, FunctionState& function, const Exp
     }
     if (function.demoted.size() <= i) function.demoted.resize(i + 1, false);
     function.demoted[i] = true;
-    workings.events->demote(function, mismatch);
+    workings.events->after(
+        {.kind = CallEvent::kDemote, .function = &function, .mismatch = &mismatch});
   }
 }
 
@@ -129,8 +142,8 @@ void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
   }
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
-  workings.events->skip(function, announced);
-  if (announced.why) workings.events->counters(workings.tree);
+  workings.events->after({.kind = CallEvent::kSkip, .function = &function, .skip = &announced});
+  if (announced.why) workings.events->after({.kind = CallEvent::kCounters, .tree = &workings.tree});
 }
 
 AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipReason reason) {

@@ -17,7 +17,9 @@ namespace {
 [[noreturn]] void refuse_launch(Workings& workings, Node& node, Code code) {
   const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
   if (!workings.attempts.are_shared() && ++node.recording.refused_launches == 2) {
-    workings.events->drop(node, "the device has refused to launch it twice");
+    workings.events->after({.kind = CallEvent::kDrop,
+                            .node = &node,
+                            .what = "the device has refused to launch it twice"});
     workings.tree.drop(node);
   }
   throw_code(code, what);
@@ -241,7 +243,10 @@ void replay(Workings& workings, Node& node, const InputList& inputs, TensorList&
     const auto open = workings.events->open_replay(node, inputs);
     launch_replay<true>(workings, node, inputs, outputs, copies);
   }
-  workings.events->replay(node, workings.call.axes(), std::chrono::steady_clock::now() - begin);
+  workings.events->after({.kind = CallEvent::kReplay,
+                          .node = &node,
+                          .axes = &workings.call.axes(),
+                          .time = std::chrono::steady_clock::now() - begin});
 }
 
 }  // namespace cgtree

@@ -183,7 +183,7 @@ std::size_t TreeManager::release_memory() {
   while (!workings_.tree.nodes().empty()) {
     Node& node = *workings_.tree.nodes().back();
     ++node.key->released;
-    workings_.events->drop(node, "release_memory()");
+    workings_.events->after({.kind = CallEvent::kDrop, .node = &node, .what = "release_memory()"});
     workings_.tree.drop(node);
   }
   workings_.memory->give_back_unused();

@@ -87,7 +87,9 @@ void Workings::drop_stale() noexcept {
   for (std::size_t i = tree.nodes().size(); i-- > 0;) {
     Node& node = *tree.nodes()[i];
     if (!node.recording.kept.any_stale()) continue;
-    events->drop(node, "mark_step() has ended an output that it uses and that is no input");
+    events->after({.kind = CallEvent::kDrop,
+                   .node = &node,
+                   .what = "mark_step() has ended an output that it uses and that is no input"});
     const auto is_another = [&](const auto& other) {
       return other.get() != &node && other->function == node.function &&
              other->recording.kept.any_stale();
@@ -104,7 +106,7 @@ std::size_t Workings::drop_all(const FunctionState* function, Range range,
     Node& node = *tree.nodes()[i];
     if (function != nullptr && node.function != function) continue;
     if (!refers_to(node.recording, range)) continue;
-    events->drop(node, what);
+    events->after({.kind = CallEvent::kDrop, .node = &node, .what = what});
     tree.drop(node);
     ++dropped;
   }

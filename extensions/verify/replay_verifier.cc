@@ -42,7 +42,7 @@ void ReplayVerifier::ask(Node* node) {
 void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
   ++node.function->counters.unverified[static_cast<std::size_t>(reason)];
   ++node.recording.costs.unverified;
-  events_.unverified(node, reason);
+  events_.after({.kind = CallEvent::kUnverified, .node = &node, .unverified = reason});
 }
 
 // Returns the worst of all ranks' results, unless one of them has failed.
@@ -97,7 +97,7 @@ void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Ten
     ++function.counters.differed;
     ++node.recording.costs.verified;
     tree_.note_compared(function, std::move(result.compared));
-    events_.verify(node, &divergence);
+    events_.after({.kind = CallEvent::kVerify, .node = &node, .divergence = &divergence});
     throw VerifyError(std::move(divergence));  // other ranks hear of it when the call ends
   }
   if (end_attempt({}).kind != AttemptResult::Kind::kDone) {
@@ -106,7 +106,7 @@ void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Ten
   ++function.counters.verified;
   ++node.recording.costs.verified;
   tree_.note_compared(function, std::move(result.compared));
-  events_.verify(node, nullptr);
+  events_.after({.kind = CallEvent::kVerify, .node = &node});
 }
 
 }  // namespace cgtree

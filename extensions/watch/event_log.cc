@@ -235,6 +235,35 @@ std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call
   return cgtree::notes_on(decision, call);
 }
 
+void EventLog::after(const CallEvent& event) noexcept {
+  using std::chrono::duration_cast, std::chrono::microseconds;
+  switch (event.kind) {
+    case CallEvent::kWarmUp:
+      return warm_up(*event.function, *event.key, *event.axes,
+                     duration_cast<microseconds>(event.time));
+    case CallEvent::kRecord:
+      return record(*event.node, *event.axes);
+    case CallEvent::kReplay:
+      return replay(*event.node, *event.axes, event.time);
+    case CallEvent::kVerify:
+      return verify(*event.node, event.divergence);
+    case CallEvent::kUnverified:
+      return unverified(*event.node, event.unverified);
+    case CallEvent::kSkip:
+      return skip(*event.function, *event.skip);
+    case CallEvent::kEvict:
+      return evict(*event.node, event.limit);
+    case CallEvent::kDemote:
+      return demote(*event.function, *event.mismatch);
+    case CallEvent::kDrop:
+      return drop(*event.node, event.what);
+    case CallEvent::kFailure:
+      return failure(*event.function, event.what, event.level);
+    case CallEvent::kCounters:
+      return counters(*event.tree);
+  }
+}
+
 void EventLog::warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
                        std::chrono::microseconds us) noexcept {
   timer_.note_eager(function.name, us);

@@ -38,32 +38,20 @@ class EventLog final : public CallObserver {
   void watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
                       ContextMemory& memory, Spent& spent);
 
-  void warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
-               std::chrono::microseconds us) noexcept override;
-  void record(const Node& node, const CallAxes& axes) noexcept override;
+  // CallObserver.
+  void after(const CallEvent& event) noexcept override;
   bool watches_replays() const noexcept override {
     return has_replays_ || is_profiled_ || timer_.is_on() || progress_ != nullptr;
   }
   std::shared_ptr<const void> open_replay(Node& node, const InputList& inputs) noexcept override;
   void begin_launch() noexcept override;
-  void replay(const Node& node, const CallAxes& axes,
-              std::chrono::nanoseconds time) noexcept override;
-  void verify(const Node& node, const Divergence* divergence) noexcept override;
-  void unverified(const Node& node, UnverifiedReason reason) noexcept override;
   bool tells_skip(bool warns) const noexcept override {
     return !path_.empty() || log_enabled(skip_level(warns));
   }
-  // Tells the log; skip() writes it.
+  // Tells the log; after(kSkip) writes it.
   void announce_skip(const FunctionState& function, const Explanation& why,
                      bool warns) noexcept override;
-  void skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept override;
-  void evict(const Node& node, SkipReason limit) noexcept override;
-  void demote(const FunctionState& function, const Mismatch& last) noexcept override;
-  void drop(const Node& node, std::string_view what) noexcept override;
-  void failure(const FunctionState& function, std::string_view what,
-               LogLevel level = LogLevel::kWarn) noexcept override;
   std::string last_failure(const FunctionState& function) const override;
-  void counters(const Tree& tree) noexcept override;
   std::shared_ptr<const void> open_range(std::string_view what, const FunctionState& function,
                                          std::uint64_t recording, const InputList* inputs,
                                          std::optional<SkipReason> reason) const noexcept override;
@@ -80,6 +68,20 @@ class EventLog final : public CallObserver {
   static LogLevel skip_level(bool warns) noexcept {
     return warns ? LogLevel::kWarn : LogLevel::kDebug;
   }
+  // One for each kind of event.
+  void warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
+               std::chrono::microseconds us) noexcept;
+  void record(const Node& node, const CallAxes& axes) noexcept;
+  void replay(const Node& node, const CallAxes& axes, std::chrono::nanoseconds time) noexcept;
+  void verify(const Node& node, const Divergence* divergence) noexcept;
+  void unverified(const Node& node, UnverifiedReason reason) noexcept;
+  void skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept;
+  void evict(const Node& node, SkipReason limit) noexcept;
+  void demote(const FunctionState& function, const Mismatch& last) noexcept;
+  void drop(const Node& node, std::string_view what) noexcept;
+  void failure(const FunctionState& function, std::string_view what, LogLevel level) noexcept;
+  void counters(const Tree& tree) noexcept;
+
   // `line` makes the log's text, `fields` the JSON; each is called only if it is written.
   template <typename Line, typename Fields>
   void tell(LogLevel level, std::string_view event, Line&& line, Fields&& fields) noexcept;
