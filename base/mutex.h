@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <shared_mutex>
 #include <utility>
 
 #include "base/spinning_mutex.h"
@@ -45,8 +44,6 @@ namespace cgtree {
   X(kForeignMemory, kBrief) /* streams that use imported memory */      \
   X(kLentMemory, kBrief)    /* leases, of the process */                \
   X(kAllocator, kBrief)     /* pools of a device */                     \
-  X(kRoutes, kBrief)        /* of a device */                           \
-  X(kCapture, kBrief)       /* blocks of a capture */                   \
   X(kPrivatePool, kBrief)   /* stream pools of a private pool */        \
   X(kStreamPool, kBrief)    /* uses and pending frees of a pool */      \
   X(kThreadCaches, kBrief)  /* the list of caches of a pool */          \
@@ -139,33 +136,6 @@ class Mutex {
 
 template <LockRank kRank>
 using SpinMutex = Mutex<kRank, SpinningMutex>;
-
-// A SharedMutex is a Mutex that many readers may hold.
-template <LockRank kRank>
-class SharedMutex {
- public:
-  void lock() {
-    lock_order::expect_next(kRank);
-    lock_.lock();
-    lock_order::note_taken(kRank);
-  }
-  void unlock() noexcept {
-    lock_.unlock();
-    lock_order::note_released(kRank);
-  }
-  void lock_shared() {
-    lock_order::expect_next(kRank);
-    lock_.lock_shared();
-    lock_order::note_taken(kRank);
-  }
-  void unlock_shared() noexcept {
-    lock_.unlock_shared();
-    lock_order::note_released(kRank);
-  }
-
- private:
-  std::shared_mutex lock_;
-};
 
 // A Condition is a std::condition_variable for a Mutex. A thread that waits holds no other lock
 // than the one it gives up, except kLong ones.

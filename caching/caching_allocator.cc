@@ -10,13 +10,6 @@
 #include "base/error.h"
 
 namespace cgtree {
-namespace {
-
-// The innermost route of this thread, for any allocator.
-constinit thread_local ThreadRoute* innermost = nullptr;
-
-}  // namespace
-
 CachingAllocator::CachingAllocator(SegmentCache& cache, PoolOptions eager)
     : cache_(cache), eager_options_(std::move(eager)) {
 }
@@ -29,115 +22,11 @@ CachingAllocator::~CachingAllocator() {
 }
 
 void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
-  if (innermost != nullptr || stream_routes_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-    const Route route = find_route(stream);
-    if (route.number != 0) return allocate_routed(route, bytes, stream);
-  }
-  return allocate_eager(bytes, stream);
-}
-
-void* CachingAllocator::allocate_eager(std::size_t bytes, StreamId stream) {
   StreamPool* pool = find_eager(stream);
   if (pool == nullptr) [[unlikely]] {
     pool = &make_eager(stream);
   }
-  try {
-    return pool->allocate(bytes);
-  } catch (const OutOfMemory&) {
-    if (void* const address = allocate_elsewhere(bytes, stream)) return address;
-    throw;
-  }
-}
-
-// Allocates from a private pool that serves other requests when there is no room. No pool is called
-// with the lock held.
-void* CachingAllocator::allocate_elsewhere(std::size_t bytes, StreamId stream) {
-  std::vector<PoolHandle> pools;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, owned] : private_pools_) {
-      if (!owned.pool->options().serves_on_oom) continue;
-      if (auto pool = owned.handle.lock()) pools.emplace_back(std::move(pool));
-    }
-  }
-  for (const PoolHandle& handle : pools) {
-    try {
-      if (void* const address = handle.pool_->try_allocate_free(bytes, stream)) return address;
-    } catch (const OutOfMemory&) {
-      // Another thread took the block.
-    }
-  }
-  return nullptr;
-}
-
-void* CachingAllocator::allocate_routed(const Route& route, std::size_t bytes, StreamId stream) {
-  PrivatePool& pool = *route.pool.pool_;
-  return route.is_capture ? pool.allocate_captured(bytes, stream) : pool.allocate(bytes, stream);
-}
-
-Route CachingAllocator::find_route(StreamId stream) const {
-  Route found;
-  for (const ThreadRoute* route = innermost; route != nullptr; route = route->outer_) {
-    if (&route->allocator_ != this) continue;
-    found = route->route_;
-    break;
-  }
-  if (stream_routes_.load(std::memory_order_relaxed) == 0) return found;
-  const auto use_inner = [&](const Route& route) {
-    if (route.number > found.number) found = route;
-  };
-  bool is_told_capture = false;
-  {
-    const std::shared_lock lock(routes_mutex_);
-    const auto last = std::find_if(routes_.rbegin(), routes_.rend(),
-                                   [&](const Route& route) { return route.stream == stream; });
-    if (last != routes_.rend()) {
-      is_told_capture = last->is_capture;
-      use_inner(*last);
-    }
-  }
-  if (!is_told_capture) use_inner(find_capture(stream));
-  return found;
-}
-
-// Returns the route of the capture that the stream has joined without being named at its beginning,
-// or no route. The captures are asked without the lock.
-Route CachingAllocator::find_capture(StreamId stream) const {
-  if (capture_routes_.load(std::memory_order_relaxed) == 0) return {};
-  std::vector<Route> captures;  // one of each
-  {
-    const std::shared_lock lock(routes_mutex_);
-    for (const Route& route : routes_) {
-      const bool is_known = std::any_of(captures.begin(), captures.end(), [&](const Route& known) {
-        return known.pool == route.pool;
-      });
-      if (route.is_capture && !is_known) captures.push_back(route);
-    }
-  }
-  for (const Route& route : captures) {
-    if (route.pool.pool_->is_capturing(stream)) return route;
-  }
-  return {};
-}
-
-void CachingAllocator::add_route(Route route) {
-  const std::lock_guard lock(routes_mutex_);
-  const bool is_capture = route.is_capture;
-  routes_.push_back(std::move(route));
-  stream_routes_ = routes_.size();
-  if (is_capture) ++capture_routes_;
-}
-
-void CachingAllocator::remove_route(std::uint64_t number) noexcept {
-  Route removed;  // its handle ends without the lock
-  const std::lock_guard lock(routes_mutex_);
-  const auto found = std::find_if(routes_.begin(), routes_.end(),
-                                  [&](const Route& route) { return route.number == number; });
-  CGTREE_CHECK(found != routes_.end());
-  removed = std::move(*found);
-  routes_.erase(found);
-  stream_routes_ = routes_.size();
-  if (removed.is_capture) --capture_routes_;
+  return pool->allocate(bytes);
 }
 
 // Makes the pool of a stream, from that of a stream whose work has all ended if there is one.
@@ -159,7 +48,7 @@ StreamPool& CachingAllocator::make_eager(StreamId stream) {
   PoolOptions options = eager_options_;
   options.stream = stream;
   StreamPool& pool =
-      eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, nullptr, 0);
+      eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, /*is_private=*/false);
   pool.pool().set_observer(observer_);
   list_eager(pool);
   return pool;
@@ -194,13 +83,10 @@ StreamPool& CachingAllocator::owner_of(void* address) const {
 
 void CachingAllocator::free(void* address) {
   StreamPool& pool = owner_of(address);
-  if (pool.owner() == nullptr) [[likely]] {
-    pool.free(address);
-    return;
-  }
-  pool.owner()->free(pool, address);
-  // The pool may not exist any more from here on.
-  if (unused_pools_ > 0) sweep();
+  const bool is_private = pool.is_private();
+  pool.free(address);
+  // A private pool may not exist any more from here on.
+  if (is_private && unused_pools_ > 0) sweep();
 }
 
 void CachingAllocator::free(void* address, StreamId stream) {
@@ -209,8 +95,7 @@ void CachingAllocator::free(void* address, StreamId stream) {
 }
 
 void CachingAllocator::use(void* address, StreamId stream) {
-  StreamPool& pool = owner_of(address);
-  pool.owner() == nullptr ? pool.use(address, stream) : pool.owner()->use(pool, address, stream);
+  owner_of(address).use(address, stream);
 }
 
 PoolHandle CachingAllocator::make_pool(PrivatePoolOptions options) {
@@ -337,64 +222,6 @@ void CachingAllocator::set_observer(PoolObserver* observer) {
     pool.pool().set_observer(observer);
   for (auto& [id, owned] : private_pools_)
     owned.pool->set_observer(observer);
-}
-
-CaptureScope CachingAllocator::begin_capture(const PoolHandle& pool,
-                                             std::span<const StreamId> streams,
-                                             const MakeCapture& make) {
-  if (!pool) throw InvalidArgument("a capture needs a pool; make one with make_pool()");
-  return CaptureScope(*this, pool, streams, make);
-}
-
-ThreadRoute::ThreadRoute(CachingAllocator& allocator, PoolHandle pool)
-    : allocator_(allocator), route_{allocator.next_route(), 0, std::move(pool)}, outer_(innermost) {
-  innermost = this;
-}
-
-ThreadRoute::~ThreadRoute() {
-  CGTREE_CHECK(innermost == this);
-  innermost = outer_;
-}
-
-StreamRoute::StreamRoute(CachingAllocator& allocator, StreamId stream, PoolHandle pool)
-    : allocator_(allocator), number_(allocator.next_route()) {
-  allocator_.add_route({number_, stream, std::move(pool)});
-}
-
-StreamRoute::~StreamRoute() {
-  allocator_.remove_route(number_);
-}
-
-CaptureScope::CaptureScope(CachingAllocator& allocator, PoolHandle pool,
-                           std::span<const StreamId> streams, const MakeCapture& make)
-    : allocator_(&allocator), pool_(std::move(pool)) {
-  routes_.reserve(streams.size());
-  pool_.pool_->begin_capture(make);
-  try {
-    for (const StreamId stream : streams) {
-      const std::uint64_t number = allocator.next_route();
-      allocator.add_route({number, stream, pool_, true});
-      routes_.push_back(number);
-    }
-  } catch (...) {
-    end();
-    throw;
-  }
-}
-
-CaptureScope::CaptureScope(CaptureScope&& other) noexcept
-    : allocator_(std::exchange(other.allocator_, nullptr)),
-      pool_(std::move(other.pool_)),
-      routes_(std::move(other.routes_)) {
-}
-
-void CaptureScope::end() noexcept {
-  CachingAllocator* const allocator = std::exchange(allocator_, nullptr);
-  if (allocator == nullptr) return;
-  for (const std::uint64_t number : routes_)
-    allocator->remove_route(number);
-  pool_.pool_->end_capture();
-  pool_ = PoolHandle();
 }
 
 }  // namespace cgtree

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "caching/capture_pools.h"
 #include "caching/stream_pool.h"
 
 namespace cgtree {
@@ -26,15 +25,12 @@ struct PrivatePoolOptions {
   // addresses; only Pool::trim() gives them back then. If false, they are given back when memory is
   // short.
   bool keeps_segments = true;
-  // If true, free blocks of the pool may serve other requests when the device has no room.
-  bool serves_on_oom = false;
 };
 
-// A PrivatePool has one StreamPool per stream outside of captures; a capture takes over those that
-// are idle. It has one capture at a time.
+// A PrivatePool has one StreamPool per stream.
 //
 // Thread safety: all functions may be called from any thread.
-class PrivatePool final : public CapturePools {
+class PrivatePool final {
  public:
   PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id, PrivatePoolOptions options,
               PoolObserver* observer);
@@ -44,29 +40,14 @@ class PrivatePool final : public CapturePools {
 
   // Makes the pool of one stream that of another, which waits for all work of the former. If all
   // work on the pool's memory has ended, `to` may be kIdle: then what is free, and what is freed
-  // later, may be used on any stream at once. Requires: no capture is open.
+  // later, may be used on any stream at once.
   void move_pool(StreamId from, StreamId to) noexcept;
 
-  // Allocates outside of the capture.
   void* allocate(std::size_t bytes, StreamId stream);
-  // Allocates from free memory only; returns null without a block that is large enough.
-  void* try_allocate_free(std::size_t bytes, StreamId stream);
-  // Allocates in the capture that is open. Throws InvalidArgument if there is none.
-  void* allocate_captured(std::size_t bytes, StreamId stream);
-  // Returns true if a capture is open that the stream is part of.
-  bool is_capturing(StreamId stream) const;
-  // Frees or uses a block of `pool`, which may belong to the open capture.
-  void free(StreamPool& pool, void* address);
-  void use(StreamPool& pool, void* address, StreamId stream);
 
   // Returns the pool of `stream`, which is made on the first call; it stays as long as this object.
   Pool& pool_on(StreamId stream);
 
-  // Throws InvalidArgument if a capture is open already. Frees on the device are deferred until
-  // end_capture().
-  void begin_capture(const MakeCapture& make);
-  void end_capture() noexcept;
-  std::size_t deferred_blocks() const;
   std::size_t pending_blocks() const;
 
   // Called with false when the last handle is gone: from then on unused segments do not stay.
@@ -81,36 +62,16 @@ class PrivatePool final : public CapturePools {
   void retire(StreamId stream) noexcept;
   PoolStatistics statistics() const;
 
-  // CapturePools, for the session.
-  std::size_t count() const override;
-  Pool& pool(std::size_t number) override;
-  bool try_take(std::size_t number, StreamId stream) override;
-  void hand_back(std::size_t number, StreamId stream) noexcept override;
-  std::size_t add(StreamId stream) override;
-  void expect_live(std::size_t number, void* address) override;
-  void use_outside(std::size_t number, void* address, StreamId stream) override;
-  void free_outside(std::size_t number, void* address) noexcept override;
-
  private:
   struct Member {
     std::unique_ptr<StreamPool> pool;
-    bool in_capture = false;
-    bool was_used = false;       // outside, since the capture began
-    bool may_be_in_use = false;  // by work outside, since it was last known to be idle
-    std::size_t busy = 0;        // allocations outside that are in progress
-    StreamPoint point;           // of its stream when the capture began
-
-    void set_in_capture(bool is) {
-      in_capture = is;
-      pool->set_takes_idle_only(is);
-    }
+    std::size_t busy = 0;  // allocations that are in progress
   };
 
   bool keeps() const { return in_use_ && options_.keeps_segments; }
   Member& make_member(StreamId stream);
   Member* find_member(StreamId stream);
   Member& member_for(StreamId stream);
-  std::shared_ptr<OpenCapture> session() const;
 
   SegmentCache& cache_;
   SegmentMap& map_;
@@ -119,9 +80,7 @@ class PrivatePool final : public CapturePools {
   std::atomic<bool> in_use_{true};
   mutable Mutex<LockRank::kPrivatePool> mutex_;  // guards all below
   PoolObserver* observer_;
-  std::deque<Member> members_;  // by number; references are stable
-  std::shared_ptr<OpenCapture> session_;
-  bool is_opening_ = false;
+  std::deque<Member> members_;  // references are stable
 };
 
 // A PoolHandle is a share in a private pool. Copies share the pool. It is in use while one of them
@@ -136,14 +95,11 @@ class PoolHandle {
   bool operator==(const PoolHandle&) const = default;
 
   PoolId id() const { return pool_->id(); }
-  // Returns the number of handles, routes and captures that use the pool.
-  long use_count() const noexcept { return pool_.use_count(); }
   PoolStatistics statistics() const { return pool_->statistics(); }
-  std::size_t deferred_blocks() const { return pool_->deferred_blocks(); }
 
   // Returns the part of the pool that serves `stream`, for users of checkpoints and layouts. It is
-  // made on the first call, and valid while the handle exists. Requires: the pool has no captures;
-  // blocks that are freed here are used on `stream` only.
+  // made on the first call, and valid while the handle exists. Requires: blocks that are freed here
+  // are used on `stream` only.
   Pool& pool_on(StreamId stream) const { return pool_->pool_on(stream); }
   // Makes the result of pool_on(from) that of pool_on(to). Requires: `to` waits for all work that
   // has used the pool.
@@ -151,7 +107,6 @@ class PoolHandle {
 
  private:
   friend class CachingAllocator;
-  friend class CaptureScope;
 
   std::shared_ptr<PrivatePool> pool_;  // its deleter tells the allocator
 };

@@ -21,11 +21,11 @@ Range range_of(const void* segment, std::size_t bytes) {
 }  // namespace
 
 void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_for(account_, bytes, stream, reuse()), bytes);
+  return enter(cache_.allocate_for(account_, bytes, stream), bytes);
 }
 
 void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_from_free_for(account_, bytes, stream, reuse()), bytes);
+  return enter(cache_.allocate_from_free_for(account_, bytes, stream), bytes);
 }
 
 // Enters a segment into the address map, or gives it back and throws.
@@ -89,10 +89,9 @@ std::size_t PoolSegments::give_back_unused() noexcept {
 }
 
 StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map,
-                       PoolOptions options, PrivatePool* owner, std::size_t number)
+                       PoolOptions options, bool is_private)
     : cache_(cache),
-      owner_(owner),
-      number_(number),
+      is_private_(is_private),
       segments_(*this, cache, account, map),
       pool_(segments_, options) {
   set_stream(options.stream);
@@ -129,12 +128,6 @@ void StreamPool::use(void* address, StreamId stream) {
   add_use(address, stream);
 }
 
-void StreamPool::expect_live(void* address) {
-  const std::lock_guard lock(mutex_);
-  expect_not_pending(address);
-  pool_.expect_live(address);
-}
-
 // Requires: the lock is held.
 void StreamPool::expect_not_pending(void* address) const {
   if (!pending_.contains(address)) return;
@@ -150,15 +143,6 @@ void StreamPool::add_use(void* address, StreamId stream) {
   used_count_.store(used_.size(), std::memory_order_relaxed);
   const auto is_same = [&](const StreamPoint& use) { return use == StreamPoint{stream, 0}; };
   if (std::none_of(uses.begin(), uses.end(), is_same)) uses.push_back({stream, 0});
-}
-
-void StreamPool::change_stream(StreamId stream) {
-  const std::lock_guard lock(mutex_);
-  for (const Range& block : pool_.live()) {
-    void* const address = reinterpret_cast<void*>(block.address);
-    if (!pending_.contains(address)) add_use(address, this->stream());
-  }
-  set_stream_locked(stream);
 }
 
 void StreamPool::retire(StreamId stream) noexcept {

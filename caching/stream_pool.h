@@ -15,8 +15,6 @@
 
 namespace cgtree {
 
-class PrivatePool;
-
 // PoolSegments stand between a StreamPool and the cache: they enter segments into the address map,
 // and keep unused ones while recordings may use their addresses.
 class PoolSegments final : public SegmentSource, public SegmentUser {
@@ -28,9 +26,6 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
   std::atomic<StreamId> stream{0};
   // If true, unused segments stay when the cache asks for them.
   std::atomic<bool> keeps{false};
-  // If true, cached segments are taken only if all work on them has ended: a captured graph may be
-  // launched on another stream, which is not behind earlier work on this one.
-  std::atomic<bool> takes_idle_only{false};
 
   void* allocate(std::size_t bytes, StreamId) override;
   void* allocate_from_free(std::size_t bytes, StreamId) override;
@@ -54,9 +49,6 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
 
  private:
   void* enter(void* segment, std::size_t bytes);
-  SegmentCache::Reuse reuse() const noexcept {
-    return takes_idle_only ? SegmentCache::Reuse::kIdle : SegmentCache::Reuse::kInOrder;
-  }
 
   StreamPool& owner_;
   SegmentCache& cache_;
@@ -73,25 +65,20 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
 // frees only; a block without them takes only the pool's lock.
 class StreamPool {
  public:
-  // `account` must outlive the pool. `owner` is null for an eager pool, and `number` is the pool's
-  // number among those of its owner.
+  // `account` must outlive the pool. `is_private`: it is part of a PrivatePool.
   StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map, PoolOptions options,
-             PrivatePool* owner, std::size_t number);
+             bool is_private);
   StreamPool(const StreamPool&) = delete;
   StreamPool& operator=(const StreamPool&) = delete;
 
-  PrivatePool* owner() const { return owner_; }
-  std::size_t number() const { return number_; }
+  bool is_private() const { return is_private_; }
   StreamId stream() const { return segments_.stream; }
   // Makes it a pool for another stream, which waits for all work of the former.
   void set_stream(StreamId stream);
-  // Makes it a pool for another stream; live blocks wait for the former stream when they are freed.
-  void change_stream(StreamId stream);
   // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
   // stream was not retired, or its work may not have ended.
   bool take_over(StreamId stream);
   void set_keeps(bool keeps) { segments_.keeps = keeps; }
-  void set_takes_idle_only(bool is) { segments_.takes_idle_only = is; }
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
 
@@ -120,9 +107,6 @@ class StreamPool {
   // another stream takes the pool over.
   void retire(StreamId stream) noexcept;
 
-  // Throws InvalidArgument unless `address` is the start of a live block that is not pending.
-  void expect_live(void* address);
-
   // Frees the pending blocks whose work is known to be done.
   void drain() noexcept;
 
@@ -144,8 +128,7 @@ class StreamPool {
   bool is_complete(const std::vector<StreamPoint>& points) const noexcept;
 
   SegmentCache& cache_;
-  PrivatePool* const owner_;
-  const std::size_t number_;
+  const bool is_private_;
   PoolSegments segments_;
   // Guards both maps, the count of allocations, and the last two members.
   Mutex<LockRank::kStreamPool> mutex_;

@@ -188,9 +188,6 @@ cgtree_sources(allocators
   caching/private_pool.cc
   caching/segment_map.cc
   caching/stream_pool.cc
-  caching/captures/capture_order.cc
-  caching/captures/capture_session.cc
-  caching/captures/device_capture_dag.cc
   caching/reports/memory_trace.cc
   caching/reports/pickle.cc
   caching/reports/snapshot.cc

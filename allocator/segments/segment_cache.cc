@@ -107,21 +107,20 @@ bool SegmentCache::wait_for_returns() noexcept {
   return true;
 }
 
-void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                                 Reuse how) {
-  return allocate_for(account, bytes, stream, how, Room::kMade);
+void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream) {
+  return allocate_for(account, bytes, stream, Room::kMade);
 }
 
 void* SegmentCache::allocate_from_free_for(SegmentAccount& account, std::size_t bytes,
-                                           StreamId stream, Reuse how) {
-  return allocate_for(account, bytes, stream, how, Room::kFree);
+                                           StreamId stream) {
+  return allocate_for(account, bytes, stream, Room::kFree);
 }
 
 void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                                 Reuse how, Room room) {
+                                 Room room) {
   charge(account, bytes, room);
   try {
-    return allocate_charged(account, bytes, stream, how, room);
+    return allocate_charged(account, bytes, stream, room);
   } catch (...) {
     account.budget().release(bytes);
     throw;
@@ -151,9 +150,9 @@ void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room)
 }
 
 void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                                     Reuse how, Room room) {
+                                     Room room) {
   const Source& source = source_of(account);
-  if (void* const segment = reuse(source, bytes, stream, how)) return segment;
+  if (void* const segment = reuse(source, bytes, stream)) return segment;
   const Key key{source.get(), bytes, 0};
   Segments::node_type node =
       Segments{{key, Held{source, reserve_of(account), stream, {}}}}.extract(key);
@@ -170,7 +169,7 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
   if (take(request, call)) return segment;
   if (room == Room::kFree) throw OutOfMemory(request.reason);
   request.attempt = [&] {
-    segment = reuse(source, bytes, stream, how);
+    segment = reuse(source, bytes, stream);
     return segment != nullptr || take(request, call);
   };
   recover(request);
@@ -178,15 +177,15 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
 }
 
 // Returns a cached segment of exactly `bytes`, or null if none may be used on `stream` now.
-void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how) {
+void* SegmentCache::reuse(const Source& source, std::size_t bytes, StreamId stream) {
   bool is_waiting = false;
-  if (void* const segment = try_reuse(source, bytes, stream, how, is_waiting)) return segment;
+  if (void* const segment = try_reuse(source, bytes, stream, is_waiting)) return segment;
   if (!is_waiting) return nullptr;
   progress_.poll();
-  return try_reuse(source, bytes, stream, how, is_waiting);
+  return try_reuse(source, bytes, stream, is_waiting);
 }
 
-void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how,
+void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId stream,
                               bool& is_waiting) {
   const std::lock_guard lock(mutex_);
   auto complete = cached_.end();
@@ -194,9 +193,7 @@ void* SegmentCache::try_reuse(const Source& source, std::size_t bytes, StreamId 
        ++entry) {
     if (entry->first.source != source.get() || entry->first.bytes != bytes) break;
     if (entry->second.unmapped > 0) continue;
-    if (how == Reuse::kInOrder && entry->second.stream == stream) {
-      return take_cached(entry, stream);
-    }
+    if (entry->second.stream == stream) return take_cached(entry, stream);
     if (complete != cached_.end()) continue;
     if (progress_.is_complete(entry->second.point)) {
       complete = entry;

@@ -69,17 +69,11 @@ class SegmentCache : public SegmentSource {
   SegmentCache(const SegmentCache&) = delete;
   SegmentCache& operator=(const SegmentCache&) = delete;
 
-  // Which cached segments serve a request: those that were used last on its stream and those whose
-  // work has ended, or the latter only.
-  enum class Reuse { kInOrder, kIdle };
-
   // The functions of SegmentSource for the pools of an account. The account must outlive its
   // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
   // use with `bytes`.
-  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                     Reuse reuse = Reuse::kInOrder);
-  void* allocate_from_free_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
-                               Reuse reuse = Reuse::kInOrder);
+  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  void* allocate_from_free_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
   void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
                 StreamId stream) noexcept;
   bool grow_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
@@ -188,17 +182,14 @@ class SegmentCache : public SegmentSource {
   }
 
   enum class Room { kFree, kMade };  // whether room is made when there is none
-  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream, Reuse how,
-                     Room room);
+  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
   void charge(SegmentAccount& account, std::size_t bytes, Room room);
-  void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream, Reuse how,
-                         Room room);
+  void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
   bool grow_charged(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
                     StreamId stream);
 
-  void* reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how);
-  void* try_reuse(const Source& source, std::size_t bytes, StreamId stream, Reuse how,
-                  bool& is_waiting);
+  void* reuse(const Source& source, std::size_t bytes, StreamId stream);
+  void* try_reuse(const Source& source, std::size_t bytes, StreamId stream, bool& is_waiting);
   void* take_cached(Segments::iterator segment, StreamId stream) noexcept;
   void resize(const Key& from, std::size_t bytes) noexcept;
   void note_mapped(const Key& key, std::size_t bytes, bool is_mapped) noexcept;

@@ -5,8 +5,6 @@
 
 #include "base/error.h"
 #include "caching/caching_allocator.h"
-#include "caching/captures/capture_session.h"
-#include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 
 namespace cgtree {

@@ -27,10 +27,8 @@ struct Arbitrary<cgtree::AllocatorStep> {
     const auto move =
         gen::oneOf(gen::weightedElement<int>({{4, static_cast<int>(Move::kAllocate)},
                                               {4, static_cast<int>(Move::kAllocateInPool)},
-                                              {6, static_cast<int>(Move::kAllocateCaptured)},
                                               {6, static_cast<int>(Move::kFree)},
-                                              {2, static_cast<int>(Move::kBeginCapture)},
-                                              {3, static_cast<int>(Move::kJoin)}}),
+                                              {2, static_cast<int>(Move::kBeginCapture)}}),
                    often, any);
     return gen::map(gen::pair(move, gen::arbitrary<std::uint32_t>()),
                     [](const std::pair<int, std::uint32_t>& step) {

@@ -1,10 +1,9 @@
-// Private pools and routes: who allocates from which pool, and when a pool ends.
+// Private pools: what each has, and when it ends.
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,17 +17,7 @@ namespace {
 
 constexpr StreamId kStream = 7;
 
-class AllocatorPoolsTest : public AllocatorFixture {
- protected:
-  // The addresses are of pool `pool` when it has one live block more.
-  bool allocates_from(const PoolHandle& pool, StreamId stream = kStream) {
-    const std::size_t before = pool.statistics().allocation.current;
-    void* const block = allocator_.allocate(512, stream);
-    const bool is_there = pool.statistics().allocation.current == before + 1;
-    allocator_.free(block);
-    return is_there;
-  }
-};
+class AllocatorPoolsTest : public AllocatorFixture {};
 
 // A device of a caller's own: as soon as the end of a segment is given back, others get it.
 class ShrinkingDevice final : public FakeDevice {
@@ -130,29 +119,6 @@ TEST_F(ShrinkingPoolsTest, AnAddressThatWasGivenBackIsNobodys) {
   allocator_.free(first);
 }
 
-// TestBlockStateAbsorption.test_allocate_in_thread_to_pool
-// Acceptance: checkpoints allocate_in_thread_to_pool.
-TEST_F(AllocatorPoolsTest, AllocateInThreadToPool) {
-  PoolHandle pool = allocator_.make_pool();
-  std::vector<void*> blocks;
-  {
-    const ThreadRoute route(allocator_, pool);
-    blocks.push_back(allocator_.allocate(512, kStream));
-    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
-    std::thread other([&] { blocks.push_back(allocator_.allocate(512, kStream)); });
-    other.join();
-  }
-  blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
-
-  EXPECT_EQ(segments(pool), 2u);
-  EXPECT_EQ(allocator_.statistics().total.segment.current, 4u);
-  for (void* const block : blocks)
-    allocator_.free(block);
-  pool = PoolHandle();
-  allocator_.trim();
-  EXPECT_TRUE(device_.held().empty());
-}
-
 // test_mempool_id
 // Acceptance: pools mempool_id.
 TEST_F(AllocatorPoolsTest, MempoolId) {
@@ -181,19 +147,13 @@ std::shared_ptr<SegmentAccount> account_of(std::shared_ptr<SegmentSource> source
 TEST_F(AllocatorPoolsTest, MempoolWithAllocator) {
   const auto own = std::make_shared<FakeDevice>();
   PoolHandle pool = allocator_.make_pool({.account = account_of(own)});
-  EXPECT_EQ(pool.use_count(), 1);
   std::vector<void*> blocks;
-  {
-    const ThreadRoute route(allocator_, pool);
-    EXPECT_EQ(pool.use_count(), 2);
-    blocks.push_back(allocator_.allocate(kMiB, kStream));
-    EXPECT_EQ(segments(pool), 1u);
-    blocks.push_back(allocator_.allocate(kMiB, kStream));
-    EXPECT_EQ(segments(pool), 1u);
-    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
-    EXPECT_EQ(segments(pool), 2u);
-  }
-  EXPECT_EQ(pool.use_count(), 1);
+  blocks.push_back(allocator_.allocate_in(pool, kMiB, kStream));
+  EXPECT_EQ(segments(pool), 1u);
+  blocks.push_back(allocator_.allocate_in(pool, kMiB, kStream));
+  EXPECT_EQ(segments(pool), 1u);
+  blocks.push_back(allocator_.allocate_in(pool, 20 * kMiB, kStream));
+  EXPECT_EQ(segments(pool), 2u);
   EXPECT_EQ(own->held().size(), 2u);
   EXPECT_TRUE(device_.held().empty());
 
@@ -210,11 +170,7 @@ TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
   auto own = std::make_shared<FakeDevice>();
   const std::weak_ptr<FakeDevice> watched = own;
   PoolHandle pool = allocator_.make_pool({.account = account_of(std::move(own))});
-  void* block = nullptr;
-  {
-    const ThreadRoute route(allocator_, pool);
-    block = allocator_.allocate(kMiB, kStream);
-  }
+  void* const block = allocator_.allocate_in(pool, kMiB, kStream);
   pool = PoolHandle();
   ASSERT_FALSE(watched.expired()) << "a live block keeps its source";
 
@@ -227,10 +183,7 @@ TEST_F(AllocatorPoolsTest, TensorDeleteAfterAllocatorDelete) {
 // Acceptance: pools mempool_empty_cache.
 TEST_F(AllocatorPoolsTest, MempoolEmptyCache) {
   PoolHandle pool = allocator_.make_pool();
-  {
-    const ThreadRoute route(allocator_, pool);
-    allocator_.free(allocator_.allocate(kMiB, kStream));
-  }
+  allocator_.free(allocator_.allocate_in(pool, kMiB, kStream));
   allocator_.trim();
   EXPECT_EQ(segments(pool), 1u) << "a pool in use keeps its segments";
 
@@ -243,12 +196,8 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCache) {
 // Acceptance: pools mempool_empty_cache.
 TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
   PoolHandle pool = allocator_.make_pool();
-  void* block = nullptr;
-  {
-    const ThreadRoute route(allocator_, pool);
-    block = allocator_.allocate(kMiB, kStream);
-    allocator_.free(allocator_.allocate(20 * kMiB, kStream));
-  }
+  void* const block = allocator_.allocate_in(pool, kMiB, kStream);
+  allocator_.free(allocator_.allocate_in(pool, 20 * kMiB, kStream));
   pool = PoolHandle();
   allocator_.trim();
   EXPECT_EQ(device_.bytes_held(), 2 * kMiB) << "live segments of a pool without a handle stay";
@@ -258,53 +207,6 @@ TEST_F(AllocatorPoolsTest, MempoolEmptyCacheInactive) {
   EXPECT_TRUE(device_.held().empty());
 }
 
-// test_mempool_limited_memory_with_allocator
-// Acceptance: pools mempool_limited_memory_with_allocator.
-TEST_F(AllocatorPoolsTest, MempoolLimitedMemoryWithAllocator) {
-  const PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
-  void* block = nullptr;
-  {
-    const ThreadRoute route(allocator_, pool);
-    block = allocator_.allocate(80 * kMiB, kStream);
-  }
-  EXPECT_THROW(allocator_.allocate(80 * kMiB, kStream), OutOfMemory);
-  allocator_.free(block);
-
-  void* const again = allocator_.allocate(80 * kMiB, kStream);
-
-  EXPECT_EQ(again, block) << "the pool's free memory serves when there is no other";
-  allocator_.free(again);
-}
-
-TEST_F(AllocatorPoolsTest, APoolServesNoOtherRequestsUnlessToldTo) {
-  const PoolHandle pool = allocator_.make_pool();
-  {
-    const ThreadRoute route(allocator_, pool);
-    allocator_.free(allocator_.allocate(80 * kMiB, kStream));
-  }
-  EXPECT_THROW(allocator_.allocate(80 * kMiB, kStream), OutOfMemory);
-}
-
-// test_deleted_mempool_not_used_on_oom
-// Acceptance: pools deleted_mempool_not_used_on_oom.
-TEST_F(AllocatorPoolsTest, DeletedMempoolNotUsedOnOom) {
-  PoolHandle pool = allocator_.make_pool({.serves_on_oom = true});
-  void* live = nullptr;
-  {
-    const ThreadRoute route(allocator_, pool);
-    live = allocator_.allocate(30 * kMiB, kStream);
-    allocator_.free(allocator_.allocate(50 * kMiB, kStream));
-  }
-  pool = PoolHandle();
-
-  void* const block = allocator_.allocate(60 * kMiB, kStream);
-
-  EXPECT_EQ(allocator_.statistics().total.segment.current, 2u);
-  EXPECT_THROW(allocator_.allocate(30 * kMiB, kStream), OutOfMemory);
-  allocator_.free(block);
-  allocator_.free(live);
-}
-
 // test_mempool_multithread
 // Acceptance: pools mempool_multithread.
 TEST_F(AllocatorPoolsTest, MempoolMultithread) {
@@ -312,8 +214,7 @@ TEST_F(AllocatorPoolsTest, MempoolMultithread) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       const PoolHandle pool = allocator_.make_pool();
-      const ThreadRoute route(allocator_, pool);
-      void* const block = allocator_.allocate(kMiB, kStream);
+      void* const block = allocator_.allocate_in(pool, kMiB, kStream);
       EXPECT_EQ(segments(pool), 1u);
       EXPECT_EQ(pool.statistics().allocation.current, 1u);
       allocator_.free(block);
@@ -333,8 +234,7 @@ TEST_F(AllocatorPoolsTest, MempoolEmptycacheMultithread) {
     threads.emplace_back([&] {
       for (int k = 0; k < 50; ++k) {
         const PoolHandle pool = allocator_.make_pool();
-        const ThreadRoute route(allocator_, pool);
-        allocator_.free(allocator_.allocate(kMiB, kStream));
+        allocator_.free(allocator_.allocate_in(pool, kMiB, kStream));
         allocator_.trim();
         EXPECT_EQ(segments(pool), 1u);
       }
@@ -345,77 +245,6 @@ TEST_F(AllocatorPoolsTest, MempoolEmptycacheMultithread) {
   allocator_.trim();
 
   EXPECT_TRUE(device_.held().empty());
-}
-
-// test_nested_mempool
-// Acceptance: pools nested_mempool.
-TEST_F(AllocatorPoolsTest, NestedMempool) {
-  const PoolHandle outer = allocator_.make_pool();
-  const PoolHandle inner = allocator_.make_pool();
-  std::vector<void*> blocks;
-  {
-    const ThreadRoute outer_route(allocator_, outer);
-    blocks.push_back(allocator_.allocate(kMiB, kStream));
-    {
-      const ThreadRoute inner_route(allocator_, inner);
-      blocks.push_back(allocator_.allocate(kMiB, kStream));
-    }
-    blocks.push_back(allocator_.allocate(20 * kMiB, kStream));
-  }
-  blocks.push_back(allocator_.allocate(kMiB, kStream));
-
-  EXPECT_EQ(segments(outer), 2u);
-  EXPECT_EQ(segments(inner), 1u);
-  EXPECT_EQ(allocator_.statistics().total.segment.current, 4u);
-  for (void* const block : blocks)
-    allocator_.free(block);
-}
-
-// test_mempool_ctx_multithread
-// Acceptance: pools mempool_ctx_multithread.
-TEST_F(AllocatorPoolsTest, MempoolCtxMultithread) {
-  const PoolHandle pool = allocator_.make_pool();
-  const ThreadRoute route(allocator_, pool);
-  bool other_is_routed = true;
-  std::thread other([&] { other_is_routed = allocates_from(pool); });
-  other.join();
-
-  EXPECT_FALSE(other_is_routed);
-  EXPECT_TRUE(allocates_from(pool));
-}
-
-TEST_F(AllocatorPoolsTest, AStreamsRouteHoldsOnEveryThreadAndForItAlone) {
-  const PoolHandle pool = allocator_.make_pool();
-  const StreamRoute route(allocator_, kStream, pool);
-  bool is_routed = false;
-  std::thread other([&] { is_routed = allocates_from(pool); });
-  other.join();
-
-  EXPECT_TRUE(is_routed);
-  EXPECT_FALSE(allocates_from(pool, kStream + 1));
-}
-
-TEST_F(AllocatorPoolsTest, OfAThreadsAndAStreamsRouteTheInnermostWins) {
-  const PoolHandle one = allocator_.make_pool();
-  const PoolHandle two = allocator_.make_pool();
-  {
-    const ThreadRoute thread(allocator_, one);
-    const StreamRoute stream(allocator_, kStream, two);
-    EXPECT_TRUE(allocates_from(two));
-  }
-  const StreamRoute stream(allocator_, kStream, two);
-  const ThreadRoute thread(allocator_, one);
-  EXPECT_TRUE(allocates_from(one));
-}
-
-TEST_F(AllocatorPoolsTest, ARouteIsForOneAllocator) {
-  CachingAllocator other(cache_);
-  const PoolHandle pool = allocator_.make_pool();
-  const ThreadRoute route(allocator_, pool);
-
-  other.free(other.allocate(512, kStream));
-
-  EXPECT_EQ(segments(pool), 0u);
 }
 
 TEST_F(AllocatorPoolsTest, PendingBlocksOfPrivatePoolsAreCountedAmongAll) {

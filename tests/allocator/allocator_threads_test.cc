@@ -1,8 +1,6 @@
-// Eight threads on one allocator: streams, pools, captures and trims at once.
+// Eight threads on one allocator: streams, pools and trims at once.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -41,15 +39,17 @@ class AllocatorThreadsTest : public AllocatorFixture {
     EXPECT_LE(budget_.peak(), budget_.max_bytes());
   }
 
-  // Allocates on a few streams, shares, frees here and there.
-  void work(std::mt19937& random, int steps) {
+  // Allocates on a few streams, shares, frees here and there; from a private pool unless it is
+  // null.
+  void work(std::mt19937& random, int steps, const PoolHandle& pool = {}) {
     std::vector<void*> mine;
     for (int i = 0; i < steps; ++i) {
       const StreamId stream = 1 + random() % 4;
       if (mine.empty() || random() % 2 == 0) {
         try {
-          mine.push_back(
-              allocator_.allocate(1 + random() % (random() % 8 ? 4096 : 3 * kMiB), stream));
+          const std::size_t bytes = 1 + random() % (random() % 8 ? 4096 : 3 * kMiB);
+          mine.push_back(pool ? allocator_.allocate_in(pool, bytes, stream)
+                              : allocator_.allocate(bytes, stream));
         } catch (const OutOfMemory&) {
         }
         continue;
@@ -81,53 +81,16 @@ TEST_F(AllocatorThreadsTest, PoolsComeAndGoBesideEagerWork) {
     if (thread < 4) return work(random, kSteps);
     for (int i = 0; i < kSteps / 50; ++i) {
       PoolHandle pool = allocator_.make_pool();
-      std::optional<ThreadRoute> route(std::in_place, allocator_, pool);
       void* const outlives = [&]() -> void* {
         try {
-          return allocator_.allocate(512, 1);
+          return allocator_.allocate_in(pool, 512, 1);
         } catch (const OutOfMemory&) {
           return nullptr;
         }
       }();
-      work(random, 20);
-      route.reset();
+      work(random, 20, pool);
       pool = PoolHandle();
       if (outlives != nullptr) allocator_.free(outlives);
-    }
-  });
-
-  for (StreamId stream = 1; stream <= kThreads; ++stream)
-    device_.finish(stream);
-  allocator_.trim();
-  expect_all_given_back();
-}
-
-TEST_F(AllocatorThreadsTest, CapturesOpenAndCloseBesideEagerWork) {
-  on_all_threads([&](int thread, std::mt19937 random) {
-    if (thread < 6) return work(random, kSteps);
-    const StreamId origin = 100 + 10 * thread;
-    const PoolHandle pool = allocator_.make_pool();
-    for (int i = 0; i < 40; ++i) {
-      FakeDag dag(origin);
-      DagOrder order(dag);
-      CaptureScope capture =
-          cgtree::begin_capture(allocator_, pool, std::array{origin, origin + 1}, order);
-      device_.begin_capture();
-      dag.wait(origin + 1, origin);
-      for (int k = 0; k < 20; ++k) {
-        const StreamId stream = origin + random() % 2;
-        try {
-          void* const block = allocator_.allocate(1 + random() % 65536, stream);
-          dag.run(stream);
-          if (random() % 2 == 0) allocator_.use(block, origin + random() % 2);
-          allocator_.free(block);
-        } catch (const OutOfMemory&) {
-        }
-        if (random() % 5 == 0) dag.wait(origin, origin + 1);
-      }
-      device_.end_capture();
-      capture.end();
-      EXPECT_EQ(pool.statistics().allocation.current, 0u);
     }
   });
 

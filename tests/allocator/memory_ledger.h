@@ -8,7 +8,6 @@
 
 #include "allocator/pool/block.h"
 #include "caching/private_pool.h"
-#include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 
 namespace cgtree {
@@ -16,9 +15,7 @@ namespace cgtree {
 // Throws std::logic_error with `what` unless it holds.
 void require(bool holds, const char* what);
 
-// An allocation is right if every former use of its bytes has ended, precedes it on its stream, or
-// precedes it in the graph of a capture. A graph may be launched anywhere, so that it is behind no
-// work outside; and what an open capture has used is for that capture alone.
+// An allocation is right if every former use of its bytes has ended or precedes it on its stream.
 class MemoryLedger {
  public:
   // A pool of the allocator: its id, or 0 and the stream of an eager pool.
@@ -31,26 +28,15 @@ class MemoryLedger {
     std::size_t bytes = 0;
     Owner owner;
     bool is_planned = false;                 // its pool is restored; frees and uses are its own
-    std::map<StreamId, std::uint64_t> work;  // outside captures: the last piece, by stream
-    std::uint64_t capture = 0;               // in which the uses below were; 0: none
-    std::vector<NodeId> nodes;               // of the capture
+    std::map<StreamId, std::uint64_t> work;  // the last piece, by stream
   };
   using Blocks = std::multimap<std::uintptr_t, Entry>;
 
   explicit MemoryLedger(FakeDevice& device) : device_(device) {}
 
-  // The stream is part of the capture from now on; and how the capture ends.
-  void join(StreamId stream, std::uint64_t capture, FakeDag& dag) {
-    captured_[stream] = {capture, &dag};
-  }
-  void end_capture(std::uint64_t capture);
-  // 0 for none.
-  std::uint64_t capture_of(StreamId stream) const;
-
   // Enters a block and one piece of work on it. Throws std::logic_error if it may not be used.
-  // `for_graph`: it was asked for as memory of the capture that the stream is part of.
-  Entry& allocate(const Range& range, const Owner& owner, StreamId stream, bool for_graph = false);
-  // One more piece of work. What a graph uses of memory from outside is its maker's to keep.
+  Entry& allocate(const Range& range, const Owner& owner, StreamId stream);
+  // One more piece of work.
   void work(Entry& entry, StreamId stream);
   void free(Blocks::iterator block) { freed_.insert(live_.extract(block)); }
 
@@ -61,16 +47,9 @@ class MemoryLedger {
   Blocks::iterator pick(std::uint32_t value);
 
  private:
-  struct Joined {
-    std::uint64_t capture = 0;
-    FakeDag* dag = nullptr;
-  };
-
-  void expect_usable(const Entry& entry, StreamId stream, bool for_graph) const;
-  bool is_open(std::uint64_t capture) const;
+  void expect_usable(const Entry& entry, StreamId stream) const;
 
   FakeDevice& device_;
-  std::map<StreamId, Joined> captured_;
   Blocks live_;
   Blocks freed_;
 };

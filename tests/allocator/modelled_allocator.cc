@@ -18,10 +18,6 @@ constexpr const char* kNames[kMoves] = {"allocate",
                                         "use",
                                         "finish_one",
                                         "finish",
-                                        "allocate_captured",
-                                        "run",
-                                        "join",
-                                        "use_captured",
                                         "plan",
                                         "free_planned",
                                         "checkpoint",
@@ -35,8 +31,6 @@ constexpr const char* kNames[kMoves] = {"allocate",
                                         "set_budget",
                                         "fail_next",
                                         "drop_pool",
-                                        "begin_route",
-                                        "end_route",
                                         "begin_foreign",
                                         "end_stream",
                                         "move_planned",
@@ -75,8 +69,8 @@ ModelledAllocator::ModelledAllocator(ThreadCaching caching)
 
 ModelledAllocator::~ModelledAllocator() {
   cache_.remove_reclaim(reclaim_);
-  for (std::size_t i = 0; i < kCaptures; ++i)
-    end_capture(i);
+  while (!captures_.empty())
+    end_capture();
   // After a failure blocks are lost, and a budget in use must not end.
   if (account_->budget().current() > 0) new std::shared_ptr<SegmentAccount>(account_);
 }
@@ -96,36 +90,25 @@ void ModelledAllocator::act(const AllocatorStep& step) {
   const std::uint32_t value = step.value;
   const StreamId eager = at(1 + value % kEagerStreams);
   const StreamId user = at(1 + value % kReader);
-  const StreamId captured = kCaptured + value % 3 + (value / 3 % kCaptures) * 10;
   switch (step.move) {
     case Move::kAllocate:
       return allocate(value / 3, eager, false);
     case Move::kAllocateInPool:
       return allocate(value / 3, eager, true);
-    case Move::kAllocateCaptured:
-      return allocate(value / 6, captured, false);
     case Move::kFree:
       return free(value, false);
     case Move::kFreeElsewhere:
       return free(value, true);
     case Move::kUse:
       return use(value, user);
-    case Move::kUseCaptured:
-      return use(value / 2, captured);
     case Move::kFinishOne:
       return device_.finish_one(once_at(1 + value % kReader, value / kReader));
     case Move::kFinish:
       return device_.finish(once_at(1 + value % kReader, value / kReader));
     case Move::kBeginCapture:
-      return begin_capture(value);
-    case Move::kRun:
-      for (std::optional<Capture>& capture : captures_)
-        if (capture && capture->dag.terminals(captured)) capture->dag.run(captured);
-      return;
-    case Move::kJoin:
-      return join(value);
+      return begin_capture();
     case Move::kEndCapture:
-      return end_capture(value % kCaptures);
+      return end_capture();
     case Move::kTrim:
       allocator_.trim();
       return;
@@ -138,13 +121,8 @@ void ModelledAllocator::act(const AllocatorStep& step) {
     case Move::kDropPool:
       pools_[value % kPools] = make_pool(value / kPools);
       return;
-    case Move::kBeginRoute:
-      return begin_route(value);
-    case Move::kEndRoute:
-      if (!routes_.empty()) routes_.erase(routes_.begin() + value % routes_.size());
-      return;
     case Move::kBeginForeign:
-      if (!is_usable(user) || ledger_.capture_of(user) != 0) return;
+      if (!is_usable(user)) return;
       foreign_.insert(user);
       return device_.begin_foreign_capture(user);
     case Move::kEndForeign:
@@ -178,7 +156,7 @@ void ModelledAllocator::act(const AllocatorStep& step) {
 }
 
 PoolHandle ModelledAllocator::make_pool(std::uint32_t value) {
-  PrivatePoolOptions options{.keeps_segments = value % 4 != 3, .serves_on_oom = value % 3 == 2};
+  PrivatePoolOptions options{.keeps_segments = value % 4 != 3};
   if (value % 2 == 1) options.account = account_;
   return allocator_.make_pool(options);
 }
@@ -198,72 +176,20 @@ bool ModelledAllocator::is_usable(StreamId stream) const {
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
-// Without a route of the thread.
-MemoryLedger::Owner ModelledAllocator::expected_owner(StreamId stream, bool& for_graph) const {
-  MemoryLedger::Owner owner{.stream = stream};
-  std::uint64_t since = 0;
-  for (const OpenRoute& open : routes_) {
-    if (open.stream != stream || open.since < since) continue;
-    since = open.since;
-    owner = {.pool = open.pool.id()};
-  }
-  for (const std::optional<Capture>& capture : captures_) {
-    if (!capture || capture->number != ledger_.capture_of(stream) || capture->since < since) {
-      continue;
-    }
-    since = capture->since;
-    owner = {.pool = capture->pool.id()};
-    for_graph = true;
-  }
-  return owner;
-}
-
 void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_pool) {
   if (!is_usable(stream)) return;
   const std::size_t bytes = size_from(value);
   const PoolHandle pool = pools_[value % kPools];
-  if (!in_pool && is_captured(stream) && ledger_.capture_of(stream) == 0) {
-    for (const std::optional<Capture>& capture : captures_) {
-      if (!capture || !capture->told.contains(stream)) continue;
-      return require(is_refused([&] { allocator_.allocate(bytes, stream); }),
-                     "a stream that is not part of the capture gets memory of it");
-    }
-    return;
-  }
-  bool for_graph = false;
-  MemoryLedger::Owner owner{pool.id()};
-  if (!in_pool) owner = expected_owner(stream, for_graph);
-  std::map<PoolId, std::size_t> before;  // how many blocks each has allocated
-  const auto count = [&](auto&& see) {
-    for (const AllocatorStatistics::OfPool& one : allocator_.statistics().pools)
-      if (one.id != 0) see(one.id, one.statistics.allocation.allocated);
-  };
-  count([&](PoolId id, std::size_t allocated) { before[id] = allocated; });
+  const MemoryLedger::Owner owner =
+      in_pool ? MemoryLedger::Owner{pool.id()} : MemoryLedger::Owner{.stream = stream};
   void* address = nullptr;
   try {
-    std::optional<ThreadRoute> route;
-    if (in_pool) route.emplace(allocator_, pool);
-    address = allocator_.allocate(bytes, stream);
+    address =
+        in_pool ? allocator_.allocate_in(pool, bytes, stream) : allocator_.allocate(bytes, stream);
   } catch (const OutOfMemory&) {
     return;
   }
-  PoolId from = 0;
-  count([&](PoolId id, std::size_t allocated) {
-    if (allocated != before[id]) from = id;
-  });
-  if (owner.pool == 0 && from != 0) {
-    const auto is_it = [&](const auto& one) { return one.pool.id() == from; };
-    const bool has_handle =
-        std::any_of(pools_.begin(), pools_.end(),
-                    [&](const PoolHandle& one) { return one.id() == from; }) ||
-        std::any_of(routes_.begin(), routes_.end(), is_it) ||
-        std::any_of(captures_.begin(), captures_.end(),
-                    [&](const std::optional<Capture>& one) { return one && is_it(*one); });
-    require(has_handle, "a pool without a handle serves another request");
-    owner = {.pool = from};
-  }
-  require(owner.pool == from, "the memory is of another pool");
-  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream, for_graph);
+  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream);
 }
 
 void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
@@ -283,7 +209,6 @@ void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
 void ModelledAllocator::use(std::uint32_t value, StreamId stream) {
   const auto block = ledger_.pick(value / 16);
   if (block == ledger_.live().end() || !is_usable(stream)) return;
-  if (is_captured(stream) && ledger_.capture_of(stream) == 0) return;
   ledger_.work(block->second, stream);
   allocator_.use(reinterpret_cast<void*>(block->first), stream);
 }
@@ -314,79 +239,23 @@ std::size_t ModelledAllocator::reclaim() {
   return bytes;
 }
 
-// ---- Captures, routes and streams ---------------------------------------------------------------
+// ---- Captures and streams -----------------------------------------------------------------------
 
-// The origin is told; each of the others may be.
-void ModelledAllocator::begin_capture(std::uint32_t value) {
-  const std::size_t number = value % kCaptures;
-  if (captures_[number]) return;
-  const PoolHandle pool = pools_[value / 2 % kPools];
-  const StreamId first = kCaptured + number * 10;
-  const StreamId origin = first + value / 8 % 3;
-  Capture& capture = captures_[number].emplace(origin);
-  capture.told = {origin};
-  for (StreamId i = 0; i < 3; ++i)
-    if ((value >> (8 + i)) % 2 == 0) capture.told.insert(first + i);
-  const std::vector<StreamId> told(capture.told.begin(), capture.told.end());
-  const bool is_taken = std::any_of(
-      captures_.begin(), captures_.end(),
-      [&](const std::optional<Capture>& other) { return other && other->pool == pool; });
-  const auto begin = [&] {
-    capture.scope.emplace(cgtree::begin_capture(allocator_, pool, told, capture.order));
-  };
-  if (is_taken) {
-    require(is_refused(begin), "a pool serves two captures");
-    captures_[number].reset();
-    return;
-  }
-  begin();
-  capture.pool = pool;
-  capture.number = ++captures_begun_;
-  capture.since = ++since_;
-  ledger_.join(origin, capture.number, capture.dag);
+void ModelledAllocator::begin_capture() {
+  if (captures_.size() == 2) return;
+  captures_.push_back(cache_.defer_frees());
   device_.begin_capture();
 }
 
-// A stream of the capture, or an eager one, waits for one that is part of it.
-void ModelledAllocator::join(std::uint32_t value) {
-  const std::size_t number = value % kCaptures;
-  if (!captures_[number]) return;
-  Capture& capture = *captures_[number];
-  const auto stream_of = [&](std::uint32_t choice) {
-    choice %= 4;
-    return choice < 3 ? kCaptured + number * 10 + choice : at(1 + value / 32 % kEagerStreams);
-  };
-  const StreamId stream = stream_of(value / 2);
-  const StreamId other = stream_of(value / 8);
-  if (!is_usable(stream) || !capture.dag.terminals(other)) return;
-  const std::uint64_t present = ledger_.capture_of(stream);
-  if (present != 0 && present != capture.number) return;
-  capture.dag.wait(stream, other);
-  if (present != 0) return;
-  ledger_.join(stream, capture.number, capture.dag);
-  if (!is_captured(stream)) device_.begin_foreign_capture(stream);
-}
-
-void ModelledAllocator::end_capture(std::size_t number) {
-  if (!captures_[number]) return;
+void ModelledAllocator::end_capture() {
+  if (captures_.empty()) return;
   device_.end_capture();
-  for (StreamId place = 1; place <= kEagerStreams; ++place)
-    if (captures_[number]->dag.terminals(at(place))) device_.end_foreign_capture(at(place));
-  ledger_.end_capture(captures_[number]->number);
-  captures_[number].reset();
-}
-
-void ModelledAllocator::begin_route(std::uint32_t value) {
-  if (routes_.size() == 3) return;
-  const PoolHandle pool = pools_[value / 3 % kPools];
-  const StreamId stream = at(1 + value % kEagerStreams);
-  routes_.push_back(
-      {++since_, stream, pool, std::make_unique<StreamRoute>(allocator_, stream, pool)});
+  captures_.pop_back();
 }
 
 // Its work may go on.
 void ModelledAllocator::end_stream(StreamId stream) {
-  if (!is_usable(stream) || ledger_.capture_of(stream) != 0) return;
+  if (!is_usable(stream)) return;
   allocator_.retire(stream, StreamProgress::Work::kMayBePending);
   device_.destroy_stream(stream);
   ended_.insert(stream);
@@ -475,13 +344,10 @@ void ModelledAllocator::compare() {
   cache_.validate();
   planned().validate();
   const AllocatorStatistics now = allocator_.statistics();
-  std::size_t waiting = now.pending_blocks;
-  for (const std::optional<Capture>& capture : captures_)
-    if (capture) waiting += capture->pool.deferred_blocks();
-  require(now.total.allocation.current == ledger_.live().size() + waiting,
+  require(now.total.allocation.current == ledger_.live().size() + now.pending_blocks,
           "the blocks that are counted are not those that live or wait");
   note_takeovers(now);
-  compare_owners(now, waiting == 0);
+  compare_owners(now, now.pending_blocks == 0);
   require(now.cache.bytes_in_use == now.total.reserved_bytes.current,
           "the cache has given out what no pool has");
   require(now.cache.bytes_in_use + now.cache.bytes_cached == device_.bytes_held(),
@@ -538,9 +404,8 @@ void ModelledAllocator::compare_owners(const AllocatorStatistics& now, bool is_e
 
 void ModelledAllocator::finish() {
   reclaims_ = false;
-  for (std::size_t i = 0; i < kCaptures; ++i)
-    end_capture(i);
-  routes_.clear();
+  while (!captures_.empty())
+    end_capture();
   for (StreamId place = 1; place <= kReader; ++place) {
     if (foreign_.erase(at(place)) > 0) device_.end_foreign_capture(at(place));
     if (place != kReader) start_stream(at(place));

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "caching/caching_allocator.h"
-#include "caching/captures/capture_session.h"
-#include "tests/allocator/fake_capture.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/memory_ledger.h"
 #include "tests/allocator/other_thread.h"
@@ -27,10 +25,6 @@ enum class Move {
   kUse,
   kFinishOne,
   kFinish,
-  kAllocateCaptured,
-  kRun,
-  kJoin,  // a stream joins a capture, whether or not the allocator was told of it
-  kUseCaptured,
   kPlan,            // allocates in a pool that is restored
   kFreePlanned,     //
   kCheckpoint,      //
@@ -38,21 +32,19 @@ enum class Move {
   kMisuse,          // of what is no live block
   kEndForeign,      // a capture of another library
   kStartStream,     // another stream in the place of one that has ended, whose work may go on
-  kBeginCapture,    // from here on: moves that change much
+  kBeginCapture,    // of one whose maker defers frees. From here on: moves that change much
   kEndCapture,      //
   kTrim,            //
   kSetBudget,       //
   kFailNext,        //
   kDropPool,        //
-  kBeginRoute,      //
-  kEndRoute,        //
   kBeginForeign,    //
   kEndStream,       //
   kMovePlanned,     //
   kTrimPlanned,     //
   kSwitchReclaims,  // whether a callback frees blocks when there is no room
 };
-inline constexpr int kMoves = 31;
+inline constexpr int kMoves = 25;
 
 // One step. `value` picks operands; any value is a legal step. Some run on a thread of their own,
 // and some on a second thread that lives as long as the model.
@@ -74,31 +66,13 @@ class ModelledAllocator {
   void finish();
 
  private:
-  static constexpr std::size_t kCaptures = 2;
   static constexpr std::size_t kPools = 3;
   static constexpr StreamId kEagerStreams = 3;  // 1 to 3
   static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
   static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
-  static constexpr StreamId kCaptured = 11;     // to 13, and 21 to 23 of the second capture
   // Streams that are made in the place of others have the same number in these digits.
   static constexpr StreamId kPlaces = 100;
 
-  struct Capture {
-    explicit Capture(StreamId origin) : dag(origin), order(dag) {}
-    FakeDag dag;
-    DagOrder order;
-    std::uint64_t number = 0;
-    std::uint64_t since = 0;
-    PoolHandle pool;
-    std::set<StreamId> told;
-    std::optional<CaptureScope> scope;
-  };
-  struct OpenRoute {
-    std::uint64_t since = 0;
-    StreamId stream = 0;
-    PoolHandle pool;
-    std::unique_ptr<StreamRoute> route;
-  };
   struct Saved {
     PoolCheckpoint checkpoint;
     std::map<std::uintptr_t, std::size_t> live;
@@ -107,14 +81,11 @@ class ModelledAllocator {
 
   void act(const AllocatorStep& step);
   void allocate(std::uint32_t value, StreamId stream, bool in_pool);
-  MemoryLedger::Owner expected_owner(StreamId stream, bool& for_graph) const;
   void free(std::uint32_t value, bool elsewhere);
   void use(std::uint32_t value, StreamId stream);
   void misuse(std::uint32_t value);
-  void begin_capture(std::uint32_t value);
-  void join(std::uint32_t value);
-  void end_capture(std::size_t number);
-  void begin_route(std::uint32_t value);
+  void begin_capture();
+  void end_capture();
   void end_stream(StreamId stream);
   void start_stream(StreamId stream);
   void plan(std::uint32_t value);
@@ -131,7 +102,6 @@ class ModelledAllocator {
   // The stream that is in this place now, and one that is or was.
   StreamId at(StreamId place) const;
   StreamId once_at(StreamId place, std::uint32_t value) const;
-  static bool is_captured(StreamId stream) { return stream % kPlaces >= kCaptured; }
   void note_takeovers(const AllocatorStatistics& now);
   void compare();
   void compare_owners(const AllocatorStatistics& now, bool is_exact);
@@ -148,10 +118,7 @@ class ModelledAllocator {
   PoolHandle planned_;
   StreamId planned_stream_ = kPlanned;
   std::vector<Saved> saved_;
-  std::vector<OpenRoute> routes_;
-  std::array<std::optional<Capture>, kCaptures> captures_;
-  std::uint64_t captures_begun_ = 0;
-  std::uint64_t since_ = 0;               // counts the beginnings of routes and captures
+  std::vector<DeferredFrees> captures_;
   std::set<StreamId> foreign_;            // streams in captures of others
   std::set<StreamId> ended_;              // streams that have ended, and no other is in their place
   std::map<StreamId, StreamId> started_;  // by place: how many were made there after the first

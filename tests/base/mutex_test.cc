@@ -18,13 +18,13 @@ TEST(MutexTest, ARankCostsNoRoom) {
 TEST(MutexTest, LaterLocksMayBeTakenAndReleasedInAnyOrder) {
   Mutex<LockRank::kAllocator> first;
   SpinMutex<LockRank::kPool> second;
-  SharedMutex<LockRank::kRoutes> third;
+  Mutex<LockRank::kStreamPool> third;
   std::unique_lock a(first);
-  third.lock_shared();
+  third.lock();
   std::unique_lock b(second);
   a.unlock();
   b.unlock();
-  third.unlock_shared();
+  third.unlock();
 
   a.lock();
   b.lock();
@@ -64,15 +64,6 @@ TEST(MutexDeathTest, ASecondLockOfTheSameRankIsRefused) {
   Mutex<LockRank::kPrivatePool> one, other;
   const std::lock_guard lock(one);
   EXPECT_DEATH(other.lock(), "kPrivatePool is taken while kPrivatePool is held");
-}
-
-TEST(MutexDeathTest, AReadersLockCountsToo) {
-  SharedMutex<LockRank::kRoutes> routes;
-  Mutex<LockRank::kAllocator> allocator;
-  routes.lock_shared();
-  EXPECT_DEATH(allocator.lock(), "kAllocator is taken while kRoutes is held");
-  routes.unlock_shared();
-  const std::lock_guard lock(allocator);
 }
 
 TEST(MutexDeathTest, NoCallThatMayBlockIsMadeWithABriefLock) {

@@ -82,6 +82,7 @@ TEST_P(SideStreamTest, BranchesThatRunAtOnceShareNoMemory) {
 }
 
 // The library a step function calls may use a stream that it does not make current.
+// Acceptance: graphs graph_record_stream.
 TEST_P(SideStreamTest, MemoryThatIsUsedElsewhereIsNotReusedInTheStep) {
   const Stream side(device());
   std::uintptr_t used = 0, next = 0;
