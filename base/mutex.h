@@ -49,7 +49,6 @@ namespace cgtree {
   X(kThreadCaches, kBrief)  /* the list of caches of a pool */          \
   X(kThreadCache, kSeveral) /* blocks that a thread keeps */            \
   X(kPool, kBrief)          /* the layout of a pool */                  \
-  X(kTrace, kBrief)         /* events of a memory trace */              \
   X(kSegmentMap, kBrief)    /* addresses of a device */                 \
   X(kVirtualMemory, kLong)  /* mappings of one source of segments */    \
   X(kSegmentCache, kBrief)  /* segments of a device */                  \

@@ -49,7 +49,6 @@ StreamPool& CachingAllocator::make_eager(StreamId stream) {
   options.stream = stream;
   StreamPool& pool =
       eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, /*is_private=*/false);
-  pool.pool().set_observer(observer_);
   list_eager(pool);
   return pool;
 }
@@ -103,7 +102,7 @@ PoolHandle CachingAllocator::make_pool(PrivatePoolOptions options) {
   {
     const std::lock_guard lock(mutex_);
     const PoolId id = ++last_id_;
-    auto made = std::make_unique<PrivatePool>(cache_, map_, id, std::move(options), observer_);
+    auto made = std::make_unique<PrivatePool>(cache_, map_, id, std::move(options));
     pool = made.get();
     private_pools_.emplace(id, OwnedPool{std::move(made), {}});
   }
@@ -213,15 +212,6 @@ AllocatorStatistics CachingAllocator::statistics() const {
     add_to(all.total, pool.statistics);
   all.cache = cache_.statistics();
   return all;
-}
-
-void CachingAllocator::set_observer(PoolObserver* observer) {
-  const std::lock_guard lock(mutex_);
-  observer_ = observer;
-  for (StreamPool& pool : eager_pools_)
-    pool.pool().set_observer(observer);
-  for (auto& [id, owned] : private_pools_)
-    owned.pool->set_observer(observer);
 }
 
 }  // namespace cgtree

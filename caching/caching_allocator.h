@@ -86,9 +86,6 @@ class CachingAllocator {
   // The same for one pool; the statistics of the cache are those of all pools.
   AllocatorStatistics statistics(const PoolHandle& pool) const;
 
-  // Observes all pools, present and future; null removes the observer. See Pool::set_observer().
-  void set_observer(PoolObserver* observer);
-
  private:
   static constexpr std::size_t kBuckets = 64;
 
@@ -125,7 +122,6 @@ class CachingAllocator {
   };
   std::map<PoolId, OwnedPool> private_pools_;
   PoolId last_id_ = 0;
-  PoolObserver* observer_ = nullptr;
 };
 
 }  // namespace cgtree

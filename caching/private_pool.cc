@@ -7,8 +7,8 @@
 namespace cgtree {
 
 PrivatePool::PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id,
-                         PrivatePoolOptions options, PoolObserver* observer)
-    : cache_(cache), map_(map), id_(id), options_(std::move(options)), observer_(observer) {
+                         PrivatePoolOptions options)
+    : cache_(cache), map_(map), id_(id), options_(std::move(options)) {
 }
 
 // Requires: the lock is held.
@@ -18,7 +18,6 @@ PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
   SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
   auto pool = std::make_unique<StreamPool>(cache_, account, map_, options, /*is_private=*/true);
   pool->set_keeps(keeps());
-  pool->pool().set_observer(observer_);
   return members_.emplace_back(Member{std::move(pool)});
 }
 
@@ -107,13 +106,6 @@ void PrivatePool::trim() noexcept {
     pool->drain();
     if (!keeps()) pool->pool().trim();
   }
-}
-
-void PrivatePool::set_observer(PoolObserver* observer) noexcept {
-  const std::lock_guard lock(mutex_);
-  observer_ = observer;
-  for (Member& member : members_)
-    member.pool->pool().set_observer(observer);
 }
 
 void PrivatePool::retire(StreamId stream) noexcept {

@@ -32,8 +32,7 @@ struct PrivatePoolOptions {
 // Thread safety: all functions may be called from any thread.
 class PrivatePool final {
  public:
-  PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id, PrivatePoolOptions options,
-              PoolObserver* observer);
+  PrivatePool(SegmentCache& cache, SegmentMap& map, PoolId id, PrivatePoolOptions options);
 
   PoolId id() const { return id_; }
   const PrivatePoolOptions& options() const { return options_; }
@@ -57,7 +56,6 @@ class PrivatePool final {
   bool is_empty();
   // Frees blocks that are no longer used; gives wholly free segments back unless they are kept.
   void trim() noexcept;
-  void set_observer(PoolObserver* observer) noexcept;
   // See StreamPool::retire().
   void retire(StreamId stream) noexcept;
   PoolStatistics statistics() const;
@@ -79,8 +77,7 @@ class PrivatePool final {
   const PrivatePoolOptions options_;
   std::atomic<bool> in_use_{true};
   mutable Mutex<LockRank::kPrivatePool> mutex_;  // guards all below
-  PoolObserver* observer_;
-  std::deque<Member> members_;  // references are stable
+  std::deque<Member> members_;                   // references are stable
 };
 
 // A PoolHandle is a share in a private pool. Copies share the pool. It is in use while one of them

@@ -188,9 +188,6 @@ cgtree_sources(allocators
   caching/private_pool.cc
   caching/segment_map.cc
   caching/stream_pool.cc
-  caching/reports/memory_trace.cc
-  caching/reports/pickle.cc
-  caching/reports/snapshot.cc
   caching/reports/statistics_json.cc
   caching/threads/block_marks.cc
   caching/threads/thread_cache.cc

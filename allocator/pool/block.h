@@ -83,16 +83,4 @@ constexpr std::size_t segment_bytes(std::size_t block) {
   return round_up(block, kLargeRounding);
 }
 
-// A segment that has room for a second block is at most this large.
-inline constexpr std::size_t kLargestDoubled = std::size_t{32} << 20;
-
-// Returns the same for a pool with Growth::kCompact: there is room for two such blocks if that
-// takes at most kLargestDoubled.
-constexpr std::size_t compact_segment_bytes(std::size_t block) {
-  if (block <= kSmallRequest) return kSmallSegment;
-  const std::size_t large = round_up(block, kLargeRounding);
-  if (large >= kLargestDoubled) return large;
-  return std::min(round_up(2 * block, kLargeRounding), kLargestDoubled);
-}
-
 }  // namespace cgtree

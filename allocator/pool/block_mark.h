@@ -17,10 +17,9 @@ class BlockMark {
   enum class State : std::uint32_t { kNone, kLive, kCached };
 
   // Requires: Cacheable sizes, see fits().
-  static BlockMark live(std::size_t bytes, std::size_t requested, bool is_small) {
+  static BlockMark live(std::size_t bytes, std::size_t requested) {
     const std::size_t slack = bytes - requested;
-    return BlockMark(static_cast<std::uint32_t>(bytes / kBlockAlignment << 12 | slack << 3 |
-                                                (is_small ? 4 : 0)) |
+    return BlockMark(static_cast<std::uint32_t>(bytes / kBlockAlignment << 12 | slack << 3) |
                      static_cast<std::uint32_t>(State::kLive));
   }
   // Returns true if the word holds the sizes.
@@ -37,7 +36,6 @@ class BlockMark {
   }
   std::uint32_t word() const { return word_; }
   State state() const { return static_cast<State>(word_ & kState); }
-  bool is_small() const { return (word_ & 4) != 0; }  // Segment::is_small
   std::size_t bytes() const { return std::size_t{word_ >> 12} * kBlockAlignment; }
   std::size_t requested() const { return bytes() - (word_ >> 3 & (kBlockAlignment - 1)); }
 

@@ -30,7 +30,6 @@ struct alignas(64) BlockNode {
   };
   Links free;
   BlockIndex next_of_hash = kNoBlock;  // of a live block (LiveIndex)
-  bool is_small = false;               // Segment::is_small
   Segment* segment = nullptr;
 };
 static_assert(sizeof(BlockNode) == 64);

@@ -77,7 +77,7 @@ std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
 
 }  // namespace
 
-Layout::Layout(bool splits, Fit fit) : id_(next_id()), splits_(splits), fit_(fit) {
+Layout::Layout(Fit fit) : id_(next_id()), fit_(fit) {
 }
 
 // Returns the block that fits in place of the smallest one; kNoBlock if there is none.
@@ -154,20 +154,13 @@ void Layout::extract(SegmentMap::iterator segment, SegmentMap& extracted) noexce
   extracted.insert(segments_.extract(segment));
 }
 
-Layout::SegmentMap Layout::extract_unpinned_segments(std::size_t enough) noexcept {
+Layout::SegmentMap Layout::extract_unpinned_segments() noexcept {
   SegmentMap extracted;
-  for (std::size_t bytes = 0; bytes < enough;) {
-    auto largest = segments_.end();
-    for (auto position = segments_.begin(); position != segments_.end(); ++position) {
-      const Segment& segment = position->second;
-      if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_resizing) continue;
-      const bool larger =
-          largest == segments_.end() || segment.range().bytes >= largest->second.range().bytes;
-      if (larger) largest = position;
-    }
-    if (largest == segments_.end()) break;
-    bytes += largest->second.range().bytes;
-    extract(largest, extracted);
+  for (auto position = segments_.begin(); position != segments_.end();) {
+    const auto current = position++;
+    const Segment& segment = current->second;
+    if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_resizing) continue;
+    extract(current, extracted);
   }
   return extracted;
 }
@@ -288,7 +281,6 @@ void Layout::end_resize(Segment& segment, std::size_t bytes) noexcept {
   node.previous = last;
   node.next = kNoBlock;
   node.segment = &segment;
-  node.is_small = segment.is_small;
   table_[last].next = spare;
   free_.insert(spare);
 }
@@ -360,9 +352,9 @@ void Layout::cut_tail(Segment& segment, BlockIndex last) noexcept {
   table_.give_back(last);
 }
 
-Transition Layout::transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks) {
+Transition Layout::transition_to(const PoolCheckpoint& checkpoint) {
   expect_own(checkpoint, id_, segments_);
-  Transition transition{.notes_blocks = notes_blocks};
+  Transition transition;
   auto target = checkpoint.frozen().begin();  // in order of address, as the segments are
   for (auto& [address, segment] : segments_) {
     const bool is_newer =
@@ -402,7 +394,6 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
                   : "lies in no segment of this pool; restore only what was allocated in it"));
     }
     Block block{{range.address, block_bytes(range.bytes)}, range.bytes};
-    if (!splits_) block.range = segment->range();
     const BlockIndex present = live_.find(range.address);
     if (present != kNoBlock && table_[present].block.range == block.range) {
       block.requested = table_[present].block.requested;
@@ -422,9 +413,9 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
   return blocks;
 }
 
-Transition Layout::transition_to(std::span<const Range> live, bool notes_blocks) {
+Transition Layout::transition_to(std::span<const Range> live) {
   const std::vector<Block> wanted = sorted_blocks(live);
-  Transition transition{.notes_blocks = notes_blocks};
+  Transition transition;
   auto first = wanted.begin();
   for (auto& [address, segment] : segments_) {
     const std::uintptr_t end = segment.range().end();
@@ -485,7 +476,6 @@ void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
     node.previous = previous;
     node.next = kNoBlock;
     node.segment = &segment;
-    node.is_small = segment.is_small;
     (previous == kNoBlock ? segment.first : table_[previous].next) = index;
     if (block.is_live()) {
       live_.insert(index);

@@ -42,8 +42,7 @@ class Layout {
     kSmallApart,
   };
 
-  // If `splits` is false, a block is always a whole segment.
-  explicit Layout(bool splits = true, Fit fit = Fit::kBest);
+  explicit Layout(Fit fit = Fit::kBest);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
@@ -68,11 +67,7 @@ class Layout {
 
   // Frees the block at `address` and returns it. If `address` is not the start of a live block,
   // nothing has changed and the block that is returned is not live.
-  struct Freed {
-    Block block;
-    bool is_small = false;  // Segment::is_small
-  };
-  Freed free(std::uintptr_t address) noexcept;
+  Block free(std::uintptr_t address) noexcept;
 
   // Returns true if a live block starts at the address.
   bool is_live(std::uintptr_t address) const noexcept { return live_.find(address) != kNoBlock; }
@@ -90,9 +85,8 @@ class Layout {
   // Removes and returns the segments without a live block, except those that overlap one of `kept`.
   SegmentMap extract_free_segments(std::span<const Range> kept = {}) noexcept;
 
-  // Removes and returns segments without a live block that no checkpoint has, the largest first,
-  // until they have `enough` bytes.
-  SegmentMap extract_unpinned_segments(std::size_t enough) noexcept;
+  // Removes and returns the segments without a live block that no checkpoint has.
+  SegmentMap extract_unpinned_segments() noexcept;
 
   // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if
   // there is no segment. Requires: no free block holds them.
@@ -134,8 +128,8 @@ class Layout {
 
   // Works out the change to the checkpoint's layout, or to the layout in which exactly `live` is
   // live. Throws InvalidArgument if there is none (see Pool::restore() and Pool::restore_live()).
-  Transition transition_to(const PoolCheckpoint& checkpoint, bool notes_blocks);
-  Transition transition_to(std::span<const Range> live, bool notes_blocks);
+  Transition transition_to(const PoolCheckpoint& checkpoint);
+  Transition transition_to(std::span<const Range> live);
 
   // Applies a transition. Requires: it was worked out for the present layout.
   void apply(Transition& transition) noexcept;
@@ -161,7 +155,6 @@ class Layout {
   void fill(Segment& segment, std::span<const Block> list) noexcept;
 
   const std::uint64_t id_;
-  const bool splits_;
   const Fit fit_;
   bool has_frozen_ = false;  // a segment may have a frozen list
   // What every call writes comes first, so that it fills few cache lines.
@@ -184,7 +177,6 @@ class Layout {
   BlockNode& node = table_[index];
   CGTREE_CHECK(!node.block.is_live() && bytes <= node.block.range.bytes);
   const Range whole = node.block.range;
-  if (!splits_) bytes = whole.bytes;
   if (bytes < whole.bytes) {
     const BlockIndex rest_index = table_.take();
     BlockNode& rest = table_[rest_index];
@@ -192,7 +184,6 @@ class Layout {
     rest.previous = index;
     rest.next = node.next;
     rest.segment = node.segment;
-    rest.is_small = node.is_small;
     table_[rest.next].previous = rest_index;
     node.next = rest_index;
     free_.insert(rest_index);
@@ -227,7 +218,7 @@ class Layout {
   return &occupy(index, bytes, requested);
 }
 
-[[gnu::always_inline]] inline Layout::Freed Layout::free(std::uintptr_t address) noexcept {
+[[gnu::always_inline]] inline Block Layout::free(std::uintptr_t address) noexcept {
   BlockIndex index = live_.erase(address);
   if (index == kNoBlock) [[unlikely]] {
     return {};
@@ -235,7 +226,7 @@ class Layout {
   BlockNode& node = table_[index];
   table_.prefetch(node.previous);  // both are read after a branch that is hard to predict
   table_.prefetch(node.next);
-  const Freed freed{node.block, node.is_small};
+  const Block freed = node.block;
   node.block.requested = 0;
   thaw(*node.segment);
 

@@ -82,18 +82,12 @@ Pool::Pool(SegmentSource& source, PoolOptions options)
                   ? nullptr
                   : make_pool_caches(*this, options_.thread_caching)),
       has_caches_(options_.thread_caching == ThreadCaching::kAlways),
-      layout_(options_.splits, fit_of(options_)) {
-  if (grows_in_place() && !options_.splits) {
-    throw InvalidArgument(
-        fmt::format("pool '{}' grows in place and does not split: a segment that is one block "
-                    "cannot grow for another; choose one of the two",
-                    options_.name));
-  }
-  if (options_.small_apart && (options_.growth != Growth::kFast || !options_.splits)) {
-    throw InvalidArgument(
-        fmt::format("pool '{}' serves small requests apart, which needs segments of two sizes that "
-                    "are split: choose Growth::kFast and `splits`",
-                    options_.name));
+      layout_(fit_of(options_)) {
+  if (options_.small_apart && options_.growth != Growth::kFast) {
+    throw InvalidArgument(fmt::format(
+        "pool '{}' serves small requests apart, which needs segments of two sizes: choose "
+        "Growth::kFast",
+        options_.name));
   }
   source_.attach(*this);
 }
@@ -131,14 +125,11 @@ void* Pool::take(std::size_t requested, bool marks) {
       return nullptr;
     }
   }
-  tallies_.blocks_began(node->is_small, {1, range.bytes, requested});
+  tallies_.blocks_began({1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
   // Blocks that lie elsewhere are few to a page of words, which would not fit processors' caches.
-  if (marks && node->is_small) [[unlikely]] {
-    caches_->mark(address, range.bytes, requested, node->is_small);
-  }
-  if (observer_ != nullptr) [[unlikely]] {
-    observer_->allocated(address, requested);
+  if (marks && node->segment->is_small) [[unlikely]] {
+    caches_->mark(address, range.bytes, requested);
   }
   return address;
 }
@@ -158,13 +149,10 @@ void Pool::free(void* address) {
     const Turn turn(*this);
     // If the block is freed twice, another thread may have got and marked it since.
     const bool is_marked = has_caches() && caches_->find_marked(address) != nullptr;
-    const auto [freed, is_small] =
-        is_marked ? Layout::Freed() : layout_.free(reinterpret_cast<std::uintptr_t>(address));
+    const Block freed =
+        is_marked ? Block() : layout_.free(reinterpret_cast<std::uintptr_t>(address));
     if (freed.is_live()) [[likely]] {
-      tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
-      if (observer_ != nullptr) [[unlikely]] {
-        observer_->freed(address, freed.requested);
-      }
+      tallies_.blocks_ended({1, freed.range.bytes, freed.requested});
       return;
     }
   }
@@ -193,21 +181,6 @@ void Pool::expect_open() const {
   throw InvalidArgument(fmt::format(
       "pool '{}' is closed and has given all its memory back; close() it after its last use",
       options_.name));
-}
-
-void Pool::set_observer(PoolObserver* observer) noexcept {
-  PoolCaches::Held held(caches_.get());
-  held.empty();
-  held.set_open(observer == nullptr);  // what a cache serves is not reported
-  const std::lock_guard lock(mutex_);
-  observer_ = observer;
-}
-
-void Pool::reset_peak_statistics() {
-  PoolCaches::Held held(caches_.get());
-  held.empty();
-  const std::lock_guard lock(mutex_);
-  tallies_.reset_peaks();
 }
 
 void Pool::expect_restorable() const {
@@ -247,7 +220,7 @@ std::size_t Pool::give_back_unused() noexcept {
   {
     const std::lock_guard lock(mutex_);
     const std::size_t before = tallies_.reserved_bytes();
-    given_back = layout_.extract_unpinned_segments(SIZE_MAX);
+    given_back = layout_.extract_unpinned_segments();
     count_given_back(given_back);
     bytes = before - tallies_.reserved_bytes();
   }
@@ -265,13 +238,12 @@ std::size_t Pool::shrink() noexcept {
       shrink = layout_.begin_shrink(from);
       if (shrink.segment == nullptr) return bytes;
       from = shrink.segment->range().address + 1;
-      tallies_.segments_ended(/*is_small=*/false,
-                              {.bytes = shrink.before - shrink.segment->range().bytes});
+      tallies_.segments_ended({.bytes = shrink.before - shrink.segment->range().bytes});
     }
     Segment& segment = *shrink.segment;
     const std::size_t stays = segment.shrink(shrink.before, segment.range().bytes);
     const std::lock_guard lock(mutex_);
-    tallies_.segments_began(/*is_small=*/false, {.bytes = stays - segment.range().bytes});
+    tallies_.segments_began({.bytes = stays - segment.range().bytes});
     layout_.end_resize(segment, stays);
     resized_.notify_all();
     bytes += shrink.before - stays;
@@ -287,19 +259,16 @@ void Pool::close() noexcept {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     resized_.wait(lock, [this] { return !layout_.is_resizing(); });
-    const std::size_t blocks = tallies_.live_blocks();
-    const std::size_t bytes = tallies_.live_bytes();
-    if (blocks > 0) {
+    const Amount live = tallies_.live();
+    if (live.count > 0) {
       log_event(LogLevel::kError, "pool_closed_with_live_blocks pool={} blocks={} bytes={}",
-                options_.name, blocks, bytes);
+                options_.name, live.count, live.bytes);
     }
     given_back = layout_.extract_all_segments();
     count_given_back(given_back);
-    for (const bool is_small : {false, true})
-      tallies_.blocks_ended(is_small, tallies_.live(is_small));
+    tallies_.blocks_ended(live);
     flow_ += flow;
-    for (const bool is_small : {false, true})
-      flow_.ended[is_small] = flow_.began[is_small];
+    flow_.ended = flow_.began;
   }
   given_back.clear();
   // Detaches last, so that the source knows the user of every segment. Until then it may still ask
@@ -309,7 +278,7 @@ void Pool::close() noexcept {
 
 void Pool::count_given_back(const Layout::SegmentMap& segments) noexcept {
   for (const auto& [address, segment] : segments) {
-    tallies_.segments_ended(segment.is_small, {.count = 1, .bytes = segment.reserved_bytes()});
+    tallies_.segments_ended({.count = 1, .bytes = segment.reserved_bytes()});
     ++tallies_.events.num_device_free;
   }
 }
@@ -325,7 +294,7 @@ PoolCheckpoint Pool::checkpoint() const {
 PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying) {
   const std::lock_guard lock(mutex_);
   expect_open();
-  Transition transition = layout_.transition_to(checkpoint, observer_ != nullptr);
+  Transition transition = layout_.transition_to(checkpoint);
   expect_declared(transition.delta.died, dying, layout_, options_.name);
   return apply(std::move(transition));
 }
@@ -333,35 +302,25 @@ PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, std::span<void* const>
 PoolDelta Pool::restore(const PoolCheckpoint& checkpoint, AllMayDie) {
   const std::lock_guard lock(mutex_);
   expect_open();
-  return apply(layout_.transition_to(checkpoint, observer_ != nullptr));
+  return apply(layout_.transition_to(checkpoint));
 }
 
 PoolDelta Pool::restore_live(std::span<const Range> live) {
   expect_restorable();
   const std::lock_guard lock(mutex_);
   expect_open();
-  return apply(layout_.transition_to(live, observer_ != nullptr));
+  return apply(layout_.transition_to(live));
 }
 
 // Does not throw: the transition was worked out before.
 PoolDelta Pool::apply(Transition transition) {
   layout_.apply(transition);
   // The blocks that end come first, so that the peaks do not count what was never live together.
-  for (const bool is_small : {false, true})
-    tallies_.blocks_ended(is_small, transition.amount_ended[is_small]);
-  for (const bool is_small : {false, true})
-    tallies_.blocks_began(is_small, transition.amount_began[is_small]);
+  tallies_.blocks_ended(transition.amount_ended);
+  tallies_.blocks_began(transition.amount_began);
   ++tallies_.events.restores;
   tallies_.events.segments_touched += transition.changes.size();
-  if (observer_ != nullptr) tell(transition);
   return std::move(transition.delta);
-}
-
-void Pool::tell(const Transition& transition) noexcept {
-  for (const Block& block : transition.ended)
-    observer_->freed(reinterpret_cast<void*>(block.range.address), block.requested);
-  for (const Block& block : transition.began)
-    observer_->allocated(reinterpret_cast<void*>(block.range.address), block.requested);
 }
 
 std::vector<Range> Pool::live() const {
@@ -370,8 +329,9 @@ std::vector<Range> Pool::live() const {
   std::vector<Range> ranges;
   ranges.reserve(layout_.live_blocks());
   for (const auto& [base, segment] : layout_.segments()) {
-    for (const Block& block : present_blocks(segment)) {
-      if (block.is_live()) ranges.push_back(block.range);
+    for (const Block& block : layout_.blocks(segment)) {
+      const bool is_cached = mark_of(block).state() == BlockMark::State::kCached;
+      if (block.is_live() && !is_cached) ranges.push_back(block.range);
     }
   }
   return ranges;
@@ -384,16 +344,6 @@ std::vector<Range> Pool::segments() const {
   for (const auto& [base, segment] : layout_.segments())
     ranges.push_back(segment.range());
   return ranges;
-}
-
-std::vector<BlockList> Pool::blocks() const {
-  const PoolCaches::Held held(caches_.get());
-  const std::lock_guard lock(mutex_);
-  std::vector<BlockList> lists;
-  lists.reserve(layout_.segments().size());
-  for (const auto& [base, segment] : layout_.segments())
-    lists.push_back(present_blocks(segment));
-  return lists;
 }
 
 bool Pool::owns(const void* address) const {
@@ -413,10 +363,9 @@ PoolUse Pool::present_use(const PoolCaches::Held& held) const {
           now.largest_free_block};
 }
 
-PoolStatistics Pool::statistics(PoolGauges* gauges) const {
+PoolStatistics Pool::statistics() const {
   const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
-  if (gauges != nullptr) *gauges = present_gauges();
   return present_statistics(held);
 }
 
@@ -435,22 +384,6 @@ PoolStatistics Pool::present_statistics(const PoolCaches::Held& held) const {
   return statistics;
 }
 
-PoolGauges Pool::present_gauges() const {
-  PoolGauges gauges;
-  for (const auto& [base, segment] : layout_.segments()) {
-    gauges.bytes_pinned += segment.pinned_bytes();
-    const BlockList blocks = present_blocks(segment);
-    if (blocks.size() == 1) continue;  // one live block, or wholly free
-    PoolGauges::Split& split = segment.is_small ? gauges.small_pool : gauges.large_pool;
-    for (const Block& block : blocks) {
-      if (block.is_live()) continue;
-      ++split.blocks;
-      split.bytes += block.range.bytes;
-    }
-  }
-  return gauges;
-}
-
 void Pool::validate() const {
   const PoolCaches::Held held(caches_.get());
   const std::lock_guard lock(mutex_);
@@ -458,9 +391,8 @@ void Pool::validate() const {
   held.validate();
 
   const PoolStatistics counted = tallies_.statistics();
-  PoolCounters sums[2];  // over the layout
+  PoolCounters sum;  // over the layout
   for (const auto& [base, segment] : layout_.segments()) {
-    PoolCounters& sum = sums[segment.is_small];
     sum.segment.current += 1;
     sum.reserved_bytes.current += segment.reserved_bytes();
     for (const Block& block : layout_.blocks(segment)) {
@@ -470,17 +402,11 @@ void Pool::validate() const {
       sum.requested_bytes.current += block.requested;
     }
   }
-#define CGTREE_VALIDATE(name)                                                                     \
-  CGTREE_CHECK(counted.large_pool.name.current == sums[false].name.current);                      \
-  CGTREE_CHECK(counted.small_pool.name.current == sums[true].name.current);                       \
-  for (const Counter& counter :                                                                   \
-       {counted.name, counted.large_pool.name, counted.small_pool.name}) {                        \
-    CGTREE_CHECK(counter.current <= counter.peak);                                                \
-    CGTREE_CHECK(counter.allocated - counter.freed == counter.current);                           \
-    CGTREE_CHECK(counter.allocated >= counter.current);                                           \
-  }                                                                                               \
-  CGTREE_CHECK(counted.name.peak <= counted.large_pool.name.peak + counted.small_pool.name.peak); \
-  CGTREE_CHECK(counted.name.current == sums[0].name.current + sums[1].name.current);
+#define CGTREE_VALIDATE(name)                                                        \
+  CGTREE_CHECK(counted.name.current == sum.name.current);                            \
+  CGTREE_CHECK(counted.name.current <= counted.name.peak);                           \
+  CGTREE_CHECK(counted.name.allocated - counted.name.freed == counted.name.current); \
+  CGTREE_CHECK(counted.name.allocated >= counted.name.current);
   CGTREE_POOL_COUNTERS(CGTREE_VALIDATE)
 #undef CGTREE_VALIDATE
   CGTREE_CHECK(counted.reserved_bytes.current <= options_.max_bytes);

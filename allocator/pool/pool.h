@@ -13,22 +13,17 @@
 #include "allocator/pool/layout.h"
 #include "allocator/pool/pool_caches.h"
 #include "allocator/pool/pool_checkpoint.h"
-#include "allocator/pool/pool_observer.h"
 #include "allocator/pool/segment_source.h"
 #include "allocator/pool/statistics.h"
 #include "base/mutex.h"
 
 namespace cgtree {
 
-// Growth says how a pool gets segments; docs/decisions/0004-compact-growth.md has measurements.
+// Growth says how a pool gets segments.
 enum class Growth {
   // Segments have PyTorch's sizes, and only trim() gives them back: every free address can be used
   // again, as recordings need it.
   kFast,
-  // Segments are smaller. Before the pool reserves more than ever, or is refused, it gives back
-  // wholly free segments that no checkpoint has, the largest first. Not for a pool whose free
-  // addresses are still used, nor while the source cannot free.
-  kCompact,
   // One segment grows at its end, which is used last, in steps of 2 MiB, and is given back from
   // there; another one is made only if the source cannot make it larger. For sources that map
   // memory behind addresses they have reserved. trim() leaves what a checkpoint has.
@@ -45,9 +40,6 @@ struct PoolOptions {
   std::string name = "pool";         // for messages
   std::size_t max_bytes = SIZE_MAX;  // the limit of reserved bytes (segments, used or not)
   Growth growth = Growth::kFast;
-  // If false, a block is a whole segment, as large as the request that the segment was made for.
-  // Cannot be combined with kInPlace.
-  bool splits = true;
   // For kInPlace and kInPages: where the segment cannot grow, there is no second one. So blocks lie
   // at the same distances from each other in each pool with the same live blocks and requests.
   bool has_one_segment = false;
@@ -64,8 +56,8 @@ struct PoolOptions {
 // return the same addresses.
 //
 // A call that throws leaves the live blocks as they were. It leaves the segments as they were, too,
-// except wholly free ones of a pool with compact growth, free ends of a pool that grows in place,
-// and what the source asked this pool to give back.
+// except free ends of a pool that grows in place, and what the source asked this pool to give
+// back.
 //
 // Thread safety: all functions may be called from any thread. One lock guards the pool. It is not
 // held while the source allocates, resizes or frees segments: the source may ask other pools for
@@ -113,9 +105,6 @@ class Pool final : public SegmentUser, private CachedPool {
   std::vector<Range> live() const;
   std::vector<Range> segments() const;
 
-  // Returns the blocks of each segment, live and free; both sorted by address.
-  std::vector<BlockList> blocks() const;
-
   // Returns true if the address lies in one of the segments, live or not.
   bool owns(const void* address) const;
 
@@ -133,21 +122,13 @@ class Pool final : public SegmentUser, private CachedPool {
 
   PoolUse use() const override;
 
-  // Gives all segments back. Blocks that are still live are logged as an error and not reported to
-  // the observer. From then on the pool holds nothing, and allocate(), free() and the restores
-  // throw InvalidArgument.
+  // Gives all segments back. Blocks that are still live are logged as an error. From then on the
+  // pool holds nothing, and allocate(), free() and the restores throw InvalidArgument.
   void close() noexcept;
 
-  // Sets `gauges`, if they are given, to those of the same moment; they cost a walk over all
-  // blocks.
-  PoolStatistics statistics(PoolGauges* gauges = nullptr) const;
+  PoolStatistics statistics() const;
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
-  void reset_peak_statistics();
-
-  // Reports every allocation and free to `observer` from now on, those of restores too. Null
-  // removes the observer. It must outlive the pool or the next set_observer().
-  void set_observer(PoolObserver* observer) noexcept;
 
   // Walks the invariants and aborts at the first that does not hold.
   void validate() const;
@@ -174,7 +155,6 @@ class Pool final : public SegmentUser, private CachedPool {
     Pool& pool_;
   };
 
-  bool is_compact() const { return options_.growth == Growth::kCompact; }
   bool has_pages() const { return options_.growth == Growth::kInPages; }
   bool grows_in_place() const { return options_.growth == Growth::kInPlace || has_pages(); }
   void wait_for_turn() noexcept;
@@ -201,17 +181,13 @@ class Pool final : public SegmentUser, private CachedPool {
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
                                 const Refusal& refusal);
-  Layout::SegmentMap make_room(std::size_t bytes);
   [[noreturn]] void refuse_address(const char* call, void* address) const;
   void expect_open() const;
   [[noreturn]] void refuse(std::size_t requested, const Refusal& refusal);
   PoolUse present_use(const PoolCaches::Held& held) const;
-  BlockList present_blocks(const Segment& segment) const;
   PoolStatistics present_statistics(const PoolCaches::Held& held) const;
-  PoolGauges present_gauges() const;
   void count_given_back(const Layout::SegmentMap& segments) noexcept;
   PoolDelta apply(Transition transition);
-  void tell(const Transition& transition) noexcept;
   void validate_marks(const PoolCaches::Held& held) const;
 
   SegmentSource& source_;
@@ -222,8 +198,7 @@ class Pool final : public SegmentUser, private CachedPool {
   // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
   // above stays with its readers, and the line moves with what each section writes.
   alignas(64) mutable SpinMutex<LockRank::kPool> mutex_;
-  mutable Layout layout_;  // checkpoint() remembers the lists it has made
-  PoolObserver* observer_ = nullptr;
+  mutable Layout layout_;    // checkpoint() remembers the lists it has made
   mutable Tallies tallies_;  // and counts them
   bool is_closed_ = false;   // then the layout is empty
   unsigned turns_waited_for_ = 0;

@@ -29,12 +29,11 @@ bool Pool::try_free_marked(void* address) {
   // Another thread may be caching the block, and has freed it then.
   if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
   caches_->note_removal(address);
-  const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(address));
+  const Block freed = layout_.free(reinterpret_cast<std::uintptr_t>(address));
   if (!freed.is_live()) return false;  // the pool is closed
   const std::size_t requested = mark.requested();
-  tallies_.blocks_ended(is_small, {1, freed.range.bytes, freed.requested});
-  flow_.ended[is_small].requested += requested - freed.requested;
-  if (observer_ != nullptr) observer_->freed(address, requested);
+  tallies_.blocks_ended({1, freed.range.bytes, freed.requested});
+  flow_.ended.requested += requested - freed.requested;
   return true;
 }
 
@@ -51,25 +50,6 @@ BlockMark Pool::mark_of(const Block& block) const {
   return word == nullptr ? BlockMark() : BlockMark(word->load(std::memory_order_relaxed));
 }
 
-// Returns the blocks of a segment as its callers see them: what threads keep is free, and
-// coalesces. Requires: the locks of the caches and the pool's are held.
-BlockList Pool::present_blocks(const Segment& segment) const {
-  const BlockTable::Walk walk = layout_.blocks(segment);
-  if (!has_caches()) return {walk.begin(), walk.end()};
-  BlockList blocks;
-  for (Block block : walk) {
-    const BlockMark mark = mark_of(block);
-    if (mark.state() == BlockMark::State::kLive) block.requested = mark.requested();
-    if (mark.state() == BlockMark::State::kCached) block.requested = 0;
-    if (!blocks.empty() && !blocks.back().is_live() && !block.is_live()) {
-      blocks.back().range.bytes += block.range.bytes;
-    } else {
-      blocks.push_back(block);
-    }
-  }
-  return blocks;
-}
-
 void Pool::empty_caches() const noexcept {
   if (!has_caches()) return;
   PoolCaches::Held held(caches_.get());
@@ -81,11 +61,11 @@ void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
   for (const CachedBlock& cached : blocks) {
     cached.word->store(0, std::memory_order_relaxed);
     caches_->note_removal(cached.address);
-    const auto [freed, is_small] = layout_.free(reinterpret_cast<std::uintptr_t>(cached.address));
+    const Block freed = layout_.free(reinterpret_cast<std::uintptr_t>(cached.address));
     CGTREE_CHECK(freed.is_live());
     const Amount amount{1, freed.range.bytes, freed.requested};
-    tallies_.blocks_ended(is_small, amount);
-    flow.ended[is_small] += -amount;  // it was counted when its thread freed it
+    tallies_.blocks_ended(amount);
+    flow.ended += -amount;  // it was counted when its thread freed it
   }
 }
 
@@ -102,7 +82,7 @@ void Pool::validate_marks(const PoolCaches::Held& held) const {
         ++marked;
         CGTREE_CHECK(block.is_live());
         CGTREE_CHECK(mark.bytes() == block.range.bytes);
-        CGTREE_CHECK(mark.is_small() == segment.is_small);
+        CGTREE_CHECK(segment.is_small);
       }
       if (mark.state() == BlockMark::State::kCached) {
         ++cached;

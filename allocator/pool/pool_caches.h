@@ -71,8 +71,7 @@ class PoolCaches {
 
   // Marks a block that the pool has made live, so that a cache may take it. Requires: the pool's
   // lock is held.
-  virtual void mark(void* address, std::size_t bytes, std::size_t requested,
-                    bool is_small) noexcept = 0;
+  virtual void mark(void* address, std::size_t bytes, std::size_t requested) noexcept = 0;
   // Must be called when the word of a block has been emptied. Requires: the pool's lock is held.
   virtual void note_removal(const void* address) noexcept = 0;
 
@@ -88,7 +87,6 @@ class PoolCaches {
   virtual void unlock() noexcept = 0;
   virtual void empty() noexcept = 0;
   virtual Flow flow() const noexcept = 0;
-  virtual void set_open(bool is_open) noexcept = 0;
   virtual std::size_t blocks() const noexcept = 0;
   virtual std::size_t marked() const noexcept = 0;
   virtual void validate() const = 0;
@@ -112,10 +110,6 @@ class PoolCaches::Held {
   }
   // Returns what the tallies of the pool do not count.
   Flow flow() const noexcept { return caches_ == nullptr ? Flow() : caches_->flow(); }
-  // Lets caches take blocks, or no longer.
-  void set_open(bool is_open) noexcept {
-    if (caches_ != nullptr) caches_->set_open(is_open);
-  }
   std::size_t blocks() const noexcept { return caches_ == nullptr ? 0 : caches_->blocks(); }
   // Returns how many blocks have a mark. Requires: the pool's lock is held.
   std::size_t marked() const noexcept { return caches_ == nullptr ? 0 : caches_->marked(); }

@@ -29,12 +29,9 @@ void add_others(MemoryReport& report, const MemoryReport& from_source) {
 }
 
 std::size_t usual_segment_bytes(const PoolOptions& options, std::size_t block) {
-  if (!options.splits) return block;
   switch (options.growth) {
     case Growth::kFast:
       break;
-    case Growth::kCompact:
-      return compact_segment_bytes(block);
     case Growth::kInPlace:
     case Growth::kInPages:
       return round_up(block, kLargeRounding);
@@ -88,7 +85,7 @@ struct Pool::OpenGrowth {
     pool.layout_.end_resize(*segment, succeeded ? bytes : before);
     pool.resized_.notify_all();
     if (!succeeded) return;
-    pool.tallies_.segments_began(segment->is_small, {.bytes = bytes - before});
+    pool.tallies_.segments_began({.bytes = bytes - before});
     ++pool.tallies_.events.num_device_alloc;
   }
 
@@ -161,10 +158,10 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
   Segment& segment = *node->segment;
   const Range place{block.address - segment.range().address, block.bytes};
   void* const address = reinterpret_cast<void*>(block.address);
-  tallies_.blocks_began(/*is_small=*/false, {1, block.bytes, requested});
+  tallies_.blocks_began({1, block.bytes, requested});
   const auto undo = [&] {
     if (!lock.owns_lock()) lock.lock();
-    tallies_.blocks_ended(/*is_small=*/false, {1, block.bytes, requested});
+    tallies_.blocks_ended({1, block.bytes, requested});
     layout_.free(block.address);
   };
   try {
@@ -182,7 +179,7 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
       segment.map(*run);
       lock.lock();
       segment.pages.set(*run, true);
-      tallies_.segments_began(/*is_small=*/false, {.bytes = run->bytes});
+      tallies_.segments_began({.bytes = run->bytes});
       ++tallies_.events.num_device_alloc;
     }
   } catch (const OutOfMemory& error) {
@@ -193,7 +190,6 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
     undo();
     throw;
   }
-  if (observer_ != nullptr) observer_->allocated(address, requested);
   return address;
 }
 
@@ -232,7 +228,7 @@ std::size_t Pool::unmap(std::size_t enough) noexcept {
     resized_.notify_all();
     if (!succeeded) break;
     bytes += pages.run.bytes;
-    tallies_.segments_ended(/*is_small=*/false, {.bytes = pages.run.bytes});
+    tallies_.segments_ended({.bytes = pages.run.bytes});
     ++tallies_.events.num_device_free;
   }
   return bytes;
@@ -270,9 +266,6 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
     if (!may_add_segment(refusal)) return nullptr;
   }
   if (void* const block = try_new_segment(requested, refusal)) return block;
-  if (is_compact() && give_back_unused() > 0) {
-    if (void* const block = try_new_segment(requested, refusal)) return block;
-  }
   empty_caches();
   const std::lock_guard lock(mutex_);
   return take(requested);  // another thread may have freed a block meanwhile
@@ -296,41 +289,26 @@ void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
 
 void* Pool::allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
                                     const Refusal& refusal) {
-  Layout::SegmentMap given_back;
   {
     const std::lock_guard lock(mutex_);
     // The thread whose turn it was before may have left room.
     if (void* const block = take(requested)) return block;
-    given_back = make_room(bytes);
+    // Only the thread whose turn it is reserves more.
+    if (bytes > options_.max_bytes - tallies_.reserved_bytes()) {
+      throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
+    }
     if (refusal.is_refused) ++tallies_.events.num_alloc_retries;
   }
-  given_back.clear();
   Layout::SegmentMap added;  // given back, without the lock, if the layout cannot add it
   Segment segment(source_, bytes, options_.stream, makes_room);
   segment.is_small = bytes <= kSmallSegment && !grows_in_place();
-  const bool is_small = segment.is_small;
   if (has_pages()) segment.pages.set_bytes(bytes);
   added.try_emplace(segment.range().address, std::move(segment));
   const std::lock_guard lock(mutex_);
   layout_.add(added);
-  tallies_.segments_began(is_small, {.count = 1, .bytes = bytes});
+  tallies_.segments_began({.count = 1, .bytes = bytes});
   ++tallies_.events.num_device_alloc;
   return take(requested);  // does not allocate host memory now
-}
-
-// Throws OutOfMemory if `bytes` more would exceed the limit; what it returns must be given back.
-// Only the thread whose turn it is reserves more. Requires: the lock is held.
-Layout::SegmentMap Pool::make_room(std::size_t bytes) {
-  const std::size_t room = tallies_.peak_reserved_bytes() - tallies_.reserved_bytes();
-  Layout::SegmentMap given_back;
-  if (is_compact() && bytes > room) {
-    given_back = layout_.extract_unpinned_segments(bytes - room);
-    count_given_back(given_back);
-  }
-  if (bytes > options_.max_bytes - tallies_.reserved_bytes()) {
-    throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
-  }
-  return given_back;
 }
 
 void Pool::refuse(std::size_t requested, const Refusal& refusal) {
@@ -338,7 +316,6 @@ void Pool::refuse(std::size_t requested, const Refusal& refusal) {
   held.empty();
   const std::lock_guard lock(mutex_);
   ++tallies_.events.num_ooms;
-  if (observer_ != nullptr) observer_->refused(requested);
   const PoolUse self = present_use(held);
   MemoryReport report{requested, self.largest_free_block, {self}};
   if (refusal.report) add_others(report, *refusal.report);

@@ -42,10 +42,8 @@ void note(const Range& range, std::vector<Range>& ranges, Amount& amount) {
 }
 
 // Walks both lists by address and notes which live blocks end, begin and stay.
-void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks, bool is_small,
+void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blocks,
                     Transition& transition) {
-  Amount& amount_ended = transition.amount_ended[is_small];
-  Amount& amount_began = transition.amount_began[is_small];
   auto before = old_blocks.begin();
   auto after = new_blocks.begin();
   for (;;) {
@@ -61,15 +59,11 @@ void add_difference(const BlockTable::Walk& old_blocks, const BlockList& new_blo
     if (ends) ++before;
     if (begins) ++after;
     if (is_same) continue;
-    if (transition.notes_blocks) {
-      if (ends) transition.ended.push_back(*old_block);
-      if (begins) transition.began.push_back(*new_block);
-    }
-    if (ends) amount_ended.requested += old_block->requested;
-    if (begins) amount_began.requested += new_block->requested;
+    if (ends) transition.amount_ended.requested += old_block->requested;
+    if (begins) transition.amount_began.requested += new_block->requested;
     if (stays) continue;
-    if (ends) note(old_block->range, transition.delta.died, amount_ended);
-    if (begins) note(new_block->range, transition.delta.became_live, amount_began);
+    if (ends) note(old_block->range, transition.delta.died, transition.amount_ended);
+    if (begins) note(new_block->range, transition.delta.became_live, transition.amount_began);
   }
 }
 
@@ -138,7 +132,7 @@ std::size_t Segment::shrink(std::size_t bytes, std::size_t least) noexcept {
 
 void Transition::add(Segment& segment, const BlockTable::Walk& present,
                      std::shared_ptr<const BlockList> list) {
-  add_difference(present, *list, segment.is_small, *this);
+  add_difference(present, *list, *this);
   changes.push_back({&segment, std::move(list)});
 }
 

@@ -58,7 +58,7 @@ class Segment {
 
   // The lowest block. It keeps its descriptor when blocks coalesce.
   BlockIndex first = kNoBlock;
-  bool is_small = false;        // counted among the small ones (statistics.h)
+  bool is_small = false;        // of at most 2 MiB at first, in a pool that does not grow in place
   bool is_resizing = false;     // grow() or shrink() is in progress
   BlockIndex spare = kNoBlock;  // taken while it is resized, so that end_resize() cannot fail
   std::uint64_t number = 0;     // in the order in which the layout got them
@@ -90,15 +90,10 @@ struct SegmentChange {
 struct Transition {
   std::vector<SegmentChange> changes;
   PoolDelta delta;
-  // The sums of `delta`, in large and in small segments. The requested bytes include those of
-  // blocks that keep their place but were asked for with another size.
-  std::array<Amount, 2> amount_ended;
-  std::array<Amount, 2> amount_began;
-
-  // The blocks behind the requested bytes, noted only if the pool has an observer.
-  bool notes_blocks = false;
-  std::vector<Block> ended;
-  std::vector<Block> began;
+  // The sums of `delta`. The requested bytes include those of blocks that keep their place but were
+  // asked for with another size.
+  Amount amount_ended;
+  Amount amount_began;
 
   // Adds the change of `segment` from `present` to `list`, which tiles it. Requires: segments are
   // added in order of address.

@@ -1,8 +1,6 @@
 // PoolStatistics: what a pool has counted, under PyTorch's names.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "base/check.h"
@@ -12,7 +10,7 @@ namespace cgtree {
 // Invariants: allocated - freed == current <= peak.
 struct Counter {
   std::size_t current = 0;
-  std::size_t peak = 0;       // of current, since the last reset_peaks()
+  std::size_t peak = 0;       // of current, since the pool was made
   std::size_t allocated = 0;  // sum of all increases
   std::size_t freed = 0;      // sum of all decreases
 
@@ -28,7 +26,7 @@ struct Counter {
   X(allocation)                 \
   X(segment)                    \
   X(reserved_bytes)
-// These events are counted since the last reset_totals(): allocations that were refused; refusals
+// These events are counted since the pool was made: allocations that were refused; refusals
 // (by the source, or for the pool's limit) after which the source was asked again; segments that
 // the source gave or grew, and took back or shrank; calls of checkpoint() and of restore() or
 // restore_live() that succeeded, and segments whose blocks the latter changed.
@@ -57,31 +55,10 @@ struct PoolEvents {
   friend bool operator==(const PoolEvents&, const PoolEvents&) = default;
 };
 
-// A segment and its blocks are counted in `small_pool` if it had at most 2 MiB at first and its
-// pool does not grow in place, else in `large_pool`. PyTorch goes by the request, and keeps small
-// ones out of large segments; here they may lie there and are counted there, so that in each class
-// the live bytes are part of the reserved ones.
 struct PoolStatistics : PoolCounters, PoolEvents {
-  PoolCounters small_pool;
-  PoolCounters large_pool;
   std::size_t largest_free_block = 0;  // bytes, at the time of asking, of what no thread keeps
 
   friend bool operator==(const PoolStatistics&, const PoolStatistics&) = default;
-};
-
-// PoolGauges are worked out by a walk over all blocks.
-struct PoolGauges {
-  struct Split {
-    std::size_t blocks = 0;
-    std::size_t bytes = 0;
-    friend bool operator==(const Split&, const Split&) = default;
-  };
-  // Free blocks of segments that also have live blocks.
-  Split small_pool;
-  Split large_pool;
-  std::size_t bytes_pinned = 0;  // bytes of segments that checkpoints have
-
-  friend bool operator==(const PoolGauges&, const PoolGauges&) = default;
 };
 
 // An Amount is a number of blocks or of segments, with their bytes.
@@ -100,17 +77,14 @@ struct Amount {
   Amount operator-() const { return {0 - count, 0 - bytes, 0 - requested}; }
 };
 
-// A Flow is what has been allocated and freed beside the tallies of a pool, in large and in small
-// segments. Either may be negative.
+// A Flow is what has been allocated and freed beside the tallies of a pool. Either may be negative.
 struct Flow {
-  std::array<Amount, 2> began;
-  std::array<Amount, 2> ended;
+  Amount began;
+  Amount ended;
 
   Flow& operator+=(const Flow& other) {
-    for (const bool is_small : {false, true}) {
-      began[is_small] += other.began[is_small];
-      ended[is_small] += other.ended[is_small];
-    }
+    began += other.began;
+    ended += other.ended;
     return *this;
   }
 };
@@ -118,50 +92,36 @@ struct Flow {
 // Adds a flow to the statistics of the same moment. The peaks stay, or rise to the current values.
 void add_to(PoolStatistics& statistics, const Flow& flow);
 
-// Tallies are the counters of a pool as it keeps them: no more than cannot be derived. What was
-// freed is allocated - current, and what all segments have is the sum of both classes; but the peak
-// of a sum is not the sum of the peaks.
+// Tallies are the counters of a pool as it keeps them: what was freed is allocated - current.
 class Tallies {
  public:
-  void blocks_began(bool is_small, const Amount& amount) {
-    Class& tally = classes_[is_small];
-    tally.allocation.increase(amount.count);
-    tally.allocated_bytes.increase(amount.bytes);
-    tally.requested_bytes.increase(amount.requested);
-    raise(peaks_.allocation, &Class::allocation);
-    raise(peaks_.allocated_bytes, &Class::allocated_bytes);
-    raise(peaks_.requested_bytes, &Class::requested_bytes);
+  void blocks_began(const Amount& amount) {
+    tallies_.allocation.increase(amount.count);
+    tallies_.allocated_bytes.increase(amount.bytes);
+    tallies_.requested_bytes.increase(amount.requested);
   }
-  void blocks_ended(bool is_small, const Amount& amount) {
-    Class& tally = classes_[is_small];
-    tally.allocation.decrease(amount.count);
-    tally.allocated_bytes.decrease(amount.bytes);
-    tally.requested_bytes.decrease(amount.requested);
+  void blocks_ended(const Amount& amount) {
+    tallies_.allocation.decrease(amount.count);
+    tallies_.allocated_bytes.decrease(amount.bytes);
+    tallies_.requested_bytes.decrease(amount.requested);
   }
-  void segments_began(bool is_small, const Amount& amount) {
-    classes_[is_small].segment.increase(amount.count);
-    classes_[is_small].reserved_bytes.increase(amount.bytes);
-    raise(peaks_.segment, &Class::segment);
-    raise(peaks_.reserved_bytes, &Class::reserved_bytes);
+  void segments_began(const Amount& amount) {
+    tallies_.segment.increase(amount.count);
+    tallies_.reserved_bytes.increase(amount.bytes);
   }
-  void segments_ended(bool is_small, const Amount& amount) {
-    classes_[is_small].segment.decrease(amount.count);
-    classes_[is_small].reserved_bytes.decrease(amount.bytes);
+  void segments_ended(const Amount& amount) {
+    tallies_.segment.decrease(amount.count);
+    tallies_.reserved_bytes.decrease(amount.bytes);
   }
 
-  std::size_t live_blocks() const { return sum(&Class::allocation); }
-  std::size_t live_bytes() const { return sum(&Class::allocated_bytes); }
-  std::size_t reserved_bytes() const { return sum(&Class::reserved_bytes); }
-  std::size_t peak_live_bytes() const { return peaks_.allocated_bytes; }
-  std::size_t peak_reserved_bytes() const { return peaks_.reserved_bytes; }
-  Amount live(bool is_small) const {
-    const Class& tally = classes_[is_small];
-    return {tally.allocation.current, tally.allocated_bytes.current, tally.requested_bytes.current};
+  std::size_t reserved_bytes() const { return tallies_.reserved_bytes.current; }
+  std::size_t peak_live_bytes() const { return tallies_.allocated_bytes.peak; }
+  Amount live() const {
+    return {tallies_.allocation.current, tallies_.allocated_bytes.current,
+            tallies_.requested_bytes.current};
   }
 
   PoolStatistics statistics() const;
-  // Sets the peaks to the current values.
-  void reset_peaks();
 
   PoolEvents events;
 
@@ -183,29 +143,12 @@ class Tallies {
       current -= amount;
     }
   };
-  struct Class {
+
+  struct {
 #define CGTREE_DECLARE(name) Tally name;
     CGTREE_POOL_COUNTERS(CGTREE_DECLARE)
 #undef CGTREE_DECLARE
-  };
-  struct Peaks {
-#define CGTREE_DECLARE(name) std::size_t name = 0;
-    CGTREE_POOL_COUNTERS(CGTREE_DECLARE)
-#undef CGTREE_DECLARE
-  };
-
-  std::size_t sum(Tally Class::*tally) const {
-    return (classes_[0].*tally).current + (classes_[1].*tally).current;
-  }
-  void raise(std::size_t& peak, Tally Class::*tally) {
-    const std::size_t now = sum(tally);
-    if (now > peak) [[unlikely]] {
-      peak = now;
-    }
-  }
-
-  std::array<Class, 2> classes_;  // large, small
-  Peaks peaks_;                   // of both together
+  } tallies_;
 };
 
 }  // namespace cgtree

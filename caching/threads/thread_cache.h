@@ -33,7 +33,7 @@ class ThreadCache {
       SpinMutex<LockRank::kThreadCache> mutex;  // guards all below but the demand, and the calls
   std::atomic<ThreadCaches*>
       owner;               // null once its pool is closed; read without the lock as a hint
-  bool is_open = false;    // else nothing is cached
+  bool is_open = true;     // else nothing is cached
   bool has_ended = false;  // the thread
   Flow flow;
 

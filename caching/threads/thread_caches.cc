@@ -71,7 +71,6 @@ ThreadCache* ThreadCaches::find_own() noexcept {
       if (is_closed_) return nullptr;
       forget_ended();
       own = std::make_shared<ThreadCache>(*this);
-      own->is_open = is_open_;
       make_room(caches_);
       t_own.add(own);
       caches_.push_back(own);
@@ -100,9 +99,8 @@ void* ThreadCaches::allocate(std::size_t requested, bool& marks) noexcept {
     return nullptr;
   }
   cache.demand.note_use();
-  const bool is_small = BlockMark(block.word->load(std::memory_order_relaxed)).is_small();
-  block.word->store(BlockMark::live(bytes, requested, is_small).word(), std::memory_order_relaxed);
-  cache.flow.began[is_small] += {1, bytes, requested};
+  block.word->store(BlockMark::live(bytes, requested).word(), std::memory_order_relaxed);
+  cache.flow.began += {1, bytes, requested};
   return block.address;
 }
 
@@ -132,15 +130,14 @@ bool ThreadCaches::keep(void* address, BlockMark::Word& word) noexcept {
   if (!word.compare_exchange_strong(value, mark.cached().word(), std::memory_order_relaxed)) {
     return false;
   }
-  cache->flow.ended[mark.is_small()] += {1, bytes, mark.requested()};
+  cache->flow.ended += {1, bytes, mark.requested()};
   cache->push({address, &word}, bytes);
   return true;
 }
 
-void ThreadCaches::mark(void* address, std::size_t bytes, std::size_t requested,
-                        bool is_small) noexcept {
+void ThreadCaches::mark(void* address, std::size_t bytes, std::size_t requested) noexcept {
   if (BlockMark::fits(bytes, requested)) {
-    marks_.mark(address, BlockMark::live(bytes, requested, is_small));
+    marks_.mark(address, BlockMark::live(bytes, requested));
   }
 }
 
@@ -198,12 +195,6 @@ Flow ThreadCaches::flow() const noexcept {
   for (const std::shared_ptr<ThreadCache>& cache : caches_)
     sum += cache->flow;
   return sum;
-}
-
-void ThreadCaches::set_open(bool is_open) noexcept {
-  is_open_ = is_open;
-  for (const std::shared_ptr<ThreadCache>& cache : caches_)
-    cache->is_open = is_open;
 }
 
 std::size_t ThreadCaches::blocks() const noexcept {

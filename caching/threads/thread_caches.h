@@ -42,8 +42,7 @@ class ThreadCaches final : public PoolCaches {
   BlockMark::Word* find_marked(const void* address) const noexcept override {
     return marks_.find_marked(address);
   }
-  void mark(void* address, std::size_t bytes, std::size_t requested,
-            bool is_small) noexcept override;
+  void mark(void* address, std::size_t bytes, std::size_t requested) noexcept override;
   void note_removal(const void* address) noexcept override { marks_.note_removal(address); }
   Flow close() noexcept override;
 
@@ -82,7 +81,6 @@ class ThreadCaches final : public PoolCaches {
   void unlock() noexcept override;
   void empty() noexcept override;
   Flow flow() const noexcept override;
-  void set_open(bool is_open) noexcept override;
   std::size_t blocks() const noexcept override;
   std::size_t marked() const noexcept override { return marks_.marked(); }
   void validate() const override;
@@ -92,7 +90,6 @@ class ThreadCaches final : public PoolCaches {
   Mutex<LockRank::kThreadCaches> mutex_;  // guards all below
   std::vector<std::shared_ptr<ThreadCache>> caches_;
   Flow flow_;  // of caches whose threads have ended
-  bool is_open_ = true;
   bool is_closed_ = false;
 };
 

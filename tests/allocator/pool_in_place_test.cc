@@ -325,34 +325,5 @@ TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
   pool.free(second);
 }
 
-// no_split
-// Acceptance: pools no_split.
-TEST(PoolWithoutSplitsTest, EverySegmentIsOneBlock) {
-  FakeSegmentSource source;
-  Pool pool(source, {.splits = false});
-  void* const first = pool.allocate(1000);
-  void* const second = pool.allocate(kMiB);
-  EXPECT_THAT(pool.segments(), SizeIs(2));
-  EXPECT_EQ(pool.segments(), pool.live());
-  pool.free(second);
-
-  void* const third = pool.allocate(700 * 1024);
-
-  pool.validate();
-  EXPECT_EQ(third, second);
-  EXPECT_EQ(pool.segments(), pool.live());
-  EXPECT_EQ(pool.statistics().allocated_bytes.current, kMiB + 1024);
-  EXPECT_EQ(pool.statistics().requested_bytes.current, 700 * 1024u + 1000u);
-  pool.restore_live(std::vector<Range>{{pool.live()[0].address, 300}});
-  pool.validate();
-  EXPECT_THAT(pool.live(), ElementsAre(pool.segments()[0]));
-  pool.free(first);
-}
-
-TEST(PoolWithoutSplitsTest, DoesNotGoWithGrowthInPlace) {
-  FakeSegmentSource source;
-  EXPECT_THROW(Pool(source, {.growth = Growth::kInPlace, .splits = false}), InvalidArgument);
-}
-
 }  // namespace
 }  // namespace cgtree

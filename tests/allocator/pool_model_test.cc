@@ -44,7 +44,7 @@ namespace {
 // A failure prints the shortest trace that RapidCheck finds, and its seed.
 // Acceptance: checkpoints resnet.
 RC_GTEST_PROP(PoolModelTest, AgreesWithItsModelOnAnyTrace, ()) {
-  ModelledPool pool(*rc::gen::element(Growth::kFast, Growth::kCompact, Growth::kInPlace));
+  ModelledPool pool(*rc::gen::element(Growth::kFast, Growth::kInPlace));
   const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<std::vector<Step>>());
   for (const Step& step : steps)
     pool.take(step);
@@ -94,7 +94,7 @@ TEST_P(PoolLongTraceTest, AgreesWithItsModelOnALongTrace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryGrowth, PoolLongTraceTest,
-                         testing::Values(Growth::kFast, Growth::kCompact, Growth::kInPlace));
+                         testing::Values(Growth::kFast, Growth::kInPlace));
 
 }  // namespace
 }  // namespace cgtree

@@ -84,7 +84,7 @@ TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
 
 // Two pools that need more at once, of a source that asks each to give back what it does not need.
 TEST(PoolThreadsTest, PoolsThatGrowAtOnceGiveWayToEachOther) {
-  for (const Growth growth : {Growth::kFast, Growth::kCompact, Growth::kInPlace}) {
+  for (const Growth growth : {Growth::kFast, Growth::kInPlace}) {
     FakeSegmentSource source(48 * kMiB);
     source.ask_users();
     source.set_spacing(growth == Growth::kInPlace ? 64 * kMiB : 0);

@@ -1,44 +1,14 @@
-// RmmLog and read_rmm_log(): logs of allocations in the CSV format of RMM.
+// read_rmm_log(): logs of allocations in the CSV format of RMM.
 //
-// The columns are Thread,Time,Action,Pointer,Size,Stream. The writer fills Thread with a number per
-// thread and Time with the local time as HH:MM:SS:microseconds; the reader ignores both.
+// The columns are Thread,Time,Action,Pointer,Size,Stream; the first two are ignored.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <ostream>
 #include <string>
 #include <vector>
 
-#include "allocator/pool/pool_observer.h"
-
 namespace cgtree {
-
-// An RmmLog writes a row for each allocation and each free of the pools that it observes. Several
-// pools may share a log.
-//
-// Thread safety: all functions may be called from any thread.
-class RmmLog final : public PoolObserver {
- public:
-  // Writes the header. `stream` is what the last column says. `out` must outlive the log.
-  explicit RmmLog(std::ostream& out, std::uint64_t stream = 0);
-
-  void allocated(const void* address, std::size_t bytes) noexcept override;
-  void freed(const void* address, std::size_t bytes) noexcept override;
-  void refused(std::size_t bytes) noexcept override;
-
-  // Returns how many rows could not be written.
-  std::size_t lost_rows() const;
-
- private:
-  void write(const char* action, const void* address, std::size_t bytes) noexcept;
-
-  const std::uint64_t stream_;
-  mutable std::mutex mutex_;  // guards all below
-  std::ostream& out_;
-  std::size_t lost_rows_ = 0;
-};
 
 // A TraceStep is one allocation or one free of a log.
 struct TraceStep {

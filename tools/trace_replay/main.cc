@@ -25,7 +25,7 @@ struct Arguments {
   std::string trace;
   std::string json;
   std::string device = "simulated";
-  std::string growth = "compact";
+  std::string growth = "fast";
   ReplayOptions options;
 };
 
@@ -99,12 +99,12 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--rounds", arguments.options.rounds, "timed replays; the fastest counts (20)")
       ->check(CLI::PositiveNumber);
   app.add_option("--growth", arguments.growth,
-                 "of the pool: compact (the default), fast (PyTorch's segment sizes) or pages (as "
-                 "pools_grow_in_place has it)")
-      ->check(CLI::IsMember({"compact", "fast", "pages"}));
+                 "of the pool: fast (PyTorch's segment sizes, the default) or pages (as "
+                 "pools_grow_in_place "
+                 "has it)")
+      ->check(CLI::IsMember({"fast", "pages"}));
   try {
     app.parse(argc, argv);
-    if (arguments.growth == "fast") arguments.options.growth = Growth::kFast;
     if (arguments.growth == "pages") arguments.options.growth = Growth::kInPages;
     run(arguments);
     return 0;

@@ -28,7 +28,7 @@ struct ReplayResult {
 
 struct ReplayOptions {
   int rounds = 20;  // timed replays, > 0; they follow the one that measures memory
-  Growth growth = Growth::kCompact;
+  Growth growth = Growth::kFast;
 };
 
 // With Growth::kInPages the source has to map pages. Throws OutOfMemory if the source has no room,
