@@ -76,7 +76,6 @@ struct StepsOptions {
   std::size_t max_switch_nodes = 0;  // the same
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
-  bool is_pinned = false;
 };
 
 namespace detail {
@@ -93,7 +92,6 @@ void copy_shared_options(const From& from, To& to) {
   to.max_switch_nodes = from.max_switch_nodes;
   to.max_recordings = from.max_recordings;
   to.at_limit = from.at_limit;
-  to.is_pinned = from.is_pinned;
 }
 
 }  // namespace detail

@@ -61,7 +61,6 @@ LearnOptions learn_options(const cgt_learn_options& given) {
   if (given.max_sizes != 0) options.max_sizes = given.max_sizes;
   if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
   if (given.busy_fraction != 0) options.busy_fraction = given.busy_fraction;
-  if (given.half_life != 0) options.half_life = given.half_life;
   if (given.generator_count > 0) required(given.generators, "cgt_learn_options::generators");
   for (const cgt_generator generator : std::span(given.generators, given.generator_count))
     options.generators.push_back(*generator_of(generator));

@@ -294,12 +294,9 @@ enum {
   // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
   // less memory stays unused. CGT_INVALID_ARGUMENT on devices that cannot map memory.
   CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2,
-  // Step functions are captured on the stream on which they were warmed up, for libraries that have
-  // a workspace per stream. No other thread may use that stream while a call records.
-  CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS = 1u << 3,
   // Loops that hold outputs into their next round settle, for more memory; see
   // ContextOptions::outputs_lie_apart in cgtree/values/options.h.
-  CGT_CONTEXT_OUTPUTS_LIE_APART = 1u << 4
+  CGT_CONTEXT_OUTPUTS_LIE_APART = 1u << 3
 };
 // The treatment of a recording that refers to memory which is not known to live as long as it does.
 typedef int32_t cgt_on_foreign_pointer;
@@ -573,9 +570,8 @@ typedef struct cgt_axis_options {
 } cgt_axis_options;
 
 enum {
-  CGT_FUNCTION_EAGER = 1u << 0,          // always runs eagerly
-  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,  // a call that cannot be graphed fails
-  CGT_FUNCTION_PINNED = 1u << 2          // its recordings are never evicted
+  CGT_FUNCTION_EAGER = 1u << 0,         // always runs eagerly
+  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1  // a call that cannot be graphed fails
 };
 // The treatment of a call whose static inputs have other addresses than recorded.
 typedef int32_t cgt_on_static_change;
@@ -1009,7 +1005,6 @@ typedef struct cgt_learn_options {
   uint64_t max_sizes;           // that are recorded at a time: 32
   uint64_t max_bytes;           // of the pools of the context, beyond which none is recorded
   double busy_fraction;         // of the time, for cgt_function_idle() between calls: 0.02
-  double half_life;             // a call so many calls ago weighs half: 128
   uint64_t held_outputs;        // as cgt_precapture_options has it
   // What the function draws from, if results are to be the same whenever cgt_function_idle() is
   // called: it puts these generators back to where they were.

@@ -48,12 +48,7 @@ Recorder::Recorder(ContextMemory& memory, const ContextOptions& options)
         "a context that is checked captures on a stream of its own, which is not of the partition "
         "(the green context) that ContextOptions::stream is of: leave `checked` false");
   }
-  if (options.captures_on_stream_of_calls || is_partition) {
-    if (!checked_) return;
-    throw InvalidArgument(
-        "a context that is checked captures on a stream of its own, and "
-        "captures_on_stream_of_calls asks for that of the calls: set one of the two");
-  }
+  if (is_partition) return;
   capture_stream_.emplace(memory.device(),
                           checked_ ? StreamKind::kBlocking : StreamKind::kNonBlocking);
 }

@@ -231,7 +231,7 @@ struct FunctionState : Function {
   std::uint64_t key_uses = 0;
 
   // Returns true if the recordings stay whatever limits say.
-  bool keeps_recordings() const noexcept { return options.is_pinned || frozen.get(); }
+  bool keeps_recordings() const noexcept { return frozen.get().has_value(); }
 
   // Returns the key of the call, or null if there is none yet.
   KeyState* find(const Call& call) const;
@@ -346,8 +346,8 @@ class Tree {
   }
   void drop(Node& node) noexcept;
 
-  // Returns the least recently used node for which counts(node), or null; never one of a pinned or
-  // frozen function. A pure function of the tree: no two nodes were used at the same time.
+  // Returns the least recently used node for which counts(node), or null; never one of a frozen
+  // function. A pure function of the tree: no two nodes were used at the same time.
   template <typename Counts>
   Node* least_recently_used(Counts counts) const noexcept {
     Node* found = nullptr;

@@ -46,8 +46,6 @@
   X(Flag, checked, checked, CGT_CONTEXT_CHECKED)                                         \
   X(Other, group, _, _)                                                                  \
   X(Other, before_first_launch, _, _)                                                    \
-  X(Flag, captures_on_stream_of_calls, captures_on_stream_of_calls,                      \
-    CGT_CONTEXT_CAPTURES_ON_STREAM_OF_CALLS)                                             \
   X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)                  \
   X(Count, verify_every, verify_every, verify_every)                                     \
   X(Count, verify_first, verify_first, verify_first)                                     \
@@ -69,7 +67,6 @@
   X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)          \
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
-  X(Flag, is_pinned, pinned, CGT_FUNCTION_PINNED)                      \
   X(Count, verify_first, verify_first, verify_first)                   \
   X(Count, max_switch_nodes, max_switch_nodes, max_switch_nodes)
 

@@ -104,10 +104,6 @@ struct ContextOptions {
   // libraries register there the addresses that they have captured. In a group all ranks call it,
   // or none. If it throws, so does the call.
   std::function<void(const NewRecording&)> before_first_launch = nullptr;
-  // Step functions are captured on the stream on which they were warmed up, and not on another one,
-  // for libraries that have a workspace per stream. Requires: while a call records, no other thread
-  // uses that stream. Cannot be combined with `checked`.
-  bool captures_on_stream_of_calls = false;
   OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
   // Every n-th replay of each recording is verified: the step function also runs eagerly, on the
   // same inputs, and VerifyError is thrown if it does something else (docs/verify.md). 0: none,
@@ -223,8 +219,6 @@ struct CompileOptions {
   // Recordings of this function at most.
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
-  // The recordings of the function are never evicted.
-  bool is_pinned = false;
   // Counts where it is larger than ContextOptions::verify_first.
   std::size_t verify_first = 0;
   // Recordings that differ in at most this many nodes share an executable graph: a replay of one

@@ -116,25 +116,23 @@ void add(Digest& digest, const OutputOptions& options) {
 Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
                max_recordings, max_graph_bytes, max_recording_time, at_limit, event_file,
-               event_file_has_replays, checked, group, before_first_launch,
-               captures_on_stream_of_calls, on_foreign_pointer, verify_every, verify_first,
-               time_every_nth_replay] = options;
+               event_file_has_replays, checked, group, before_first_launch, on_foreign_pointer,
+               verify_every, verify_first, time_every_nth_replay] = options;
   Digest digest;
   add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
-          at_limit, checked, before_first_launch != nullptr, captures_on_stream_of_calls,
-          on_foreign_pointer, verify_every, verify_first);
+          at_limit, checked, before_first_launch != nullptr, on_foreign_pointer, verify_every,
+          verify_first);
   return digest;
 }
 
 Digest digest_of(const CompileOptions& options) {
   const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
                require_graph, on_static_change, max_static_changes, on_mutated_input,
-               min_graph_nodes, max_recordings, at_limit, is_pinned, verify_first,
-               max_switch_nodes] = options;
+               min_graph_nodes, max_recordings, at_limit, verify_first, max_switch_nodes] = options;
   Digest digest;
   add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
           require_graph, on_static_change, max_static_changes, on_mutated_input, min_graph_nodes,
-          max_recordings, at_limit, is_pinned, verify_first, max_switch_nodes);
+          max_recordings, at_limit, verify_first, max_switch_nodes);
   return digest;
 }
 

@@ -14,11 +14,11 @@ namespace cgtree {
 namespace {
 
 constexpr double kLeastWeight = 1.0 / 64;
+constexpr double kHalfLife = 128;  // a call so many calls ago weighs half
 
 }  // namespace
 
-LearnedDemand::LearnedDemand(const CompiledCore& function, double half_life)
-    : function_(function.state()), half_life_(half_life) {
+LearnedDemand::LearnedDemand(const CompiledCore& function) : function_(function.state()) {
   const AxisPlan* const plan = function_.axes.get();
   for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
     const AxisRule& rule = plan->rule(axis);
@@ -93,7 +93,7 @@ bool LearnedDemand::read(std::span<const SizePoint> points, const Serves& serves
       size = std::max<std::int64_t>(size, 1);
     more.push_back({std::move(positive), static_cast<double>(count - before)});
   }
-  const double left = std::exp2(-static_cast<double>(calls) / half_life_);
+  const double left = std::exp2(-static_cast<double>(calls) / kHalfLife);
   const auto forget = [left](auto& weights) {
     for (auto& [sizes, weight] : weights)
       weight *= left;

@@ -27,9 +27,9 @@ class LearnedDemand {
   // How often calls had these sizes.
   using Weights = std::map<SizePoint, double>;
 
-  // A call `half_life` calls ago weighs half. Throws InvalidArgument unless one of the axes and
+  // A call 128 calls ago weighs half. Throws InvalidArgument unless one of the axes and
   // integers of the key of the function has AxisPolicy::kLearned.
-  LearnedDemand(const CompiledCore& function, double half_life);
+  explicit LearnedDemand(const CompiledCore& function);
 
   // Adds the calls since the last time, and returns whether one of them has missed: no recording
   // has served it, although one of `points` does.
@@ -63,7 +63,6 @@ class LearnedDemand {
   std::vector<std::pair<SizePoint, std::uint64_t>> counts() const;
 
   const FunctionState& function_;
-  const double half_life_;
   std::vector<std::size_t> axes_;
   std::map<std::size_t, Other> others_;
   std::map<SizePoint, std::uint64_t> counted_;  // as the histogram was when it was read last

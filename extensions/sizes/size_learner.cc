@@ -95,20 +95,19 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
       manager_(function.manager()),
       make_inputs_(std::move(make_inputs)),
       options_(options),
-      demand_(function, options.half_life),
+      demand_(function),
       room_(options.max_sizes),
       evictions_(function.state().counters.evictions) {
   find_recorded();
   if (make_inputs_ == nullptr) {
     throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
   }
-  if (options.max_sizes == 0 || options.max_bytes == 0 || !(options.half_life > 0) ||
+  if (options.max_sizes == 0 || options.max_bytes == 0 ||
       !(options.busy_fraction >= 0 && options.busy_fraction <= 1)) {
     throw InvalidArgument(fmt::format(
-        "a learner of '{}' with max_sizes = {}, max_bytes = {}, half_life = {} and busy_fraction = "
-        "{}: the first three must be above 0, the last from 0 to 1",
-        function.name(), options.max_sizes, options.max_bytes, options.half_life,
-        options.busy_fraction));
+        "a learner of '{}' with max_sizes = {}, max_bytes = {} and busy_fraction = {}: the first "
+        "two must be above 0, the last from 0 to 1",
+        function.name(), options.max_sizes, options.max_bytes, options.busy_fraction));
   }
 }
 

@@ -42,7 +42,6 @@ struct LearnOptions {
   std::size_t max_sizes = 32;        // that are recorded at a time
   std::size_t max_bytes = SIZE_MAX;  // of the pools of the context, beyond which none is recorded
   double busy_fraction = 0.02;       // of the time: see idle() and between_calls()
-  double half_life = 128;            // a call so many calls ago weighs half
   std::size_t held_outputs = 1;      // as PrecaptureOptions has it
   // What the function draws from, if results are to be the same whenever the learner runs: these
   // generators are put back to where they were. No other thread may draw from them meanwhile.

@@ -155,9 +155,6 @@ TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
   options.busy_fraction = 2;
   EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "busy_fraction = 2");
   options.busy_fraction = 0;
-  options.half_life = -1;
-  EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "half_life = -1");
-  options.half_life = 0;
   options.generator_count = 1;
   EXPECT_FAILS(cgt_function_learn(learned, &options), CGT_INVALID_ARGUMENT, "generators");
   EXPECT_FAILS(cgt_function_learn(nullptr, &options), CGT_INVALID_HANDLE, "NULL");

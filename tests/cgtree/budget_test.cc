@@ -87,31 +87,17 @@ TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
   manager()->validate();
 }
 
-TEST_P(BudgetTest, WhatIsPinnedStays) {
-  make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
-  const F pinned = compile(context(), "pinned", quadrupled, {.is_pinned = true});
-  const F f = compile(context(), "f", quadrupled);
-  record(pinned, 2);
-
-  for (const std::int64_t size : {2, 3, 4, 5})
-    record(f, size);
-
-  EXPECT_TRUE(is_recorded(pinned, 2));
-  EXPECT_TRUE(is_recorded(f, 5));
-  EXPECT_EQ(pinned.stats().evictions, 0u);
-  EXPECT_EQ(f.stats().evictions, 3u);
-}
-
 // The limit was not reached when it was decided on.
-TEST_P(BudgetTest, TheNewestStaysWhereAllOthersArePinned) {
+TEST_P(BudgetTest, TheNewestStaysWhereAllOthersAreFrozen) {
   make_context({.max_graph_bytes = kGraphBytes + 1, .at_limit = AtLimit::kEvict});
-  const F pinned = compile(context(), "pinned", quadrupled, {.is_pinned = true});
+  F frozen = compile(context(), "frozen", quadrupled);
   const F f = compile(context(), "f", quadrupled);
-  record(pinned, 2);
+  record(frozen, 2);
+  frozen.freeze();
 
   record(f, 3);
 
-  EXPECT_TRUE(is_recorded(pinned, 2));
+  EXPECT_TRUE(is_recorded(frozen, 2));
   EXPECT_TRUE(is_recorded(f, 3));
   EXPECT_EQ(f.stats().evictions, 0u);
   manager()->validate();

@@ -1074,7 +1074,6 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](CompileOptions& o) { o.max_recordings = 1; },
       [](CompileOptions& o) { o.verify_first = 1; },
       [](CompileOptions& o) { o.at_limit = AtLimit::kEvict; },
-      [](CompileOptions& o) { o.is_pinned = true; },
   };
   std::set<std::uint64_t> digests;
   for (std::size_t i = 0; i < changes.size(); ++i)
@@ -1091,7 +1090,6 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](ContextOptions& o) { o.at_limit = AtLimit::kEvict; },
       [](ContextOptions& o) { o.checked = true; },
       [](ContextOptions& o) { o.before_first_launch = [](const NewRecording&) {}; },
-      [](ContextOptions& o) { o.captures_on_stream_of_calls = true; },
       [](ContextOptions& o) { o.on_foreign_pointer = OnForeignPointer::kThrow; },
       [](ContextOptions& o) { o.verify_every = 1; },
   };

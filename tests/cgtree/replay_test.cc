@@ -196,29 +196,5 @@ TEST_P(ReplayTest, StatsSayWhatTheCallsDid) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
-// Libraries with a workspace for each stream allocate it while they are warmed up.
-TEST_P(ReplayTest, AStepFunctionIsCapturedWhereItWasWarmedUpIfItsContextSaysSo) {
-  for (const bool on_stream_of_calls : {false, true}) {
-    make_context({.captures_on_stream_of_calls = on_stream_of_calls});
-    std::vector<StreamHandle> streams;
-    CompiledFunction f = compile(context(), "f", [&](Tensor x) {
-      streams.push_back(current_stream().handle());
-      return affine(x, 2, 1);
-    });
-    const Stream own(device());
-    const StreamScope scope(own);
-    for (int i = 0; i < 4; ++i) {
-      const std::vector<float> x = random_floats(10);
-      EXPECT_EQ(values(f(tensor({10}, x))), affine_of(x, 2, 1));
-    }
-    ASSERT_EQ(streams.size(), 2);
-    EXPECT_EQ(streams[0], own.ref().handle());
-    EXPECT_EQ(streams[0] == streams[1], on_stream_of_calls);
-    EXPECT_EQ(f.stats().replays, 2);
-  }
-  EXPECT_THROW(Context(device(), {.checked = true, .captures_on_stream_of_calls = true}),
-               InvalidArgument);
-}
-
 }  // namespace
 }  // namespace cgtree::testing

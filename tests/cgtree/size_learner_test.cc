@@ -260,7 +260,7 @@ TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
   EXPECT_THAT([&] { SizeLearner(f, nullptr); },
               ThrowsMessage<InvalidArgument>(HasSubstr("without make_inputs")));
   for (const LearnOptions& bad :
-       {LearnOptions{.max_sizes = 0}, LearnOptions{.max_bytes = 0}, LearnOptions{.half_life = 0},
+       {LearnOptions{.max_sizes = 0}, LearnOptions{.max_bytes = 0},
         LearnOptions{.busy_fraction = 1.5}, LearnOptions{.busy_fraction = -1}}) {
     EXPECT_THAT([&] { SizeLearner(f, make_inputs(), bad); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("must be above 0")));

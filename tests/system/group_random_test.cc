@@ -60,7 +60,6 @@ class ProgramOfRank {
     options.at_limit = static_cast<AtLimit>(draw(2));
     if (draw(3) == 0) options.max_recordings = 2 + draw(6);
     if (draw(3) == 0) options.max_graph_bytes = (1 + draw(6)) * graph_bytes_of_chain(8);
-    if (draw(4) == 0) options.captures_on_stream_of_calls = true;
     if (draw(3) == 0) options.verify_every = 1 + draw(3);
     verifies_ = options.verify_every > 0;
     const unsigned poor = draw(size_);
@@ -557,7 +556,6 @@ const std::vector<Change>& changes() {
       {"while_missing", [](auto& o) { o.while_missing = WhileMissing::kNextLarger; }},
       {"min_graph_nodes", [](auto& o) { o.min_graph_nodes = 2; }},
       {"max_recordings", [](auto& o) { o.max_recordings = 7; }},
-      {"is_pinned", [](auto& o) { o.is_pinned = true; }},
       {"on_mutated_input", [](auto& o) { o.on_mutated_input = OnMutatedInput::kSkip; }},
       {"on_static_change", [](auto& o) { o.on_static_change = OnStaticChange::kDemote; }},
   };
