@@ -72,8 +72,7 @@ struct StepsOptions {
   bool enabled = true;         // if false, all work runs without a graph
   bool require_graph = false;  // a call that cannot be graphed throws
   OnStaticChange on_static_change = OnStaticChange::kRecord;
-  std::size_t min_graph_nodes = 0;   // see CompileOptions
-  std::size_t max_switch_nodes = 0;  // the same
+  std::size_t max_switch_nodes = 0;  // see CompileOptions
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
 };
@@ -88,7 +87,6 @@ void copy_shared_options(const From& from, To& to) {
   to.enabled = from.enabled;
   to.require_graph = from.require_graph;
   to.on_static_change = from.on_static_change;
-  to.min_graph_nodes = from.min_graph_nodes;
   to.max_switch_nodes = from.max_switch_nodes;
   to.max_recordings = from.max_recordings;
   to.at_limit = from.at_limit;

@@ -614,7 +614,6 @@ typedef struct cgt_function_options {
   cgt_on_static_change on_static_change;
   int32_t reserved_too;
   uint64_t max_static_changes;
-  uint64_t min_graph_nodes;  // a call with a smaller graph runs eagerly
   // The policies of integers of the key. Where a policy pads, the value is rounded up: the work
   // sees the rounded value, and calls with the same one share recordings. Each call has these
   // parts.

@@ -465,9 +465,6 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   unrecorded_.reset();
   hold_.reset();
   if (failure) return *std::move(failure);
-  const std::size_t nodes = recording.costs.step_nodes;
-  const bool is_too_small = nodes < function.options.min_graph_nodes;
-  if (is_too_small && !keeps_any()) return TooSmall{nodes};
   lengths_.check_not_returned(result_.outputs);
   if (auto elsewhere = find_output_elsewhere()) return *std::move(elsewhere);
   if (auto foreign = find_foreign_write()) return *std::move(foreign);
@@ -491,8 +488,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   CapturedStep step{call_,           memory_,        recording,      result_.outputs,
                     buffer_sources_, prepared_.root, prepared_.tail, scope_.allocations()};
   if (examination != nullptr) examination->examine(step);
-  const std::size_t made_and_kept =
-      std::max(count_kept(), std::size_t{is_too_small && !on_.is_rehearsal});
+  const std::size_t made_and_kept = count_kept();
   if (made_and_kept > 0 && result_.why_once.empty())
     result_.why_once = why_kept(function.name, made_and_kept);
   recording.runs_once = !result_.why_once.empty();

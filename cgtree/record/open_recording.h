@@ -30,11 +30,6 @@ struct CaptureFailure {
   SkipReason reason = SkipReason::kCaptureFailed;  // why the call runs eagerly
 };
 
-// The graph has fewer nodes than CompileOptions::min_graph_nodes; everything is as before.
-struct TooSmall {
-  std::size_t nodes = 0;  // of the step's graph; 0: another rank's is too small
-};
-
 // The graph was launched. If recording.runs_once, the recording must go: what the step keeps of
 // what it has made is filled now, and each replay would write there.
 struct Recorded {
@@ -43,7 +38,7 @@ struct Recorded {
   std::string why_once;  // empty if only another rank's must go
 };
 
-using CaptureResult = std::variant<Recorded, CaptureFailure, TooSmall>;
+using CaptureResult = std::variant<Recorded, CaptureFailure>;
 
 // Returns why a step that keeps tensors is not recorded. `kept`: how many; 0: another rank's.
 std::string why_kept(const std::string& function, std::size_t kept);

@@ -49,14 +49,12 @@ bool breaks_capture_rules(Code code) noexcept {
          code != Code::kStreamCaptureInvalidated;
 }
 
-AttemptResult result_of(const CaptureResult& result) {
-  const auto* const failure = std::get_if<CaptureFailure>(&result);
-  if (failure == nullptr) return {.kind = AttemptResult::Kind::kTooSmall};
+AttemptResult result_of(const CaptureFailure& failure) {
   return {.kind = AttemptResult::Kind::kCaptureFailed,
-          .reason = failure->reason,
-          .capture = breaks_capture_rules(failure->code) ? AttemptResult::Capture::kBreaksRules
-                                                         : AttemptResult::Capture::kFailed,
-          .what = failure->what};
+          .reason = failure.reason,
+          .capture = breaks_capture_rules(failure.code) ? AttemptResult::Capture::kBreaksRules
+                                                        : AttemptResult::Capture::kFailed,
+          .what = failure.what};
 }
 
 // Ranks that run eagerly because they were told to need not meet.
@@ -164,20 +162,16 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
   if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
   if (thrown && has_launched_) std::rethrow_exception(thrown);  // leave() tells the others
   stopwatch.stop();  // from here on the call runs eagerly, or fails
-  const AttemptResult worst = end(result ? result_of(*result) : result_of(thrown));
+  const AttemptResult worst =
+      end(result ? result_of(std::get<CaptureFailure>(*result)) : result_of(thrown));
   const bool is_out_of_memory = worst.kind == Kind::kOutOfMemory;
   if (is_out_of_memory && makes_room_for(thrown)) return std::nullopt;
   if (worst.kind == Kind::kFailed || (is_out_of_memory && throws_at_limit_)) {
     if (thrown) std::rethrow_exception(thrown);
     throw OtherRankFailed(worst);
   }
-  const bool is_too_small = worst.kind == Kind::kTooSmall;
-  const SkipReason reason = is_too_small       ? SkipReason::kTooSmall
-                            : is_out_of_memory ? SkipReason::kPoolLimit
-                                               : worst.reason;
+  const SkipReason reason = is_out_of_memory ? SkipReason::kPoolLimit : worst.reason;
   begin({.reason = reason}, function, call);
-  const auto* const small = result ? std::get_if<TooSmall>(&*result) : nullptr;
-  if (is_too_small) return small != nullptr ? *small : TooSmall{};
   auto* const own = result ? std::get_if<CaptureFailure>(&*result) : nullptr;
   CaptureFailure failure =
       own ? std::move(*own) : CaptureFailure{Code::kUnknown, worst.what, thrown};

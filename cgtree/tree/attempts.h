@@ -24,7 +24,7 @@ namespace cgtree {
 bool breaks_capture_rules(Code code) noexcept;
 
 // Returns what a capture that gave no recording means for an attempt.
-AttemptResult result_of(const CaptureResult& result);
+AttemptResult result_of(const CaptureFailure& failure);
 
 // A call that is no replay is one attempt after the other: a recording that cannot be kept is
 // followed by an eager run. Each begins with a vote and ends with one, whatever happens.

@@ -16,7 +16,7 @@ namespace cgtree {
 // How an attempt went on one rank, or on the rank where it went worst. The worst comes first.
 struct AttemptResult {
   // kRunsOnce: the graph is launched once, and is no recording.
-  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kTooSmall, kRunsOnce, kDone };
+  enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kRunsOnce, kDone };
 
   Kind kind = Kind::kDone;
   SkipReason reason = SkipReason::kCaptureFailed;  // kCaptureFailed

@@ -164,7 +164,6 @@ Decision decide_as_is(const Situation& s, const Call& call) {
   }
   if (key->is_too_large)
     return {.outcome = Outcome::kRunEagerly, .reason = SkipReason::kGraphBytesLimit};
-  if (key->is_too_small) return {.outcome = Outcome::kRunEagerly, .reason = SkipReason::kTooSmall};
   Decision decision;
   if (Node* const node = choose(s, *key, call, &decision)) {
     return {.outcome = Outcome::kReplay, .node = node};

@@ -120,9 +120,8 @@ void OpenCall::abandon(const std::exception_ptr& thrown, const CaptureFailure* o
   range_.reset();
   stopwatch_.reset();
   const AttemptResult worst =
-      own == nullptr
-          ? workings_.attempts.leave(thrown)
-          : workings_.attempts.leave(thrown, result_of(CaptureResult(*own)).capture, own->reason);
+      own == nullptr ? workings_.attempts.leave(thrown)
+                     : workings_.attempts.leave(thrown, result_of(*own).capture, own->reason);
   if (worst.capture == Capture::kNone) return;
   try {
     const bool breaks_rules = worst.capture == Capture::kBreaksRules;
@@ -585,16 +584,12 @@ void OpenCall::settle(std::optional<CaptureResult> result, const std::exception_
     return begin_in_place_of(std::move(*failure));
   }
   KeyState& key = function_.find_or_add(workings_.call);
-  if (auto* const recorded = std::get_if<Recorded>(&*result)) {
-    if (recorded->recording.runs_once) return end_run_once(*recorded, key);
-    recorded->recording.costs.record_us = stopwatch_->elapsed().count();
-    keep(decision, key, *recorded, std::move(why));
-    note_sizes();
-    return finish();
-  }
-  key.is_too_small = true;
-  key.too_few_nodes = std::get<TooSmall>(*result).nodes;
-  begin_skip(SkipReason::kTooSmall, workings_.memory->stream());
+  Recorded& recorded = std::get<Recorded>(*result);
+  if (recorded.recording.runs_once) return end_run_once(recorded, key);
+  recorded.recording.costs.record_us = stopwatch_->elapsed().count();
+  keep(decision, key, recorded, std::move(why));
+  note_sizes();
+  finish();
 }
 
 // The step keeps what it has made, so that its launch stands for an eager run: what it keeps is

@@ -103,9 +103,7 @@ struct KeyState {
   Backoff captures{3};                                     // those that fail
   Backoff remakes{kBeforeCopies + 4};  // recordings beside others, before the last one has paid
   std::uint64_t last_used = 0;         // by the function's count of warm-ups and recordings
-  bool is_too_small = false;      // its graph has fewer nodes than CompileOptions::min_graph_nodes
-  std::size_t too_few_nodes = 0;  // how many, if it is this rank's
-  bool is_too_large = false;      // its graph alone takes more than ContextOptions::max_graph_bytes
+  bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
   std::vector<std::uint32_t> output_allocations;
   // The workspaces that its warm-up used, and those of its function, that were held when it ended.

@@ -28,7 +28,6 @@ enum class SkipReason {
   kCaptureDisturbed,    // another thread has invalidated an earlier capture
   kKeepsTensor,         // the function keeps a tensor that it made while it was captured
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow
-  kTooSmall,            // fewer graph nodes than CompileOptions::min_graph_nodes
   kFunctionLimit,       // CompileOptions::max_recordings is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
@@ -46,7 +45,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 28;
+inline constexpr int kSkipReasonCount = 27;
 
 // Returns whether the reason is a limit that recordings have reached.
 constexpr bool is_of_limit(SkipReason reason) noexcept {

@@ -64,7 +64,6 @@
   X(Choice, on_static_change, on_static_change, on_static_change)      \
   X(Count, max_static_changes, max_static_changes, max_static_changes) \
   X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)      \
-  X(Count, min_graph_nodes, min_graph_nodes, min_graph_nodes)          \
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
   X(Count, verify_first, verify_first, verify_first)                   \

@@ -214,8 +214,6 @@ struct CompileOptions {
   OnStaticChange on_static_change = OnStaticChange::kRecord;
   std::size_t max_static_changes = 4;  // moves of one input that are recorded, for kDemote
   OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
-  // A call whose graph has fewer nodes runs eagerly, because it is not worth a graph launch.
-  std::size_t min_graph_nodes = 0;
   // Recordings of this function at most.
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;

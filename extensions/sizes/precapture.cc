@@ -285,14 +285,14 @@ std::unique_ptr<Rehearsal> rehearse(Workings& workings, FunctionState& function,
   const HeldInputs held(workings.call.inputs());
   workings.call.hold(held);
   workings.attempts.begin(decision, function, workings.call);
-  CaptureResult result = TooSmall{};
+  CaptureResult result = CaptureFailure{};
   try {
     result = workings.recorder.rehearse(workings.call,
                                         function.find_or_add(workings.call).output_allocations);
     if (std::holds_alternative<Recorded>(result)) {
       workings.attempts.settle(nullptr);
     } else {
-      (void)workings.attempts.end(result_of(result));
+      (void)workings.attempts.end(result_of(std::get<CaptureFailure>(result)));
     }
   } catch (...) {
     workings.attempts.leave(std::current_exception());
@@ -301,8 +301,7 @@ std::unique_ptr<Rehearsal> rehearse(Workings& workings, FunctionState& function,
   if (auto* const recorded = std::get_if<Recorded>(&result)) {
     return std::make_unique<Rehearsal>(std::move(recorded->recording));
   }
-  const auto* const failure = std::get_if<CaptureFailure>(&result);
-  *why = failure != nullptr ? failure->what : std::string(explain(SkipReason::kTooSmall));
+  *why = std::get<CaptureFailure>(result).what;
   return nullptr;
 }
 

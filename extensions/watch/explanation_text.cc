@@ -49,8 +49,6 @@ constexpr Row kRows[] = {
      "make what the function keeps in its first call, or before, or return it"},
     {"static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it",
      "choose OnStaticChange::kRecord or kDemote"},
-    {"its graph has fewer nodes than CompileOptions::min_graph_nodes",
-     "put more work into the function, or lower CompileOptions::min_graph_nodes"},
     {"the function has as many recordings as CompileOptions::max_recordings",
      "raise CompileOptions::max_recordings, or let AtLimit::kEvict drop old ones"},
     {"the context has as many recordings as ContextOptions::max_recordings",

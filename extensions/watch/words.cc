@@ -173,11 +173,6 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
       if (key == nullptr || !key->remakes.waits()) return {};
       return fmt::format("{} recordings in a row were followed by fewer than {} replays{}",
                          key->remakes.failures(), KeyState::kPays, tried_again_after(key->remakes));
-    case SkipReason::kTooSmall:
-      // 0: the graph of another rank had too few.
-      if (key == nullptr || key->too_few_nodes == 0) return {};
-      return fmt::format("{} nodes, min_graph_nodes is {}", key->too_few_nodes,
-                         function.options.min_graph_nodes);
     case SkipReason::kFunctionLimit:
       return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
                          function.options.max_recordings);

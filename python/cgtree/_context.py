@@ -363,7 +363,7 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         told at each replay where that is, in place of a copy. "auto" decides by what each is
         thought to cost. Inputs for which it does not prove possible are copied.
     outputs_rebind: the same, one per output, of outputs that are written into a buffer.
-    options: enabled, require_graph, min_graph_nodes, max_recordings, max_static_changes
+    options: enabled, require_graph, max_recordings, max_static_changes
         (bools and counts); verify_first (as of Context(), counts where it is larger; 4 by
         default with framework="torch", whose step functions read Python's state; 0 for none);
         max_switch_nodes (recordings share an executable graph where a replay of one after another

@@ -4,7 +4,7 @@ from cgtree import _cgtree
 from cgtree._context import _axis_options
 from cgtree._errors import InvalidArgument
 
-_OPTIONS = ("max_waste", "enabled", "require_graph", "on_static_change", "min_graph_nodes",
+_OPTIONS = ("max_waste", "enabled", "require_graph", "on_static_change",
             "max_switch_nodes", "max_recordings", "at_limit")
 
 
@@ -28,7 +28,7 @@ class Steps(_cgtree.Steps):
     uncompared: names of mutated bindings that a verified replay does not compare.
     keys: as those of compile(); a call has key={name: int or str}.
     capture_mode: "global", "thread_local" or "relaxed".
-    options: max_waste, enabled, require_graph, on_static_change, min_graph_nodes,
+    options: max_waste, enabled, require_graph, on_static_change,
         max_switch_nodes, max_recordings and at_limit, as those of compile().
 
     A body that raises, or leaves the loop, leaves the call, which has then not happened. Raises

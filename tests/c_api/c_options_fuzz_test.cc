@@ -203,7 +203,6 @@ struct FunctionOptions {
     options.on_mutated_input = input.take<std::int8_t>() % 5;
     options.on_static_change = input.take<std::int8_t>() % 4;
     options.max_static_changes = input.take<std::uint8_t>();
-    options.min_graph_nodes = input.take<std::uint8_t>() % 4;
     options.max_switch_nodes = input.take<std::uint8_t>();
     options.max_waste = input.take<std::uint8_t>() % 4 == 0 ? input.take<double>() : 0;
     tolerance = input.take<double>();

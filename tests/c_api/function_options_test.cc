@@ -187,17 +187,6 @@ TEST_P(FunctionOptionsTest, AnInputMayBeReboundAndAnUnknownChoiceIsRefused) {
   EXPECT_FAILS(try_compile(&options), CGT_INVALID_ARGUMENT, "rebind");
 }
 
-TEST_P(FunctionOptionsTest, AGraphTooSmallForALaunchRunsEagerly) {
-  cgt_function_options options = {.struct_size = sizeof(options), .min_graph_nodes = 1000};
-  const OwnedFunction function = compile(affine_step, 1, &options);
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  for (int i = 0; i < 4; ++i) {
-    OwnedTensor y;
-    EXPECT_DONE(call(function, x, y));
-  }
-  EXPECT_EQ(stats(function)["replays"], 0);
-}
-
 TEST_P(FunctionOptionsTest, TheOwnerOfAContextIsReleasedOnceWithItsTensorsOrIfNoneWasMade) {
   int released = 0;
   cgt_context_options options = {.struct_size = sizeof(options)};

@@ -217,12 +217,6 @@ TEST_P(AdviceTest, WhatBrokeACaptureIsSaid) {
   expect_skip(f, 2, SkipReason::kCaptureFailed, {"capture of 'f' failed"});
 }
 
-TEST_P(AdviceTest, AGraphThatIsTooSmallIsSaidWithBothNumbers) {
-  const F f = function({.min_graph_nodes = 5});
-  call(f, {2, 2});
-  expect_skip(f, 2, SkipReason::kTooSmall, {"1 nodes, min_graph_nodes is 5"});
-}
-
 TEST_P(AdviceTest, LimitsAreSaidWithWhatThereIs) {
   const F f = function({.max_recordings = 1});
   call(f, {2, 2, 3});

@@ -324,12 +324,6 @@ TEST_F(DecideTest, NothingIsPredictedWhereGraphsAreOff) {
   EXPECT_EQ(skipped(), SkipReason::kDisabled);
 }
 
-TEST_F(DecideTest, AGraphThatWasTooSmallIsNotRecordedAgain) {
-  warmed().is_too_small = true;
-
-  EXPECT_EQ(skipped(), SkipReason::kTooSmall);
-}
-
 TEST_F(DecideTest, AStaticInputThatMovedIsRefusedWhereOptionsSaySo) {
   function_.options.inputs = {{.is_static = true}};
   function_.options.on_static_change = OnStaticChange::kThrow;

@@ -1070,7 +1070,6 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](CompileOptions& o) { o.on_static_change = OnStaticChange::kDemote; },
       [](CompileOptions& o) { o.max_static_changes = 5; },
       [](CompileOptions& o) { o.on_mutated_input = OnMutatedInput::kSkip; },
-      [](CompileOptions& o) { o.min_graph_nodes = 1; },
       [](CompileOptions& o) { o.max_recordings = 1; },
       [](CompileOptions& o) { o.verify_first = 1; },
       [](CompileOptions& o) { o.at_limit = AtLimit::kEvict; },

@@ -256,23 +256,6 @@ TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
   EXPECT_LE(all, alone + apart);
 }
 
-// Acceptance: trees 110.
-TEST_P(LimitsTest, AGraphWithFewNodesIsNotKept) {
-  CompiledFunction small = compile(context(), "small", doubled, {.min_graph_nodes = 3});
-  CompiledFunction large = compile(
-      context(), "large", [](Tensor x) { return affine(affine(affine(x, 2, 0), 1, 0), 1, 0); },
-      {.min_graph_nodes = 3});
-
-  for (int call = 0; call < 4; ++call) {
-    call_with_size(small, 5);
-    call_with_size(large, 5);
-  }
-
-  EXPECT_EQ(skips(small, SkipReason::kTooSmall), 3u);
-  EXPECT_EQ(large.stats().replays, 2u);
-  EXPECT_EQ(manager()->recordings(), 1u);
-}
-
 // Rows 97 to 105 cudagraph_annotation_disable, _context_manager, ...
 // Acceptance: trees 97.
 TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {

@@ -307,21 +307,6 @@ std::vector<Reason> reasons() {
                  {"reason=other_device", "copy the input"},
                  {"reason=\"other_device\"} 4"},
                  {"\"other_device\": 4"}});
-  all.push_back({"a graph that is too small",
-                 [](DiagnosisTest& test) {
-                   const CapturedLog log;
-                   const F f = test.function({.min_graph_nodes = 5});
-                   const Tensor x = test.of_size(2);
-                   for (int i = 0; i < 4; ++i)
-                     (void)f(x);
-                   return test.look(f, log, x);
-                 },
-                 {"run_eagerly (too_small)", "1 nodes, min_graph_nodes is 5",
-                  "lower CompileOptions::min_graph_nodes"},
-                 {"ran eagerly: too_small", "'f': put more work into the function"},
-                 {"reason=too_small", "lower min_graph_nodes of the function"},
-                 {"reason=\"too_small\"} 3"},
-                 {"\"too_small\": 3"}});
   all.push_back({"a capture of other code",
                  [](DiagnosisTest& test) {
                    const CapturedLog log;

@@ -83,7 +83,6 @@ class ProgramOfRank {
       if (draw(3) == 0) compiled.inputs[0].rebind = Rebind::kAlways;  // which no rank does
       compiled.at_limit = static_cast<AtLimit>(draw(2));
       if (draw(3) == 0) compiled.max_recordings = 1 + draw(3);
-      if (draw(4) == 0) compiled.min_graph_nodes = 3;
       functions_.push_back(compile(
           *context_, "f" + std::to_string(f), [this, f](Tensor x) { return step(f, std::move(x)); },
           std::move(compiled)));
@@ -554,7 +553,6 @@ const std::vector<Change>& changes() {
       {"alignment", [](auto& o) { o.inputs[0].alignment = 64; }},
       {"bucket", [](auto& o) { o.buckets[0].sizes.back() *= 2; }},
       {"while_missing", [](auto& o) { o.while_missing = WhileMissing::kNextLarger; }},
-      {"min_graph_nodes", [](auto& o) { o.min_graph_nodes = 2; }},
       {"max_recordings", [](auto& o) { o.max_recordings = 7; }},
       {"on_mutated_input", [](auto& o) { o.on_mutated_input = OnMutatedInput::kSkip; }},
       {"on_static_change", [](auto& o) { o.on_static_change = OnStaticChange::kDemote; }},
