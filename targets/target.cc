@@ -273,12 +273,6 @@ const std::string& Target::tag() const noexcept {
 std::span<const std::string> Target::keys() const noexcept {
   return data_->keys;
 }
-bool Target::has_key(std::string_view key) const noexcept {
-  return std::ranges::find(data_->keys, key) != data_->keys.end();
-}
-bool Target::has_feature(std::string_view name) const noexcept {
-  return std::ranges::find(data_->features, name) != data_->features.end();
-}
 std::span<const std::string> Target::features() const noexcept {
   return data_->features;
 }
@@ -301,19 +295,6 @@ const OptionValue* Target::find(std::string_view name, OptionType type) const {
 
 std::optional<Target> Target::host() const {
   return data_->host == nullptr ? std::nullopt : std::optional<Target>(Target(data_->host));
-}
-
-Target Target::with_host(const Target& host) const {
-  auto data = std::make_shared<Data>(*data_);
-  data->host = host.data_;
-  // The target is parsed again, which limits how deep hosts nest.
-  return Target(Target(std::shared_ptr<const Data>(std::move(data))).to_json());
-}
-
-Target Target::without_host() const {
-  auto data = std::make_shared<Data>(*data_);
-  data->host = nullptr;
-  return Target(std::shared_ptr<const Data>(std::move(data)));
 }
 
 std::string Target::to_json() const {

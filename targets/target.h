@@ -39,10 +39,6 @@ class Target {
   const std::string& tag() const noexcept;  // empty: made without a tag
   // Returns the given keys, else those of the kind; then the option "device"; each once.
   std::span<const std::string> keys() const noexcept;
-  // Whether it is one of keys().
-  bool has_key(std::string_view key) const noexcept;
-  // Whether it is one of features(), and so true.
-  bool has_feature(std::string_view name) const noexcept;
   std::span<const std::string> features() const noexcept;  // the features that are true, sorted
   const Options& options() const noexcept;                 // with defaults
 
@@ -56,9 +52,6 @@ class Target {
 
   // Returns the target for the host side; nothing if there is none.
   std::optional<Target> host() const;
-  // The next two return this target with another host, or without one.
-  Target with_host(const Target& host) const;
-  Target without_host() const;
 
   // Returns text that makes an equal target.
   std::string to_json() const;
