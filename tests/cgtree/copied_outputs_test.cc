@@ -238,6 +238,47 @@ TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
   EXPECT_EQ(f.stats().recordings, recordings);
 }
 
+// An output of another function is live all the time, so that calls go on where the last one was.
+TEST_P(CopiedOutputsTest, OutputsAreCopiedNoLongerThanTheyAreHeldWhateverElseIsHeld) {
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); });
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  const auto is_copied = [&] {
+    return !manager()->memory().manages(*f(random_tensor({9})).storage());
+  };
+  const std::vector<float> x = random_floats(5);
+  keep(g(tensor({5}, x)), affine_of(x, 3, 0));
+  for (int call = 0; call < 50; ++call)
+    keep(f(random_tensor({9})), {});
+  EXPECT_TRUE(is_copied());
+
+  kept_.resize(1);
+
+  EXPECT_FALSE(is_copied());
+  EXPECT_FALSE(is_copied());
+  expect_all_kept();
+}
+
+// Outputs of a dozen functions are held, each at an address of its own.
+TEST_P(CopiedOutputsTest, OutputsOfTheContextThatComeFromManyPlacesAreCopiedIn) {
+  constexpr int kMakers = 12;
+  std::vector<CompiledFunction<Tensor(Tensor)>> makers;
+  for (int i = 0; i < kMakers; ++i)
+    makers.push_back(compile(context(), "maker" + std::to_string(i),
+                             [i](Tensor x) { return affine(x, static_cast<float>(i), 1); }));
+  CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 2, 0); });
+  std::vector<Tensor> held(kMakers);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < kMakers; ++i) {
+      const std::vector<float> x = random_floats(7);
+      held[i] = Tensor();
+      held[i] = makers[i](tensor({7}, x));
+      EXPECT_EQ(values(g(held[i])), affine_of(affine_of(x, static_cast<float>(i), 1), 2, 0));
+    }
+  }
+
+  expect_replays(g, 20 * kMakers);
+}
+
 // As those of eager calls: their memory is their own.
 TEST_P(CopiedOutputsTest, CopiesOutliveMarkStepAsOutputsOfEagerCallsDo) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
