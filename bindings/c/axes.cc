@@ -101,7 +101,6 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
   if (given.max_microseconds != 0) {
     options.max_time = microseconds_of_c(given.max_microseconds);
   }
-  if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
   options.held_outputs = held_outputs_of_c(given.held_outputs);
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {

@@ -580,14 +580,6 @@ enum {
   CGT_STATIC_CHANGE_DEMOTE = 1,  // the same, but after max_static_changes the input is copied
   CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED; the message names all that changed
 };
-// The treatment of a call with an eager input that the function writes into and that is not static.
-typedef int32_t cgt_on_mutated_input;
-enum {
-  CGT_MUTATED_COPY_BACK = 0,         // the graph copies it in before the work and back after it
-  CGT_MUTATED_SKIP = 1,              // the call runs eagerly
-  CGT_MUTATED_SKIP_MANAGED_TOO = 2,  // also if the input is an output of an earlier call
-  CGT_MUTATED_REFUSE = 3             // CGT_INVALID_ARGUMENT
-};
 // The treatment of a call whose padded sizes have no recording, in a function with buckets. The
 // last two record only in cgt_function_precapture().
 typedef int32_t cgt_while_missing;
@@ -610,9 +602,7 @@ typedef struct cgt_function_options {
   size_t axis_count;
   const char* const* output_names;  // for messages, one per output; it and its elements may be NULL
   cgt_while_missing while_missing;
-  cgt_on_mutated_input on_mutated_input;
   cgt_on_static_change on_static_change;
-  int32_t reserved_too;
   uint64_t max_static_changes;
   // The policies of integers of the key. Where a policy pads, the value is rounded up: the work
   // sees the rounded value, and calls with the same one share recordings. Each call has these
@@ -959,9 +949,8 @@ typedef struct cgt_precapture_options {
   // theirs.
   const cgt_axis_sizes* sizes;
   size_t size_count;
-  // No combination is begun after this time, or when the pools of the context hold this much.
+  // No combination is begun after this time.
   uint64_t max_microseconds;
-  uint64_t max_bytes;
   // Called after each combination with one entry of the report. May be NULL.
   void (*progress)(void* user, const char* entry_json);
   // The number of results of earlier calls that the caller still holds when it calls; 0: one,

@@ -137,7 +137,7 @@ bool Call::copy_managed(std::size_t i) {
   if (treatment(i) != Treatment::kManaged) return false;
   const bool is_mutated = function_->input_options(i).is_mutated;
   treatments_[i] = is_mutated ? Treatment::kCopiedBack : Treatment::kCopied;
-  if (!find_unwanted_write() && !find_overlap()) return true;
+  if (!find_overlap()) return true;
   treatments_[i] = Treatment::kManaged;
   return false;
 }
@@ -186,19 +186,6 @@ bool Call::would_tear(std::size_t i, std::size_t j) const {
     return false;
   }
   return is_copied(first) || is_copied(second);
-}
-
-std::optional<std::uint32_t> Call::find_unwanted_write() const {
-  const OnMutatedInput policy = function_->options.on_mutated_input;
-  if (policy == OnMutatedInput::kCopyBack) return std::nullopt;
-  for (std::uint32_t i = 0; i < inputs_.step_size(); ++i) {
-    if (treatment(i) == Treatment::kCopiedBack) return i;
-    if (policy == OnMutatedInput::kSkipManagedToo && treatment(i) == Treatment::kManaged &&
-        function_->input_options(i).is_mutated) {
-      return i;
-    }
-  }
-  return std::nullopt;
 }
 
 // One of the two is written. The written inputs are sorted by address, so that each input is

@@ -169,9 +169,6 @@ class Call {
   // Signature::hash() of the inputs.
   std::uint64_t signature_hash() const noexcept;
 
-  // Returns the first input that the function writes into although
-  // CompileOptions::on_mutated_input forbids it.
-  std::optional<std::uint32_t> find_unwanted_write() const;
   // Returns two inputs that share memory, one of which is written and one of which would be copied,
   // so that the copy would miss the write, or the other way round.
   Overlap find_overlap() const;

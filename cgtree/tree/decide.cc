@@ -23,7 +23,6 @@ std::optional<SkipReason> refused(const Situation& s, const Call& call) {
     if (treatment == Treatment::kValue || treatment == Treatment::kNoBuffer) continue;
     if (call.inputs()[i].device() != s.memory.device()) return SkipReason::kOtherDevice;
   }
-  if (call.find_unwanted_write()) return SkipReason::kMutatedInput;
   if (call.find_overlap()) return SkipReason::kOverlappingInputs;
   return std::nullopt;
 }
@@ -151,9 +150,7 @@ bool must_wait(const Situation& s, const KeyState& key, const Call& call,
 Decision decide_as_is(const Situation& s, const Call& call) {
   if (Node* const next = hinted(s, call)) return {.outcome = Outcome::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
-    const bool throws = *reason == SkipReason::kMutatedInput &&
-                        s.function.options.on_mutated_input == OnMutatedInput::kReject;
-    return {.outcome = throws ? Outcome::kThrow : Outcome::kRunEagerly, .reason = *reason};
+    return {.outcome = Outcome::kRunEagerly, .reason = *reason};
   }
 
   const KeyState* key = s.function.find(call);

@@ -118,14 +118,6 @@ void refuse(Workings& workings, const Decision& decision, const FunctionState& f
     throw InvalidArgument(fmt::format("'{}': {}", function.name,
                                       function.axes->why_not(decision.reason, call.axes())));
   }
-  if (decision.reason == SkipReason::kMutatedInput) {
-    const std::size_t i = call.find_unwanted_write().value_or(0);
-    const Tensor& input = call.inputs()[i];
-    throw InvalidArgument(fmt::format(
-        "'{}' writes into {}, which is neither static nor an output of this context, and "
-        "OnMutatedInput::kReject forbids that: it is {} at {:#x}",
-        function.name, call.describe(i), describe(input), input.address()));
-  }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name,
                                  workings.events->text_of(workings.explain(decision, function))));

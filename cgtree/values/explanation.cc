@@ -7,33 +7,16 @@ namespace cgtree {
 namespace {
 
 // In the order of SkipReason.
-constexpr std::string_view kNames[] = {"disabled",
-                                       "no_graph_scope",
-                                       "no_graphs",
-                                       "nested_call",
-                                       "foreign_capture",
-                                       "other_device",
-                                       "other_partition",
-                                       "mutated_input",
-                                       "overlapping_inputs",
-                                       "capture_failed",
-                                       "capture_disturbed",
-                                       "keeps_tensor",
-                                       "static_changed",
-                                       "function_limit",
-                                       "context_limit",
-                                       "graph_bytes_limit",
-                                       "pool_limit",
-                                       "time_limit",
-                                       "frozen",
-                                       "backs_off",
-                                       "dynamic_axis",
-                                       "size_not_listed",
-                                       "size_limit",
-                                       "above_largest_bucket",
-                                       "not_recorded",
-                                       "too_much_padding",
-                                       "unsafe_padding"};
+constexpr std::string_view kNames[] = {
+    "disabled",          "no_graph_scope",       "no_graphs",
+    "nested_call",       "foreign_capture",      "other_device",
+    "other_partition",   "overlapping_inputs",   "capture_failed",
+    "capture_disturbed", "keeps_tensor",         "static_changed",
+    "function_limit",    "context_limit",        "graph_bytes_limit",
+    "pool_limit",        "time_limit",           "frozen",
+    "backs_off",         "dynamic_axis",         "size_not_listed",
+    "size_limit",        "above_largest_bucket", "not_recorded",
+    "too_much_padding",  "unsafe_padding"};
 static_assert(std::size(kNames) == kSkipReasonCount);
 
 }  // namespace

@@ -22,7 +22,6 @@ enum class SkipReason {
   kForeignCapture,      // the caller's or the context's stream is being captured by other code
   kOtherDevice,         // an input lives on another device
   kOtherPartition,      // the stream is of other processors than recordings are made for
-  kMutatedInput,        // the function writes into an input: OnMutatedInput
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
   kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
   kCaptureDisturbed,    // another thread has invalidated an earlier capture
@@ -45,7 +44,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 27;
+inline constexpr int kSkipReasonCount = 26;
 
 // Returns whether the reason is a limit that recordings have reached.
 constexpr bool is_of_limit(SkipReason reason) noexcept {
@@ -65,7 +64,7 @@ constexpr bool is_of_captures(SkipReason reason) noexcept {
          reason == SkipReason::kKeepsTensor || reason == SkipReason::kPoolLimit;
 }
 
-// Returns "mutated_input", ...: the name in counters, logs and JSON. It ends with a 0.
+// Returns "disabled", ...: the name in counters, logs and JSON. It ends with a 0.
 std::string_view name(SkipReason reason) noexcept;
 
 // Returns the meaning of the reason, as one sentence.

@@ -63,7 +63,6 @@
   X(Flag, require_graph, require_graph, CGT_FUNCTION_REQUIRE_GRAPH)    \
   X(Choice, on_static_change, on_static_change, on_static_change)      \
   X(Count, max_static_changes, max_static_changes, max_static_changes) \
-  X(Choice, on_mutated_input, on_mutated_input, on_mutated_input)      \
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
   X(Count, verify_first, verify_first, verify_first)                   \
@@ -96,7 +95,7 @@
   X(Choice, at_max_sizes, at_max_sizes, at_max_sizes) \
   X(Choice, above_largest, above_largest, above_largest)
 
-// The next nine have a row X(enumeration, enumerator, python, c) for each choice of an option, in
+// The next eight have a row X(enumeration, enumerator, python, c) for each choice of an option, in
 // the order of the enumerators. The option has the name of the enumeration, in lower case: at_limit
 // has the type AtLimit. The exception is policy, of type AxisPolicy.
 #define CGTREE_AT_LIMIT(X)                              \
@@ -118,12 +117,6 @@
   X(OnStaticChange, kRecord, record, CGT_STATIC_CHANGE_RECORD) \
   X(OnStaticChange, kDemote, demote, CGT_STATIC_CHANGE_DEMOTE) \
   X(OnStaticChange, kThrow, throw, CGT_STATIC_CHANGE_REFUSE)
-
-#define CGTREE_ON_MUTATED_INPUT(X)                                                   \
-  X(OnMutatedInput, kCopyBack, copy_back, CGT_MUTATED_COPY_BACK)                     \
-  X(OnMutatedInput, kSkip, skip, CGT_MUTATED_SKIP)                                   \
-  X(OnMutatedInput, kSkipManagedToo, skip_managed_too, CGT_MUTATED_SKIP_MANAGED_TOO) \
-  X(OnMutatedInput, kReject, reject, CGT_MUTATED_REFUSE)
 
 #define CGTREE_REBIND(X)                     \
   X(Rebind, kNever, never, CGT_REBIND_NEVER) \
@@ -156,13 +149,12 @@
   X(Padding::Kind, kLast, last, CGT_PAD_LAST)    \
   X(Padding::Kind, kAnything, anything, CGT_PAD_ANYTHING)
 
-// The rows of all ten enumerations.
+// The rows of all nine enumerations.
 #define CGTREE_CHOICES(X)      \
   CGTREE_AT_LIMIT(X)           \
   CGTREE_ON_FOREIGN_POINTER(X) \
   CGTREE_WHILE_MISSING(X)      \
   CGTREE_ON_STATIC_CHANGE(X)   \
-  CGTREE_ON_MUTATED_INPUT(X)   \
   CGTREE_REBIND(X)             \
   CGTREE_AXIS_POLICY(X)        \
   CGTREE_AT_MAX_SIZES(X)       \
@@ -191,7 +183,6 @@ CGTREE_DEFINE_CHOICES(AtLimit, CGTREE_AT_LIMIT)
 CGTREE_DEFINE_CHOICES(OnForeignPointer, CGTREE_ON_FOREIGN_POINTER)
 CGTREE_DEFINE_CHOICES(WhileMissing, CGTREE_WHILE_MISSING)
 CGTREE_DEFINE_CHOICES(OnStaticChange, CGTREE_ON_STATIC_CHANGE)
-CGTREE_DEFINE_CHOICES(OnMutatedInput, CGTREE_ON_MUTATED_INPUT)
 CGTREE_DEFINE_CHOICES(Rebind, CGTREE_REBIND)
 CGTREE_DEFINE_CHOICES(AxisPolicy, CGTREE_AXIS_POLICY)
 CGTREE_DEFINE_CHOICES(AtMaxSizes, CGTREE_AT_MAX_SIZES)

@@ -167,15 +167,6 @@ struct OutputOptions {
   Rebind rebind = Rebind::kNever;
 };
 
-// The treatment of a call with an eager input that the function writes into, and that is not
-// static.
-enum class OnMutatedInput {
-  kCopyBack,        // the graph copies it in before the work, and its elements back after it
-  kSkip,            // the call runs eagerly
-  kSkipManagedToo,  // also if the input is an output of an earlier call
-  kReject,          // InvalidArgument, naming the input
-};
-
 // The treatment of a call whose static inputs have other addresses than recorded.
 enum class OnStaticChange {
   kRecord,  // the call is recorded for these addresses
@@ -213,7 +204,6 @@ struct CompileOptions {
   bool require_graph = false;
   OnStaticChange on_static_change = OnStaticChange::kRecord;
   std::size_t max_static_changes = 4;  // moves of one input that are recorded, for kDemote
-  OnMutatedInput on_mutated_input = OnMutatedInput::kCopyBack;
   // Recordings of this function at most.
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;

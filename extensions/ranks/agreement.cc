@@ -127,12 +127,12 @@ Digest digest_of(const ContextOptions& options) {
 
 Digest digest_of(const CompileOptions& options) {
   const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
-               require_graph, on_static_change, max_static_changes, on_mutated_input,
-               max_recordings, at_limit, verify_first, max_switch_nodes] = options;
+               require_graph, on_static_change, max_static_changes, max_recordings, at_limit,
+               verify_first, max_switch_nodes] = options;
   Digest digest;
   add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
-          require_graph, on_static_change, max_static_changes, on_mutated_input, max_recordings,
-          at_limit, verify_first, max_switch_nodes);
+          require_graph, on_static_change, max_static_changes, max_recordings, at_limit,
+          verify_first, max_switch_nodes);
   return digest;
 }
 

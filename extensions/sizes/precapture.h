@@ -112,9 +112,8 @@ struct PrecaptureOptions {
   // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is
   // for callers that drop the results or call mark_step() before the next call.
   std::size_t held_outputs = 1;
-  // No combination is begun after this time, or when the pools of the context hold this many bytes.
+  // No combination is begun after this time.
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
-  std::size_t max_bytes = SIZE_MAX;
   // Called after each combination; may be empty. If it throws, precapture() does.
   std::function<void(const Precaptured&)> progress = nullptr;
 };

@@ -31,8 +31,6 @@ constexpr Row kRows[] = {
     {"the caller's stream belongs to a partition of the processors (a green context), and a "
      "recording would replay on those of the context",
      "give the context a stream of that partition: ContextOptions::stream"},
-    {"the function writes into an input, and its OnMutatedInput forbids a graph",
-     "declare the input static, or choose OnMutatedInput::kCopyBack"},
     {"two inputs share memory, the function writes into one of them, and a graph would work on a "
      "copy of one alone",
      "declare both static, or pass tensors that lie apart"},

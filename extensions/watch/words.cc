@@ -153,8 +153,6 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
     case SkipReason::kOtherPartition:
       return fmt::format("stream {:#x}",
                          static_cast<std::uintptr_t>(situation.memory.stream().handle()));
-    case SkipReason::kMutatedInput:
-      return call.describe(call.find_unwanted_write().value_or(0));
     case SkipReason::kCaptureFailed:
     case SkipReason::kCaptureDisturbed:
     case SkipReason::kKeepsTensor:

@@ -206,7 +206,6 @@ class CompiledFunction:
         sizes: dict[str, Sequence[int]] | None = None,
         key: dict[str, Sequence[int | str] | None] | None = None,
         max_time: float | None = None,
-        max_bytes: int | None = None,
         progress: Callable[[Precaptured], object] | None = None,
         held_outputs: int = 1,
     ) -> PrecaptureReport: ...
@@ -216,7 +215,6 @@ class CompiledFunction:
         *,
         sizes: dict[str, Sequence[int]] | None = None,
         max_time: float | None = None,
-        max_bytes: int | None = None,
         progress: Callable[[Precaptured], object] | None = None,
         held_outputs: int = 1,
     ) -> PrecaptureReport: ...

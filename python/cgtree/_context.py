@@ -370,7 +370,7 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         has to patch at most this many nodes, each for about half a microsecond; 0 for none);
         max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
-        "evict", "throw"), on_mutated_input ("copy_back", "skip", "skip_managed_too", "reject"),
+        "evict", "throw"),
         on_static_change ("record", "demote", "throw"), while_missing ("record", or, to record only
         in precapture(), "next_larger" or "run_eagerly").
 

@@ -461,13 +461,13 @@ PyMethodDef methods[] = {
                         "each. The cost of a call is the product of its sizes."),
     method<precapture_or_predict<false>>(
         "precapture",
-        "precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, "
-        "progress=None, held_outputs=1) -> dict\n\nRecords each combination of the sizes of the "
+        "precapture(make_inputs, *, sizes=None, key=None, max_time=None, progress=None, "
+        "held_outputs=1) -> dict\n\nRecords each combination of the sizes of the "
         "dynamic axes before calls come, the largest first. `make_inputs({axis: size})` makes the "
         "inputs of such a call. `sizes`: {axis: sizes}, by default all buckets and lists. `key`: "
         "{name: values} of all parts of the key, None for the values of the options; the dict that "
-        "`make_inputs` gets has them too. What is not begun within `max_time` seconds, or when the "
-        "pools hold `max_bytes`, is left out. `progress(entry)` is told of each. `held_outputs`: "
+        "`make_inputs` gets has them too. What is not begun within `max_time` seconds "
+        "is left out. `progress(entry)` is told of each. `held_outputs`: "
         "how many results of earlier calls are still held at a call. The report: 'entries' (each "
         "'sizes', 'outcome': 'recorded', 'already_there' or 'left_out', 'why', 'bytes', "
         "'graph_bytes', 'seconds'), 'bytes', 'graph_bytes', 'seconds', 'text'. Raises what the "

@@ -190,12 +190,9 @@ Reference suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords)
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords, bool only_predicts) {
   const char* const what = only_predicts ? "predict_memory" : "precapture";
-  const auto [make_inputs, sizes, key, time, bytes, progress, held] = read_arguments<7>(
+  const auto [make_inputs, sizes, key, time, progress, held] = read_arguments<6>(
       arguments, keywords,
-      {what,
-       {"make_inputs", "sizes", "key", "max_time", "max_bytes", "progress", "held_outputs"},
-       1,
-       1});
+      {what, {"make_inputs", "sizes", "key", "max_time", "progress", "held_outputs"}, 1, 1});
   if (PyCallable_Check(make_inputs) == 0) {
     throw InvalidArgument(
         std::string(what) +
@@ -205,7 +202,6 @@ Reference precapture(const CompiledCore& core, const Context& context, PyObject*
   if (sizes != nullptr) options.sizes = to_sizes(sizes);
   if (key != nullptr) options.key = to_key_values(key);
   if (time != nullptr) options.max_time = to_microseconds(time, "max_time");
-  if (bytes != nullptr) options.max_bytes = to_size(bytes, "max_bytes");
   if (held != nullptr) options.held_outputs = to_size(held, "held_outputs");
   Callbacks callbacks(context, make_inputs, progress);
   if (progress != nullptr) {

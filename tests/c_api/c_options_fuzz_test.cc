@@ -200,7 +200,6 @@ struct FunctionOptions {
     options.at_limit = input.take<std::int8_t>() % 4;
     options.output_names = (has & 8) != 0 ? &names : nullptr;
     options.while_missing = input.take<std::int8_t>() % 4;
-    options.on_mutated_input = input.take<std::int8_t>() % 5;
     options.on_static_change = input.take<std::int8_t>() % 4;
     options.max_static_changes = input.take<std::uint8_t>();
     options.max_switch_nodes = input.take<std::uint8_t>();

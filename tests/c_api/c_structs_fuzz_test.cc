@@ -145,7 +145,6 @@ void expect_usable(cgt_function function, Input& input) {
   precapture.make_inputs = make_input;
   precapture.sizes = &wanted;
   precapture.size_count = input.take<std::uint8_t>() % 2;
-  precapture.max_bytes = input.take<std::uint8_t>();
   const cgt_status status = cgt_function_precapture(function, &precapture);
   if (status != CGT_OK) expect_named(status);
   for (int i = 0; i < 2; ++i) {
@@ -180,7 +179,6 @@ void fuzz_axes(Input& input) {
   options.axes = axes;
   options.axis_count = input.take<std::uint8_t>() % 3u;
   options.while_missing = input.take<std::int8_t>() % 4;
-  options.on_mutated_input = input.take<std::int8_t>() % 5;
   options.on_static_change = input.take<std::int8_t>() % 4;
   int released = 0;
   const cgt_step step = {sizeof(step), 1, first_input, &released, count};

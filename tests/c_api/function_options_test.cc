@@ -99,8 +99,6 @@ TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
               HasSubstr("the array of cgt_axis_options is NULL"));
   EXPECT_THAT(refused([](OneAxis& o) { o.function.while_missing = 3; }),
               HasSubstr("while_missing is 3"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.function.on_mutated_input = 4; }),
-              HasSubstr("on_mutated_input is 4"));
   EXPECT_THAT(refused([](OneAxis& o) { o.function.on_static_change = -3; }),
               HasSubstr("on_static_change is -3"));
 }
@@ -134,35 +132,15 @@ TEST_P(FunctionOptionsTest, MoreThanEightAxesAndTwoNamesOfOneAreRefused) {
   EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "output 0 'logits' has two names");
 }
 
-// y = x, after a second launch has written into x.
-cgt_status mutating_step(const cgt_tensor* inputs, std::size_t count, cgt_tensor* outputs,
-                         std::size_t output_count) {
-  const cgt_tensor_info x = info_of(inputs[0]);
-  const StreamRef stream = current();
-  check(stream.graphs().launch_kernel(stream.handle(), add_one_kernel(), dims_for(x.elements),
-                                      arguments_of(x.data, x.elements)),
-        "add_one");
-  return affine_step(inputs, count, outputs, output_count);
-}
-
-TEST_P(FunctionOptionsTest, InputsThatAreWrittenOrMoveMayBeRefused) {
-  cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_MUTATED};
+TEST_P(FunctionOptionsTest, InputsThatMoveMayBeRefused) {
+  cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_STATIC};
   cgt_function_options options = {.struct_size = sizeof(options),
                                   .inputs = &input,
                                   .input_count = 1,
-                                  .on_mutated_input = CGT_MUTATED_REFUSE};
+                                  .on_static_change = CGT_STATIC_CHANGE_REFUSE};
   const OwnedTensor x = make_tensor_of(device(), {1, 2});
   const OwnedTensor other = make_tensor_of(device(), {1, 2});
   OwnedTensor y;
-  EXPECT_FAILS(call(compile(mutating_step, 1, &options), x, y), CGT_INVALID_ARGUMENT, "input 0");
-  options.on_mutated_input = CGT_MUTATED_SKIP;
-  const OwnedFunction skipping = compile(mutating_step, 1, &options);
-  for (int i = 0; i < 3; ++i)
-    EXPECT_DONE(call(skipping, x, y));
-  EXPECT_EQ(stats(skipping)["skipped"], 3);
-
-  input.flags = CGT_INPUT_STATIC;
-  options.on_static_change = CGT_STATIC_CHANGE_REFUSE;
   const OwnedFunction fixed = compile(affine_step, 1, &options);
   for (int i = 0; i < 3; ++i)
     EXPECT_DONE(call(fixed, x, y));

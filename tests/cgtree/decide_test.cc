@@ -234,17 +234,6 @@ TEST_F(DecideTest, ReasonsToSkipAreNamed) {
   EXPECT_EQ(skipped(), SkipReason::kNoGraphs);
   has_graphs_ = true;
 
-  function_.options.inputs = {{.is_mutated = true}};
-  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
-  function_.options.on_mutated_input = OnMutatedInput::kSkip;
-  EXPECT_EQ(skipped(), SkipReason::kMutatedInput);
-  function_.options.on_mutated_input = OnMutatedInput::kReject;
-  EXPECT_EQ(decision().outcome, Outcome::kThrow);
-  EXPECT_EQ(decision().reason, SkipReason::kMutatedInput);
-  function_.options.inputs = {{.is_static = true, .is_mutated = true}};
-  EXPECT_EQ(decision().outcome, Outcome::kWarmUp);
-  function_.options.inputs.clear();
-
   warmed().captures.note_failure(/*for_good=*/true);
   EXPECT_EQ(skipped(), SkipReason::kCaptureFailed);
   warmed().nodes = {&node_};

@@ -96,15 +96,15 @@ TEST_P(ExplainTest, ExplainNamesAnOutputThatIsInTheWay) {
 TEST_P(ExplainTest, ExplainNamesTheReasonToRunEagerlyOrToThrow) {
   CompiledFunction off =
       compile(context(), "off", [](Tensor x) { return affine(x, 2, 0); }, {.enabled = false});
-  CompiledFunction strict = compile(context(), "strict", [](Tensor x) { return affine(x, 2, 0); },
-                                    {.inputs = {{.is_mutated = true}},
-                                     .require_graph = true,
-                                     .on_mutated_input = OnMutatedInput::kSkip});
+  CompiledFunction strict =
+      compile(context(), "strict", [](Tensor x, Tensor y) { return add(x, y); },
+              {.inputs = {{.is_mutated = true}}, .require_graph = true});
 
   EXPECT_EQ(off.explain(random_tensor({2})).outcome, Outcome::kRunEagerly);
   EXPECT_EQ(off.explain(random_tensor({2})).skip_reason, SkipReason::kDisabled);
-  EXPECT_EQ(strict.explain(random_tensor({2})).outcome, Outcome::kThrow);
-  EXPECT_EQ(strict.explain(random_tensor({2})).skip_reason, SkipReason::kMutatedInput);
+  const Tensor x = random_tensor({2});
+  EXPECT_EQ(strict.explain(x, x).outcome, Outcome::kThrow);
+  EXPECT_EQ(strict.explain(x, x).skip_reason, SkipReason::kOverlappingInputs);
 }
 
 TEST_P(ExplainTest, ExplainRefusesInputsThatACallWouldRefuse) {

@@ -1069,7 +1069,6 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](CompileOptions& o) { o.require_graph = true; },
       [](CompileOptions& o) { o.on_static_change = OnStaticChange::kDemote; },
       [](CompileOptions& o) { o.max_static_changes = 5; },
-      [](CompileOptions& o) { o.on_mutated_input = OnMutatedInput::kSkip; },
       [](CompileOptions& o) { o.max_recordings = 1; },
       [](CompileOptions& o) { o.verify_first = 1; },
       [](CompileOptions& o) { o.at_limit = AtLimit::kEvict; },

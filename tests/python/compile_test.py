@@ -247,7 +247,7 @@ class CompilePythonTest(unittest.TestCase):
             expected = x + expected
         numpy.testing.assert_array_equal(values_of(total), expected)
         for wrong in ({"static": ["nothing"]}, {"mutated": [7]}, {"no_such_option": 1},
-                      {"framework": "fortran"}, {"on_mutated_input": "perhaps"}, {"at_limit": "x"}):
+                      {"framework": "fortran"}, {"on_static_change": "perhaps"}, {"at_limit": "x"}):
             with self.subTest(options=wrong), self.assertRaises(cgtree.InvalidArgument):
                 self.context.compile(step, **wrong)
 

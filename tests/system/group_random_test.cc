@@ -554,7 +554,6 @@ const std::vector<Change>& changes() {
       {"bucket", [](auto& o) { o.buckets[0].sizes.back() *= 2; }},
       {"while_missing", [](auto& o) { o.while_missing = WhileMissing::kNextLarger; }},
       {"max_recordings", [](auto& o) { o.max_recordings = 7; }},
-      {"on_mutated_input", [](auto& o) { o.on_mutated_input = OnMutatedInput::kSkip; }},
       {"on_static_change", [](auto& o) { o.on_static_change = OnStaticChange::kDemote; }},
   };
   return all;

@@ -17,7 +17,7 @@ def _arguments(event):
 
 
 def _name(event):
-    """Returns "replay decode", "skip decode: mutated_input", or the event alone."""
+    """Returns "replay decode", "skip decode: capture_failed", or the event alone."""
     text = event["event"]
     if isinstance(event.get("function"), str):
         text += f" {event['function']}"

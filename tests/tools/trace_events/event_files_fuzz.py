@@ -50,7 +50,7 @@ def event(rng, kind, at, process, name):
         made |= {"function": rng.choice(("f", "g")), "us": rng.randrange(2000), "generation": 1, "node": 3,
                  "inputs": "float32 {4}", "axes": {"rows": {"actual": 3, "padded": 4}},
                  "began_us": at - rng.randrange(4000), "host_us": 1.5, "found_idle": True,
-                 "reason": "mutated_input", "what": "broken", "live_outputs": 1, "live_bytes": 9,
+                 "reason": "capture_failed", "what": "broken", "live_outputs": 1, "live_bytes": 9,
                  "cause": {"nearest": 0, "changes": []}}
     return made
 
