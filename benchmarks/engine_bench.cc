@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/device/pinned_memory.h"
 #include "benchmarks/support/kernels.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
-#include "caching/pinned_memory.h"
 #include "cgtree/cgtree.h"
 #include "interop/device/graph.h"
 

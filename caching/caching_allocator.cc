@@ -16,13 +16,13 @@ CachingAllocator::CachingAllocator(SegmentCache& cache, PoolOptions eager)
 
 CachingAllocator::~CachingAllocator() {
   (void)cache_.progress().wait_all();  // for what is freed, and in use
-  for (StreamPool& pool : eager_pools_)
+  for (MappedPool& pool : eager_pools_)
     pool.drain();
   sweep();
 }
 
 void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
-  StreamPool* pool = find_eager(stream);
+  MappedPool* pool = find_eager(stream);
   if (pool == nullptr) [[unlikely]] {
     pool = &make_eager(stream);
   }
@@ -30,15 +30,15 @@ void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
 }
 
 // Makes the pool of a stream, from that of a stream whose work has all ended if there is one.
-StreamPool& CachingAllocator::make_eager(StreamId stream) {
+MappedPool& CachingAllocator::make_eager(StreamId stream) {
   std::unique_lock lock(mutex_);
   if (has_retired_) {
     lock.unlock();
     cache_.progress().poll();
     lock.lock();
   }
-  if (StreamPool* const other = find_eager(stream)) return *other;
-  for (StreamPool& pool : eager_pools_) {
+  if (MappedPool* const other = find_eager(stream)) return *other;
+  for (MappedPool& pool : eager_pools_) {
     const StreamId former = pool.stream();
     if (!pool.take_over(stream)) continue;
     unlist_eager(pool, former);
@@ -47,31 +47,31 @@ StreamPool& CachingAllocator::make_eager(StreamId stream) {
   }
   PoolOptions options = eager_options_;
   options.stream = stream;
-  StreamPool& pool =
+  MappedPool& pool =
       eager_pools_.emplace_back(cache_, cache_.own_account(), map_, options, /*is_private=*/false);
   list_eager(pool);
   return pool;
 }
 
 // Requires: the lock is held.
-void CachingAllocator::list_eager(StreamPool& pool) noexcept {
-  std::atomic<StreamPool*>& bucket = eager_[bucket_of(pool.stream())];
+void CachingAllocator::list_eager(MappedPool& pool) noexcept {
+  std::atomic<MappedPool*>& bucket = eager_[bucket_of(pool.stream())];
   pool.next.store(bucket.load(std::memory_order_relaxed), std::memory_order_release);
   bucket.store(&pool, std::memory_order_release);
 }
 
 // A thread that walks the list goes on in the list where the pool is next, whose end it finds. What
 // it misses by that it looks for again under the lock. Requires: the lock is held.
-void CachingAllocator::unlist_eager(StreamPool& pool, StreamId former) noexcept {
-  std::atomic<StreamPool*>* link = &eager_[bucket_of(former)];
+void CachingAllocator::unlist_eager(MappedPool& pool, StreamId former) noexcept {
+  std::atomic<MappedPool*>* link = &eager_[bucket_of(former)];
   while (link->load(std::memory_order_relaxed) != &pool)
     link = &link->load(std::memory_order_relaxed)->next;
   link->store(pool.next.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
-StreamPool& CachingAllocator::owner_of(void* address) const {
+MappedPool& CachingAllocator::owner_of(void* address) const {
   if (address == nullptr) throw InvalidArgument("null is no block; an empty tensor has none");
-  StreamPool* const pool = map_.find(reinterpret_cast<std::uintptr_t>(address));
+  MappedPool* const pool = map_.find(reinterpret_cast<std::uintptr_t>(address));
   if (pool == nullptr) [[unlikely]] {
     throw InvalidArgument(
         fmt::format("{} is in no segment of this allocator: it is foreign, or its pool has ended",
@@ -81,7 +81,7 @@ StreamPool& CachingAllocator::owner_of(void* address) const {
 }
 
 void CachingAllocator::free(void* address) {
-  StreamPool& pool = owner_of(address);
+  MappedPool& pool = owner_of(address);
   const bool is_private = pool.is_private();
   pool.free(address);
   // A private pool may not exist any more from here on.
@@ -157,7 +157,7 @@ void CachingAllocator::trim_private(bool only_unused) noexcept {
 std::size_t CachingAllocator::trim() noexcept {
   cache_.progress().poll();
   for (std::size_t i = 0;; ++i) {
-    StreamPool* pool = nullptr;
+    MappedPool* pool = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (i == eager_pools_.size()) break;
@@ -176,16 +176,13 @@ std::size_t CachingAllocator::trim(const PoolHandle& pool) noexcept {
   return cache_.trim(pool.pool_->options().account->source());
 }
 
-void CachingAllocator::retire(StreamId stream, StreamProgress::Work work) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    has_retired_ = true;
-    for (StreamPool& pool : eager_pools_)
-      pool.retire(stream);
-    for (auto& [id, owned] : private_pools_)
-      owned.pool->retire(stream);
-  }
-  cache_.progress().retire(stream, work);
+void CachingAllocator::retire(StreamId stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  has_retired_ = true;
+  for (MappedPool& pool : eager_pools_)
+    pool.retire(stream);
+  for (auto& [id, owned] : private_pools_)
+    owned.pool->retire(stream);
 }
 
 AllocatorStatistics CachingAllocator::statistics(const PoolHandle& pool) const {
@@ -200,7 +197,7 @@ AllocatorStatistics CachingAllocator::statistics(const PoolHandle& pool) const {
 AllocatorStatistics CachingAllocator::statistics() const {
   AllocatorStatistics all;
   const std::lock_guard lock(mutex_);
-  for (const StreamPool& pool : eager_pools_) {
+  for (const MappedPool& pool : eager_pools_) {
     all.pools.push_back({0, pool.stream(), pool.pool().options().name, pool.pool().statistics()});
     all.pending_blocks += pool.pending_blocks();
   }

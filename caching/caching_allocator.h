@@ -13,9 +13,10 @@
 
 #include "allocator/segments/segment_cache.h"
 #include "base/mutex.h"
+#include "caching/mapped_pool.h"
 #include "caching/private_pool.h"
 #include "caching/segment_map.h"
-#include "caching/stream_pool.h"
+#include "caching/threads/thread_caches.h"
 
 namespace cgtree {
 
@@ -35,8 +36,7 @@ struct AllocatorStatistics {
 // A CachingAllocator has an eager pool per stream, and private pools for callers that ask for one.
 // The caller names the pool or the stream; no state of the device decides.
 //
-// A context has three private pools: for outputs, for scratch memory, and for eager calls. Streams,
-// budgets and recovery are the same for these pools and for all others.
+// Pools of contexts are no part of it, and have their segments from the same cache.
 //
 // Thread safety: all functions may be called from any thread, and blocks may be freed on any
 // thread. The allocator must outlive all handles.
@@ -46,7 +46,8 @@ class CachingAllocator {
   // eager pools.
   explicit CachingAllocator(SegmentCache& cache,
                             PoolOptions eager = {.name = "eager",
-                                                 .thread_caching = ThreadCaching::kWhenContended});
+                                                 .thread_caching = ThreadCaching::kWhenContended,
+                                                 .make_caches = make_thread_caches});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -77,10 +78,10 @@ class CachingAllocator {
   // its own.
   std::size_t trim(const PoolHandle& pool) noexcept;
 
-  // Must be called before a stream is destroyed, so that no event is recorded on it any more.
-  // Blocks that it uses wait for what is submitted to it by now, whenever they are freed. Its pools
-  // serve later streams once that has ended.
-  void retire(StreamId stream, StreamProgress::Work work) noexcept;
+  // Must be called before a stream is destroyed, and retired from the progress of the cache. Blocks
+  // that it uses wait for what is submitted to it by now, whenever they are freed. Its pools serve
+  // later streams once that has ended.
+  void retire(StreamId stream) noexcept;
 
   AllocatorStatistics statistics() const;
   // The same for one pool; the statistics of the cache are those of all pools.
@@ -89,8 +90,8 @@ class CachingAllocator {
  private:
   static constexpr std::size_t kBuckets = 64;
 
-  StreamPool* find_eager(StreamId stream) const noexcept {
-    StreamPool* pool = eager_[bucket_of(stream)].load(std::memory_order_acquire);
+  MappedPool* find_eager(StreamId stream) const noexcept {
+    MappedPool* pool = eager_[bucket_of(stream)].load(std::memory_order_acquire);
     while (pool != nullptr && pool->stream() != stream)
       pool = pool->next.load(std::memory_order_acquire);
     return pool;
@@ -98,10 +99,10 @@ class CachingAllocator {
   static std::size_t bucket_of(StreamId stream) noexcept {
     return (stream * 0x9e3779b97f4a7c15) >> 58;
   }
-  StreamPool& make_eager(StreamId stream);
-  void list_eager(StreamPool& pool) noexcept;
-  void unlist_eager(StreamPool& pool, StreamId former) noexcept;
-  StreamPool& owner_of(void* address) const;
+  MappedPool& make_eager(StreamId stream);
+  void list_eager(MappedPool& pool) noexcept;
+  void unlist_eager(MappedPool& pool, StreamId former) noexcept;
+  MappedPool& owner_of(void* address) const;
   void release(PoolId id) noexcept;
   void sweep() noexcept;
   void trim_private(bool only_unused) noexcept;
@@ -109,11 +110,11 @@ class CachingAllocator {
   SegmentCache& cache_;
   const PoolOptions eager_options_;
   SegmentMap map_;
-  std::array<std::atomic<StreamPool*>, kBuckets> eager_{};
+  std::array<std::atomic<MappedPool*>, kBuckets> eager_{};
   std::atomic<std::size_t> unused_pools_{0};  // without a handle, with live blocks
 
   mutable Mutex<LockRank::kAllocator> mutex_;  // guards all below
-  std::deque<StreamPool> eager_pools_;
+  std::deque<MappedPool> eager_pools_;
   bool has_retired_ = false;  // a stream may have left an eager pool
   struct OwnedPool {
     std::unique_ptr<PrivatePool> pool;

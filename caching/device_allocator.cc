@@ -3,17 +3,12 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/mutex.h"
-#include "interop/device/device.h"
 
 namespace cgtree {
 namespace {
-
-std::unique_ptr<DeviceStreamEvents> events_of(Device device) {
-  if (device_api(device).graphs() == nullptr) return nullptr;
-  return std::make_unique<DeviceStreamEvents>(device);
-}
 
 // The registry belongs to the process, as the devices do.
 struct Registry {
@@ -28,28 +23,19 @@ Registry& registry() {
 
 }  // namespace
 
-DeviceAllocator::DeviceAllocator(Device device, std::size_t max_bytes, Budget* process)
-    : device_(device),
-      source_(device),
-      events_(events_of(device)),
-      budget_(to_string(device), max_bytes, process),
-      cache_(source_, &budget_, events_.get()) {
-}
-
-DeviceAllocator::DeviceAllocator(Device device, SegmentSource& segments)
-    : device_(device),
-      source_(device),
-      events_(events_of(device)),
-      budget_("device"),
-      cache_(segments, &budget_, events_.get()) {
+DeviceAllocator::DeviceAllocator(std::shared_ptr<DeviceMemory> memory)
+    : memory_(std::move(memory)),
+      on_retire_(memory_->add_on_retire([this](StreamId stream) { allocator_.retire(stream); })) {
 }
 
 std::shared_ptr<DeviceAllocator> DeviceAllocator::shared(Device device) {
+  std::shared_ptr<DeviceMemory> memory = DeviceMemory::shared(device);  // takes a lock of this rank
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::weak_ptr<DeviceAllocator>& known = all.allocators[device];
   std::shared_ptr<DeviceAllocator> allocator = known.lock();
-  if (allocator == nullptr) known = allocator = std::make_shared<DeviceAllocator>(device);
+  if (allocator == nullptr)
+    known = allocator = std::make_shared<DeviceAllocator>(std::move(memory));
   return allocator;
 }
 

@@ -16,7 +16,7 @@ PrivatePool::Member& PrivatePool::make_member(StreamId stream) {
   PoolOptions options = options_.pool;
   options.stream = stream;
   SegmentAccount& account = options_.account != nullptr ? *options_.account : cache_.own_account();
-  auto pool = std::make_unique<StreamPool>(cache_, account, map_, options, /*is_private=*/true);
+  auto pool = std::make_unique<MappedPool>(cache_, account, map_, options, /*is_private=*/true);
   pool->set_keeps(keeps());
   return members_.emplace_back(Member{std::move(pool)});
 }
@@ -97,7 +97,7 @@ bool PrivatePool::is_empty() {
 // Without the lock, as no member is removed: a pool that grows in place waits for the device.
 void PrivatePool::trim() noexcept {
   for (std::size_t i = 0;; ++i) {
-    StreamPool* pool = nullptr;
+    MappedPool* pool = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (i == members_.size()) break;

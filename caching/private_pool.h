@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "caching/stream_pool.h"
+#include "caching/mapped_pool.h"
 
 namespace cgtree {
 
@@ -27,7 +27,7 @@ struct PrivatePoolOptions {
   bool keeps_segments = true;
 };
 
-// A PrivatePool has one StreamPool per stream.
+// A PrivatePool has one pool per stream.
 //
 // Thread safety: all functions may be called from any thread.
 class PrivatePool final {
@@ -62,7 +62,7 @@ class PrivatePool final {
 
  private:
   struct Member {
-    std::unique_ptr<StreamPool> pool;
+    std::unique_ptr<MappedPool> pool;
     std::size_t busy = 0;  // allocations that are in progress
   };
 

@@ -19,10 +19,10 @@ SegmentMap::~SegmentMap() {
     delete[] root_[i].load();
 }
 
-StreamPool* SegmentMap::find_piece(const Entry& entry, std::uintptr_t address) const noexcept {
+MappedPool* SegmentMap::find_piece(const Entry& entry, std::uintptr_t address) const noexcept {
   const std::lock_guard lock(mutex_);
   const std::uintptr_t value = entry.load();
-  if ((value & kWhole) != 0) return reinterpret_cast<StreamPool*>(value & ~kWhole);
+  if ((value & kWhole) != 0) return reinterpret_cast<MappedPool*>(value & ~kWhole);
   for (const auto* piece = reinterpret_cast<const Piece*>(value); piece != nullptr;
        piece = piece->next) {
     if (piece->range.contains({address, 1})) return piece->owner;
@@ -40,7 +40,7 @@ SegmentMap::Entry& SegmentMap::make_entry(std::uintptr_t address) {
   return leaf[(address >> kPageBits) & ((1u << kLeafBits) - 1)];
 }
 
-SegmentMap::Piece* SegmentMap::take_piece(const Range& range, StreamPool& owner,
+SegmentMap::Piece* SegmentMap::take_piece(const Range& range, MappedPool& owner,
                                           Piece* next) noexcept {
   Piece* const piece = std::exchange(unused_, unused_->next);
   --unused_count_;
@@ -71,7 +71,7 @@ void SegmentMap::forget_prepared() noexcept {
   --prepared_;
 }
 
-void SegmentMap::insert_prepared(const Range& range, StreamPool& owner) noexcept {
+void SegmentMap::insert_prepared(const Range& range, MappedPool& owner) noexcept {
   const std::lock_guard lock(mutex_);
   --prepared_;
   if (range.bytes == 0) return;
@@ -95,7 +95,7 @@ void SegmentMap::erase(const Range& range) noexcept {
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage) {
     Entry& entry = make_entry(page);
     if ((entry.load() & kWhole) != 0) {
-      auto& owner = *reinterpret_cast<StreamPool*>(entry.load() & ~kWhole);
+      auto& owner = *reinterpret_cast<MappedPool*>(entry.load() & ~kWhole);
       Piece* const rest = range.address <= page
                               ? nullptr
                               : take_piece({page, range.address - page}, owner, nullptr);

@@ -12,7 +12,7 @@
 
 namespace cgtree {
 
-class StreamPool;
+class MappedPool;
 
 // A SegmentMap is a tree of two levels over pages of 2 MiB. A page that one segment covers names
 // its pool; a page that several segments share has a list of pieces.
@@ -27,11 +27,11 @@ class SegmentMap {
   SegmentMap& operator=(const SegmentMap&) = delete;
 
   // Returns null if no segment has the address.
-  StreamPool* find(std::uintptr_t address) const noexcept {
+  MappedPool* find(std::uintptr_t address) const noexcept {
     const Entry* const entry = entry_of(address);
     if (entry == nullptr) return nullptr;
     const std::uintptr_t value = entry->load(std::memory_order_acquire);
-    if ((value & kWhole) != 0) return reinterpret_cast<StreamPool*>(value & ~kWhole);
+    if ((value & kWhole) != 0) return reinterpret_cast<MappedPool*>(value & ~kWhole);
     return value == 0 ? nullptr : find_piece(*entry, address);
   }
 
@@ -39,11 +39,11 @@ class SegmentMap {
   // range may need. Throws InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed
   // then. insert_prepared() or forget_prepared() must follow.
   void prepare(const Range& range);
-  void insert_prepared(const Range& range, StreamPool& owner) noexcept;
+  void insert_prepared(const Range& range, MappedPool& owner) noexcept;
   void forget_prepared() noexcept;
 
   // Adds a segment, or the part by which one has grown. Throws as prepare().
-  void insert(const Range& range, StreamPool& owner) {
+  void insert(const Range& range, MappedPool& owner) {
     prepare(range);
     insert_prepared(range, owner);
   }
@@ -60,10 +60,10 @@ class SegmentMap {
   // shared.
   static constexpr std::size_t kPrepared = 3;
 
-  using Entry = std::atomic<std::uintptr_t>;  // 0, a StreamPool* | kWhole, or a Piece*
+  using Entry = std::atomic<std::uintptr_t>;  // 0, a MappedPool* | kWhole, or a Piece*
   struct Piece {
     Range range;
-    StreamPool* owner = nullptr;
+    MappedPool* owner = nullptr;
     Piece* next = nullptr;
   };
 
@@ -73,9 +73,9 @@ class SegmentMap {
     const Entry* const leaf = root_[page >> kLeafBits].load(std::memory_order_acquire);
     return leaf == nullptr ? nullptr : &leaf[page & ((1u << kLeafBits) - 1)];
   }
-  StreamPool* find_piece(const Entry& entry, std::uintptr_t address) const noexcept;
+  MappedPool* find_piece(const Entry& entry, std::uintptr_t address) const noexcept;
   Entry& make_entry(std::uintptr_t address);
-  Piece* take_piece(const Range& range, StreamPool& owner, Piece* next) noexcept;
+  Piece* take_piece(const Range& range, MappedPool& owner, Piece* next) noexcept;
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
   mutable Mutex<LockRank::kSegmentMap> mutex_;  // held by writers; guards the pieces

@@ -181,13 +181,16 @@ cgtree_sources(pools
   allocator/segments/stream_progress.cc)
 
 cgtree_sources(allocators
+  allocator/device/device_memory.cc
+  allocator/device/device_streams.cc
+  allocator/device/pinned_memory.cc
+  allocator/device/pool_segments.cc
+  allocator/device/stream_pool.cc
   caching/caching_allocator.cc
   caching/device_allocator.cc
-  caching/device_streams.cc
-  caching/pinned_memory.cc
+  caching/mapped_pool.cc
   caching/private_pool.cc
   caching/segment_map.cc
-  caching/stream_pool.cc
   caching/reports/statistics_json.cc
   caching/threads/block_marks.cc
   caching/threads/thread_cache.cc
@@ -284,7 +287,6 @@ cgtree_sources(faces
   extensions/sizes/size_plan.cc
   cgtree/steps.cc
   extensions/sizes/suggest_buckets.cc
-  extensions/all/shared_pools.cc
   extensions/all/surroundings.cc)
 
 cgtree_sources(watch

@@ -78,10 +78,10 @@ Layout::Fit fit_of(const PoolOptions& options) {
 Pool::Pool(SegmentSource& source, PoolOptions options)
     : source_(source),
       options_(std::move(options)),
-      caches_(options_.thread_caching == ThreadCaching::kNever
+      caches_(options_.thread_caching == ThreadCaching::kNever || options_.make_caches == nullptr
                   ? nullptr
-                  : make_pool_caches(*this, options_.thread_caching)),
-      has_caches_(options_.thread_caching == ThreadCaching::kAlways),
+                  : options_.make_caches(*this)),
+      has_caches_(caches_ != nullptr && options_.thread_caching == ThreadCaching::kAlways),
       layout_(fit_of(options_)) {
   if (options_.small_apart && options_.growth != Growth::kFast) {
     throw InvalidArgument(fmt::format(

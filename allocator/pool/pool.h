@@ -48,6 +48,7 @@ struct PoolOptions {
   // freed serves the next one of its size, whichever small ones come between.
   bool small_apart = false;
   ThreadCaching thread_caching = ThreadCaching::kNever;
+  MakePoolCaches make_caches = nullptr;  // null: no thread keeps blocks
   StreamId stream = 0;  // the stream on which the blocks are used; passed to the source
 };
 

@@ -121,9 +121,7 @@ class PoolCaches::Held {
   PoolCaches* const caches_;
 };
 
-// Returns the caches of a pool that asks for some, or null where there are none. `pool` must
-// outlive them. Throws InvalidArgument for kAlways in a build of the core alone. The core declares
-// this and does not define it.
-std::unique_ptr<PoolCaches> make_pool_caches(CachedPool& pool, ThreadCaching caching);
+// Makes the caches of a pool, which must outlive them.
+using MakePoolCaches = std::unique_ptr<PoolCaches> (*)(CachedPool& pool);
 
 }  // namespace cgtree

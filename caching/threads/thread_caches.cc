@@ -221,7 +221,7 @@ void ThreadCaches::validate() const {
   }
 }
 
-std::unique_ptr<PoolCaches> make_pool_caches(CachedPool& pool, ThreadCaching) {
+std::unique_ptr<PoolCaches> make_thread_caches(CachedPool& pool) {
   return std::make_unique<ThreadCaches>(pool);
 }
 

@@ -93,4 +93,7 @@ class ThreadCaches final : public PoolCaches {
   bool is_closed_ = false;
 };
 
+// For PoolOptions::make_caches.
+std::unique_ptr<PoolCaches> make_thread_caches(CachedPool& pool);
+
 }  // namespace cgtree

@@ -60,10 +60,9 @@ ContextMemory::ContextMemory(Device device, const ContextOptions& options)
     : device_(device),
       owner_(options.owner),
       own_stream_(own_stream(device, options)),
-      pools_(
-          make_context_pools(device, options, own_stream_ ? own_stream_->ref() : *options.stream)),
+      pools_(device, options, own_stream_ ? own_stream_->ref() : *options.stream),
       stream_(own_stream_ ? own_stream_->ref() : *options.stream, /*is_shared=*/!own_stream_,
-              [this](StreamIdentity to) { pools_->move_to(static_cast<StreamId>(to)); }) {
+              [this](StreamIdentity to) { pools_.move_to(static_cast<StreamId>(to)); }) {
 }
 
 void ContextMemory::unretain() noexcept {
@@ -88,7 +87,7 @@ ContextMemory::~ContextMemory() {
   // Work that still reads or writes the pools must end before their memory goes back.
   const bool has_ended = stream_.synchronize();
   free_slots();
-  pools_->end(has_ended);
+  pools_.end(has_ended);
   (void)stream_.synchronize();  // the event by which pinned memory is known to be free
 }
 
@@ -285,7 +284,7 @@ std::size_t ContextMemory::trim(std::span<const Range> kept) {
 void ContextMemory::give_back_unused() {
   (void)trim({});
   (void)pool(Region::kEager).trim();
-  pools_->give_back_cached();
+  pools_.give_back_cached();
 }
 
 void ContextMemory::end_calls() noexcept {
@@ -295,7 +294,7 @@ void ContextMemory::end_calls() noexcept {
   try {
     (void)trim({});
     (void)pool(Region::kEager).trim();
-    pools_->give_back_idle();
+    pools_.give_back_idle();
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "context_end error=\"{}\"", error.what());
   }
@@ -652,7 +651,7 @@ void ContextMemory::throw_stale(const Storage& storage) const {
 }
 
 void ContextMemory::validate() const {
-  pools_->validate();
+  pools_.validate();
   std::lock_guard lock(mutex_);
   slots_.validate();
   for (const auto& [number, kept] : kept_eagerly_)

@@ -107,7 +107,7 @@ class ContextMemory final : public StorageOwner,
     const std::lock_guard lock(mutex_);
     return slots_.live_bytes();
   }
-  std::size_t reserved_bytes() const { return pools_->reserved_bytes(); }
+  std::size_t reserved_bytes() const { return pools_.reserved_bytes(); }
   // A SlotState is a copy of a slot, for monitors.
   struct SlotState {
     std::uint32_t number;
@@ -120,8 +120,8 @@ class ContextMemory final : public StorageOwner,
   // Returns the slots that stand for a range, by number. Any thread.
   std::vector<SlotState> slot_states() const;
   // Returns true if the address lies in one of the pools.
-  bool owns(const void* address) const { return pools_->owns(address); }
-  Pool& pool(Region region) const noexcept { return (*pools_)[region]; }
+  bool owns(const void* address) const { return pools_.owns(address); }
+  Pool& pool(Region region) const noexcept { return pools_[region]; }
 
   // Ends the generation: live outputs become stale unless a lease holds them. Returns true if one
   // of them was kept by a recording. What another context's recordings keep stays until the next
@@ -212,9 +212,7 @@ class ContextMemory final : public StorageOwner,
   }
 
   // Returns pinned memory for what replays read from the host.
-  Tensor empty_pinned(const Shape& shape, DType dtype) {
-    return pools_->empty_pinned(shape, dtype);
-  }
+  Tensor empty_pinned(const Shape& shape, DType dtype) { return pools_.empty_pinned(shape, dtype); }
 
   // Allocates a block of the eager pool, for tables that recordings read.
   void* allocate_table(std::size_t bytes) { return pool(Region::kEager).allocate(bytes); }
@@ -265,18 +263,18 @@ class ContextMemory final : public StorageOwner,
   std::size_t release_captured(std::optional<std::uint64_t> capture);
 
   // Defers frees on the device while the result lives, because a capture is open.
-  std::shared_ptr<const void> defer_frees() { return pools_->defer_frees(); }
+  std::shared_ptr<const void> defer_frees() { return pools_.defer_frees(); }
 
   // Sets what is called when memory is short, here or in another context of the device; null for
   // nothing. It takes the bytes that are needed and returns the bytes that trim() gave back. It may
   // be called on any thread.
-  void set_reclaim(ContextPools::Reclaim reclaim) { pools_->set_reclaim(std::move(reclaim)); }
+  void set_reclaim(ContextPools::Reclaim reclaim) { pools_.set_reclaim(std::move(reclaim)); }
   // Gives unused segments of the output and scratch regions back, except those in which one of
   // `kept` lies; returns their bytes. What has ended while a step is open is unused if no side
   // stream of the step may still use it. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
   // Gives back to the device what its cache holds idle.
-  void give_back_cached() { pools_->give_back_cached(); }
+  void give_back_cached() { pools_.give_back_cached(); }
   // Gives all that no storage lies in back, also what the cache of the device holds idle. Requires:
   // no step is open, and no recording exists. Throws OutOfMemory.
   void give_back_unused();
@@ -358,7 +356,7 @@ class ContextMemory final : public StorageOwner,
   const std::shared_ptr<const void> owner_;  // keeps alive what the options point to
   const std::shared_ptr<DeclaredMemory> declared_ = std::make_shared<DeclaredMemory>();
   std::optional<Stream> own_stream_;
-  const std::unique_ptr<ContextPools> pools_;
+  ContextPools pools_;
   ContextStream stream_;  // moves the pools
   PlainMemoryUser plain_{stream_};
   std::atomic<std::size_t> references_{1};

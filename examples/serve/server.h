@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "caching/pinned_memory.h"
+#include "allocator/device/pinned_memory.h"
 #include "cgtree/cgtree.h"
 #include "examples/serve/model.h"
 #include "examples/serve/ranks.h"

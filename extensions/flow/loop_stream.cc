@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/device/pinned_memory.h"
 #include "base/error.h"
-#include "caching/pinned_memory.h"
 #include "extensions/flow/conditional.h"
 #include "extensions/flow/flag.h"
 #include "extensions/flow/flow_log.h"

@@ -270,7 +270,8 @@ TEST_F(AllocatorPoolsTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsStr
   pool.move_pool(1, kIdle);
   allocator_.free(own);
   pool = PoolHandle();
-  allocator_.retire(1, StreamProgress::Work::kMayBePending);
+  allocator_.retire(1);
+  cache_.progress().retire(1, StreamProgress::Work::kMayBePending);
 
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);

@@ -21,7 +21,8 @@ constexpr StreamId kOther = 8;
 class CachingAllocatorTest : public AllocatorFixture {
  protected:
   void retire_and_destroy(StreamId stream) {
-    allocator_.retire(stream, StreamProgress::Work::kMayBePending);
+    allocator_.retire(stream);
+    cache_.progress().retire(stream, StreamProgress::Work::kMayBePending);
     device_.destroy_stream(stream);
   }
 };
@@ -252,7 +253,8 @@ TEST_F(CachingAllocatorTest, AUseOnAStreamThatIsRetiredBeforeTheFreeIsWaitedForW
   allocator_.use(eager, 2);
   allocator_.use(own, 2);
   device_.submit(2);
-  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  allocator_.retire(2);
+  cache_.progress().retire(2, StreamProgress::Work::kMayBePending);
   device_.destroy_stream(2);
 
   allocator_.free(eager);
@@ -272,7 +274,8 @@ TEST_F(CachingAllocatorTest, TheMemoryOfARetiredStreamIsTrimmedWithoutNamingTheS
   void* const live = allocator_.allocate(16 * kMiB, 2);
   allocator_.free(freed);
   device_.submit(2);
-  allocator_.retire(2, StreamProgress::Work::kMayBePending);
+  allocator_.retire(2);
+  cache_.progress().retire(2, StreamProgress::Work::kMayBePending);
   device_.destroy_stream(2);
 
   allocator_.free(live);
@@ -396,7 +399,8 @@ TEST_F(CachingAllocatorTest, ADestroyedStreamHoldsUpNoBlockOfAnother) {
   allocator_.free(large);
 
   // What was destroyed without a word can be forgotten later.
-  allocator_.retire(2, StreamProgress::Work::kHasEnded);
+  allocator_.retire(2);
+  cache_.progress().retire(2, StreamProgress::Work::kHasEnded);
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
   set_log_sink(nullptr);

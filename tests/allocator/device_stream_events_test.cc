@@ -1,5 +1,5 @@
 // The allocator's events on each device there is.
-#include "caching/device_streams.h"
+#include "allocator/device/device_streams.h"
 
 #include <gtest/gtest.h>
 

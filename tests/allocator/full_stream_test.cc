@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "allocator/device/device_streams.h"
 #include "caching/device_allocator.h"
-#include "caching/device_streams.h"
 #include "interop/device/stream.h"
 #include "tests/support/full_stream.h"
 
@@ -72,7 +72,8 @@ TEST_F(FullStreamTest, EndingAnotherStreamDoesNotWaitForIt) {
   EXPECT_TRUE(ends_soon(other_, [&] {
     allocator().use(block, stream_id(*ending));
     allocator().free(block);
-    memory_->allocator().retire(stream_id(two_), StreamProgress::Work::kHasEnded);
+    memory_->allocator().retire(stream_id(two_));
+    memory_->cache().progress().retire(stream_id(two_), StreamProgress::Work::kHasEnded);
   }));
 
   driver_.drain();

@@ -1,5 +1,6 @@
 // Steps an allocator, and keeps the account.
 #include "tests/allocator/modelled_allocator.h"
+#include "caching/threads/thread_caches.h"
 
 #include <algorithm>
 #include <iterator>
@@ -59,7 +60,8 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step) {
 }
 
 ModelledAllocator::ModelledAllocator(ThreadCaching caching)
-    : allocator_(cache_, {.name = "eager", .thread_caching = caching}) {
+    : allocator_(cache_,
+                 {.name = "eager", .thread_caching = caching, .make_caches = make_thread_caches}) {
   device_.synchronize_frees();
   for (std::uint32_t i = 0; i < kPools; ++i)
     pools_.push_back(make_pool(i));
@@ -256,7 +258,8 @@ void ModelledAllocator::end_capture() {
 // Its work may go on.
 void ModelledAllocator::end_stream(StreamId stream) {
   if (!is_usable(stream)) return;
-  allocator_.retire(stream, StreamProgress::Work::kMayBePending);
+  allocator_.retire(stream);
+  cache_.progress().retire(stream, StreamProgress::Work::kMayBePending);
   device_.destroy_stream(stream);
   ended_.insert(stream);
 }

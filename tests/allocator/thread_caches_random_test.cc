@@ -16,6 +16,7 @@
 #include "allocator/pool/pool.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "caching/threads/thread_caches.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {
@@ -38,7 +39,9 @@ class ThreadCachesRandomTest : public testing::TestWithParam<ThreadCaching> {
     for (int i = 0; i < kThreads; ++i)
       threads.emplace_back([=] { body(i, std::mt19937(seed + i)); });
   }
-  PoolOptions options() const { return {.name = "shared", .thread_caching = GetParam()}; }
+  PoolOptions options() const {
+    return {.name = "shared", .thread_caching = GetParam(), .make_caches = make_thread_caches};
+  }
 };
 
 // The blocks that are live, in whichever thread's hands. No two may overlap.

@@ -48,7 +48,10 @@ class ThreadCachesTest : public testing::Test {
   }
 
   FakeSegmentSource source_{8 * kMiB};
-  Pool pool_{source_, {.name = "eager", .thread_caching = ThreadCaching::kAlways}};
+  Pool pool_{source_,
+             {.name = "eager",
+              .thread_caching = ThreadCaching::kAlways,
+              .make_caches = make_thread_caches}};
   OtherThread other_;
 };
 
@@ -260,7 +263,8 @@ TEST_F(ThreadCachesTest, APoolMayEndBeforeItsThreads) {
   FakeSegmentSource source;
   std::optional<Pool> pool;
   for (int i = 0; i < 20; ++i) {  // at one address
-    pool.emplace(source, PoolOptions{.thread_caching = ThreadCaching::kAlways});
+    pool.emplace(source, PoolOptions{.thread_caching = ThreadCaching::kAlways,
+                                     .make_caches = make_thread_caches});
     const auto demand_one = [&] {
       for (int k = 0; k < 2; ++k)
         pool->free(pool->allocate(512));
@@ -318,7 +322,8 @@ TEST_F(ThreadCachesTest, ALayoutIsNotRestored) {
 }
 
 TEST_F(ThreadCachesTest, APoolOfOneThreadHasNoCachesUntilOthersWait) {
-  Pool pool(source_, {.thread_caching = ThreadCaching::kWhenContended});
+  Pool pool(source_,
+            {.thread_caching = ThreadCaching::kWhenContended, .make_caches = make_thread_caches});
   for (int i = 0; i < 1000; ++i) {
     void* const block = pool.allocate(512);
     other_.run([&] { pool.free(block); });

@@ -7,8 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "caching/device_allocator.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/tree/tree_manager.h"
@@ -474,7 +474,7 @@ TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
 
 // The log is told of the eviction while another thread has the context; its owner calls just then.
 TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
-  const auto shared = DeviceAllocator::shared(device());
+  const auto shared = DeviceMemory::shared(device());
   Context idle(device(), {.at_limit = AtLimit::kEvict});
   Context needy(device());
   const F f = compile(idle, "f", quadrupled);
@@ -501,7 +501,7 @@ TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
 }
 
 TEST_P(BudgetTest, AContextInNeedGetsWhatAnotherOnTheDeviceDoesNotUse) {
-  const auto shared = DeviceAllocator::shared(device());
+  const auto shared = DeviceMemory::shared(device());
   Context idle(device(), {.at_limit = AtLimit::kEvict});
   Context needy(device());
   const F f = compile(idle, "f", quadrupled);

@@ -97,12 +97,5 @@ TEST_P(CoreAloneTest, TheBudgetOfAContextIsKept) {
   EXPECT_THROW((void)functions[0](random_tensor({8 * kCount})), OutOfMemory);
 }
 
-TEST_P(CoreAloneTest, APoolWhoseThreadsMustCacheIsRefused) {
-  DeviceSegmentSource source(device());
-  EXPECT_THROW(Pool(source, {.thread_caching = ThreadCaching::kAlways}), InvalidArgument);
-  const Pool pool(source, {.thread_caching = ThreadCaching::kWhenContended});
-  EXPECT_NO_THROW((void)pool.checkpoint());
-}
-
 }  // namespace
 }  // namespace cgtree::testing

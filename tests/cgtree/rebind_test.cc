@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "caching/pinned_memory.h"
+#include "allocator/device/pinned_memory.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/device/pinned_memory.h"
 #include "caching/device_allocator.h"
-#include "caching/pinned_memory.h"
 #include "cgtree/memory/context_stream.h"
 #include "interop/device/stream_identity.h"
 #include "interop/exchange/foreign_memory.h"
@@ -230,13 +230,13 @@ TEST_P(RecycledStreamsTest, PinnedMemoryWaitsForAStreamOfAnotherDevice) {
     copy(to, staging, *stream);
   }
   EXPECT_EQ(pinned.trim(), 0u);
-  EXPECT_EQ(pinned.statistics().pending_blocks, 1u);
+  EXPECT_EQ(pinned.pending_blocks(), 1u);
   stream.reset();
   gate.reset();
   check(device_api(other).synchronize_device(1), "wait");
 
   EXPECT_GT(pinned.trim(), 0u);
-  EXPECT_EQ(pinned.statistics().pending_blocks, 0u);
+  EXPECT_EQ(pinned.pending_blocks(), 0u);
   EXPECT_EQ(values(to), written);
   EXPECT_TRUE(log.lines().empty()) << log.lines().front();
 }

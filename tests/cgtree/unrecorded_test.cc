@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "caching/device_allocator.h"
 #include "cgtree/tree/tree_manager.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
@@ -748,7 +748,7 @@ TEST_P(UnrecordedTest, ACopyOfAnotherThreadOnTheLegacyStreamIsNotTheStepsFault) 
 
 // What a context that evicts nothing holds idle serves another context that records.
 TEST_P(UnrecordedTest, ARecordingGetsWhatAnotherContextHoldsIdle) {
-  const auto shared = DeviceAllocator::shared(device());
+  const auto shared = DeviceMemory::shared(device());
   Context idle(device());
   Context needy(device());
   const auto step = [](Tensor x) {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "caching/pinned_memory.h"
+#include "allocator/device/pinned_memory.h"
 #include "extensions/sizes/precapture.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/lent_memory.h"

@@ -5,8 +5,8 @@
 
 #include <thread>
 
+#include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "caching/device_allocator.h"
 #include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/steps.h"
@@ -69,7 +69,7 @@ void World::end_context(int number) {
 void World::outlive(const WorldOperation& operation) {
   const bool grows_in_place = operation.y % 4 == 0;
   const Variable x = fresh_of(kRow);
-  const std::shared_ptr<DeviceAllocator> shared = DeviceAllocator::shared(device_);
+  const std::shared_ptr<DeviceMemory> shared = DeviceMemory::shared(device_);
   const auto in_use = [&] { return shared->cache().statistics().bytes_in_use; };
   const std::size_t before = in_use();
   Tensor held;

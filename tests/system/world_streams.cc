@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "allocator/device/device_streams.h"
 #include "base/error.h"
 #include "caching/device_allocator.h"
-#include "caching/device_streams.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"

@@ -4,14 +4,14 @@
 #include <memory>
 #include <span>
 
-#include "caching/caching_allocator.h"
+#include "allocator/pool/statistics.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// A PinnedMemory is a pool of pinned host memory: a private pool of the device's allocator, with a
-// budget of its own. A tensor's memory is used again when its last handle is gone and every copy()
-// from or to it is done; a recording that copies counts as a handle.
+// A PinnedMemory is a pool of pinned host memory: a pool over the segments of the device,
+// with a budget of its own. A tensor's memory is used again when its last handle is gone and every
+// copy() from or to it is done; a recording that copies counts as a handle.
 //
 // Thread safety: all functions may be called from any thread. Tensors may outlive the object and
 // may be released on any thread.
@@ -36,8 +36,9 @@ class PinnedMemory {
   // Gives back what is not in use; returns the bytes.
   std::size_t trim() noexcept;
 
-  // The statistics of the cache are those of the device.
-  AllocatorStatistics statistics() const;
+  PoolStatistics statistics() const;
+  // Blocks that are freed, but that copies may still use.
+  std::size_t pending_blocks() const;
 
  private:
   class Owner;

@@ -1,10 +1,9 @@
 // Delays the reuse of blocks until the work of other streams on them is done.
-#include "caching/stream_pool.h"
+#include "allocator/device/stream_pool.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "allocator/pool/block.h"
@@ -12,89 +11,15 @@
 #include "base/error.h"
 
 namespace cgtree {
-namespace {
-
-Range range_of(const void* segment, std::size_t bytes) {
-  return {reinterpret_cast<std::uintptr_t>(segment), bytes};
-}
-
-}  // namespace
-
-void* PoolSegments::allocate(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_for(account_, bytes, stream), bytes);
-}
-
-void* PoolSegments::allocate_from_free(std::size_t bytes, StreamId) {
-  return enter(cache_.allocate_from_free_for(account_, bytes, stream), bytes);
-}
-
-// Enters a segment into the address map, or gives it back and throws.
-void* PoolSegments::enter(void* segment, std::size_t bytes) {
-  try {
-    map_.insert(range_of(segment, bytes), owner_);
-  } catch (...) {
-    cache_.free_for(account_, segment, bytes, stream);
-    throw;
-  }
-  return segment;
-}
-
-void PoolSegments::free(void* segment, std::size_t bytes, StreamId) noexcept {
-  map_.erase(range_of(segment, bytes));
-  cache_.free_for(account_, segment, bytes, stream);
-}
-
-bool PoolSegments::grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) {
-  const Range more{reinterpret_cast<std::uintptr_t>(segment) + bytes, grown - bytes};
-  map_.prepare(more);  // a new end might not be given back before a capture ends
-  bool has_grown = false;
-  try {
-    has_grown = cache_.grow_for(account_, segment, bytes, grown, stream);
-  } catch (...) {
-    map_.forget_prepared();
-    throw;
-  }
-  has_grown ? map_.insert_prepared(more, owner_) : map_.forget_prepared();
-  return has_grown;
-}
-
-// As soon as the source has the end back, it may be part of another segment.
-std::size_t PoolSegments::shrink(void* segment, std::size_t bytes, std::size_t least,
-                                 StreamId) noexcept {
-  const Range end{reinterpret_cast<std::uintptr_t>(segment) + least, bytes - least};
-  try {
-    map_.prepare(end);
-  } catch (const std::bad_alloc&) {
-    return bytes;
-  }
-  map_.erase(end);
-  const std::size_t left = cache_.shrink_for(account_, segment, bytes, least, stream);
-  map_.insert_prepared({end.address, left - least}, owner_);
-  return left;
-}
-
-void PoolSegments::attach(SegmentUser& user) {
-  user_ = &user;
-  cache_.attach_for(account_, *this);
-}
-
-void PoolSegments::detach(SegmentUser&) noexcept {
-  cache_.detach(*this);
-}
-
-std::size_t PoolSegments::give_back_unused() noexcept {
-  if (keeps) return 0;
-  owner_.drain();
-  return user_->give_back_unused();
-}
-
-StreamPool::StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map,
-                       PoolOptions options, bool is_private)
-    : cache_(cache),
-      is_private_(is_private),
-      segments_(*this, cache, account, map),
-      pool_(segments_, options) {
+StreamPool::StreamPool(SegmentCache& cache, std::unique_ptr<PoolSegments> segments,
+                       const PoolOptions& options)
+    : cache_(cache), segments_(drained(std::move(segments))), pool_(*segments_, options) {
   set_stream(options.stream);
+}
+
+std::unique_ptr<PoolSegments> StreamPool::drained(std::unique_ptr<PoolSegments> segments) {
+  segments->set_before_give_back([this] { drain(); });
+  return segments;
 }
 
 void StreamPool::set_stream(StreamId stream) {
@@ -104,8 +29,7 @@ void StreamPool::set_stream(StreamId stream) {
 
 void StreamPool::set_stream_locked(StreamId stream) {
   is_retired_ = false;
-  segments_.stream = stream;
-  cache_.progress().begin(stream);
+  segments_->set_stream(stream);
 }
 
 bool StreamPool::take_over(StreamId stream) {

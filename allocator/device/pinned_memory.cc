@@ -1,15 +1,16 @@
 // Owns pinned blocks and waits for the copies that use them.
-#include "caching/pinned_memory.h"
+#include "allocator/device/pinned_memory.h"
 
 #include <fmt/format.h>
 
 #include <atomic>
 #include <utility>
 
+#include "allocator/device/device_memory.h"
+#include "allocator/device/stream_pool.h"
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
 #include "base/log_event.h"
-#include "caching/device_allocator.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 
@@ -36,12 +37,17 @@ std::shared_ptr<SegmentAccount> pinned_account(Device device) {
 class PinnedMemory::Owner final : public StorageOwner {
  public:
   explicit Owner(Device device)
-      : device_(DeviceAllocator::shared(device)),
-        pool_(device_->allocator().make_pool({.pool = {.name = "pinned"},
-                                              .account = pinned_account(device),
-                                              .keeps_segments = false})) {}
+      : device_(DeviceMemory::shared(device)),
+        account_(pinned_account(device)),
+        pool_(std::make_unique<StreamPool>(device_->cache(), *account_,
+                                           PoolOptions{.name = "pinned", .stream = kHost})),
+        on_retire_(device_->add_on_retire([this](StreamId stream) { pool_->retire(stream); })) {}
   // What was freed and is in use no longer goes first: it does not count as held.
-  ~Owner() { (void)trim(); }
+  ~Owner() {
+    device_->remove_on_retire(on_retire_);
+    (void)trim();
+    if (pool_->pending_blocks() > 0) device_->keep_pending(std::move(pool_), account_);
+  }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void unretain() noexcept {
@@ -49,12 +55,12 @@ class PinnedMemory::Owner final : public StorageOwner {
   }
 
   StorageRef allocate(std::size_t bytes) {
-    void* const data = bytes == 0 ? nullptr : allocator().allocate_in(pool_, bytes, kHost);
+    void* const data = bytes == 0 ? nullptr : pool_->allocate(bytes);
     Storage* storage = nullptr;
     try {
       storage = new Storage(*this, Device::host(), host_, data, bytes);
     } catch (...) {
-      if (data != nullptr) allocator().free(data);
+      if (data != nullptr) pool_->free(data);
       throw;
     }
     retain();
@@ -63,7 +69,7 @@ class PinnedMemory::Owner final : public StorageOwner {
 
   void release(Storage& storage, bool) noexcept override {
     try {
-      if (storage.bytes() > 0) allocator().free(reinterpret_cast<void*>(storage.address()));
+      if (storage.bytes() > 0) pool_->free(reinterpret_cast<void*>(storage.address()));
     } catch (const std::exception& error) {  // no host memory for the list of what it waits for
       log_event(LogLevel::kError, "pinned_memory_lost bytes={} error=\"{}\"", storage.bytes(),
                 error.what());
@@ -81,19 +87,25 @@ class PinnedMemory::Owner final : public StorageOwner {
   void used(Storage& storage, StreamRef stream) override {
     if (storage.bytes() == 0) return;
     if (stream.api().graphs() == nullptr) return stream.synchronize();
-    allocator().use(reinterpret_cast<void*>(storage.address()), stream_id(stream));
+    pool_->use(reinterpret_cast<void*>(storage.address()), stream_id(stream));
   }
 
-  std::size_t trim() noexcept { return allocator().trim(pool_); }
-  AllocatorStatistics statistics() const { return device_->allocator().statistics(pool_); }
+  std::size_t trim() noexcept {
+    device_->cache().progress().poll();
+    pool_->drain();
+    pool_->pool().trim();
+    return device_->cache().trim(account_->source());
+  }
+  PoolStatistics statistics() const { return pool_->pool().statistics(); }
+  std::size_t pending_blocks() const { return pool_->pending_blocks(); }
 
  private:
-  CachingAllocator& allocator() { return device_->allocator(); }
-
   std::atomic<std::size_t> references_{1};
   const StreamRef host_{Device::host(), StreamHandle::kLegacy};  // of the storages
-  const std::shared_ptr<DeviceAllocator> device_;
-  const PoolHandle pool_;
+  const std::shared_ptr<DeviceMemory> device_;
+  const std::shared_ptr<SegmentAccount> account_;
+  std::unique_ptr<StreamPool> pool_;  // not null before the destructor
+  const std::size_t on_retire_;
 };
 
 PinnedMemory::PinnedMemory(Device device) : owner_(new Owner(device)) {
@@ -124,8 +136,12 @@ std::size_t PinnedMemory::trim() noexcept {
   return owner_->trim();
 }
 
-AllocatorStatistics PinnedMemory::statistics() const {
+PoolStatistics PinnedMemory::statistics() const {
   return owner_->statistics();
+}
+
+std::size_t PinnedMemory::pending_blocks() const {
+  return owner_->pending_blocks();
 }
 
 }  // namespace cgtree

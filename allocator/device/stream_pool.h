@@ -5,57 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "allocator/device/pool_segments.h"
 #include "allocator/pool/pool.h"
-#include "allocator/pool/segment_source.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/mutex.h"
-#include "caching/segment_map.h"
 
 namespace cgtree {
-
-// PoolSegments stand between a StreamPool and the cache: they enter segments into the address map,
-// and keep unused ones while recordings may use their addresses.
-class PoolSegments final : public SegmentSource, public SegmentUser {
- public:
-  PoolSegments(StreamPool& owner, SegmentCache& cache, SegmentAccount& account, SegmentMap& map)
-      : owner_(owner), cache_(cache), account_(account), map_(map) {}
-
-  // The stream of all segments; it replaces PoolOptions::stream.
-  std::atomic<StreamId> stream{0};
-  // If true, unused segments stay when the cache asks for them.
-  std::atomic<bool> keeps{false};
-
-  void* allocate(std::size_t bytes, StreamId) override;
-  void* allocate_from_free(std::size_t bytes, StreamId) override;
-  void free(void* segment, std::size_t bytes, StreamId) noexcept override;
-  bool grow(void* segment, std::size_t bytes, std::size_t grown, StreamId) override;
-  std::size_t shrink(void* segment, std::size_t bytes, std::size_t least,
-                     StreamId) noexcept override;
-  void map(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
-           StreamId) override {
-    cache_.map_for(account_, segment, bytes, offset, count, stream);
-  }
-  bool unmap(void* segment, std::size_t bytes, std::size_t offset, std::size_t count,
-             StreamId) noexcept override {
-    return cache_.unmap_for(account_, segment, bytes, offset, count, stream);
-  }
-  void attach(SegmentUser& user) override;
-  void detach(SegmentUser& user) noexcept override;
-
-  std::size_t give_back_unused() noexcept override;
-  PoolUse use() const override { return user_->use(); }
-
- private:
-  void* enter(void* segment, std::size_t bytes);
-
-  StreamPool& owner_;
-  SegmentCache& cache_;
-  SegmentAccount& account_;
-  SegmentMap& map_;
-  SegmentUser* user_ = nullptr;  // the pool
-};
 
 // In a StreamPool a block that only the pool's stream used is free at once. A block that other
 // streams used is pending until the work that they had at the free is done. Pending blocks are
@@ -65,20 +23,22 @@ class PoolSegments final : public SegmentSource, public SegmentUser {
 // frees only; a block without them takes only the pool's lock.
 class StreamPool {
  public:
-  // `account` must outlive the pool. `is_private`: it is part of a PrivatePool.
-  StreamPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map, PoolOptions options,
-             bool is_private);
+  // The cache and the account must outlive the pool.
+  StreamPool(SegmentCache& cache, SegmentAccount& account, const PoolOptions& options)
+      : StreamPool(cache, std::make_unique<PoolSegments>(cache, account), options) {}
+  // `segments`: of that cache.
+  StreamPool(SegmentCache& cache, std::unique_ptr<PoolSegments> segments,
+             const PoolOptions& options);
   StreamPool(const StreamPool&) = delete;
   StreamPool& operator=(const StreamPool&) = delete;
 
-  bool is_private() const { return is_private_; }
-  StreamId stream() const { return segments_.stream; }
+  StreamId stream() const { return segments_->stream(); }
   // Makes it a pool for another stream, which waits for all work of the former.
   void set_stream(StreamId stream);
   // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
   // stream was not retired, or its work may not have ended.
   bool take_over(StreamId stream);
-  void set_keeps(bool keeps) { segments_.keeps = keeps; }
+  void set_keeps(bool keeps) { segments_->set_keeps(keeps); }
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
 
@@ -112,14 +72,12 @@ class StreamPool {
 
   std::size_t pending_blocks() const { return pending_count_; }
 
-  // The next pool of a list of the eager pools.
-  std::atomic<StreamPool*> next{nullptr};
-
  private:
   static constexpr std::size_t kLookEvery = 32;
 
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
+  std::unique_ptr<PoolSegments> drained(std::unique_ptr<PoolSegments> segments);
   void set_stream_locked(StreamId stream);
   void expect_not_pending(void* address) const;
   void add_use(void* address, StreamId stream);
@@ -128,8 +86,7 @@ class StreamPool {
   bool is_complete(const std::vector<StreamPoint>& points) const noexcept;
 
   SegmentCache& cache_;
-  const bool is_private_;
-  PoolSegments segments_;
+  const std::unique_ptr<PoolSegments> segments_;
   // Guards both maps, the count of allocations, and the last two members.
   Mutex<LockRank::kStreamPool> mutex_;
   Uses used_;     // live blocks, with the streams that use them; number 0 until they retire

@@ -1,5 +1,5 @@
 // Records and queries events.
-#include "caching/device_streams.h"
+#include "allocator/device/device_streams.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,107 @@
+// Makes the shared memory of each device.
+#include "allocator/device/device_memory.h"
+
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "interop/device/device.h"
+
+namespace cgtree {
+namespace {
+
+std::unique_ptr<DeviceStreamEvents> events_of(Device device) {
+  if (device_api(device).graphs() == nullptr) return nullptr;
+  return std::make_unique<DeviceStreamEvents>(device);
+}
+
+// The registry belongs to the process, as the devices do.
+struct Registry {
+  Mutex<LockRank::kDevices> mutex;
+  std::map<Device, std::weak_ptr<DeviceMemory>> memories;  // guarded by mutex
+};
+
+Registry& registry() {
+  static auto* const made = new Registry;  // outlives every static that uses it
+  return *made;
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(Device device, std::size_t max_bytes, Budget* process)
+    : device_(device),
+      source_(device),
+      events_(events_of(device)),
+      budget_(to_string(device), max_bytes, process),
+      cache_(source_, &budget_, events_.get()) {
+}
+
+DeviceMemory::DeviceMemory(Device device, SegmentSource& segments)
+    : device_(device),
+      source_(device),
+      events_(events_of(device)),
+      budget_("device"),
+      cache_(segments, &budget_, events_.get()) {
+}
+
+DeviceMemory::~DeviceMemory() {
+  (void)cache_.progress().wait_all();  // for what is freed, and in use
+  drop_ended();
+}
+
+std::shared_ptr<DeviceMemory> DeviceMemory::shared(Device device) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<DeviceMemory>& known = all.memories[device];
+  std::shared_ptr<DeviceMemory> memory = known.lock();
+  if (memory == nullptr) known = memory = std::make_shared<DeviceMemory>(device);
+  return memory;
+}
+
+void DeviceMemory::retire(StreamIdentity stream) {
+  if (stream == StreamIdentity::kNone) return;  // it has no name yet
+  const auto id = static_cast<StreamId>(stream);
+  on_retire_.call_until([id](const OnRetire& function) {
+    function(id);
+    return false;
+  });
+  cache_.progress().retire(id, StreamProgress::Work::kMayBePending);
+}
+
+void DeviceMemory::keep_pending(std::unique_ptr<StreamPool> pool,
+                                std::shared_ptr<SegmentAccount> account) noexcept {
+  drop_ended();
+  Ended ended{std::move(account), std::move(pool)};
+  try {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(std::move(ended));
+  } catch (const std::bad_alloc&) {
+    (void)cache_.progress().wait_all();
+    ended.pool->drain();
+  }
+}
+
+// A pool gives its segments back without the lock, because the device may be waited for.
+void DeviceMemory::drop_ended() noexcept {
+  cache_.progress().poll();
+  std::vector<Ended> done;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto ended = ended_.begin(); ended != ended_.end();) {
+      ended->pool->drain();
+      if (ended->pool->pending_blocks() > 0) {
+        ++ended;
+        continue;
+      }
+      done.push_back(std::move(*ended));
+      ended = ended_.erase(ended);
+    }
+  }
+  for (Ended& ended : done) {
+    ended.pool.reset();
+    if (ended.account->source() != nullptr) (void)cache_.trim(ended.account->source());
+  }
+}
+
+}  // namespace cgtree

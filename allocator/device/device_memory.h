@@ -1,0 +1,73 @@
+// DeviceMemory: the segments of a device, with their budget and the driver gate.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "allocator/device/device_streams.h"
+#include "allocator/device/stream_pool.h"
+#include "allocator/segments/budget.h"
+#include "allocator/segments/device_sources.h"
+#include "allocator/segments/segment_cache.h"
+#include "base/call_list.h"
+#include "base/mutex.h"
+#include "interop/device/stream.h"
+
+namespace cgtree {
+
+// A DeviceMemory is where contexts, pinned memory and the caching allocator of a device have their
+// segments from. All of them share one cache, one budget and one driver gate: while a capture of
+// one of them is open, no segment is freed on the device.
+//
+// Thread safety: all functions may be called from any thread.
+class DeviceMemory {
+ public:
+  // `process` is the budget above the device's, or null. It must outlive this object.
+  explicit DeviceMemory(Device device, std::size_t max_bytes = SIZE_MAX, Budget* process = nullptr);
+  // Over a caller's source, which must outlive this object.
+  DeviceMemory(Device device, SegmentSource& segments);
+  ~DeviceMemory();
+
+  // Returns the memory that contexts share unless they have segments of their own. It is made for
+  // the first user of a device and ends with the last. Throws InvalidArgument if there is no such
+  // device.
+  static std::shared_ptr<DeviceMemory> shared(Device device);
+
+  Device device() const noexcept { return device_; }
+  SegmentCache& cache() noexcept { return cache_; }
+  Budget& budget() noexcept { return budget_; }
+
+  // Adds a function that is called with each stream that is about to end, of any device, while
+  // events on it may still be recorded. remove_on_retire() waits for a call in progress.
+  using OnRetire = std::function<void(StreamId stream)>;
+  std::size_t add_on_retire(OnRetire function) { return on_retire_.add(std::move(function)); }
+  void remove_on_retire(std::size_t id) noexcept { on_retire_.remove(id); }
+
+  // Keeps a pool that is not used any more until its pending blocks are free.
+  void keep_pending(std::unique_ptr<StreamPool> pool,
+                    std::shared_ptr<SegmentAccount> account) noexcept;
+
+ private:
+  struct Ended {
+    std::shared_ptr<SegmentAccount> account;
+    std::unique_ptr<StreamPool> pool;
+  };
+
+  void drop_ended() noexcept;
+
+  const Device device_;
+  DeviceSegmentSource source_;
+  std::unique_ptr<DeviceStreamEvents> events_;  // null if the device has none
+  Budget budget_;
+  SegmentCache cache_;
+  Mutex<LockRank::kAllocator> mutex_;
+  std::vector<Ended> ended_;  // guarded by mutex_
+  CallList<OnRetire> on_retire_;
+  // Of all devices: blocks may be used on a stream of another one.
+  const StreamWatch watch_{[this](StreamRef, StreamIdentity stream) { retire(stream); }};
+
+  void retire(StreamIdentity stream);
+};
+
+}  // namespace cgtree
