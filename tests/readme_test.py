@@ -1,7 +1,7 @@
 """The README is short, shows the example that runs, and each figure in it is in the JSON beside it.
 
-Pages link to what exists and name targets that exist, docs/README.md lists each page once, and one
-version is stated everywhere.
+Each room around the core has a short page. Pages link to what exists and name targets that exist,
+docs/README.md lists each page once, and one version is stated everywhere.
 """
 
 import json
@@ -16,6 +16,8 @@ import source_tree  # noqa: E402
 ROOT = source_tree.real_root()
 MAX_LINES = 100
 MAX_ROWS = 8
+MAX_ROOM_LINES = 55
+MAX_ROOM_COLUMNS = 120
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -73,7 +75,13 @@ FIGURES = {
 
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
                                   "THIRD_PARTY_LICENSES.md")]
-PAGES += [ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md"))]
+# The rooms around the core, but those that only say which extensions a program has.
+ROOMS = [path.parent for path in source_tree.files(ROOT)
+         if path.name == "ROOM" and path.parent.name not in ("all", "none")
+         and "part: around" in (ROOT / path).read_text(encoding="utf-8").splitlines()]
+ROOM_PAGES = [ROOT / room / "README.md" for room in ROOMS]
+PAGES += [ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md")),
+          *(page for page in ROOM_PAGES if page.is_file())]
 LABEL = re.compile(r"(?<![:\w])//((?:[\w-]+/)*[\w-]*)(?::([\w./-]*\w))?")
 
 
@@ -163,6 +171,32 @@ class ReadmeTest(unittest.TestCase):
 
     def test_it_is_short(self):
         self.assertLessEqual(len(self.text.splitlines()), MAX_LINES)
+
+
+class RoomPagesTest(unittest.TestCase):
+    def test_every_room_around_the_core_has_a_page_of_one_screen(self):
+        self.assertGreater(len(ROOMS), 10)
+        for room, page in zip(ROOMS, ROOM_PAGES, strict=True):
+            with self.subTest(room=room):
+                self.assertTrue(page.is_file())
+                lines = page.read_text(encoding="utf-8").splitlines()
+                self.assertLessEqual(len(lines), MAX_ROOM_LINES)
+                self.assertEqual([line for line in lines if len(line) > MAX_ROOM_COLUMNS], [])
+
+    def test_it_says_what_it_costs_and_how_stable_it_is_and_leads_to_docs(self):
+        for room, page in zip(ROOMS, ROOM_PAGES, strict=True):
+            text = page.read_text(encoding="utf-8")
+            for part in (r"^\*\*(Stable|Experimental)\*\*", r"^\*\*Costs where it is not used:\*\*",
+                         r"\]\((\.\./)+docs/\w+\.md"):
+                with self.subTest(room=room, part=part):
+                    self.assertRegex(text, re.compile(part, re.MULTILINE))
+
+    def test_every_header_that_its_example_includes_exists(self):
+        for room, page in zip(ROOMS, ROOM_PAGES, strict=True):
+            headers = re.findall(r'#include "([^"]+)"', page.read_text(encoding="utf-8"))
+            with self.subTest(room=room):
+                self.assertNotEqual(headers, [])
+                self.assertEqual([name for name in headers if not (ROOT / name).is_file()], [])
 
 
 class PagesTest(unittest.TestCase):

@@ -7,6 +7,7 @@
 
 #include "allocator/pool/pool.h"
 #include "base/error.h"
+#include "cgtree/values/graph_scope.h"
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
