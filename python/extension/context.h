@@ -76,7 +76,7 @@ Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations);
 // The module's suggest_buckets(histogram, max_buckets, cost=None).
 Reference suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
 
-// precapture(make_inputs, *, sizes=None, key=None, max_time=None, max_bytes=None, progress=None),
+// precapture(make_inputs, *, sizes=None, key=None, max_time=None, progress=None),
 // or predict_memory() with the same arguments.
 Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
                      PyObject* keywords, bool only_predicts);

@@ -15,7 +15,7 @@ typedef char cai_has_no_gaps[sizeof(cgt_cai) == 64 ? 1 : -1];
 typedef char handles_are_64_bits[sizeof(cgt_tensor) == 8 ? 1 : -1];
 typedef char axis_options_are_96_bytes[sizeof(cgt_axis_options) == 96 ? 1 : -1];
 typedef char axis_use_is_one_word[sizeof(cgt_axis_use) == 8 ? 1 : -1];
-typedef char precapture_options_are_88_bytes[sizeof(cgt_precapture_options) == 88 ? 1 : -1];
+typedef char precapture_options_are_80_bytes[sizeof(cgt_precapture_options) == 80 ? 1 : -1];
 typedef char generator_state_is_32_bytes[sizeof(cgt_generator_state) == 32 ? 1 : -1];
 typedef char philox_range_is_24_bytes[sizeof(cgt_philox_range) == 24 ? 1 : -1];
 

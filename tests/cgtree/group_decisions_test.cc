@@ -649,13 +649,13 @@ TEST_P(GroupDecisionsTest, PrecaptureEndsWithTheRankThatReachesALimitFirst) {
       return std::vector<Tensor>{rank.input(sizes["n"], 1)};
     };
     PrecaptureOptions options{.held_outputs = 0};
-    if (rank.rank == 1) options.max_bytes = 1;
+    if (rank.rank == 1) options.max_time = std::chrono::microseconds(0);
     const PrecaptureReport first = precapture(f, options, make_inputs);
-    EXPECT_EQ(first.count(Precaptured::Outcome::kRecorded), 1);  // the pools were empty
+    EXPECT_EQ(first.count(Precaptured::Outcome::kLeftOut), 4);
     const PrecaptureReport predicted = predict_memory(f, {.held_outputs = 0}, make_inputs);
     EXPECT_EQ(predicted.entries.size(), 4);
     const PrecaptureReport all = precapture(f, {.held_outputs = 0}, make_inputs);
-    EXPECT_EQ(all.count(Precaptured::Outcome::kRecorded), 3);
+    EXPECT_EQ(all.count(Precaptured::Outcome::kRecorded), 4);
     const int before = rank.votes->votes;
     for (const std::int64_t n : {700, 2000, 8000})
       EXPECT_EQ(values(f(rank.input(n, 3)))[0], 7);
