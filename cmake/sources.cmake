@@ -368,3 +368,14 @@ set(CGTREE_C_SOURCES
   bindings/c/steps.cc
   bindings/c/tensor.cc)
 set_source_files_properties(${CGTREE_C_SOURCES} PROPERTIES UNITY_GROUP c_api)
+
+# The core alone.
+if(NOT CGTREE_EXTENSIONS)
+  foreach(list CGTREE_SOURCES CGTREE_HOST_SOURCES CGTREE_CUDA_SOURCES CGTREE_CUDA_KERNELS CGTREE_HEADERS
+          CGTREE_DOCUMENTED_HEADERS)
+    list(FILTER ${list} EXCLUDE REGEX "^(extensions|targets|caching)/")
+  endforeach()
+  set(CGTREE_TORCH_HEADERS "")
+  list(APPEND CGTREE_SOURCES
+  extensions/none/bare_surroundings.cc)
+endif()

@@ -11,8 +11,6 @@ sys.path.insert(0, "tools")
 import check_layering  # noqa: E402
 import source_tree  # noqa: E402
 
-# Linked where the core is alone.
-CORE_ALONE = "extensions/none/"
 LISTED = re.compile(r"^  ([\w/]+\.(?:cc|cu|h|hpp))\)?$", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -25,7 +23,6 @@ def sources(house):
     """Returns the sources of the library."""
     return {str(path) for path in house.files
             if path.suffix in (".cc", ".cu") and house.is_library(path)
-            and not str(path).startswith(CORE_ALONE)
             and str(path.with_suffix("")) not in source_tree.FOR_TESTS}
 
 

@@ -19,7 +19,7 @@ constexpr std::uintptr_t kFirst = 40 * kPage;
 class SegmentMapTest : public testing::Test {
  protected:
   // A pool that the map names and does not look at.
-  StreamPool& pool(std::size_t number) { return reinterpret_cast<StreamPool&>(pools_.at(number)); }
+  MappedPool& pool(std::size_t number) { return reinterpret_cast<MappedPool&>(pools_.at(number)); }
   void erase_end(const Range& range) {
     map_.prepare(range);
     map_.erase(range);
@@ -96,7 +96,7 @@ TEST_F(SegmentMapTest, EachAddressIsThePoolsThatHasItsSegment) {
       std::fill(&owners[begin], &owners[0] + segment.end, number);
     }
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
-      const StreamPool* const expected = owners[unit] == kNone ? nullptr : &pool(owners[unit]);
+      const MappedPool* const expected = owners[unit] == kNone ? nullptr : &pool(owners[unit]);
       const Range all = range(unit, unit + 1);
       ASSERT_EQ(map_.find(all.address), expected) << "unit " << unit << " in round " << round;
       ASSERT_EQ(map_.find(all.end() - 1), expected) << "unit " << unit << " in round " << round;

@@ -1,4 +1,5 @@
 // Captured graphs by hand, and what the tree makes of their traps.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // What explain() says to people: in two lines what differs, with both sides, and what to change.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

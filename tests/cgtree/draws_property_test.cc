@@ -3,6 +3,7 @@
 // Two contexts run the same program with generators of their own: one with graphs, one with
 // `enabled = false`. After every operation outputs and generators are equal, whatever was warmed
 // up, recorded, replayed or thrown.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>

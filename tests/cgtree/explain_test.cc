@@ -1,4 +1,5 @@
 // What a context says about its calls: explanations beforehand, events in a file of JSON lines.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

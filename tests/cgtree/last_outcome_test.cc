@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "cgtree/steps.h"
+#include "cgtree/values/graph_scope.h"
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {

@@ -98,6 +98,25 @@ class InstallTest(unittest.TestCase):
         return run("cmake", "-S", work, "-B", self.root / name, f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}",
                    *WITHOUT_PACKAGES, *arguments)
 
+    def test_the_core_is_built_alone_and_programs_find_it(self):
+        build, prefix = self.root / "core", self.root / "core prefix"
+        must_run("cmake", "-S", HERE, "-B", build, "-DCGTREE_EXTENSIONS=OFF", "-DCGTREE_CUDA=OFF",
+                 f"-DCMAKE_INSTALL_PREFIX={prefix}")
+        must_run("cmake", "--build", build, "--parallel", 2)
+        must_run("cmake", "--install", build)
+        self.assertEqual(sorted(path.name for path in (prefix / "include/cgtree").iterdir()),
+                         ["allocator", "base", "cgtree", "interop", "simulator"])
+        work = self.root / "core source"
+        work.mkdir()
+        (work / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(alone LANGUAGES CXX)\n"
+            "find_package(cgtree REQUIRED COMPONENTS cgtree)\nadd_executable(alone alone.cc)\n"
+            "target_link_libraries(alone PRIVATE cgtree::cgtree)\n")
+        shutil.copy(CONSUMER / "alone.cc", work)
+        must_run("cmake", "-S", work, "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *WITHOUT_PACKAGES)
+        must_run("cmake", "--build", work / "build")
+        self.assertEqual(must_run(work / "build/alone"), "3 of 5 calls are replays; event_file is refused\n")
+
     def test_programs_that_build_it_as_a_part_run(self):
         for shared, results in self.embedded.items():
             for name, result in zip(PROGRAMS, results, strict=True):
