@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -111,7 +110,7 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
       (void)f(random_tensor({size}));
   }
 
-  EXPECT_EQ(manager()->recordings(), 3u);
+  EXPECT_EQ(recording_count(), 3u);
   EXPECT_EQ(skips(f, SkipReason::kFunctionLimit), 2u);
   ASSERT_EQ(events("skip").size(), 2u);
   EXPECT_EQ(events("skip")[0]["reason"], "function_limit");

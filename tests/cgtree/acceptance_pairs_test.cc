@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -74,10 +73,10 @@ TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused)
     EXPECT_EQ(stats().live_outputs, 4u);
     EXPECT_EQ(values(backward(second.first, second.second)), gradient_of(y));
     EXPECT_EQ(values(backward(first.first, first.second)), gradient_of(x));
-    if (step == 3) settled = manager()->recordings();
+    if (step == 3) settled = recording_count();
   }
 
-  EXPECT_EQ(manager()->recordings(), settled);
+  EXPECT_EQ(recording_count(), settled);
   EXPECT_LE(settled, 4u);
 }
 
@@ -107,7 +106,7 @@ TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
   }
   set_log_sink(nullptr);
 
-  EXPECT_EQ(manager()->recordings(), 4u);  // three forwards and one backward
+  EXPECT_EQ(recording_count(), 4u);  // three forwards and one backward
   EXPECT_TRUE(warnings.empty());
 }
 
@@ -124,7 +123,7 @@ TEST_P(AcceptancePairsTest, ASkippedBackwardDoesNotKeepTheForwardFromReplaying) 
     EXPECT_EQ(values(backward(a, b)), gradient_of(x));
   }
 
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
   EXPECT_EQ(forward.stats().replays, 3u);
 }
 
@@ -143,7 +142,7 @@ TEST_P(AcceptancePairsTest, AForwardInTwoPartsAndItsBackwardAreThreeRecordings) 
     EXPECT_EQ(values(backward(a, b)), gradient_of(affine_of(affine_of(x, 2, 0), 1, 5)));
   }
 
-  EXPECT_EQ(manager()->recordings(), 3u);
+  EXPECT_EQ(recording_count(), 3u);
   EXPECT_EQ(backward.stats().replays, 3u);
 }
 

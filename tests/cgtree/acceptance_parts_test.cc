@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
@@ -113,7 +112,7 @@ TEST_P(AcceptancePartsTest, HostMemoryIsReadInAGapAndAnotherDeviceIsSkipped) {
     EXPECT_EQ(values(f(moved)), affine_of(x, 2, 1));
   }
   EXPECT_EQ(f.stats().skipped(), 0u);
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
 
   CompiledFunction g = compile(context(), "g", [](Tensor x, Tensor) { return affine(x, 2, 0); });
   const Tensor elsewhere = from_host<float>({1}, std::vector<float>{1}, Device::host(1));
@@ -122,7 +121,7 @@ TEST_P(AcceptancePartsTest, HostMemoryIsReadInAGapAndAnotherDeviceIsSkipped) {
   set_log_sink(nullptr);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0], HasSubstr("reason=other_device"));
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
 }
 
 // Row 138 graph_partition_dynamic_shapes: three shapes, three recordings.
@@ -135,7 +134,7 @@ TEST_P(AcceptancePartsTest, ThreeShapesAreThreeRecordings) {
       EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 1));
     }
   }
-  EXPECT_EQ(manager()->recordings(), 3u);
+  EXPECT_EQ(recording_count(), 3u);
   EXPECT_EQ(f.stats().replays, 6u);
 }
 
@@ -155,7 +154,7 @@ TEST_P(AcceptancePartsTest, TwoPartsAroundAHostOperationHaveARecordingPerShape) 
       EXPECT_EQ(values(after(back)), affine_of(affine_of(affine_of(x, 2, 1), 1, 7), 3, 1));
     }
   }
-  EXPECT_EQ(manager()->recordings(), 4u);
+  EXPECT_EQ(recording_count(), 4u);
   EXPECT_EQ(before.stats().skipped() + after.stats().skipped(), 0u);
 }
 
@@ -180,7 +179,7 @@ TEST_P(AcceptancePartsTest, TwoGapsMakeThreeRecordingsWhateverTheSizesInThem) {
     expected = affine_of(affine_of(affine_of(expected, 3, 1), 1, n), 4, 1);
     EXPECT_EQ(values(y), expected);
   }
-  EXPECT_EQ(manager()->recordings(), 3u);
+  EXPECT_EQ(recording_count(), 3u);
   EXPECT_EQ(one.stats().replays + two.stats().replays + three.stats().replays, 12u);
 }
 
@@ -201,7 +200,7 @@ TEST_P(AcceptancePartsTest, SwitchesOffCountForWhatIsCalledInTheirScope) {
       if (backward_off) off.emplace();
       (void)backward(y);
     }
-    return manager()->recordings();
+    return recording_count();
   };
   EXPECT_EQ(recordings(true, true), 0u);
   EXPECT_EQ(recordings(false, true), 1u);
@@ -217,12 +216,12 @@ TEST_P(AcceptancePartsTest, SwitchesOffCountForWhatIsCalledInTheirScope) {
     (void)off(random_tensor({3}));
     (void)deep();
   }
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
   for (int call = 0; call < 3; ++call) {
     (void)off(random_tensor({3}));
     (void)on(random_tensor({3}));
   }
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
 }
 
 // Rows 106 to 109 cudagraph_annotation_enable (1), _enable_fwd_bwd (2), _enable_fwd_only (2 there,
@@ -243,7 +242,7 @@ TEST_P(AcceptancePartsTest, SwitchesOnCountForWhatIsCalledInTheirScope) {
       if (backward_on) on.emplace();
       (void)backward(y);
     }
-    return manager()->recordings();
+    return recording_count();
   };
   EXPECT_EQ(recordings(false, false), 0u);
   EXPECT_EQ(recordings(true, false), 1u);

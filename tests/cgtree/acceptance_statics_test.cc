@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -50,7 +49,7 @@ TEST_P(AcceptanceStaticsTest, ForwardAndBackwardHaveARecordingPerParameterAndReu
     EXPECT_EQ(values(backward(y, parameters[p])), sum(sum(x, w), w));
   }
 
-  EXPECT_LE(manager()->recordings(), 4u);
+  EXPECT_LE(recording_count(), 4u);
   EXPECT_EQ(forward.stats().recordings, 2u);
   EXPECT_EQ(forward.stats().replays, 6u);
   EXPECT_EQ(backward.stats().replays, 6u);
@@ -75,7 +74,7 @@ TEST_P(AcceptanceStaticsTest, ModulesHaveARecordingEachAndReuseIt) {
               sum(sum(x, values(module.weights)), values(module.bias)));
   }
 
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
   EXPECT_EQ(forward.stats().replays, 5u);
 }
 
@@ -105,7 +104,7 @@ TEST_P(AcceptanceStaticsTest, ModulesWithBuffersHaveARecordingEachAndReuseIt) {
   }
 
   EXPECT_EQ(values(modules[0].calls)[0], calls[0]);
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
   EXPECT_EQ(forward.stats().replays, 5u);
 }
 
@@ -151,7 +150,7 @@ TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordN
     EXPECT_EQ(values(backward(y, weights)), sum(sum(x, w), w));
   }
 
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 // Row 133 graph_partition_no_partition_keeps_static: with no gap between, parameters and what the
@@ -175,7 +174,7 @@ TEST_P(AcceptanceStaticsTest, WithoutAGapParametersAndSavedOutputsAreNotCopied) 
 
   EXPECT_EQ(treatments(0), (std::vector<std::string>{"copied", "static"}));
   EXPECT_EQ(treatments(1), (std::vector<std::string>{"managed", "static"}));
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 // Row 112 tensor_constant_mutation: a tensor that the step function captured is written each call.

@@ -243,7 +243,7 @@ TEST_P(AuditTest, ThrowsAndLeavesNoTraceWhereThatIsAskedFor) {
   EXPECT_THAT([&] { (void)f(x); },
               ThrowsMessage<CaptureError>(AllOf(HasSubstr("axpy"), HasSubstr("parameter 1"))));
   EXPECT_EQ(stats().recordings, 0u);
-  manager()->validate();
+  validate();
 
   context().declare("table", table.data(), kBytes);
   EXPECT_EQ(values(f(x)), values(x));
@@ -387,7 +387,7 @@ TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLook
   owner.join();
   monitor.join();
   EXPECT_GE(f.stats().recordings, 1u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(AuditTest, ContextsOnSeveralThreadsRecordAuditAndRebindBesideEachOther) {

@@ -106,7 +106,7 @@ TEST_P(AxisPoliciesTest, BeyondTheCapTheSizeUsedLongestAgoGoes) {
   for (const std::int64_t size : {2, 2, 3, 3, 2, 4})  // 4 makes 3 go
     call(f, size);
   EXPECT_EQ(f.stats().evictions, 1u);
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
 
   call(f, 4);
   call(f, 2);
@@ -115,7 +115,7 @@ TEST_P(AxisPoliciesTest, BeyondTheCapTheSizeUsedLongestAgoGoes) {
   call(f, 3);  // is as new; 4 goes
   EXPECT_EQ(f.stats().warm_ups, 4u);
   EXPECT_EQ(f.stats().skipped(), 0u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(AxisPoliciesTest, AWarmUpThatFailsMakesNoSizeGo) {

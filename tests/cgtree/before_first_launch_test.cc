@@ -47,7 +47,7 @@ TEST_P(BeforeFirstLaunchTest, WhatItAllocatesItMayKeep) {
   ASSERT_EQ(tables.size(), 2u);
   for (std::size_t i = 0; i < tables.size(); ++i)
     EXPECT_EQ(values(tables[i]), std::vector<float>(64, static_cast<float>(i + 1)));
-  manager()->validate();
+  validate();
   tables.clear();
 }
 

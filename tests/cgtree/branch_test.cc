@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -136,7 +135,7 @@ TEST_P(BranchTest, DroppingAFunctionDropsItsRecordingsOnly) {
       context().mark_step();
       (void)a(b(a(random_tensor({4}))));
     }
-    EXPECT_GE(manager()->recordings(), 3u);
+    EXPECT_GE(recording_count(), 3u);
   }
 
   for (int step = 0; step < 3; ++step) {
@@ -144,8 +143,8 @@ TEST_P(BranchTest, DroppingAFunctionDropsItsRecordingsOnly) {
     const std::vector<float> x = random_floats(4);
     EXPECT_EQ(values(a(tensor({4}, x))), affine_of(x, 2, 0));
   }
-  EXPECT_LE(manager()->recordings(), 2u);
-  manager()->validate();
+  EXPECT_LE(recording_count(), 2u);
+  validate();
 }
 
 TEST_P(BranchTest, TheSnapshotDescribesNodesInputsAndPools) {

@@ -7,7 +7,6 @@
 #include <limits>
 #include <new>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace {
@@ -102,7 +101,7 @@ TEST_P(BucketsPropertyTest, ChainsGiveWhatEagerCallsGiveOnTheTrueSizes) {
       ASSERT_EQ(dense(state), affine_of(x, 1, bump));
       ASSERT_EQ(dense(once), affine_of(first, 1, bump));
     }
-    manager()->validate();
+    validate();
   }
 }
 

@@ -64,7 +64,7 @@ TEST_P(BucketsTest, OneRecordingServesAllSizesOfABucket) {
   EXPECT_EQ(seen_, (std::vector<std::int64_t>{4, 4, 2, 8, 8, 2}));
   EXPECT_EQ(f.stats().recordings, 3u);
   EXPECT_EQ(f.stats().skipped(), 0u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(BucketsTest, AnInputOfAnotherSizeAtTheSameAddressIsCopiedAsItIsNow) {
@@ -228,7 +228,7 @@ TEST_P(BucketsTest, HeldOutputsOfManySizesKeepTheirValues) {
       EXPECT_EQ(values(output), expected);
   }
   held.clear();
-  manager()->validate();
+  validate();
 }
 
 TEST_P(BucketsTest, AboveTheLargestBucketACallRunsEagerlyAndSaysWhy) {

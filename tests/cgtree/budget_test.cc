@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -67,7 +66,7 @@ TEST_P(BudgetTest, BytesOfGraphsAreCountedAndTheLeastRecentlyUsedGoFirst) {
   EXPECT_FALSE(is_recorded(f, 3));
   EXPECT_TRUE(is_recorded(f, 4));
   EXPECT_EQ(f.stats().evictions, 1u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
@@ -84,7 +83,7 @@ TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
   EXPECT_FALSE(is_recorded(f, 2));
   EXPECT_EQ(g.stats().evictions, 0u);
   EXPECT_EQ(f.stats().evictions, 1u);
-  manager()->validate();
+  validate();
 }
 
 // The limit was not reached when it was decided on.
@@ -100,7 +99,7 @@ TEST_P(BudgetTest, TheNewestStaysWhereAllOthersAreFrozen) {
   EXPECT_TRUE(is_recorded(frozen, 2));
   EXPECT_TRUE(is_recorded(f, 3));
   EXPECT_EQ(f.stats().evictions, 0u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(BudgetTest, WhereGraphsMayTakeNoMoreTheRestRunsEagerly) {
@@ -125,7 +124,7 @@ TEST_P(BudgetTest, AGraphThatAloneIsTooLargeIsRecordedOnceAndNeverAgain) {
 
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(skips(f, SkipReason::kGraphBytesLimit), 3u);
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
 }
 
 TEST_P(BudgetTest, ABudgetOfZeroGraphsNothing) {
@@ -137,7 +136,7 @@ TEST_P(BudgetTest, ABudgetOfZeroGraphsNothing) {
     for (int call = 0; call < 4; ++call)
       call_with_size(f, 2);
     EXPECT_EQ(f.stats().replays, 0u);
-    EXPECT_EQ(manager()->recordings(), 0u);
+    EXPECT_EQ(recording_count(), 0u);
   }
 }
 
@@ -172,7 +171,7 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   for (std::int64_t size = 1; size <= 5; ++size) {
     record(f, size * kMiB);
     call_with_size(f, size * kMiB);
-    manager()->validate();
+    validate();
   }
 
   // All of them share one range where pools grow in place: it is as large as the largest needs.
@@ -214,7 +213,7 @@ TEST_P(BudgetTest, TrimGivesBackWhatNothingUses) {
   if (!pools_grow_in_place()) {
     EXPECT_GE(given_back, static_cast<std::size_t>(5 * kMiB) * sizeof(float));
   }
-  manager()->validate();
+  validate();
   const std::uint64_t replays = f.stats().replays;
   call_with_size(f, 3);
   EXPECT_EQ(f.stats().replays, replays + 1);
@@ -296,7 +295,7 @@ TEST_P(BudgetTest, TheRecordingThatRanLastGoesLast) {
   EXPECT_EQ(f.stats().evictions, 1u);
   EXPECT_EQ(g.stats().evictions, 1u);
   EXPECT_EQ(values(held), affine_of(x, 2, 0));
-  manager()->validate();
+  validate();
 }
 
 // The output is held by its caller, or by the recording itself.
@@ -330,7 +329,7 @@ TEST_P(BudgetTest, AFunctionGetsTheScratchMemoryOfTheOneBeforeItWhoseOutputIsHel
       EXPECT_EQ(values(y), affine_of(x, 2, 0));
     }
     EXPECT_EQ(f.stats().replays, 1u);
-    manager()->validate();
+    validate();
   }
 }
 
@@ -349,7 +348,7 @@ TEST_P(BudgetTest, ARecordingNeedsTheLargePieceOfItsWarmUpOnce) {
     }
     EXPECT_EQ(f.stats().recordings, 1u);
     EXPECT_EQ(f.stats().replays, 2u);
-    manager()->validate();
+    validate();
   }
   make_context({});
   const F f = compile(context(), "f", doubled_with_scratch);
@@ -380,7 +379,7 @@ TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
 
   EXPECT_EQ(f.stats().evictions, 1u);
   EXPECT_EQ(g.stats().warm_ups, 1u);
-  manager()->validate();
+  validate();
 }
 
 // A side stream of the step may not have reached what the step has let go.
@@ -439,9 +438,9 @@ TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {
 
   g(x);
   EXPECT_EQ(values(kept), affine_of(values(x), 3, 0));
-  manager()->validate();
+  validate();
   kept = Tensor();  // gives the block back to the pool that it is from
-  manager()->validate();
+  validate();
 }
 
 TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {

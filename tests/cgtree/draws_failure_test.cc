@@ -270,9 +270,9 @@ TEST_P(RefusedLaunchTest, ARecordingThatIsRefusedTwiceIsRecordedAnew) {
     EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));
   refused = true;
   EXPECT_THROW((void)f(tensor({4}, x)), DeviceError);
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
   EXPECT_THROW((void)f(tensor({4}, x)), DeviceError);
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
   refused = false;
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 2, 0));

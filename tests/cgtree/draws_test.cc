@@ -132,7 +132,7 @@ TEST_P(DrawsTest, UnevenBackwardsReplayAnySavedForwardStateInAnyOrderAndTwice) {
       }
     }
   } while (std::next_permutation(order.begin(), order.end()));
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 // Row 4.3 graphsafe_set_get_rng_state.
@@ -246,7 +246,7 @@ TEST_P(DrawsTest, GraphRngFunctionalGraphAndEagerDrawsInterleaveAndReseedsAreHon
     EXPECT_EQ(values(g()), oracle.uniform(3));
     context().mark_step();
   }
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 // Row 4.3 graph_rng_distributions.

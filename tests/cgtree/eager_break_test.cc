@@ -132,7 +132,7 @@ TEST_P(EagerBreakTest, WhatItThrowsTheCallThrowsAndTheNextCallIsRight) {
   for (int call = 0; call < 8; ++call) {  // at the warm-up, the recording and replays
     throws = true;
     EXPECT_THAT([&] { (void)f(given); }, ThrowsMessage<std::runtime_error>("the break"));
-    manager()->validate();
+    validate();
     throws = false;
     EXPECT_EQ(values(f(given)), times(x, 2, 1));
   }
@@ -182,7 +182,7 @@ TEST_P(EagerBreakTest, MemoryThatIsShortInItCostsNoRecording) {
     const Tensor z = g(given);
     EXPECT_EQ(values(y), times(x, 4, 1));
     EXPECT_EQ(values(z), times(x, 3, 0));
-    manager()->validate();
+    validate();
   }
   EXPECT_EQ(f.stats().evictions + g.stats().evictions, 0u);
   EXPECT_EQ(f.stats().replays, 3u);
@@ -242,7 +242,7 @@ TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
                                   {.inputs = {{.dynamic = {{0, "n"}}}}});
   EXPECT_THAT([&] { (void)asks(x); },
               ThrowsMessage<InvalidArgument>(HasSubstr("in an eager_break()")));
-  manager()->validate();
+  validate();
 }
 
 TEST_P(EagerBreakTest, AStepThatDoesNotJoinItsStreamsRunsEagerly) {
@@ -368,7 +368,7 @@ TEST_P(EagerBreakTest, WhatIsRefusedInABreakLeavesTheCallAsItIs) {
   }));
   for (int call = 0; call < 5; ++call) {
     EXPECT_EQ(values((*f)(x)), affine_of(values(x), 5, 1)) << call;
-    manager()->validate();
+    validate();
   }
   EXPECT_EQ(breaks, 5);
   EXPECT_EQ(f->stats().replays, 3u);
@@ -391,8 +391,8 @@ TEST_P(EagerBreakTest, AFunctionThatEndsInItsOwnBreakFinishesTheCall) {
       y = (*f)(tensor({kCount}, x));
     EXPECT_FALSE(f);
     EXPECT_EQ(values(y), times(x, 2, 1)) << last;
-    manager()->validate();
-    EXPECT_EQ(manager()->recordings(), 0u);
+    validate();
+    EXPECT_EQ(recording_count(), 0u);
   }
 }
 

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cgtree/tree/tree_manager.h"
 #include "cgtree/values/graph_scope.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
@@ -29,7 +28,7 @@ TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
     EXPECT_EQ(values(after(between)), affine_of(affine_of(affine_of(x, 2, 0), 5, 1), 1, 3));
   }
 
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
   EXPECT_EQ(before.stats().replays, 3u);
   EXPECT_EQ(after.stats().replays, 3u);
 }
@@ -69,7 +68,7 @@ TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
   }
 
   EXPECT_EQ(use.stats().replays, 3u);
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 // Row 30 graph_partition_with_memory_plan_reuse: steps around an eager middle that writes into a

@@ -32,7 +32,7 @@ class FailureTest : public TreeTest {
   Trace trace() {
     ContextMemory& memory = manager()->memory();
     memory.begin_tracking();
-    return {manager()->recordings(), stats().live_outputs, memory.pool(Region::kOutput).live(),
+    return {recording_count(), stats().live_outputs, memory.pool(Region::kOutput).live(),
             memory.pool(Region::kScratch).live()};
   }
   void expect_stream_works() {
@@ -302,7 +302,7 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
         EXPECT_EQ(values(f(input)), affine_of(x, 2, 1));
       }
     }
-    manager()->validate();
+    validate();
     if (!refused) {
       // A segment that cannot grow has another one beside it. Recordings refuse no call.
       EXPECT_GE(k, pools_grow_in_place() ? 1 : 2);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
 #include "extensions/watch/report.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
@@ -99,7 +98,7 @@ TEST_P(FirstPortTest, AnAddressOfACopiedBindingIsRefusedByName) {
   }
   context().synchronize();
   EXPECT_THAT(values(cache_), Each(1));  // of the warm-up: nothing else has run
-  manager()->validate();
+  validate();
 
   EXPECT_EQ(call(steps), Outcome::kRecord);
   EXPECT_EQ(call(steps, {}, 1), Outcome::kReplay);

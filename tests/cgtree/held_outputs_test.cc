@@ -231,7 +231,7 @@ TEST_P(HeldOutputsTest, WhatAnotherLibraryHoldsKeepsItsValuesAcrossMarkStep) {
       ASSERT_EQ(values(view), expected) << call;
     for (const Tensor& ended : stale)
       EXPECT_THROW((void)ended.data(), StaleTensor);
-    manager()->validate();
+    validate();
   }
 
   EXPECT_EQ(stats().live_outputs, views.size());
@@ -427,7 +427,7 @@ TEST_P(HeldOutputsTest, ReleasesOnOtherThreadsRaceWithAllThatTheContextDoes) {
     for (std::size_t i = 0; i < held.size(); ++i)
       ASSERT_EQ(values(held[i]), affine_of(x, 2, static_cast<float>(i)));
     if (random_() % 4 == 0) context().mark_step();
-    if (call % 100 == 0) manager()->validate();
+    if (call % 100 == 0) validate();
   }
   auto last = std::make_unique<std::vector<Tensor>>(functions[0](tensor({10}, random_floats(10))));
   std::vector<Tensor>* nothing = nullptr;

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -56,7 +55,7 @@ TEST_P(IntoBuffersTest, AnOutputInABufferIsNotOfThePoolAndOutlivesMarkStep) {
   for (int call = 0; call < 5; ++call) {
     const std::vector<float> x = random_floats(4);
     const Tensor y = f.into(buffer)(tensor({4}, x));
-    EXPECT_FALSE(manager()->memory().owns(y.data()));
+    EXPECT_FALSE(owns(y.data()));
     EXPECT_EQ(stats().live_outputs, 0u);
     context().mark_step();
     EXPECT_EQ(values(y), affine_of(x, 2, 0));
@@ -253,7 +252,7 @@ TEST_P(IntoBuffersTest, AHeldOutputMayBeABuffer) {
     (void)f.into(held)(tensor({3}, z));
     EXPECT_EQ(values(held), affine_of(z, 2, 0));
   }
-  EXPECT_LE(manager()->recordings(), 3u);
+  EXPECT_LE(recording_count(), 3u);
 }
 
 // Row 30 graph_partition_with_memory_plan_reuse: two parts around an unsafe operation, one buffer.

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-#include "cgtree/tree/tree_manager.h"
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {
@@ -41,7 +40,7 @@ TEST_P(KeepTest, WhatIsKeptHoldsItsValuesWhileCallsGoOn) {
     context().mark_step();
     for (std::size_t i = 0; i < kept.size(); ++i)
       EXPECT_EQ(values(kept[i]), expected[i]) << call;
-    manager()->validate();
+    validate();
   }
 }
 

@@ -39,14 +39,14 @@ TEST_P(LimitsTest, WhereEvictionIsAllowedTheRecordingUsedLongestAgoGoes) {
     call_with_size(f, size);
   EXPECT_EQ(f.stats().recordings, 3u);
   EXPECT_EQ(f.stats().evictions, 1u);
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 
   call_with_size(f, 2);
   EXPECT_EQ(f.stats().recordings, 3u);
   call_with_size(f, 3);  // is warm, but has to be recorded again
   EXPECT_EQ(f.stats().recordings, 4u);
   EXPECT_EQ(f.stats().skipped(), 0u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(LimitsTest, OutputsOfAnEvictedRecordingStayWhatTheyAre) {
@@ -171,7 +171,7 @@ TEST_P(LimitsTest, EndlessShapesTakeABoundedNumberOfSlots) {
   }
 
   EXPECT_LE(manager()->memory().slot_count(), 64u);
-  manager()->validate();
+  validate();
   EXPECT_EQ(values(held).size(), 1000u);
 }
 
@@ -189,7 +189,7 @@ TEST_P(LimitsTest, HeldOutputsStayWhatTheyAreWhileSlotsAreRecycled) {
     const std::vector<float> x = random_floats(size);
     Held& place = held[random_() % held.size()];
     place = {f(tensor({size}, x)), affine_of(x, 2, 0)};
-    if (i % 50 == 0) manager()->validate();
+    if (i % 50 == 0) validate();
     const Held& other = held[random_() % held.size()];
     if (other.y.defined()) {
       EXPECT_EQ(values(other.y), other.expected);
@@ -204,7 +204,7 @@ TEST_P(LimitsTest, EndlessFunctionsLeaveNothingBehind) {
       call_with_size(f, 1 + i);
   }
 
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
   EXPECT_LE(manager()->memory().slot_count(), 64u);
   EXPECT_EQ(stats().calls, 1500u);
   EXPECT_EQ(stats().replays, 500u);
@@ -265,11 +265,11 @@ TEST_P(LimitsTest, NothingIsRecordedOrReplayedUnderNoGraph) {
     for (int call = 0; call < 3; ++call)
       call_with_size(f, 2);
   }
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
 
   for (int call = 0; call < 3; ++call)
     call_with_size(f, 2);
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
   {
     const NoGraph no_graph;
     call_with_size(f, 2);

@@ -141,7 +141,7 @@ TEST_P(MemoryTest, AWorkspaceInAStepFunctionComesFromThePool) {
     check(current_stream().api().copy(current_stream().handle(), y.data(), workspace.data(),
                                       x.bytes()),
           "copy");
-    outside_of_pool += !manager()->memory().owns(workspace.data());
+    outside_of_pool += !owns(workspace.data());
     return y;
   };
   CompiledFunction f = compile(context(), "f", [&](Tensor x) { return f_eager(x); });
@@ -160,7 +160,7 @@ TEST_P(MemoryTest, AWorkspaceOutsideComesFromTheDevice) {
   const Workspace nothing(device(), 0);
 
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(workspace.data()) % 256, 0u);
-  EXPECT_FALSE(manager()->memory().owns(workspace.data()));
+  EXPECT_FALSE(owns(workspace.data()));
   EXPECT_EQ(nothing.data(), nullptr);
 }
 
@@ -269,7 +269,7 @@ TEST_P(MemoryTest, ARecordingKeepsAnOutputThatItsCopiesUseAndThatWasNotPassedIn)
   }
   EXPECT_EQ(f.stats().replays, 4u);
   EXPECT_EQ(stats().live_outputs, 1u);
-  manager()->validate();
+  validate();
 }
 
 // mark_step() ends outputs; a recording that uses one goes with it, and its function says why.
@@ -286,12 +286,12 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputThatItsCopiesUse) {
   ASSERT_EQ(f.stats().replays, 1u);
 
   context().mark_step();
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
   EXPECT_THROW((void)f(random_tensor({4})), StaleTensor);
   captured = make(tensor({4}, std::vector<float>{1, 1, 1, 1}));
   const std::vector<float> x = random_floats(4);
   EXPECT_EQ(values(f(tensor({4}, x))), affine_of(x, 1, 2));
-  manager()->validate();
+  validate();
 }
 
 // The output of another context, which says when it ends.
@@ -340,7 +340,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   other.mark_step();
   expect_captured(6);
   EXPECT_EQ(stats().recordings, recordings);
-  manager()->validate();
+  validate();
   other.share_manager()->validate();
 }
 
@@ -359,7 +359,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItHandsOut) {
   other.mark_step();
 
   EXPECT_THROW((void)passed(random_tensor({4})), StaleTensor);
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
 }
 
 // Either context may end first.
@@ -378,7 +378,7 @@ TEST_P(MemoryTest, AContextMayEndBeforeTheRecordingsOfAnotherThatUseItsOutput) {
       EXPECT_EQ(values(sum(tensor({4}, x))), affine_of(x, 1, 2));
     }
     if (other) other->mark_step();
-    EXPECT_EQ(manager()->recordings(), 0u);
+    EXPECT_EQ(recording_count(), 0u);
   }
 }
 

@@ -228,7 +228,7 @@ TEST_P(OpenCallTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
       enqueue();
     }
     step.reset();
-    manager()->validate();
+    validate();
   }
   EXPECT_EQ(breaks, 4);
   EXPECT_EQ(steps.stats().replays, 2u);
@@ -251,7 +251,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns)
     });
     EXPECT_FALSE(current_stream_or_none());
     EXPECT_THROW(eager_break([](const StepValues&) {}), InvalidArgument);
-    manager()->validate();
+    validate();
     if (steps) {
       EXPECT_EQ(steps->stats().failures, 1u);
       EXPECT_EQ(steps->last_outcome()->outcome, Outcome::kThrow);
@@ -285,7 +285,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns
       }
     }
     EXPECT_FALSE(current_stream_or_none());
-    manager()->validate();
+    validate();
     destroys = false;
     EXPECT_EQ(call(steps), first);
     destroys = true;
@@ -315,7 +315,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
     EXPECT_EQ(steps.last_outcome()->outcome, i == 0   ? Outcome::kWarmUp
                                              : i == 1 ? Outcome::kRecord
                                                       : Outcome::kReplay);
-    manager()->validate();
+    validate();
   }
   EXPECT_EQ(breaks, 3);
   expected_ = 3 * 2;

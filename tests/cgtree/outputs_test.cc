@@ -5,7 +5,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/core_fixture.h"
@@ -189,7 +188,7 @@ TEST_P(OutputsTest, AFunctionThatReturnsAnEarlierOutputWithoutTakingItRunsEagerl
     EXPECT_NE(std::string(error.what()).find("output 1 of 'graphed'"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("pass it as an input"), std::string::npos);
   }
-  manager()->validate();
+  validate();
 }
 
 // A table that such a capture was to fill would stay empty, and the step believes in it.

@@ -10,7 +10,6 @@
 
 #include "allocator/segments/device_sources.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/tree/tree_manager.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/sizes/precapture.h"
 #include "interop/tensor/empty.h"
@@ -89,7 +88,7 @@ TEST_P(PredictMemoryTest, PoolsAndGraphsTakeWhatWasPredictedWhateverTheSizesDepe
     EXPECT_EQ(stats().graph_bytes, 0u);
     EXPECT_EQ(stats().live_outputs, 0u);
     EXPECT_EQ(stats().pool_reserved_bytes, 0u);
-    manager()->validate();
+    validate();
     const PrecaptureReport actual = precapture(f, options, make_inputs());
     ASSERT_EQ(actual.count(Precaptured::Outcome::kRecorded), 6u) << to_string(actual);
     EXPECT_EQ(actual.bytes, stats().pool_reserved_bytes);
@@ -160,7 +159,7 @@ TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfTha
 
     const PrecaptureReport predicted = predict_memory(f, options, inputs);
     ASSERT_EQ(stats().graph_bytes, graph_bytes);
-    manager()->validate();
+    validate();
     const PrecaptureReport actual = precapture(f, options, inputs);
 
     EXPECT_EQ(predicted.graph_bytes, actual.graph_bytes) << to_string(predicted) << "\n"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
 #include "interop/device/graph.h"
 #include "tests/support/core_fixture.h"
 
@@ -57,7 +56,7 @@ TEST_P(ReleaseMemoryTest, OutputsThatAreHeldStayValid) {
     held.erase(held.begin());
     expected.erase(expected.begin());
     (void)context().release_memory();
-    manager()->validate();
+    validate();
     for (std::size_t i = 0; i < held.size(); ++i)
       EXPECT_EQ(values(held[i]), expected[i]);
   }

@@ -60,7 +60,7 @@ TEST_P(ReplayTest, EachShapeHasARecordingOfItsOwn) {
     }
   }
 
-  EXPECT_EQ(manager()->recordings(), 2u);
+  EXPECT_EQ(recording_count(), 2u);
 }
 
 TEST_P(ReplayTest, InputsMayLieAnywhereAndArePatchedOnlyWhenTheyMove) {
@@ -180,7 +180,7 @@ TEST_P(ReplayTest, AStepLoopRecordsOnceAndReplaysForEver) {
     EXPECT_EQ(values(f(tensor({9}, x))), affine_of(x, 2, 0));
   }
 
-  EXPECT_EQ(manager()->recordings(), 1u);
+  EXPECT_EQ(recording_count(), 1u);
   EXPECT_EQ(f.stats().replays, 48u);
 }
 

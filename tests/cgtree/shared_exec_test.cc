@@ -66,7 +66,7 @@ TEST_P(SharedExecTest, SizesThatTakeTurnsSeeTheirOwnInputsAndShapes) {
   EXPECT_EQ(f.stats().recordings, 6u);
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
   replay(f, 6);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(SharedExecTest, WithoutTheOptionEachHasItsOwn) {
@@ -108,7 +108,7 @@ TEST_P(SharedExecTest, TheGraphStaysWhenItsFirstRecordingGoes) {
   for (std::int64_t size = 1; size <= 7; ++size) {
     record(f, size);
     EXPECT_EQ(stats().graph_bytes, kGraphBytes);
-    manager()->validate();
+    validate();
   }
   EXPECT_EQ(f.stats().evictions, 4u);
   const std::uint64_t before = f.stats().replays;
@@ -154,7 +154,7 @@ TEST_P(SharedExecTest, ForGraphBytesTheGraphGoesThatWasUsedLeastRecently) {
   EXPECT_EQ(f.stats().evictions, 2u);
   EXPECT_EQ(h.stats().evictions, 0u);
   EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(SharedExecTest, OutputsThatAreHeldStayWhileOthersReplay) {
@@ -168,7 +168,7 @@ TEST_P(SharedExecTest, OutputsThatAreHeldStayWhileOthersReplay) {
     for (const auto& [output, expected] : held)
       EXPECT_EQ(values(output), expected);
   }
-  manager()->validate();
+  validate();
 }
 
 TEST_P(SharedExecTest, StaticInputsInTwoPlacesAreEachTheirOwn) {

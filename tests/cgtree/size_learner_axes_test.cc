@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
@@ -191,7 +190,7 @@ TEST_P(SizeLearnerAxesTest, RandomProgramsOfTwoAxesAreEqualToEagerOnes) {
         call_table(f, 1 + static_cast<std::int64_t>(random_() % 12),
                    1 + static_cast<std::int64_t>(random_() % 5));
       }
-      manager()->validate();
+      validate();
     }
   }
 }

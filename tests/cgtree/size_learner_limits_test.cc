@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/metrics.h"
 #include "extensions/ranks/group.h"
@@ -199,7 +198,7 @@ TEST_P(SizeLearnerLimitsTest, MakeInputsMayReleaseMemoryAndCallTheFunction) {
   for (int i = 0; i < 60; ++i) {
     call(f, 1 + static_cast<std::int64_t>(random_() % 20));
     (void)learner.idle(kPlenty);
-    manager()->validate();
+    validate();
   }
 }
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
 #include "extensions/ranks/group.h"
+#include "interop/device/graph.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/cgtree/size_learner_fixture.h"
@@ -110,7 +110,7 @@ TEST_P(SizeLearnerTest, NoMoreSizesAreRecordedThanMayBe) {
       call(f, 1 + static_cast<std::int64_t>(random_()) % largest);
     settle(learner);
     EXPECT_THAT(learner.sizes(), AllOf(SizeIs(Le(2u)), Contains(::testing::Ge(1))));
-    EXPECT_LE(manager()->recordings(), 4u);  // two places for each
+    EXPECT_LE(recording_count(), 4u);  // two places for each
   }
 }
 
@@ -208,7 +208,7 @@ TEST_P(SizeLearnerTest, RecordingsOfASizeThatFailsGo) {
   });
   call(f, 4);
   EXPECT_THROW(learner.idle(kPlenty), std::runtime_error);
-  EXPECT_EQ(manager()->recordings(), 0u);
+  EXPECT_EQ(recording_count(), 0u);
   for (int i = 0; i < 64; ++i)
     EXPECT_EQ(call(f, 4), Outcome::kRunEagerly);
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
@@ -337,7 +337,7 @@ TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
       }
       for (const auto& [y, expected] : held)
         ASSERT_EQ(values(y), expected) << "program " << program << ", deed " << deed;
-      manager()->validate();
+      validate();
     }
   }
 }

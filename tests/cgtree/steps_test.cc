@@ -248,7 +248,7 @@ TEST_P(StepsTest, AStepThatIsLeftLeavesNoTrace) {
     EXPECT_THROW(leave(true), std::runtime_error);
     leave(false);
     EXPECT_FALSE(StreamRef(context().stream()).is_capturing());
-    manager()->validate();
+    validate();
     expect_cache();
     EXPECT_EQ(call(steps, 3), calls == 0 ? Outcome::kWarmUp : Outcome::kRecord);
   }
@@ -324,7 +324,7 @@ TEST_P(StepsTest, WorkWhoseCopiesDoNotFitRunsEagerly) {
   }
   EXPECT_EQ(steps.stats().failures, 0u);
   EXPECT_EQ(steps.stats().skipped(SkipReason::kPoolLimit), 4u);
-  manager()->validate();
+  validate();
 }
 
 TEST_P(StepsTest, WorkGoesToTheStreamOfTheCaller) {
@@ -567,7 +567,7 @@ TEST_P(StepsTest, AStepOutlivesItsSteps) {
   }
   step->end();
   step.reset();
-  manager()->validate();
+  validate();
 }
 
 // Against an engine without graphs.
@@ -606,7 +606,7 @@ TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
         value = static_cast<float>(static_cast<int>(value) % 512);
       cache_on_device_.copy_from<float>(cache_);
     }
-    if (i % 50 == 0) manager()->validate();
+    if (i % 50 == 0) validate();
   }
   held.clear();
 }

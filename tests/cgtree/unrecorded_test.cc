@@ -87,7 +87,7 @@ TEST_P(UnrecordedTest, InWhateverBudgetAStepRunsOnceItRunsEachTime) {
       }
       eager += skips(f, SkipReason::kPoolLimit) > 0;
       EXPECT_TRUE(f.stats().replays > 0 || skips(f, SkipReason::kPoolLimit) > 0);
-      manager()->validate();
+      validate();
     }
     EXPECT_GT(refused, 0);
     EXPECT_LT(refused, 20);
@@ -254,7 +254,7 @@ TEST_P(UnrecordedTest, NoRefusedRequestOfARecordingIsThrown) {
     for (int i = 0; i < 3; ++i)
       ASSERT_NO_THROW(call(f));
     segments_->refuse_at = -1;
-    manager()->validate();
+    validate();
   }
 }
 
@@ -359,7 +359,7 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsReplacedByAnotherSizeServesEachCall) {
       for (int i = 0; i < 12; ++i)
         ASSERT_NO_THROW(call(f, std::int64_t{64} << (i % 3))) << i;
       library.drop();
-      manager()->validate();
+      validate();
     }
   }
 }
@@ -428,7 +428,7 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
     EXPECT_EQ(f.stats().warm_ups, 2u);
     EXPECT_EQ(f.stats().replays, 1u);
     library.drop();
-    manager()->validate();
+    validate();
   }
 }
 
@@ -467,7 +467,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
       (void)asked->memory().workspaces();
   }
   other.join();
-  manager()->validate();
+  validate();
 }
 
 // No warm-up has seen the table: the capture is the first call that asks for it.

@@ -1,4 +1,5 @@
 // Verified replays: right ones pass and leave no trace, and each way to be wrong is found.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -844,7 +845,7 @@ TEST_P(VerifyStepsTest, WorkIsRunOnceMoreAndComparedWithTheReplay) {
     EXPECT_EQ(steps.stats().verified, 6 / every);
     EXPECT_EQ(steps.stats().differed, 0u);
     EXPECT_EQ(runs, kCallsToReplay + static_cast<int>(6 / every));
-    manager()->validate();
+    validate();
   }
 }
 
@@ -884,7 +885,7 @@ TEST_P(VerifyStepsTest, WorkThatIsLeftWhileItIsVerifiedFindsWhatTheReplayHasLeft
   context().synchronize();
   EXPECT_EQ(values(cache_), std::vector<float>(4, 4));
   EXPECT_EQ(steps.stats().failures, 1u);
-  manager()->validate();
+  validate();
   EXPECT_EQ(call(steps), 1);
   EXPECT_EQ(values(cache_), std::vector<float>(4, 5));
 }

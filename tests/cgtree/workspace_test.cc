@@ -207,7 +207,7 @@ TEST_P(KeptWorkspaceTest, ARecordingKeepsTheOneItWasRecordedWith) {
       sum[i] += kept[i];
     EXPECT_EQ(values(g(tensor({small}, y))), sum);
   }
-  manager()->validate();
+  validate();
 }
 
 TEST_P(KeptWorkspaceTest, ATableThatHasGrownIsStillThereForEarlierRecordings) {
@@ -319,7 +319,7 @@ TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt
   EXPECT_EQ(f.stats().evictions, 58u);
   EXPECT_EQ(f.stats().replays, 60u * kReplays);
   table = Tensor();
-  manager()->validate();
+  validate();
 }
 
 // The library has asked for the address once, when an eager run made the workspace.
@@ -361,7 +361,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   for (const Tensor& other : others)
     EXPECT_EQ(values(other), affine_of(z, 3, 0));
   EXPECT_TRUE(manager()->memory().workspaces().empty());  // outputs are none
-  manager()->validate();
+  validate();
 }
 
 TEST_P(KeptWorkspaceTest, OneThatIsHeldSomewhereIsKeptByEachRecording) {

@@ -10,7 +10,7 @@ namespace cgtree::testing {
 void TreeTest::TearDown() {
   if (!context_) return;
   EXPECT_EQ(context_->stats().live_outputs, persistent_);
-  manager()->validate();
+  validate();
   const std::weak_ptr<TreeManager> manager = context_->share_manager();
   context_.reset();
   EXPECT_TRUE(manager.expired());
@@ -18,6 +18,18 @@ void TreeTest::TearDown() {
     EXPECT_EQ(segments_->held(), 0);
   }
   if (HasFailure()) std::fprintf(stderr, "seed %u\n", seed_);
+}
+
+void TreeTest::validate() {
+  manager()->validate();
+}
+
+std::size_t TreeTest::recording_count() {
+  return manager()->recordings();
+}
+
+bool TreeTest::owns(const void* address) {
+  return manager()->memory().owns(address);
 }
 
 }  // namespace cgtree::testing

@@ -55,7 +55,12 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
 
   Device device() const { return GetParam().device; }
   Context& context() { return *context_; }
-  // Tests that look inside include cgtree/tree/tree_manager.h.
+  // Aborts if an invariant of the context does not hold.
+  void validate();
+  std::size_t recording_count();
+  // Whether the address lies in a pool of the context.
+  bool owns(const void* address);
+  // Tests that look further inside include cgtree/tree/tree_manager.h.
   std::shared_ptr<TreeManager> manager() { return context_->share_manager(); }
   ContextStats stats() { return context_->stats(); }
 

@@ -24,6 +24,6 @@ int main() {
       refused = "event_file";
     }
   }
-  std::printf("%d of 5 calls are replays; %s is refused\n",
-              static_cast<int>(twice.stats().replays), refused.c_str());
+  std::printf("%d of 5 calls are replays; %s is refused\n", static_cast<int>(twice.stats().replays),
+              refused.c_str());
 }
