@@ -1,4 +1,5 @@
 // The tree: what follows what, branches on data, and sharing.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
