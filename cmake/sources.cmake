@@ -79,9 +79,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   extensions/audit/audit.h
   extensions/scopes/node_scopes.h
   cgtree/record/graph_findings.h
-  extensions/progress/progress_json.h
-  extensions/watch/report.h
-  extensions/watch/report_facts.h)
+  extensions/progress/progress_json.h)
 
 # What bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
@@ -291,7 +289,6 @@ cgtree_sources(faces
 
 cgtree_sources(watch
   extensions/ranks/agreement.cc
-  extensions/watch/advise.cc
   extensions/watch/call_causes.cc
   extensions/progress/context_progress.cc
   extensions/watch/event_dump.cc
@@ -304,8 +301,6 @@ cgtree_sources(watch
   extensions/progress/progress_text.cc
   extensions/progress/progress_watch.cc
   extensions/progress/replay_timer.cc
-  extensions/watch/report.cc
-  extensions/watch/report_facts.cc
   extensions/watch/spelling.cc
   extensions/watch/snapshot.cc
   extensions/watch/snapshot_functions.cc

@@ -391,19 +391,14 @@ CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 // Writes the counters of ContextStats by name, and skips by reason. Any thread.
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
                                           size_t* length);
-// Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md). Any
-// thread.
+// Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md), of
+// which the program `cgtree_report` makes a report (docs/report.md). Any thread.
 CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
                                              size_t* length);
 // Writes the metrics of these contexts for Prometheus (docs/metrics.md). Any thread.
 // CGT_INVALID_ARGUMENT if two of them have the same name.
 CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
                                     size_t capacity, size_t* length);
-// Writes a report for people: why calls did not replay, what costs most, and what to change in the
-// code (docs/report.md). Any thread.
-CGT_API cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length);
-// The same of a snapshot, or of the contexts of an event file. CGT_INVALID_ARGUMENT for other text.
-CGT_API cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length);
 // Writes the last events of the context as lines of JSON (docs/events.md). Any thread.
 CGT_API cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
                                              size_t* length);

@@ -448,11 +448,6 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
       return cgt_metrics_text(&context, 1, buffer, capacity, length);
     });
   }
-  std::string report() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_report(get(), buffer, capacity, length);
-    });
-  }
   std::string recent_events() const {
     return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
       return cgt_context_recent_events(get(), buffer, capacity, length);

@@ -15,7 +15,6 @@
 #include "cgtree/values/metrics.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/recent_events.h"
-#include "extensions/watch/report.h"
 #include "extensions/watch/spelling.h"
 #include "interop/tensor/tensor.h"
 
@@ -283,20 +282,6 @@ cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buf
     for (const cgt_context context : std::span(contexts, count))
       all.push_back(context_of(context)->metrics());
     write_text(metrics_text(std::span<const ContextMetrics>(all)), buffer, capacity, length);
-  });
-}
-
-cgt_status cgt_report(cgt_context context, char* buffer, size_t capacity, size_t* length) {
-  return guarded([&] {
-    const std::string report = report_of(context_of(context)->snapshot_json());
-    write_text(spelled(report, Spelling::kC), buffer, capacity, length);
-  });
-}
-
-cgt_status cgt_report_of(const char* text, char* buffer, size_t capacity, size_t* length) {
-  return guarded([&] {
-    const std::string report = report_of(&required(text, "the text"));
-    write_text(spelled(report, Spelling::kC), buffer, capacity, length);
   });
 }
 

@@ -55,12 +55,6 @@ struct ReplayTimes {
   // How many took at most as long as the bound of the same index, and longer than the one before;
   // the last is for longer ones.
   std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
-
-  // Returns whether most of them took longer on the host than on the device, in the mean.
-  bool are_bound_by_host() const noexcept { return count > 0 && host > device; }
-  // Returns what so many replays have saved of the host, each against `eager`; 0 if that is not
-  // known, or was no longer.
-  std::chrono::nanoseconds saved(std::uint64_t replays) const noexcept;
 };
 
 // A Cause says why a call was warmed up or recorded.
@@ -143,10 +137,5 @@ struct ContextMetrics {
 std::string metrics_text(std::span<const ContextMetrics> contexts);
 // Returns that of contexts, for a process that serves several as one page. Throws as above.
 std::string metrics_text(std::span<const Context* const> contexts);
-
-// Returns a report for people, of at most 40 lines: why calls did not replay, which functions'
-// recordings cost most, and changes to the code, with the numbers behind them
-// (docs/report.md). Any thread.
-std::string report(const Context& context);
 
 }  // namespace cgtree

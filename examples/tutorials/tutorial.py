@@ -14,7 +14,9 @@ Every fenced block of a page is one of these, so that all that it shows is teste
   the other; those that begin with `-` make room for those that begin with `+`. A line `@@` is between
   two places;
 * `text` after a `diff`: what the changed program prints, or consecutive lines of it;
-* `sh`: a command.
+* `sh`: a command;
+* `text` after a report of a file, `bazel run //tools:report -- FILE`: what that prints once the program has
+  written the file.
 
 In what is printed, `…` stands for any characters of a line: an address, a time.
 """
@@ -26,6 +28,7 @@ import sys
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = {"cpp", "python"}
+REPORT = "bazel run //tools:report -- "
 
 
 class PageError(Exception):
@@ -58,6 +61,7 @@ class Tutorial:
 
     def __init__(self, text):
         self.program, self.printed, self.changes, self.commands = "", "", [], []
+        self.reports = []  # of each file, what the report of it is
         self.language = None
         last = None
         for language, block in FENCE.findall(text):
@@ -70,6 +74,8 @@ class Tutorial:
                 self.changes.append(Change(block))
             elif language == "text" and last == "diff":
                 self.changes[-1].printed = block
+            elif language == "text" and last == "sh" and self.commands[-1].startswith(REPORT):
+                self.reports.append((self.commands.pop()[len(REPORT):], block))
             elif language == "sh":
                 self.commands += block.splitlines()
             else:

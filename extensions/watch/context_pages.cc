@@ -1,4 +1,4 @@
-// Tells what a Context says of itself: snapshot, metrics, verified replays and report.
+// Tells what a Context says of itself: snapshot, metrics and verified replays.
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,7 +9,6 @@
 #include "cgtree/values/verification.h"
 #include "extensions/watch/context_metrics.h"
 #include "extensions/watch/event_log.h"
-#include "extensions/watch/report.h"
 #include "extensions/watch/snapshot.h"
 
 namespace cgtree {
@@ -46,10 +45,6 @@ std::string metrics_text(std::span<const Context* const> contexts) {
   for (const Context* const context : contexts)
     all.push_back(context->metrics());
   return metrics_text(std::span<const ContextMetrics>(all));
-}
-
-std::string report(const Context& context) {
-  return report_of(context.snapshot_json());
 }
 
 }  // namespace cgtree

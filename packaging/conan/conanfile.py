@@ -13,7 +13,8 @@ from conan.tools.system.package_manager import Apt, Dnf
 
 ROOT = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)
 SOURCES = ("CMakeLists.txt", "LICENSE", "THIRD_PARTY_LICENSES.md", "cmake/*", "base/*", "interop/*", "allocator/*",
-           "cgtree/*", "extensions/*", "simulator/*", "targets/*", "caching/*", "bindings/*", "tools/report/*")
+           "cgtree/*", "extensions/*", "simulator/*", "targets/*", "caching/*", "bindings/*",
+           "python/cgtree/_report.py")
 
 
 class CgtreeConan(ConanFile):

@@ -19,6 +19,7 @@ import platform
 import sys
 
 import cgtree
+from cgtree import _report
 
 CALLS = 6
 SIZE = 1000
@@ -89,28 +90,6 @@ def test(device):
         return None if function.stats()["replays"] > replays else "it does not replay"
 
 
-def report(paths):
-    """Prints the report of a file, or of several of watches. Returns the exit status."""
-    texts, path = [], ", ".join(paths)
-    try:
-        for path in paths:
-            # The end of a file that is being written may be half of a character.
-            with open(path, encoding="utf-8", errors="replace") as file:
-                texts.append(file.read())
-        path = ", ".join(paths)
-        sys.stdout.write(cgtree.Context._report_of(texts))
-        sys.stdout.flush()
-    except OSError as error:
-        print(f"python -m cgtree: {path}: {error.strerror}", file=sys.stderr)
-        # What is left in the buffer would be written once more at the end, and fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2
-    except cgtree.InvalidArgument as error:
-        print(f"python -m cgtree: {path}: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 def place(name):
     """Prints where a part of the C ABI is. Returns the exit status."""
     path = os.path.join(os.path.dirname(os.path.abspath(cgtree.__file__)), PLACES[name])
@@ -134,7 +113,9 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if options.place is not None:
         return place(options.place)
-    return report(options.file) if options.command == "report" else test_all()
+    if options.command == "report":
+        return _report.print_report(options.file, "python -m cgtree", _report.spelled)
+    return test_all()
 
 
 def test_all():

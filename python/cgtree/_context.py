@@ -203,7 +203,9 @@ def report(context=None):
     >>> cgtree.report(decode).splitlines()[0]
     "context 'decode' on host:0: 0 calls, 0 replayed"
     """
-    return Context._report_of([(context or default_context()).snapshot_json()])
+    from cgtree import _report  # which takes as long to import as all the rest
+
+    return _report.spelled(_report.report_of((context or default_context()).snapshot_json()))
 
 
 def dump_events_on_signal(path, signals=()):

@@ -14,10 +14,7 @@
 #include "cgtree/values/metrics.h"
 #include "cgtree/values/stats_table.h"
 #include "cgtree/values/verification.h"
-#include "extensions/progress/progress_json.h"
 #include "extensions/watch/recent_events.h"
-#include "extensions/watch/report.h"
-#include "extensions/watch/spelling.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
 #include "python/extension/python.h"
@@ -209,18 +206,6 @@ std::string metrics_text_of(PyObject*, PyObject* list) {
   });
 }
 
-std::string report_of(PyObject*, PyObject* list) {
-  std::vector<std::string> texts;
-  for_each_item(list, [&](PyObject* text) {
-    texts.push_back(to_text(text, "a snapshot, the lines of an event file, or report_json()"));
-  });
-  return without_gil([&] {
-    const bool is_one = texts.size() == 1 && !is_progress(texts[0]);
-    return is_one ? spelled(cgtree::report_of(texts[0]), Spelling::kNames)
-                  : to_string(join_progress(texts));
-  });
-}
-
 void enter_eager(PyObject* self) {
   OpenContext& object = object_of(self);
   if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
@@ -316,9 +301,6 @@ PyMethodDef methods[] = {
                         "cannot be opened or written. Any thread."),
     method<metrics_text_of>("_metrics_text_of", "What metrics_text() returns.",
                             METH_O | METH_STATIC),
-    method<report_of>("_report_of",
-                      "What report() returns, of a snapshot or of the lines of an event file.",
-                      METH_O | METH_STATIC),
     method<enter_eager>("_enter_eager", "What `with eager()` begins with."),
     method<leave_eager>("_leave_eager", "What `with eager()` ends with."),
     {nullptr, nullptr, 0, nullptr}};

@@ -313,25 +313,6 @@ TEST_P(StepsTest, MetricsOfSeveralContextsAreOnePage) {
   EXPECT_DONE(cgt_context_destroy(other));
 }
 
-TEST_P(StepsTest, AReportIsThatOfTheContextOrOfItsSnapshot) {
-  const OwnedFunction function = compile(affine_step);
-  expect_to_work(function);
-  std::size_t length = 0;
-  EXPECT_DONE(cgt_report(context_, nullptr, 0, &length));
-  std::string report(length + 1, '?');
-  EXPECT_DONE(cgt_report(context_, report.data(), report.size(), &length));
-  EXPECT_THAT(report, HasSubstr("warmed up                                   1"));
-
-  EXPECT_DONE(cgt_context_snapshot_json(context_, nullptr, 0, &length));
-  std::string snapshot(length + 1, '?');
-  EXPECT_DONE(cgt_context_snapshot_json(context_, snapshot.data(), snapshot.size(), &length));
-  std::string again(report.size(), '?');
-  EXPECT_DONE(cgt_report_of(snapshot.c_str(), again.data(), again.size(), &length));
-  EXPECT_EQ(again, report);
-  EXPECT_FAILS(cgt_report_of("{}", nullptr, 0, &length), CGT_INVALID_ARGUMENT, "neither");
-  EXPECT_FAILS(cgt_report_of(nullptr, nullptr, 0, &length), CGT_INVALID_ARGUMENT, "the text");
-}
-
 TEST_P(StepsTest, TheLastEventsAreLinesOfJsonAndAFileHasTheSame) {
   const OwnedFunction function = compile(affine_step);
   expect_to_work(function);
@@ -436,7 +417,7 @@ TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {
   EXPECT_THAT(text, HasSubstr("replay"));
 }
 
-TEST_P(StepsTest, ExplanationsAndReportsNameWhatCHas) {
+TEST_P(StepsTest, ExplanationsNameWhatCHas) {
   const OwnedFunction function = compile(affine_step);
   std::string text(1 << 16, '?');
   std::size_t length = 0;
@@ -452,10 +433,6 @@ TEST_P(StepsTest, ExplanationsAndReportsNameWhatCHas) {
   const std::string why(text.c_str());
   EXPECT_THAT(why, HasSubstr("declare axis 0 of input 0 in cgt_axis_options.inputs"));
   EXPECT_THAT(why, Not(HasSubstr("::")));
-  EXPECT_DONE(cgt_report(context_, text.data(), text.size(), &length));
-  const std::string report(text.c_str());
-  EXPECT_THAT(report, HasSubstr("declare axis 0 of input 0 in cgt_axis_options.inputs"));
-  EXPECT_THAT(report, Not(HasSubstr("::")));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "extensions/watch/report.h"
 #include "tests/support/exposition.h"
 #include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
@@ -72,7 +71,7 @@ TEST_P(ReplayTimesTest, WithoutTheOptionNoneIsTimed) {
   EXPECT_EQ(f.stats().replays, 4u);
   EXPECT_EQ(times_of("f").count, 0u);
   EXPECT_THAT(context().metrics_text(), Not(HasSubstr("cgtree_replay_device_seconds_count")));
-  EXPECT_THAT(report(context()), Not(HasSubstr("device us")));
+  EXPECT_THAT(context().snapshot_json(), Not(HasSubstr("replay_times")));
 }
 
 TEST_P(ReplayTimesTest, ResultsAreThoseOfReplaysThatAreNotTimed) {
@@ -85,7 +84,7 @@ TEST_P(ReplayTimesTest, ResultsAreThoseOfReplaysThatAreNotTimed) {
   EXPECT_EQ(f.stats().replays, 6u);
 }
 
-TEST_P(ReplayTimesTest, MetricsSnapshotAndReportHaveTheTimes) {
+TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
   make_context({.name = "timed", .time_every_nth_replay = 1});
   auto f = compile_double("f");
   const Tensor x = random_tensor({3});
@@ -111,7 +110,6 @@ TEST_P(ReplayTimesTest, MetricsSnapshotAndReportHaveTheTimes) {
   EXPECT_EQ(snapshot["replay_times"][0]["device_ns"], times_of("f").device.count());
   EXPECT_GT(snapshot["replay_times"][0]["eager_ns"], 0);
   EXPECT_EQ(snapshot["replay_times"][0]["eager_ns"], times_of("f").eager.count());
-  EXPECT_THAT(report(context()), HasSubstr("device us"));
 }
 
 // One that has not ended when the context does is left out; the others are written.
@@ -179,75 +177,6 @@ TEST_P(ReplayTimesBehindWorkTest, NoCallWaitsForATimeAndNoneIsReadBeforeItIsTher
 
 INSTANTIATE_TEST_SUITE_P(Devices, ReplayTimesBehindWorkTest,
                          ::testing::ValuesIn(devices_that_work_later()), device_name);
-
-ReplayTimes times(std::uint64_t count, std::int64_t host_us, std::int64_t device_us) {
-  ReplayTimes made;
-  made.count = count;
-  made.host = count * std::chrono::microseconds(host_us);
-  made.device = count * std::chrono::microseconds(device_us);
-  return made;
-}
-
-TEST(ReplayTimesReportTest, NamesTheFunctionsThatAreBoundByTheHost) {
-  ReportFacts facts;
-  for (const char* name : {"host", "device", "seldom"})
-    facts.functions.emplace_back().name = name;
-  facts.times = {
-      {"host", times(10, 30, 20)}, {"device", times(10, 20, 30)}, {"seldom", times(9, 30, 20)}};
-  std::vector<std::string> texts;
-  for (const Advice& advice : advise(facts))
-    texts.push_back(advice.text + "; " + advice.numbers);
-
-  EXPECT_THAT(texts, ::testing::ElementsAre(
-                         "'host': it is bound by the host: put more work into one call; a replay "
-                         "takes 30.0 us on the host and 20.0 us on the device, in the mean of 10 "
-                         "replays"));
-}
-
-TEST(ReplayTimesReportTest, SaysWhatGraphsHaveSavedOfTheHost) {
-  ReportFacts facts;
-  for (const char* name : {"decode", "sample", "slow", "not timed"}) {
-    FunctionFacts& function = facts.functions.emplace_back();
-    function.name = name;
-    function.stats.replays = 1000;
-    facts.recordings.push_back({.function = facts.functions.size() - 1});
-  }
-  facts.times = {
-      {"decode", times(10, 8, 90)}, {"sample", times(10, 10, 90)}, {"slow", times(10, 50, 90)}};
-  EXPECT_THAT(report_text(facts), Not(HasSubstr("have saved")));  // against nothing
-
-  facts.times["decode"].eager = std::chrono::microseconds(1208);
-  facts.times["sample"].eager = std::chrono::microseconds(110);
-  facts.times["slow"].eager = std::chrono::microseconds(40);  // nothing
-  EXPECT_THAT(report_text(facts),
-              HasSubstr("graphs have saved 1300.0 ms of the host: 1200.0 ms in "
-                        "'decode', whose replays take 8.0 us and not 1208.0\n"));
-  facts.functions[0].stats.replays = 10'000;
-  EXPECT_THAT(report_text(facts), HasSubstr("graphs have saved 12 s of the host: 12 s in"));
-}
-
-TEST(ReplayTimesReportTest, ReadsThemFromEvents) {
-  const std::string events =
-      R"({"event":"open","context":"c","process":1,"time_us":1,"device":"host:0"}
-{"event":"device_time","context":"c","process":1,"time_us":2,"function":"f","us":2.5,"host_us":4,"found_idle":true}
-{"event":"warm_up","context":"c","process":1,"time_us":2,"function":"f","us":70}
-{"event":"skip","context":"c","process":1,"time_us":2,"function":"f","reason":"disabled","us":30}
-{"event":"skip","context":"c","process":1,"time_us":2,"function":"f","reason":"disabled","us":50}
-{"event":"warm_up","context":"c","process":1,"time_us":2,"function":"not timed","us":30}
-{"event":"device_time","context":"c","process":1,"time_us":3,"function":"f","us":1.5,"host_us":6,"found_idle":false}
-)";
-  const std::vector<ReportFacts> facts = read_facts(events);
-  ASSERT_EQ(facts.size(), 1u);
-  const ReplayTimes& times = facts[0].times.at("f");
-  EXPECT_EQ(times.count, 2u);
-  EXPECT_EQ(times.found_idle, 1u);
-  EXPECT_EQ(times.device, std::chrono::microseconds(4));
-  EXPECT_EQ(times.device_min, std::chrono::nanoseconds(1500));
-  EXPECT_EQ(times.device_max, std::chrono::nanoseconds(2500));
-  EXPECT_EQ(times.host, std::chrono::microseconds(10));
-  EXPECT_EQ(times.eager, std::chrono::microseconds(30));
-  EXPECT_EQ(facts[0].times.size(), 1u);
-}
 
 TEST(ReplayTimesTextTest, BucketsAreCumulative) {
   ContextMetrics metrics;

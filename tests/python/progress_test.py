@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import unittest
 sys.path.insert(0, "tests/python")
 
 from support import cgtree, floats, setUpModule  # noqa: E402,F401
+from cgtree import _report  # noqa: E402
 
 
 class ProgressPythonTest(unittest.TestCase):
@@ -53,7 +55,7 @@ class ProgressPythonTest(unittest.TestCase):
             return x
 
         launches = []
-        watch = cgtree.ProgressWatch(time_limit=0.05, on_timeout=told.append)
+        watch = cgtree.ProgressWatch(time_limit=0.05, on_timeout=lambda text: told.append((text, watch.report_json())))
         self.context.watch_progress(watch)
         compiled = self.context.compile(step, name="spins")
         x = cgtree.empty((2,), device="host")
@@ -61,8 +63,12 @@ class ProgressPythonTest(unittest.TestCase):
             compiled(x)
         self.context.watch_progress(None)
         self.assertEqual(len(told), 1)
-        self.assertIn("replay 1 of 'spins'", told[0])
-        self.assertIn("has not ended", told[0])
+        text, written = told[0]
+        self.assertIn("replay 1 of 'spins'", text)
+        self.assertIn("has not ended", text)
+        later = _report.progress_text(_report.read_progress(written))
+        without_age = [re.sub(r"[\d.]+ s after", "", said) for said in (text, later)]
+        self.assertEqual(*without_age)
 
     def test_reports_of_processes_come_together(self):
         paths = []

@@ -74,6 +74,9 @@ class RecentEventsPythonTest(unittest.TestCase):
         self.assertEqual(done.returncode, -signal.SIGABRT)
         last = self.read()[-1]
         self.assertEqual((last["event"], last["call"], last["function"]), ("running", "record", "step"))
+        done = subprocess.run([sys.executable, "-m", "cgtree", "report", self.path], check=True, capture_output=True,
+                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        self.assertIn(b"'step' 1", done.stdout)
 
 
 class ScopePythonTest(unittest.TestCase):

@@ -68,10 +68,10 @@ void World::tend(const WorldOperation& operation) {
 
 // What monitors read, on another thread, has the calls that the program has made.
 void World::watch(WorldContext& with) {
-  std::string page, text;
+  std::string page, snapshot;
   std::thread([&] {
     page = with.context().metrics_text();
-    text = report(with.context());
+    snapshot = with.context().snapshot_json();
   }).join();
   std::uint64_t calls = 0, nested = 0, replays = 0;
   std::int64_t unexplained = 0;  // warm-ups and recordings without a cause
@@ -96,11 +96,17 @@ void World::watch(WorldContext& with) {
     throw Difference(fmt::format(
         "metrics have a cause for {} warm-ups and recordings less than there were", unexplained));
   }
-  // A report is about the functions that are there.
-  const std::string begin = fmt::format(": {} calls, {} replayed\n", calls - with.ended_calls,
-                                        replays - with.ended_replays);
-  if (text.find(begin) == std::string::npos) {
-    throw Difference(fmt::format("a report does not say \"{}\":\n{}", begin, text));
+  // A snapshot is about the functions that are there.
+  std::uint64_t calls_there = 0, replays_there = 0;
+  const nlohmann::json functions = nlohmann::json::parse(snapshot)["functions"];
+  for (const nlohmann::json& function : functions) {
+    calls_there += function["calls"].get<std::uint64_t>();
+    replays_there += function["replays"].get<std::uint64_t>();
+  }
+  if (calls_there != calls - with.ended_calls || replays_there != replays - with.ended_replays) {
+    throw Difference(fmt::format(
+        "a snapshot has {} calls and {} replays, where there were {} and {}", calls_there,
+        replays_there, calls - with.ended_calls, replays - with.ended_replays));
   }
 }
 

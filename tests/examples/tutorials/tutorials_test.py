@@ -1,8 +1,11 @@
 """The programs of the tutorials print what their pages say, and each block of each page is tested."""
 
+import os
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, "tests/examples/tutorials")
@@ -20,6 +23,17 @@ class TutorialsTest(unittest.TestCase):
             with self.subTest(page=name):
                 expect_page(self, page,
                             lambda number: [PROGRAMS / (f"{name}_{number}" if number else name)])
+
+    def test_reports_are_of_what_programs_have_written(self):
+        reports = [(name, *report) for name, page in PAGES.items() for report in page.reports]
+        self.assertTrue(reports)
+        for name, path, printed in reports:
+            with self.subTest(page=name), tempfile.TemporaryDirectory() as folder:
+                subprocess.run([PROGRAMS / name], env={**os.environ, "TMPDIR": folder}, check=True,
+                               stdout=subprocess.DEVNULL)
+                report = subprocess.run(["tools/report/report", path.replace("/tmp", folder)], check=True,
+                                        stdout=subprocess.PIPE, encoding="utf-8").stdout
+                self.assertRegex(report, f"^{tutorial.pattern_of(printed)}$")
 
     def test_a_page_has_a_program_output_and_a_change(self):
         for name, page in PAGES.items():
