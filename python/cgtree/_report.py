@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Reports: why calls of contexts did not replay, what recordings cost, what to change, where replays hang.
 
-A report is made of a snapshot (docs/snapshot.md), of an event file (docs/events.md), or of what watches of
-several processes have written (docs/hangs.md). `cgtree.report()`, `python -m cgtree report` and the program
-`cgtree_report` are this file, which needs the standard library alone.
+A report is made of a snapshot (docs/snapshot.md), of an event file (docs/events.md), or of the files of watches of
+several processes (docs/hangs.md). `cgtree.report()`, `python -m cgtree report` and the program `cgtree_report` are
+this file, which needs the standard library alone.
 """
 
 import bisect
@@ -30,11 +30,11 @@ Exit status: 0 done, 2 bad usage, or a file that cannot be read or is none of th
 
 
 class NoReport(ValueError):
-    """No report can be made of a text: the message says why, and of a damaged text which field is wrong."""
+    """A text has no report. The message says why, and names the wrong field of a damaged text."""
 
 
 # ---- Words --------------------------------------------------------------------------------------
-# The same as explain() and advice() of the library, in the same order. A test compares both.
+# Those of explain() and advice() in the library, in the same order. A test compares both.
 
 SKIP_REASONS = {
     "disabled": ("compiled with enabled = false", "compile it with CompileOptions::enabled = true"),
@@ -206,7 +206,7 @@ def _is_time(value):
     return type(value) in (int, float) and 0 <= value < 1 << 63
 
 
-# A kind of field: a check, what the field is expected to be, and its value where it is missing.
+# A kind of field: a check, the words for a right value, and the value of a missing field.
 _COUNT = (_is_count, "a number that is not negative", 0)
 _TIME = (_is_time, "a number that is not negative", 0)
 _TEXT = (lambda value: isinstance(value, str), "a string", "")
@@ -243,7 +243,7 @@ def _finite(text):
 
 
 def _parsed(text):
-    """Returns what JSON the text is, or None if it is none."""
+    """Returns the value of a JSON text, or None for another text."""
     try:
         value = json.loads(text, parse_float=_finite, parse_constant=_finite)
         if "\\u" in text:
@@ -257,7 +257,7 @@ def _parsed(text):
 
 @dataclasses.dataclass
 class Change:
-    """The first difference between a call and the nearest recording, or between two warm-ups."""
+    """The first difference between a call and the nearest recording, or between the last two warm-ups."""
 
     kind: str
     input: int = 0
@@ -322,7 +322,7 @@ class Times:
     eager: int = 0  # the least that a call without a graph took on the host; 0: none was seen
 
     def saved(self, replays):
-        """Returns what so many replays have saved of the host."""
+        """Returns the time of the host that so many replays have saved."""
         return max(replays * (self.eager - self.host // self.count), 0) if self.count else 0
 
 
@@ -723,7 +723,7 @@ def advice_on(change):
 
 
 def _advice_on_warm_ups(changed, has_axes):
-    """Returns what makes the calls of a function alike that was warmed up with other inputs each time."""
+    """Returns the change that makes the calls of a function alike, whose inputs differed at each warm-up."""
     if changed.kind != "signature":
         return advice_on(changed)
     if has_axes:
@@ -1032,7 +1032,7 @@ def _seconds(ns):
 
 
 def _savings_text(facts):
-    """Returns what all replays have saved of the host, and of which function the most."""
+    """Says how much time of the host all replays have saved, and which function the most."""
     saved = [(facts.times[function.name].saved(function.replays), function.name)
              for function in facts.functions if function.name in facts.times]
     most, name = max(saved, key=lambda one: one[0], default=(0, ""))
@@ -1287,7 +1287,7 @@ def _read(name):
 
 
 def _report_of_files(names, texts):
-    """Of one file the error is what its own kind of report says."""
+    """Raises NoReport with the name of the file at fault."""
     name = names[0]
     try:
         if any(map(is_progress, texts)):
@@ -1318,7 +1318,7 @@ def print_report(names, program, spell=lambda text: text):
         sys.stdout.buffer.flush()
     except OSError as error:
         print(f"{program}: {name}: {error.strerror}", file=sys.stderr)
-        # What is left in the buffer would be written once more at the end, and fail again.
+        # The rest of the buffer would be written once more at the end, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except NoReport as error:
