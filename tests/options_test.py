@@ -15,7 +15,7 @@ import source_tree  # noqa: E402
 
 USERS = ("examples/", "integrations/", "benchmarks/", "docs/tutorials/", "README.md", "python/cgtree/")
 # Faces, which pass on what they are given.
-FACES = re.compile(r"python/cgtree/(_context|_steps)\.py|.*\.pyi")
+FACES = re.compile(r"python/cgtree/(_context|_report|_steps)\.py|.*\.pyi")
 NOT_THE_LIBRARY = ("examples", "integrations", "benchmarks", "docs", "python", "packaging", "tools", "tests")
 TABLE = "cgtree/values/option_table.h"
 STRUCT = re.compile(r"^struct (\w+(?:Options|Limits)) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
