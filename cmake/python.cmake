@@ -14,6 +14,18 @@ target_compile_options(cgtree_python PRIVATE -Wno-cast-function-type)
 set_target_properties(cgtree_python PROPERTIES
   PREFIX "" OUTPUT_NAME _cgtree SUFFIX .abi3.so CXX_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
 
+# Names, defaults and docstrings of entries.
+set(signatures ${CMAKE_CURRENT_BINARY_DIR}/python/signatures.inc)
+add_custom_command(
+  OUTPUT ${signatures}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/python
+  COMMAND ${Python_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/python/signatures.py
+    ${PROJECT_SOURCE_DIR}/python/cgtree/_cgtree.pyi ${signatures}
+  DEPENDS python/signatures.py python/cgtree/_cgtree.pyi
+  VERBATIM)
+target_sources(cgtree_python PRIVATE ${signatures})
+target_include_directories(cgtree_python PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+
 set(stubs ${CMAKE_CURRENT_BINARY_DIR}/_options.pyi)
 add_custom_command(
   OUTPUT ${stubs}

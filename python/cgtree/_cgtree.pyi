@@ -68,36 +68,62 @@ class PrecaptureReport(TypedDict):
 GeneratorState: TypeAlias = tuple[int, int, object | None]
 
 class Tensor:
+    """A typed, shaped view of device memory; a handle: copying it copies no data.
+
+    Made by empty(), as_tensor(), from_dlpack() and compiled functions. Other libraries take it
+    through __cuda_array_interface__, __dlpack__ and, on the host device, __array_interface__.
+
+    >>> x = cgtree.empty((2, 3), "int32", device="host")
+    >>> x.shape, x.strides, x.nbytes
+    ((2, 3), (12, 4), 24)
+    """
     __dlpack_c_exchange_api__: object
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes, in elements: a tuple of int."""
     @property
-    def strides(self) -> tuple[int, ...]: ...
+    def strides(self) -> tuple[int, ...]:
+        """Steps of the axes, in bytes: a tuple of int."""
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """Name of the element type, such as 'float32'."""
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Where the memory lies, such as 'cuda:0' or 'host:0'."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """Number of axes."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of elements."""
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """Bytes of one element."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Number of bytes: size * itemsize."""
     @property
-    def data_ptr(self) -> int: ...
+    def data_ptr(self) -> int:
+        """Address of the first element, on its device. Raises StaleTensor."""
     @property
-    def is_contiguous(self) -> bool: ...
+    def is_contiguous(self) -> bool:
+        """Whether the elements are row-major, without gaps."""
     @property
-    def read_only(self) -> bool: ...
+    def read_only(self) -> bool:
+        """Whether the memory may not be written."""
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the protocol. AttributeError on the host device. Raises StaleTensor."""
     @property
-    def __array_interface__(self) -> dict[str, Any]: ...
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's protocol. AttributeError but on the host device. Raises StaleTensor."""
     def cuda_array_interface(
         self, *, version: int | None = None, pending: Sequence[StreamLike] = (), idle: bool = False
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """The protocol's dict, on every device. `pending`: streams on which work on the tensor may
+        be pending; the exported one waits for them. `idle`: nothing is pending, so 'stream' is
+        None. Raises InvalidArgument for another version than 0 to 3, StaleTensor.
+        """
     def __dlpack__(
         self,
         *,
@@ -105,36 +131,74 @@ class Tensor:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-    def on_stream(self, stream: Stream) -> Tensor: ...
-    def reshape(self, *shape: int | Sequence[int]) -> Tensor: ...
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor: ...
-    def broadcast_to(self, *shape: int | Sequence[int]) -> Tensor: ...
-    def copy_from(self, source: Array) -> None: ...
-    def note_use(self, stream: StreamLike) -> None: ...
-    def tobytes(self) -> bytes: ...
+    ) -> object:
+        """As in the Python array API standard. Raises BufferError or ValueError (both are
+        BoundaryError), CaptureError, StaleTensor.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The type and id of the device, DLPack's numbers."""
+    def on_stream(self, stream: Stream) -> Tensor:
+        """The same memory; but this Stream orders the contents, and lives as long as the tensor.
+        Raises InvalidArgument for a tensor of a context, and for a stream that is not cgtree's
+        own.
+        """
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """A view with as many elements; one size may be -1. Raises InvalidArgument unless the
+        tensor is contiguous.
+        """
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+        """A view with the axes in this order, by default reversed."""
+    def broadcast_to(self, *shape: int | Sequence[int]) -> Tensor:
+        """A view that repeats elements with steps of 0."""
+    def copy_from(self, source: Array) -> None:
+        """Copies the elements of a tensor or array of the same shape and dtype, in order with the
+        current stream. Waits where the source is memory of the host.
+        """
+    def note_use(self, stream: StreamLike) -> None:
+        """Must be called after work that uses the tensor was enqueued on a stream other than that
+        of the calls: the memory is not used again before that work is done.
+        """
+    def tobytes(self) -> bytes:
+        """The elements in row-major order; waits until they are there."""
     def __getitem__(self, key: Any) -> Tensor: ...
     def __len__(self) -> int: ...
 
 class Stream:
+    """A queue of work on a device. `external`: another library's stream, or a cudaStream_t as an
+    int; it is borrowed. `with stream:` makes it current on the thread. Raises InvalidArgument.
+
+    >>> stream = cgtree.Stream("host")
+    >>> with stream:
+    ...     x = cgtree.empty((2, 3))
+    >>> stream.synchronize()
+    """
     def __init__(
         self, device: Device = "auto", *, blocking: bool = False, external: StreamLike | None = None
     ) -> None: ...
     @property
-    def ptr(self) -> int: ...
+    def ptr(self) -> int:
+        """The handle: a cudaStream_t as an int; 1 legacy, 2 per thread."""
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Its device, such as 'cuda:0'."""
     @property
-    def is_capturing(self) -> bool: ...
+    def is_capturing(self) -> bool:
+        """Whether work on it is recorded, not run."""
     @property
-    def capture_id(self) -> int: ...
-    def synchronize(self) -> None: ...
-    def wait_for(self, other: StreamLike) -> None: ...
-    def close(self) -> None: ...
-    def __cuda_stream__(self) -> tuple[int, int]: ...
-    def __enter__(self) -> Stream: ...
-    def __exit__(self, *error: object) -> None: ...
+    def capture_id(self) -> int:
+        """The id of the capture it is in; 0 for none."""
+    def synchronize(self) -> None:
+        """Waits until all work so far is done."""
+    def wait_for(self, other: StreamLike) -> None:
+        """Work from now on waits for what is on `other` so far; the host does not."""
+    def close(self) -> None:
+        """Gives the stream back; what still needs it keeps it. Later use is InvalidArgument."""
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """A zero and the handle."""
+    def __enter__(self) -> Stream:
+        """Makes it current on this thread."""
+    def __exit__(self, *error: object) -> None:
+        """Makes the one before current again."""
 
 class Context:
     def __init__(
@@ -146,38 +210,117 @@ class Context:
         **options: Unpack[ContextOptions],
     ) -> None: ...
     @property
-    def stream(self) -> Stream: ...
+    def stream(self) -> Stream:
+        """Where calls launch their work: a Stream. Work of your own that reads outputs or writes
+        inputs belongs there too, or must be ordered with it.
+        """
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Such as 'cuda:0'."""
     @property
-    def closed(self) -> bool: ...
-    def mark_step(self) -> None: ...
-    def release_captured(self, capture: int | None = None) -> int: ...
-    def trim(self, to_device: bool = False) -> int: ...
-    def release_memory(self) -> int: ...
-    def keep(self, output: Tensor) -> None: ...
-    def declare(self, name: str, address: int, nbytes: int) -> None: ...
-    def undeclare(self, name: str) -> None: ...
-    def invalidate(self, address: int, nbytes: int) -> int: ...
-    def synchronize(self) -> None: ...
-    def close(self) -> None: ...
-    def stats(self) -> ContextStats: ...
-    def verification(self) -> str: ...
-    def metrics_text(self) -> str: ...
-    def snapshot_json(self) -> str: ...
-    def watch_progress(self, watch: ProgressWatch | None) -> None: ...
-    def recent_events(self) -> str: ...
-    def dump_events(self, path: str) -> None: ...
+    def closed(self) -> bool:
+        """Whether close() was called."""
+    def mark_step(self) -> None:
+        """Outputs of earlier calls may be overwritten from now on; touching one that is still held
+        raises StaleTensor. Raises ConcurrentUse.
+        """
+    def release_captured(self, capture: int | None = None) -> int:
+        """Says that the caller's graph that holds work of this context is gone: that of the capture
+        with this id (Stream.capture_id), or every one. Returns how many tensors were kept for
+        it. Raises ConcurrentUse.
+        """
+    def trim(self, to_device: bool = False) -> int:
+        """Gives memory that neither a recording nor an output uses back to the device's cache,
+        where other contexts find it; returns the bytes. to_device: and what the cache holds to
+        the device, for other libraries. Raises ConcurrentUse.
+        """
+    def release_memory(self) -> int:
+        """For a server that sleeps: drops all recordings, and gives all that no output uses back to
+        the device; what was warmed up stays so. Waits until all work is done. Returns the bytes
+        of the pools. Raises ConcurrentUse, and CaptureError while the stream is captured.
+        """
+    def keep(self, output: Tensor) -> None:
+        """This output is held until it is released: mark_step() does not end it. Raises
+        StaleTensor, ConcurrentUse, and InvalidArgument for another context's.
+        """
+    def declare(self, name: str, address: int, nbytes: int) -> None:
+        """Says that memory which recordings refer to, and which is no tensor, lives until
+        undeclare(): a workspace or table of a library. Declared again with another range, it has
+        moved, and the recordings that refer to where it was are dropped.
+        """
+    def undeclare(self, name: str) -> None:
+        """The memory goes; the recordings that refer to it are dropped, now or before the next
+        call. Any thread.
+        """
+    def invalidate(self, address: int, nbytes: int) -> int:
+        """Drops the recordings that refer to memory in the range; returns how many. Raises
+        ConcurrentUse.
+        """
+    def synchronize(self) -> None:
+        """Waits until all work launched by calls is done. Raises DeviceError."""
+    def close(self) -> None:
+        """Ends the context. Later use, of its functions too, raises InvalidArgument; tensors it
+        made stay.
+        """
+    def stats(self) -> ContextStats:
+        """Calls, warm_ups, recordings, replays, failures, skips by reason; bytes of pools and
+        graphs; 'text' is all of it as a table.
+        """
+    def verification(self) -> str:
+        """What verify_every has verified so far, and what it has left out."""
+    def metrics_text(self) -> str:
+        """What Prometheus scrapes of this context (docs/metrics.md). Any thread."""
+    def snapshot_json(self) -> str:
+        """The tree as JSON."""
+    def watch_progress(self, watch: ProgressWatch | None) -> None:
+        """Replays leave marks from now on, by which the ProgressWatch says where one hangs; None:
+        no longer (docs/hangs.md). Raises ConcurrentUse, and InvalidArgument on a device that
+        cannot.
+        """
+    def recent_events(self) -> str:
+        """The last 1,000 events that are no replays, as the lines of an event file
+        (docs/events.md). Any thread.
+        """
+    def dump_events(self, path: str) -> None:
+        """Writes them to a file. Raises InvalidArgument if it cannot be opened or written. Any
+        thread.
+        """
     @staticmethod
-    def _metrics_text_of(contexts: Sequence[Context]) -> str: ...
-    def _enter_eager(self) -> None: ...
-    def _leave_eager(self) -> None: ...
+    def _metrics_text_of(contexts: Sequence[Context]) -> str:
+        """As cgtree.metrics_text(), of these contexts."""
+    def _enter_eager(self) -> None:
+        """What `with eager()` begins with."""
+    def _leave_eager(self) -> None:
+        """What `with eager()` ends with."""
 
 class CompiledFunction:
+    """A compiled step function: f(*inputs, out=None, key=None). Inputs may be given by name.
+
+    The first call with given shapes runs the step function (warm up), the second records it, later
+    ones replay: then its Python code does not run. Inputs are tensors, or arrays of other
+    libraries. `out`: arrays for the outputs, by position. `key`: {name: int or str}, what the work
+    depends on beside its inputs: calls with other keys share no recording; see current_key().
+    Raises what the step function raises, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
+    CaptureError, DeviceError; then everything is as before the call.
+
+    >>> context = cgtree.Context("host")
+    >>> f = context.compile(lambda x: x)
+    >>> x = cgtree.empty((3,), device="host")
+    >>> for _ in range(3):
+    ...     y = f(x)
+    ...     print(f.last_outcome()[0])
+    warm_up
+    record
+    replay
+    """
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As given to compile()."""
     @property
-    def __wrapped__(self) -> Callable[..., Any]: ...
+    def __name__(self) -> str: ...
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The step function."""
     def __call__(
         self,
         *inputs: Array,
@@ -187,16 +330,37 @@ class CompiledFunction:
     ) -> Any: ...
     def explain(
         self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
-    ) -> Explanation: ...
-    def stats(self) -> FunctionStats: ...
-    def freeze(self, when: Literal["run_eagerly", "throw"] = "run_eagerly") -> None: ...
-    def unfreeze(self) -> None: ...
-    def last_outcome(self) -> tuple[Outcome, str] | None: ...
-    def histogram(self, axis: str) -> dict[int, int]: ...
+    ) -> Explanation:
+        """What such a call would do now ('outcome'), and why: 'difference' has both sides of what
+        differs from the nearest recording, 'advice' says what to change, and 'text' has all.
+        """
+    def stats(self) -> FunctionStats:
+        """Calls, warm_ups, recordings, replays, failures, kept_recordings, skips by reason;
+        'last_failure', the text of the last call that raised, if any did.
+        """
+    def freeze(self, when: Literal["run_eagerly", "throw"] = "run_eagerly") -> None:
+        """From now on nothing is warmed up, recorded or evicted for calls of this thread. A call
+        for which no recording fits runs eagerly, or raises CaptureError for 'throw'.
+        """
+    def unfreeze(self) -> None:
+        """Ends what freeze() began."""
+    def last_outcome(self) -> tuple[Outcome, str] | None:
+        """What the last call of this thread did, 'replay', 'record', 'warm_up', 'run_eagerly' or
+        'throw', and why it ran eagerly, or ''. None before the first call.
+        """
+    def histogram(self, axis: str) -> dict[int, int]:
+        """The sizes that calls gave a dynamic axis, {size: count}, for up to 4,096 sizes. Raises
+        InvalidArgument for an axis that the function does not have.
+        """
     def suggest_buckets(
         self, axis: str, max_buckets: int, cost: Callable[[int], float] | None = None
-    ) -> list[int]: ...
-    def suggest_all_buckets(self, max_combinations: int) -> dict[str, list[int]]: ...
+    ) -> list[int]:
+        """As cgtree.suggest_buckets(), for histogram(axis)."""
+    def suggest_all_buckets(self, max_combinations: int) -> dict[str, list[int]]:
+        """The buckets {axis: sizes} that would have cost least together for all axes and all
+        integers of the key that have options, with at most that many combinations of one of
+        each. The cost of a call is the product of its sizes.
+        """
     def precapture(
         self,
         make_inputs: Callable[[dict[str, Any]], Array | Sequence[Array]],
@@ -206,18 +370,46 @@ class CompiledFunction:
         max_time: float | None = None,
         progress: Callable[[Precaptured], object] | None = None,
         held_outputs: int = 1,
-    ) -> PrecaptureReport: ...
+    ) -> PrecaptureReport:
+        """Records each combination of the sizes of the dynamic axes before calls come, the largest
+        first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis:
+        sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key,
+        None for the values of the options; the dict that `make_inputs` gets has them too. What
+        is not begun within `max_time` seconds is left out.
+        `progress(entry)` is told of each. `held_outputs`: how many results of earlier calls are
+        still held at a call. The report: 'entries' (each 'sizes', 'outcome': 'recorded',
+        'already_there' or 'left_out', 'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes',
+        'graph_bytes', 'seconds', 'text'. Raises what the functions and calls raise,
+        InvalidArgument for an axis without sizes; what was recorded until then stays.
+        """
     def predict_memory(
         self,
-        make_inputs: Callable[[dict[str, int]], Array | Sequence[Array]],
+        make_inputs: Callable[[dict[str, Any]], Array | Sequence[Array]],
         *,
         sizes: dict[str, Sequence[int]] | None = None,
+        key: dict[str, Sequence[int | str] | None] | None = None,
         max_time: float | None = None,
         progress: Callable[[Precaptured], object] | None = None,
         held_outputs: int = 1,
-    ) -> PrecaptureReport: ...
+    ) -> PrecaptureReport:
+        """What precapture() with the same arguments would take, as its report with the outcome
+        'predicted': each combination is run once and captured, but no graph is made, and the
+        pools give back what they needed. 'bytes' are exact, 'graph_bytes' an estimate from the
+        graphs.
+        """
 
 class Group:
+    """The ranks that take their decisions together, as one of them sees them, for
+    Context(group=...).
+
+    minimum(words): takes a list of ints from [0, 2**64) and returns the smallest that a rank has
+    given for each, when all ranks have called it; it raises if one does not come. Calls that are no
+    replays ask it. With torch.distributed, whose integers are signed, send each word in two halves.
+    thread_groups() makes the groups of ranks that are threads.
+
+    >>> alone = cgtree.Group(0, 1, lambda words: words)
+    >>> context = cgtree.Context("host", group=alone)
+    """
     def __init__(
         self, rank: int, size: int, minimum: Callable[[list[int]], Sequence[int]]
     ) -> None: ...
@@ -225,6 +417,20 @@ class Group:
     def size(self) -> int: ...
 
 class ProgressWatch:
+    """Says where replays hang, by marks that they leave on their way, for Context.watch_progress().
+
+    every_nth_replay: so many of each recording leave marks; 0: only the next one after one has
+    exceeded the limit. time_limit: the seconds within which a replay is to end; 0: none.
+    on_timeout(text): is called on a thread of the watch, once for a replay that has not ended by
+    then; by default that is logged. times_scopes: those that leave marks are timed by their scopes,
+    for metrics_text(). One watch may be given to several contexts.
+
+    >>> watch = cgtree.ProgressWatch(time_limit=10, on_timeout=print)
+    >>> context = cgtree.Context("host")
+    >>> context.watch_progress(watch)
+    >>> "no replay was watched yet" in watch.report()
+    True
+    """
     def __init__(
         self,
         every_nth_replay: int = 1,
@@ -232,37 +438,107 @@ class ProgressWatch:
         on_timeout: Callable[[str], object] | None = None,
         times_scopes: bool = False,
     ) -> None: ...
-    def report(self) -> str: ...
-    def report_json(self) -> str: ...
+    def report(self) -> str:
+        """How far the replays of its contexts have come that have not ended, and what ranks wait
+        for (docs/hangs.md). Does not wait. Any thread.
+        """
+    def report_json(self) -> str:
+        """The same as JSON. `python -m cgtree report` brings those of ranks that are processes
+        together.
+        """
 
 class LoopStream:
+    """Rows that a loop on the device hands out while it runs, one for each round: for
+    loop(max_rounds, body, rows=...). Rows have up to `row_bytes` bytes, a multiple of 4, and are
+    kept while the host is up to `rows` rows behind; then rows are lost, because the device does
+    not wait. Loops of one LoopStream must not run at the same time. Raises InvalidArgument for
+    other sizes, OutOfMemory.
+
+    >>> rows = cgtree.LoopStream("host", row_bytes=4, rows=16)
+    >>> flag = cgtree.empty((), "int32", "host")
+    >>> flag.copy_from(cgtree.scalar(1, "int32"))
+    >>> with cgtree.Stream("host"):
+    ...     rounds = cgtree.loop(2, lambda: (flag, flag), rows=rows)
+    >>> rows.next(timeout=1)
+    (b'\\x01\\x00\\x00\\x00', 1, 0, False)
+    >>> row, loop, round, is_last = rows.next(timeout=1)
+    >>> round, is_last
+    (1, True)
+    """
     def __init__(self, device: Device, row_bytes: int, rows: int) -> None: ...
-    def next(self, timeout: float | None = None) -> tuple[bytes, int, int, bool] | None: ...
-    def stop(self) -> None: ...
+    def next(self, timeout: float | None = None) -> tuple[bytes, int, int, bool] | None:
+        """Waits for the next row, for `timeout` seconds at most; returns None if there is none by
+        then. `row`: its bytes; `loop`: its number, from 1 on, of those that have run with this
+        LoopStream; `round`: from 0 on. Other threads run meanwhile, and Ctrl-C is heard. Raises
+        InvalidArgument if rows were lost, with their number; the next call goes on with the
+        oldest one that is left. Raises ConcurrentUse while another thread waits.
+        """
+    def stop(self) -> None:
+        """The loop of the row that next() would return ends with the round that it is in, or, if it
+        has not begun, with its first one. A loop whose body has raised has ended: once its rows
+        are read, that is the loop behind it. Any thread.
+        """
 
 class Steps:
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        bindings: Sequence[tuple[str, bool, bool, int, bool]],
+        options: dict[str, Any],
+        capture_mode: Literal["global", "thread_local", "relaxed"],
+    ) -> None: ...
     def begin(
         self,
         bindings: Sequence[Any],
-        key: dict[str, int | str] | None,
-        stream: StreamLike | None,
-    ) -> bool: ...
-    def end(self) -> bool: ...
-    def leave(self) -> None: ...
-    def address(self, binding: int) -> int: ...
-    def is_captured(self) -> bool: ...
-    def stats(self) -> FunctionStats: ...
-    def last_outcome(self) -> tuple[str, str] | None: ...
-    def invalidate(self, address: int, nbytes: int) -> int: ...
+        key: dict[str, int | str] | None = None,
+        stream: StreamLike | None = None,
+    ) -> bool:
+        """Whether the work must be enqueued."""
+    def end(self) -> bool:
+        """The work is enqueued; whether it must be enqueued once more."""
+    def leave(self) -> None:
+        """Leaves the open step, if there is one."""
+    def address(self, binding: int) -> int:
+        """The address of binding i for the work: its own, or that of a copy."""
+    def is_captured(self) -> bool:
+        """Whether the work is being captured, so that it must not wait."""
+    def stats(self) -> FunctionStats:
+        """As that of a CompiledFunction."""
+    def last_outcome(self) -> tuple[str, str] | None:
+        """As that of a CompiledFunction."""
+    def invalidate(self, address: int, nbytes: int) -> int:
+        """Drops the recordings that use memory in the range, which is given away."""
 
 class Generator:
+    """A source of random numbers: a seed, and how much of its sequence has been used. It serves
+    every device, and uniform numbers and integers are the same on each. In step functions each
+    replay draws what an eager call would have drawn then; a call that raises gives back what it
+    drew. Outside, work goes to the current stream, else to the device's legacy stream. Any
+    thread may use it.
+
+    >>> generator = cgtree.Generator(7)
+    >>> generator
+    cgtree.Generator(seed=7, offset=0)
+    """
     def __init__(self, seed: int = 0) -> None: ...
     @property
-    def seed(self) -> int: ...
-    def set_seed(self, seed: int) -> None: ...
-    def state(self) -> GeneratorState: ...
-    def set_state(self, state: GeneratorState) -> None: ...
-    def uniform(self, shape: int | Sequence[int], *, device: Device | None = None) -> Tensor: ...
+    def seed(self) -> int:
+        """The seed of its sequence."""
+    def set_seed(self, seed: int) -> None:
+        """Begins the sequence of `seed`, 0 to 2**64 - 1; the next draw or replay obeys. Raises
+        InvalidArgument while a step function is recorded.
+        """
+    def state(self) -> GeneratorState:
+        """Where it is: `offset` blocks of four 32-bit words were drawn. `recording` is None, but
+        while a step function is recorded: then only set_state() in the same call takes it.
+        """
+    def set_state(self, state: GeneratorState) -> None:
+        """Goes on from where it was; the next draw or replay obeys. Raises InvalidArgument for a
+        state of a recording outside of it, and for another inside.
+        """
+    def uniform(self, shape: int | Sequence[int], *, device: Device | None = None) -> Tensor:
+        """Float32 in [0, 1), made as empty() makes it. Raises InvalidArgument, OutOfMemory."""
     def normal(
         self,
         shape: int | Sequence[int],
@@ -270,17 +546,53 @@ class Generator:
         mean: float = 0,
         deviation: float = 1,
         device: Device | None = None,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """Float32, as uniform()."""
     def integers(
         self, low: int, high: int, shape: int | Sequence[int], *, device: Device | None = None
-    ) -> Tensor: ...
-    def fill_uniform(self, tensor: Tensor) -> None: ...
-    def fill_normal(self, tensor: Tensor, *, mean: float = 0, deviation: float = 1) -> None: ...
-    def fill_integers(self, tensor: Tensor, low: int, high: int) -> None: ...
+    ) -> Tensor:
+        """Int64 in [low, high), as uniform(). Raises InvalidArgument for low >= high too."""
+    def fill_uniform(self, tensor: Tensor) -> None:
+        """As uniform(), into a contiguous float32 tensor there is. Raises InvalidArgument; then nothing
+        was drawn.
+        """
+    def fill_normal(self, tensor: Tensor, *, mean: float = 0, deviation: float = 1) -> None:
+        """As normal(), into a float32 tensor."""
+    def fill_integers(self, tensor: Tensor, low: int, high: int) -> None:
+        """As integers(), into an int64 tensor."""
 
-def thread_groups(size: int, time_limit: float = 60) -> list[Group]: ...
-def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None: ...
-def refuse_capture(why: str) -> None: ...
+def thread_groups(size: int, time_limit: float = 60) -> list[Group]:
+    """The groups of `size` ranks that are threads of this process, one for each. A rank waits
+    `time_limit` seconds for the others, and one whose Group and context have ended has left:
+    then they raise GroupError.
+
+    >>> (alone,) = cgtree.thread_groups(1)
+    >>> context = cgtree.Context("host", group=alone)
+    """
+def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None:
+    """Inside a step: calls function(value) at this point of it, in each replay too, and never in a
+    capture: the graph ends in front of it, and another one begins behind it. value(i) is input
+    or binding i, which is passed by value, as bytes. The function enqueues its work on
+    current_stream(), may wait for the device, and holds no tensor of the step. Raises
+    InvalidArgument outside of a step, CaptureError.
+
+    >>> lengths = []
+    >>> def step(x, block):
+    ...     cgtree.eager_break(lambda value: lengths.append(value(1)[0]))
+    ...     return x
+    >>> f = cgtree.Context("host").compile(step)
+    >>> for length in (3, 4, 5, 6):
+    ...     y = f(cgtree.empty((2,), device="host"), cgtree.step_block(bytes([length])))
+    >>> lengths
+    [3, 4, 5, 6]
+    """
+def refuse_capture(why: str) -> None:
+    """For a step whose work turns out to be one that cannot be captured: if it is being captured,
+    the capture fails with this reason, and the work runs once more, without a graph, as all
+    later calls of the kind do. Otherwise nothing happens.
+
+    >>> cgtree.refuse_capture("no capture is open")
+    """
 @overload
 def branch(
     predicate: Array,
@@ -288,7 +600,22 @@ def branch(
     otherwise: None = None,
     *,
     generators: Sequence[Generator] = (),
-) -> None: ...
+) -> None:
+    """Runs then() if the predicate is not 0, else otherwise(), and returns a copy of what that
+    returned: None, a tensor, or a tuple or list of tensors, the same from both. Without
+    otherwise() both return None. `predicate`: int32 or bool, one element, on the device. A step
+    that runs eagerly reads it on the host, and a recording has both ways, of which each replay
+    takes the one that its value says. `generators`: those that bodies draw from; each run of a
+    body draws numbers of its own. Raises what a body raises, and InvalidArgument for one that
+    does what it may not (docs/control_flow.md).
+
+    >>> x, flag = cgtree.empty((2,), device="host"), cgtree.empty((), "int32", "host")
+    >>> flag.copy_from(cgtree.scalar(1, "int32"))
+    >>> def step(x, flag):
+    ...     return cgtree.branch(flag, lambda: x, lambda: x.reshape(2))
+    >>> cgtree.Context("host").compile(step)(x, flag).shape
+    (2,)
+    """
 @overload
 def branch(
     predicate: Array,
@@ -299,10 +626,31 @@ def branch(
 ) -> Results: ...
 def choose(
     index: Array, bodies: Sequence[Callable[[], None]], *, generators: Sequence[Generator] = ()
-) -> None: ...
+) -> None:
+    """Runs the body with the number that `index` has, int32; none if there is none with that
+    number. Bodies return None. Else as branch().
+
+    >>> index = cgtree.empty((), "int32", "host")
+    >>> index.copy_from(cgtree.scalar(1, "int32"))
+    >>> with cgtree.Stream("host"):
+    ...     cgtree.choose(index, [lambda: print("no"), lambda: print("yes")])
+    yes
+    """
 def choose_results(
     index: Array, bodies: Sequence[Callable[[], Results]], *, generators: Sequence[Generator] = ()
-) -> Results: ...
+) -> Results:
+    """As choose(), with bodies that return tensors, all of the same shapes and types: returns
+    copies of what the body returned that ran. The last body is for all numbers that have none.
+
+    >>> index = cgtree.empty((), "int32", "host")
+    >>> index.copy_from(cgtree.scalar(7, "int32"))
+    >>> x, y = cgtree.empty((2,), device="host"), cgtree.empty((2,), device="host")
+    >>> y.copy_from(x)
+    >>> with cgtree.Stream("host"):
+    ...     z = cgtree.choose_results(index, [lambda: x, lambda: y])
+    >>> z.tobytes() == y.tobytes()
+    True
+    """
 @overload
 def loop(
     max_rounds: int,
@@ -310,7 +658,19 @@ def loop(
     *,
     rows: None = None,
     generators: Sequence[Generator] = (),
-) -> Tensor: ...
+) -> Tensor:
+    """Runs body() until the tensor that it returns, one element of int32 or bool, is 0, or it has
+    run `max_rounds` times, which is no error. The first round always runs. Returns the number of
+    rounds, an int32 on the device. With `rows`, a LoopStream, body() returns the flag and the
+    row of the round, which the LoopStream hands out. Else as branch().
+
+    >>> flag = cgtree.empty((), "int32", "host")
+    >>> flag.copy_from(cgtree.scalar(1, "int32"))
+    >>> with cgtree.Stream("host") as stream:
+    ...     rounds = cgtree.loop(3, lambda: flag)
+    >>> rounds
+    cgtree.Tensor(int32 {} on host:0)
+    """
 @overload
 def loop(
     max_rounds: int,
@@ -319,11 +679,30 @@ def loop(
     rows: LoopStream,
     generators: Sequence[Generator] = (),
 ) -> Tensor: ...
-def step_block(data: bytes | bytearray | memoryview) -> Tensor: ...
+def step_block(data: bytes | bytearray | memoryview) -> Tensor:
+    """Bytes of the host, such as struct.pack() makes, as an input that is passed by value: a tensor
+    of uint8 that a step function finds on the device, in each replay with the bytes of its call.
+
+    >>> cgtree.step_block(b"abc").shape
+    (3,)
+    """
 def empty(
     shape: int | Sequence[int], dtype: DType = "float32", device: Device | None = None
-) -> Tensor: ...
-def scalar(value: bool | int | float, dtype: DType | None = None) -> Tensor: ...
+) -> Tensor:
+    """Contents are not set. Inside a step function: memory of the context's pool. Outside: of
+    `device`, by default that of the current stream, else the best one. Raises InvalidArgument,
+    OutOfMemory.
+
+    >>> cgtree.empty((2, 3), device="host")
+    cgtree.Tensor(float32 {2, 3} on host:0)
+    """
+def scalar(value: bool | int | float, dtype: DType | None = None) -> Tensor:
+    """A number that rides along with a call. Default: bool, int64 or float64. Raises
+    InvalidArgument where the type cannot hold it.
+
+    >>> cgtree.scalar(2.5)
+    cgtree.Tensor(float64 {} on host:0)
+    """
 def as_tensor(
     array: Array,
     *,
@@ -331,7 +710,15 @@ def as_tensor(
     sync: Sync | None = None,
     dtype: DType | None = None,
     device: Device | None = None,
-) -> Tensor: ...
+) -> Tensor:
+    """Whatever array of another library, without a copy; keeps it. `stream`: where it will be used
+    first. `sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError
+    (KeyError, TypeError, ValueError or BufferError), CaptureError, DeviceError.
+
+    >>> x = cgtree.empty((2, 3), device="host")
+    >>> cgtree.as_tensor(x).data_ptr == x.data_ptr
+    True
+    """
 def from_cuda_array_interface(
     array: Array | dict[str, Any],
     *,
@@ -340,28 +727,114 @@ def from_cuda_array_interface(
     sync: Sync | None = None,
     dtype: DType | None = None,
     device: Device | None = None,
-) -> Tensor: ...
+) -> Tensor:
+    """Of an object or the protocol's dict; keeps `owner` alone. `device`: 'host' reads it as memory
+    of the host device. Raises as as_tensor().
+
+    >>> x = cgtree.empty((2, 3), device="host")
+    >>> interface = x.cuda_array_interface()
+    >>> cgtree.from_cuda_array_interface(interface, owner=x, device="host")
+    cgtree.Tensor(float32 {2, 3} on host:0)
+    """
 def from_array_interface(
     array: Array | dict[str, Any], *, owner: object = None, dtype: DType | None = None
-) -> Tensor: ...
+) -> Tensor:
+    """NumPy's interface: memory of the host; keeps `owner` alone. Raises as as_tensor().
+
+    >>> x = cgtree.empty((2, 3), device="host")
+    >>> cgtree.from_array_interface(x)
+    cgtree.Tensor(float32 {2, 3} on host:0)
+    """
 def from_dlpack(
     array: object, *, stream: StreamLike | None = None, device: Device | None = None
-) -> Tensor: ...
+) -> Tensor:
+    """Of an object with __dlpack__, or a capsule. Raises as as_tensor().
+
+    >>> x = cgtree.empty((2, 3), device="host")
+    >>> cgtree.from_dlpack(x.__dlpack__()).shape
+    (2, 3)
+    """
 def view(
     owner: Tensor, address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType
-) -> Tensor: ...
-def launch(function: Callable[..., Any], *tensors: Tensor) -> None: ...
+) -> Tensor:
+    """A part of the memory of `owner`; strides in bytes. Raises InvalidArgument.
+
+    >>> x = cgtree.empty((2, 3), device="host")
+    >>> cgtree.view(x, x.data_ptr + 4, (2,), (12,), "float32")  # its second column
+    cgtree.Tensor(float32 {2} strides {3} on host:0)
+    """
+def launch(function: Callable[..., Any], *tensors: Tensor) -> None:
+    """On the host device: enqueues function(*tensors) on the current stream; recorded, and called
+    at each replay. Raises what it raises; InvalidArgument on another device.
+
+    >>> stream, seen = cgtree.Stream("host"), []
+    >>> with stream:
+    ...     cgtree.launch(seen.append, cgtree.scalar(3))
+    >>> stream.synchronize()
+    >>> seen
+    [cgtree.Tensor(int64 {} on host:0)]
+    """
 def compile(
     context: Context, name: str, function: Callable[..., Any], options: dict[str, Any]
 ) -> CompiledFunction: ...
-def axis_length(axis: str) -> Tensor: ...
-def current_key() -> dict[str, int | str]: ...
+def axis_length(axis: str) -> Tensor:
+    """Inside a step function with dynamic axes: the size that the call gives the axis, where the
+    step function sees it padded: an int64 without dimensions on the device, right for each
+    replay. For kernels to read; not to be returned. Raises InvalidArgument.
+
+    >>> context = cgtree.Context("host")
+    >>> def step(x):
+    ...     return x, cgtree.axis_length("batch").dtype == "int64" and x
+    >>> f = context.compile(step, dynamic={"x": {0: "batch"}}, buckets={"batch": [4]},
+    ...                     outputs_dynamic=[{0: "batch"}, {0: "batch"}])
+    >>> f(cgtree.empty((3, 2), device="host"))[0].shape
+    (3, 2)
+    """
+def current_key() -> dict[str, int | str]:
+    """Inside a step function: the key of the call, with the values that the work is to use, which
+    may be rounded up. Raises InvalidArgument outside.
+
+    >>> context = cgtree.Context("host")
+    >>> f = context.compile(lambda x: (print(cgtree.current_key()), x)[1])
+    >>> y = f(cgtree.empty((3,), device="host"), key={"beams": 4})
+    {'beams': 4}
+    """
 def suggest_buckets(
     histogram: dict[int, int], max_buckets: int, cost: Callable[[int], float] | None = None
-) -> list[int]: ...
-def current_stream() -> Stream: ...
-def is_in_step() -> bool: ...
+) -> list[int]:
+    """At most `max_buckets` sizes, ascending, padding to which costs least for a dict {size: how
+    often it came}. `cost(size)`: of one call padded to it, must not fall as sizes grow; default:
+    the size. Exact. Raises InvalidArgument, and what `cost` raises.
+
+    >>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)
+    [1, 30]
+    """
+def current_stream() -> Stream:
+    """Where a step function launches its work. Raises InvalidArgument outside of step functions and
+    of `with stream:`.
+
+    >>> stream = cgtree.Stream("host")
+    >>> with stream:
+    ...     cgtree.current_stream().ptr == stream.ptr
+    True
+    """
+def is_in_step() -> bool:
+    """Whether a step function runs on this thread.
+
+    >>> cgtree.is_in_step()
+    False
+    """
 class FlatCall:
+    """Calls of a CompiledFunction with a flat list of inputs. `expected`: for each input (a tensor
+    of this layout and type, is_static), or (value, None). `apart`: (a, b, distance): tensors
+    between whose first and last bytes the other must not lie, else WrongValue, unless b lies so
+    many bytes after a, and the distance is not 0. `finish(outputs, inputs)`: makes the results
+    after the step function ran. `recover(error, inputs)`: those of a call that failed, or
+    raises. `reader`: where, in bytes, an object has the address of its tensor, the tensor its
+    storage, that its memory, the tensor its rank and its dispatch keys, and the bits of these
+    that say that memory holds other values. `settings`: a Settings, whose values now are
+    expected of calls.
+    """
     def __init__(
         self,
         compiled: CompiledFunction,
@@ -375,34 +848,80 @@ class FlatCall:
         reader: tuple[int, int, int, int, int, int] = (-1, 0, 0, 0, 0, 0),
         settings: Settings | None = None,
     ) -> None: ...
-    def call(self, inputs: list[Any]) -> Any: ...
-    def set_results(self, results: Sequence[tuple[int, Any]] | None) -> None: ...
-    def set_before(self, before: Callable[[], None] | None) -> None: ...
-    def set_state(self, state: Callable[[], Any], known: Any) -> None: ...
+    def call(self, inputs: list[Any]) -> Any:
+        """Makes the call, clears the list and returns the list of results. Returns NotImplemented
+        if the inputs are others than expected; then the list is as before.
+        """
+    def set_results(self, results: Sequence[tuple[int, Any]] | None) -> None:
+        """For each result of a replay where it comes from: (0, output), (1, input), (2, value), (3,
+        (input, shape, strides, elements)), a view of an input that begins so many elements after
+        it, or (4, result), one before it. None: finish() makes them.
+        """
+    def set_before(self, before: Callable[[], None] | None) -> None:
+        """Called before each call, or None."""
+    def set_state(self, state: Callable[[], Any], known: Any) -> None:
+        """Calls where state() does not return what equals `known` are others than expected."""
 
 class Settings:
+    """Settings of a library. Each is what function(object, first, second) returns, in so many
+    bytes: addresses, and two numbers that it may ignore.
+    """
     def __init__(self, getters: tuple[tuple[int, int, int, int, int], ...]) -> None: ...
-    def read(self) -> tuple[int, ...]: ...
+    def read(self) -> tuple[int, ...]:
+        """The values of all settings now."""
 
 class RecentCalls:
-    def call(self, inputs: list[Any]) -> Any: ...
-    def call_with_arguments(self, *arguments: Any) -> Any: ...
-    def set_calls(self, calls: Sequence[FlatCall]) -> None: ...
+    """The FlatCalls of a graph that were used last."""
+    def call(self, inputs: list[Any]) -> Any:
+        """Makes the call, clears the list and returns the list of results. Returns NotImplemented
+        if none of the calls has such inputs; then the list is as before.
+        """
+    def call_with_arguments(self, *arguments: Any) -> Any:
+        """The same by the path, or else calls the function of set_path()."""
+    def set_calls(self, calls: Sequence[FlatCall]) -> None:
+        """FlatCalls, the last one first."""
     def set_path(
         self,
         function: Callable[..., Any],
         path: tuple[int, Sequence[int], Sequence[int]] | None,
-    ) -> None: ...
+    ) -> None:
+        """Of calls with `count` arguments the argument of each input, and the result of the graph,
+        or -1 for None, of each result; empty: in the same order. None: the function is always
+        called.
+        """
 
-def context_of_step() -> int: ...
-def call_relaxed(function: Callable[[], Any]) -> Any: ...
-def best_device() -> str: ...
-def set_log_level(level: Literal["trace", "debug", "info", "warn", "error", "off"]) -> None: ...
-def _dump_events_on_signal(path: str, signals: Sequence[int]) -> None: ...
-def _open_scope(name: str) -> int: ...
-def _close_scope(scope: int) -> None: ...
-def lend(tensor: Tensor) -> object: ...
-def lent(address: int) -> Tensor | None: ...
+def context_of_step() -> int:
+    """A number of the context whose step function runs on this thread; 0 outside. Numbers are used
+    again after a context has ended.
+    """
+def call_relaxed(function: Callable[[], Any]) -> Any:
+    """Calls it in the relaxed mode of captures of the current stream's device, in which a thread
+    that captures may allocate and free device memory.
+    """
+def best_device() -> str:
+    """The first GPU, else the host device.
+
+    >>> context = cgtree.Context(cgtree.best_device())
+    """
+def set_log_level(level: Literal["trace", "debug", "info", "warn", "error", "off"]) -> None:
+    """Sets the least level that is logged.
+
+    >>> cgtree.set_log_level("warn")
+    """
+def _dump_events_on_signal(path: str, signals: Sequence[int]) -> None:
+    """What dump_events_on_signal() does."""
+def _open_scope(name: str) -> int:
+    """What `with Scope()` begins with."""
+def _close_scope(scope: int) -> None:
+    """What `with Scope()` ends with."""
+def lend(tensor: Tensor) -> object:
+    """An object that keeps the tensor's memory, and by which lent() finds it. For libraries that
+    take an address.
+    """
+def lent(address: int) -> Tensor | None:
+    """The memory that was lent to another library and holds the address, as bytes."""
 def torch_options(*, use_steps: bool | None = None, device: Device | None = None) -> None: ...
 def torch_statistics() -> dict[str, int]: ...
-def torch_ran_out() -> str | None: ...
+def torch_ran_out() -> str | None:
+    """Why the last allocation of PyTorch's on this thread failed; it is told once."""
+def _interpreter_ends() -> None: ...

@@ -30,6 +30,9 @@ void expect_compiled(PyObject* object);
 // Keeps an object for a recording of the step function that runs on this thread, or for anything
 // else if none does. The cycle collector sees the object as that of the step function.
 std::shared_ptr<void> keep_for_step(PyObject* object);
+// Throws what a function of launch() has raised on this thread since the last call, if anything
+// (host_launch.cc).
+void throw_raised_in_launch();
 // Returns the pair that last_outcome() tells, or None.
 Reference outcome_of(const std::optional<CallOutcome>& last);
 

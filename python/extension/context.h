@@ -11,8 +11,8 @@
 #include "cgtree/values/options.h"
 #include "cgtree/values/progress.h"
 #include "extensions/ranks/group.h"
-#include "extensions/sizes/precapture.h"
 #include "python/extension/errors.h"
+#include "python/extension/object.h"
 
 namespace cgtree::python {
 
@@ -30,8 +30,29 @@ struct ContextState {
   ~ContextState();
 };
 
-// Returns the state of a cgtree.Context. Throws TypeError for another type.
-std::shared_ptr<ContextState> expect_context(PyObject* object);
+template <>
+struct Caster<std::shared_ptr<ContextState>> {
+  static const std::shared_ptr<ContextState>& from(PyObject* object, const char* what);
+};
+template <>
+struct Caster<std::shared_ptr<Group>> {
+  static const std::shared_ptr<Group>& from(PyObject* object, const char* what) {
+    return expect_object<std::shared_ptr<Group>>(object, what);
+  }
+};
+
+// None is no watch (progress.cc).
+template <>
+struct Caster<std::shared_ptr<ProgressWatch>> {
+  static std::shared_ptr<ProgressWatch> from(PyObject* object, const char* what);
+};
+
+// Methods on a Context release the lock: they wait at its door.
+template <>
+struct Receiver<Context> {
+  static constexpr bool kIsUnlocked = true;
+  static std::shared_ptr<Context> of(PyObject* self);
+};
 
 // Returns the state of the calling thread's cgtree.default_context(), which is made if there is
 // none. Throws PythonError.
@@ -40,45 +61,26 @@ std::shared_ptr<ContextState> default_context();
 // Returns the counts of calls as a dict.
 Reference dict_of(const FunctionStats& stats);
 
-// Returns the watch of a cgtree.ProgressWatch; null for None. Throws TypeError for another type.
-std::shared_ptr<ProgressWatch> to_watch(PyObject* object);
-
 // ---- Options (options.cc) ----
 
-// Returns the group of a cgtree.Group. Throws TypeError for another type.
-std::shared_ptr<Group> expect_group(PyObject* object);
-
-// Reads the keywords of Context(), except for `device`, `stream` and `group`; `keywords` may be
-// null. Throws InvalidArgument for an unknown key, and PythonError.
-ContextOptions to_context_options(PyObject* keywords);
+// Read a dict of options; null is an empty one. Throw InvalidArgument for an unknown key, and
+// PythonError.
+ContextOptions to_context_options(PyObject* dict);
+CompileOptions to_compile_options(PyObject* dict);
 
 // Reads a dict {axis: sizes}. Throws InvalidArgument and PythonError.
 std::vector<Buckets> to_buckets(PyObject* dict);
 
 // Reads a dict {name: int or str}. Throws InvalidArgument and PythonError.
 Key to_key(PyObject* dict);
+template <>
+struct Caster<Key> : ReadBy<to_key> {};
 // Adds the parts of the key to a dict. Throws PythonError.
 void add_key(PyObject* dict, const Key& key);
 
-// Reads the dict that cgtree/_context.py makes; it may be null. Throws InvalidArgument for an
-// unknown key, and PythonError.
-CompileOptions to_compile_options(PyObject* dict);
-
 // ---- Sizes of dynamic axes: histograms, suggested buckets and precapture (sizes.cc) ----
 
-// Returns the histogram of an axis as {size: count}.
-Reference size_counts(const CompiledCore& core, PyObject* axis);
-
-// suggest_buckets(axis, max_buckets, cost=None) of a compiled function.
-Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords);
-// suggest_all_buckets(max_combinations) of a compiled function.
-Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations);
-// The module's suggest_buckets(histogram, max_buckets, cost=None).
-Reference suggest_buckets_of(PyObject* module, PyObject* arguments, PyObject* keywords);
-
-// precapture(make_inputs, *, sizes=None, key=None, max_time=None, progress=None),
-// or predict_memory() with the same arguments.
-Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
-                     PyObject* keywords, bool only_predicts);
+// The methods of a compiled function.
+std::vector<Method> size_methods();
 
 }  // namespace cgtree::python

@@ -43,9 +43,8 @@ using SharedKind = std::shared_ptr<ResultKind>;
 std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
-  const Reference arguments = checked(PyTuple_New(0));
   try {
-    const Reference result = call_python(function, arguments.get());
+    const Reference result = call_with(function);
     const ResultKind found = kind_of(result.get(), name);
     if (kind != ResultKind::kUnknown && kind != found) {
       throw InvalidArgument(
@@ -62,10 +61,7 @@ std::vector<Tensor> call_body(PyObject* function, const std::string& name, Resul
 // Returns null for None. Throws TypeError for what cannot be called.
 Body body_of(PyObject* function, std::string name, SharedKind kind) {
   if (function == nullptr || function == Py_None) return nullptr;
-  if (PyCallable_Check(function) == 0) {
-    PyErr_SetString(PyExc_TypeError, (name + ": expected a function").c_str());
-    throw PythonError();
-  }
+  (void)to_callable(function, name.c_str());
   return [kept = keep_for_step(function), name = std::move(name), kind = std::move(kind)] {
     return call_body(static_cast<PyObject*>(kept.get()), name, *kind);
   };
@@ -94,24 +90,14 @@ auto enqueue(const Run& run) {
   return made;
 }
 
-std::vector<Body> bodies_of(PyObject* functions, const SharedKind& kind) {
-  std::vector<Body> bodies;
-  for_each_item(functions, [&](PyObject* function) {
-    std::string name = fmt::format("body {} of choose()", bodies.size());
-    bodies.push_back(body_of(function, std::move(name), kind));
-  });
-  return bodies;
-}
-
 // Calls the function, and reads what it returns.
 template <typename Read>
 auto call_round(PyObject* function, const Read& read) {
   const std::string name = "the body of loop()";
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
-  const Reference arguments = checked(PyTuple_New(0));
   try {
-    const Reference result = call_python(function, arguments.get());
+    const Reference result = call_with(function);
     return read(result.get());
   } catch (const PythonError& error) {
     rethrow(error, name);
@@ -129,12 +115,10 @@ LoopRound to_round(PyObject* result) {
   return {to_given(PyTuple_GetItem(pair.get(), 0)), to_given(PyTuple_GetItem(pair.get(), 1))};
 }
 
-}  // namespace
+using Generators = std::vector<Generator>;
 
-Reference branch_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, first, second, drawn] = read_arguments<4>(
-      arguments, keywords, {"branch", {"predicate", "then", "otherwise", "generators"}, 2, 3});
-  const std::vector<Generator> generators = generators_of(drawn);
+Reference branch_of(PyObject* flag, PyObject* first, PyObject* second,
+                    const Generators& generators) {
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
   const Body then = body_of(first, "then() of branch()", kind);
   const Body otherwise = body_of(second, "otherwise() of branch()", kind);
@@ -148,52 +132,44 @@ Reference branch_of(PyObject*, PyObject* arguments, PyObject* keywords) {
   return results_of(*kind, made);
 }
 
-void choose_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, functions, drawn] =
-      read_arguments<3>(arguments, keywords, {"choose", {"index", "bodies", "generators"}, 2, 2});
-  const std::vector<Generator> generators = generators_of(drawn);
+template <bool has_results>
+Reference choose_of(PyObject* flag, PyObject* functions, const Generators& generators) {
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
-  const std::vector<Body> bodies = bodies_of(functions, kind);
-  std::vector<std::function<void()>> plain;
-  for (const Body& body : bodies)
-    plain.push_back(without_results(body, "choose_results() is for bodies with results"));
-  const Tensor index = to_given(flag);
-  enqueue([&] {
-    choose(index, plain, generators);
-    return true;
+  std::vector<Body> bodies;
+  for_each_item(functions, [&](PyObject* function) {
+    bodies.push_back(body_of(function, fmt::format("body {} of choose()", bodies.size()), kind));
   });
-}
-
-Reference choose_results_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [flag, functions, drawn] = read_arguments<3>(
-      arguments, keywords, {"choose_results", {"index", "bodies", "generators"}, 2, 2});
-  const std::vector<Generator> generators = generators_of(drawn);
-  const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
-  const std::vector<Body> bodies = bodies_of(functions, kind);
   const Tensor index = to_given(flag);
-  std::vector<Tensor> made = enqueue([&] { return choose_results(index, bodies, generators); });
+  std::vector<Tensor> made = enqueue([&] {
+    if (has_results) return choose_results(index, bodies, generators);
+    std::vector<std::function<void()>> plain;
+    for (const Body& body : bodies)
+      plain.push_back(without_results(body, "choose_results() is for bodies with results"));
+    choose(index, plain, generators);
+    return std::vector<Tensor>();
+  });
   return results_of(*kind, made);
 }
 
-Reference loop_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [limit, function, given, drawn] = read_arguments<4>(
-      arguments, keywords, {"loop", {"max_rounds", "body", "rows", "generators"}, 2, 2});
-  const std::int64_t max_rounds = to_int64(limit, "max_rounds");
-  if (PyCallable_Check(function) == 0) {
-    PyErr_SetString(PyExc_TypeError, "the body of loop(): expected a function");
-    throw PythonError();
-  }
-  const std::vector<Generator> generators = generators_of(drawn);
-  LoopStream* const rows = given == nullptr ? nullptr : &loop_stream_of(given);
-  Tensor rounds = enqueue([&, function = function] {
+Tensor loop_of(std::int64_t max_rounds, Callable body, RowsHolder* rows,
+               const Generators& generators) {
+  PyObject* const function = body.object;
+  return enqueue([&] {
     if (rows == nullptr) {
       return loop(
           max_rounds, [&] { return call_round(function, to_given); }, generators);
     }
     return loop(
-        max_rounds, *rows, [&] { return call_round(function, to_round); }, generators);
+        max_rounds, *rows->rows, [&] { return call_round(function, to_round); }, generators);
   });
-  return make_tensor(std::move(rounds));
+}
+
+}  // namespace
+
+void add_control_flow(PyObject* module) {
+  add_functions(
+      module, {bind_function<&branch_of>("branch"), bind_function<&choose_of<false>>("choose"),
+               bind_function<&choose_of<true>>("choose_results"), bind_function<&loop_of>("loop")});
 }
 
 }  // namespace cgtree::python

@@ -1,19 +1,30 @@
-// What branches and loops are given beside their bodies.
+// Arguments of branches and loops beside their bodies.
 #pragma once
-
-#include <vector>
 
 #include "extensions/flow/loop_stream.h"
 #include "interop/random/generator.h"
-#include "python/extension/python.h"
+#include "python/extension/object.h"
 
 namespace cgtree::python {
 
-// Returns the generators of a sequence of cgtree.Generator; none for null. Throws TypeError for
-// other items.
-std::vector<Generator> generators_of(PyObject* sequence);
-// Returns the rows of a cgtree.LoopStream, which the object keeps. Throws TypeError for another
-// type.
-LoopStream& loop_stream_of(PyObject* object);
+template <>
+struct Caster<Generator> {
+  static const Generator& from(PyObject* object, const char* what) {
+    return expect_object<Generator>(object, what);
+  }
+};
+
+// What a cgtree.LoopStream holds.
+struct RowsHolder {
+  std::unique_ptr<LoopStream> rows;
+  std::size_t row_bytes = 0;
+
+  // Releases the memory without the lock, because that may wait for the device.
+  void end() {
+    if (!interpreter_is_alive()) return;
+    const GilRelease released;
+    rows.reset();
+  }
+};
 
 }  // namespace cgtree::python

@@ -99,7 +99,7 @@ DlpackExportOptions unordered(const Tensor& tensor) {
 
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
   return guarded_status([&] {
-    const Tensor& tensor = expect_tensor(static_cast<PyObject*>(object), "from_object");
+    const Tensor& tensor = expect_object<Tensor>(static_cast<PyObject*>(object), "from_object");
     *out = to_dlpack(tensor, unordered(tensor)).release();
   });
 }
@@ -111,7 +111,7 @@ int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
 // Writes a view that is valid as long as the object, which holds the shape.
 int view_of_object(void* object, dlpack::TensorView* out) noexcept {
   return guarded_status([&] {
-    const Tensor& tensor = expect_tensor(static_cast<PyObject*>(object), "view_of_object");
+    const Tensor& tensor = expect_object<Tensor>(static_cast<PyObject*>(object), "view_of_object");
     out->data = tensor.elements() == 0 ? nullptr : tensor.data();
     out->device = to_dlpack_device(tensor.device());
     out->ndim = tensor.rank();

@@ -41,31 +41,21 @@ void set(const char* name, std::string_view message, const char* attribute = nul
 Reference dict_of(const MemoryReport& report) {
   const Reference pools = new_list(report.pools.size(), [&](std::size_t i) {
     const PoolUse& pool = report.pools[i];
-    return checked(Py_BuildValue("{s:s,s:n,s:n,s:n}", "name", pool.name.c_str(), "reserved",
-                                 static_cast<Py_ssize_t>(pool.reserved), "live",
-                                 static_cast<Py_ssize_t>(pool.live), "largest_free_block",
-                                 static_cast<Py_ssize_t>(pool.largest_free_block)));
+    return new_dict("name", pool.name, "reserved", pool.reserved, "live", pool.live,
+                    "largest_free_block", pool.largest_free_block);
   });
-  return checked(Py_BuildValue(
-      "{s:n,s:n,s:O,s:N}", "requested", static_cast<Py_ssize_t>(report.requested),
-      "largest_free_block", static_cast<Py_ssize_t>(report.largest_free_block), "pools",
-      pools.get(), "capture_open", PyBool_FromLong(report.capture_open ? 1 : 0)));
+  return new_dict("requested", report.requested, "largest_free_block", report.largest_free_block,
+                  "pools", pools.get(), "capture_open", report.capture_open);
 }
 
 Reference dict_of(const Divergence& divergence) {
   constexpr const char* kOf[] = {"output", "input", "draws", "step"};
-  const Reference position = checked(PySequence_List(from_integers(divergence.position).get()));
-  const Reference suspects = new_list(
-      divergence.suspects.size(), [&](std::size_t i) { return from_text(divergence.suspects[i]); });
-  return checked(Py_BuildValue(
-      "{s:s,s:s,s:s,s:I,s:I,s:s,s:O,s:s,s:s,s:K,s:K,s:d,s:d,s:O}", "of",
-      kOf[static_cast<int>(divergence.of)], "function", divergence.function.c_str(), "key",
-      divergence.key.c_str(), "node", static_cast<unsigned>(divergence.node), "index",
-      static_cast<unsigned>(divergence.index), "what", divergence.what.c_str(), "position",
-      position.get(), "replayed", divergence.replayed.c_str(), "eager", divergence.eager.c_str(),
-      "differing", static_cast<unsigned long long>(divergence.differing), "elements",
-      static_cast<unsigned long long>(divergence.elements), "largest", divergence.largest,
-      "tolerance", divergence.tolerance, "suspects", suspects.get()));
+  return new_dict("of", kOf[static_cast<int>(divergence.of)], "function", divergence.function,
+                  "key", divergence.key, "node", divergence.node, "index", divergence.index, "what",
+                  divergence.what, "position", divergence.position, "replayed", divergence.replayed,
+                  "eager", divergence.eager, "differing", divergence.differing, "elements",
+                  divergence.elements, "largest", divergence.largest, "tolerance",
+                  divergence.tolerance, "suspects", divergence.suspects);
 }
 
 // Returns null if the exception has none.
@@ -168,9 +158,9 @@ void set_class_in_flight() {
     set("ConcurrentUse", error.message());
   } catch (const CaptureError& error) {
     set("CaptureError", spelled(error.message(), Spelling::kNames), "code",
-        Reference::steal(PyLong_FromLong(error.code())));
+        to_python(error.code()));
   } catch (const DeviceError& error) {
-    set("DeviceError", error.message(), "code", Reference::steal(PyLong_FromLong(error.code())));
+    set("DeviceError", error.message(), "code", to_python(error.code()));
   } catch (const GroupError& error) {
     set("GroupError", error.message());
   } catch (const VerifyError& error) {

@@ -113,12 +113,6 @@ struct FlatCall {
   }
 };
 
-PyTypeObject* g_type = nullptr;
-
-FlatCall& flat_of(PyObject* self) {
-  return value_of<FlatCall>(self);
-}
-
 // ---- Is this call one of these? ----
 
 bool is_value(PyObject* given, PyObject* expected) {
@@ -207,7 +201,7 @@ bool is_in_place(const FlatCall& flat, std::size_t i) noexcept {
 
 // Returns whether the settings, and the state of Python, on which kernels depend are as they were.
 bool is_same_state(const FlatCall& flat) {
-  if (flat.settings && !settings_of(flat.settings.get()).are(flat.values)) return false;
+  if (flat.settings && !value_of<Settings>(flat.settings.get()).are(flat.values)) return false;
   if (!flat.state) [[likely]]
     return true;
   const Reference now = checked(PyObject_CallNoArgs(flat.state.get()));
@@ -508,130 +502,97 @@ std::vector<Result> results_from(PyObject* items) {
   return results;
 }
 
-void set_results(PyObject* self, PyObject* items) {
-  FlatCall& flat = flat_of(self);
+void set_results(FlatCall& flat, PyObject* items) {
   flat.results.reset();
   if (items != Py_None) flat.results = results_from(items);
 }
 
-void set_before(PyObject* self, PyObject* before) {
-  flat_of(self).before = Reference::borrow(before);
+void set_state(FlatCall& flat, PyObject* state, PyObject* known) {
+  flat.state = Reference::borrow(state);
+  flat.known = Reference::borrow(known);
 }
 
-void set_state(PyObject* self, PyObject* arguments) {
-  const auto [state, known] =
-      read_arguments<2>(arguments, nullptr, {"set_state", {"state", "known"}, 2});
-  flat_of(self).state = Reference::borrow(state);
-  flat_of(self).known = Reference::borrow(known);
+PyTypeObject* expect_type(PyObject* object, const char* what) {
+  if (!PyType_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "%s: expected a type, not %R", what, object);
+    throw PythonError();
+  }
+  return reinterpret_cast<PyTypeObject*>(object);
 }
 
-PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
-  return guarded([&] {
-    PyObject* compiled = nullptr;
-    PyObject* tensors = nullptr;
-    PyObject* parameters = nullptr;
-    PyObject* as_strided = nullptr;
-    PyObject* expected = nullptr;
-    PyObject* apart = nullptr;
-    PyObject* finish = nullptr;
-    PyObject* recover = nullptr;
-    PyObject* settings = nullptr;
-    PlaceReader reader;
-    unsigned long long unresolved = 0;
-    if (PyArg_ParseTuple(arguments, "OO!O!OO!O!OO|(nnnnnK)O", &compiled, &PyType_Type, &tensors,
-                         &PyType_Type, &parameters, &as_strided, &PyTuple_Type, &expected,
-                         &PyTuple_Type, &apart, &finish, &recover, &reader.implementation,
-                         &reader.storage, &reader.data, &reader.rank, &reader.keys, &unresolved,
-                         &settings) == 0) {
-      throw PythonError();
-    }
-    expect_compiled(compiled);
-    Reference self = make_object<FlatCall>(type);
-    FlatCall& flat = flat_of(self.get());
-    flat.exchange = exchange_of(reinterpret_cast<PyTypeObject*>(tensors));
-    if (flat.exchange == nullptr || flat.exchange->view_of_object == nullptr) {
-      throw BoundaryError(BoundaryFault::kNotSupported,
-                          "FlatCall(): the type has no exchange API of DLPack that tells where "
-                          "tensors lie: PyTorch 2.10 has it");
-    }
-    flat.reader = reader;
-    flat.reader.unresolved = unresolved;
-    if (settings != nullptr && settings != Py_None) {
-      flat.settings = Reference::borrow(expect_settings(settings));
-      flat.values = settings_of(settings).read();
-    }
-    flat.compiled = Reference::borrow(compiled);
-    flat.type = Reference::borrow(tensors);
-    flat.parameter = Reference::borrow(parameters);
-    flat.as_strided = Reference::borrow(as_strided);
-    flat.finish = Reference::borrow(finish);
-    flat.recover = Reference::borrow(recover);
-    flat.before = Reference::borrow(Py_None);
-    std::size_t count = 0;
-    for_each_item(expected, [&](PyObject* item) {
-      flat.expected.push_back(expected_of(*flat.exchange, item));
-      flat.tensor_of.push_back(count);
-      count += flat.expected.back().value ? 0 : 1;
-    });
-    for_each_item(apart, [&](PyObject* item) {
-      Py_ssize_t a = 0;
-      Py_ssize_t b = 0;
-      Py_ssize_t distance = 0;
-      if (PyArg_ParseTuple(item, "nnn", &a, &b, &distance) == 0) throw PythonError();
-      const auto limit = static_cast<Py_ssize_t>(count);
-      if (a < 0 || b < 0 || a >= limit || b >= limit) {
-        throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
-      }
-      flat.apart.push_back({static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance});
-    });
-    flat.of_list.reserve(flat.expected.size());
-    flat.taken.reserve(flat.expected.size());
-    flat.places.resize(flat.expected.size());
-    flat.borrowed.resize(count);
-    flat.tensors.resize(count);
-    flat.aside.resize(count);
-    flat.at.resize(count);
-    return self.release();
+Apart apart_of(PyObject* item, std::size_t count) {
+  Py_ssize_t a = 0;
+  Py_ssize_t b = 0;
+  Py_ssize_t distance = 0;
+  if (PyArg_ParseTuple(item, "nnn", &a, &b, &distance) == 0) throw PythonError();
+  const auto limit = static_cast<Py_ssize_t>(count);
+  if (a < 0 || b < 0 || a >= limit || b >= limit) {
+    throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
+  }
+  return {static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance};
+}
+
+PlaceReader reader_of(PyObject* offsets) {
+  PlaceReader reader;
+  unsigned long long unresolved = 0;
+  if (offsets != nullptr &&
+      PyArg_ParseTuple(offsets, "nnnnnK", &reader.implementation, &reader.storage, &reader.data,
+                       &reader.rank, &reader.keys, &unresolved) == 0) {
+    throw PythonError();
+  }
+  reader.unresolved = unresolved;
+  return reader;
+}
+
+FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject* as_strided,
+              PyObject* expected, PyObject* apart, PyObject* finish, PyObject* recover,
+              PyObject* reader, PyObject* settings) {
+  expect_compiled(compiled);
+  FlatCall flat;
+  flat.exchange = exchange_of(expect_type(type, "type"));
+  (void)expect_type(parameter, "parameter_type");
+  if (flat.exchange == nullptr || flat.exchange->view_of_object == nullptr) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        "FlatCall(): the type has no exchange API of DLPack that tells where "
+                        "tensors lie: PyTorch 2.10 has it");
+  }
+  flat.reader = reader_of(reader);
+  if (settings != nullptr) {
+    flat.values = expect_object<Settings>(settings, "settings").read();
+    flat.settings = Reference::borrow(settings);
+  }
+  flat.compiled = Reference::borrow(compiled);
+  flat.type = Reference::borrow(type);
+  flat.parameter = Reference::borrow(parameter);
+  flat.as_strided = Reference::borrow(as_strided);
+  flat.finish = Reference::borrow(finish);
+  flat.recover = Reference::borrow(recover);
+  flat.before = Reference::borrow(Py_None);
+  std::size_t count = 0;
+  for_each_item(expected, [&](PyObject* item) {
+    flat.expected.push_back(expected_of(*flat.exchange, item));
+    flat.tensor_of.push_back(count);
+    count += flat.expected.back().value ? 0 : 1;
   });
+  for_each_item(apart, [&](PyObject* item) { flat.apart.push_back(apart_of(item, count)); });
+  flat.of_list.reserve(flat.expected.size());
+  flat.taken.reserve(flat.expected.size());
+  flat.places.resize(flat.expected.size());
+  flat.borrowed.resize(count);
+  flat.tensors.resize(count);
+  flat.aside.resize(count);
+  flat.at.resize(count);
+  return flat;
 }
-
-PyMethodDef methods[] = {
-    {"call", call, METH_O,
-     "call(inputs): makes the call, clears the list and returns the list of results. Returns "
-     "NotImplemented if the inputs are others than expected; then the list is as before."},
-    method<set_results>("set_results",
-                        "set_results(results): for each result of a replay where it comes from: "
-                        "(0, output), (1, input), (2, value), (3, (input, shape, strides, "
-                        "elements)), a view of an input that begins so many elements after it, or "
-                        "(4, result), one before it. None: finish() makes them."),
-    method<set_before>("set_before", "set_before(function): called before each call, or None."),
-    method<set_state>("set_state",
-                      "set_state(state, known): calls where state() does not return what equals "
-                      "`known` are others than expected.",
-                      METH_VARARGS),
-    {nullptr, nullptr, 0, nullptr}};
-
-constexpr const char* kDoc =
-    "FlatCall(compiled, tensor type, parameter type, as_strided, expected, apart, finish, recover, "
-    "reader=(-1, 0, 0, 0, 0, 0), settings=None):\ncalls of a CompiledFunction with a flat list of "
-    "inputs. `expected`: for each input (a tensor of\n"
-    "this layout and type, is_static), or (value, None). "
-    "`apart`: (a, b, distance): tensors between whose first and last bytes the other must "
-    "not lie, else WrongValue, unless b lies so many bytes after a, and the distance is not 0. "
-    "`finish(outputs, inputs)`: makes the results after the step function ran. `recover(error, "
-    "inputs)`: those of a call that failed, or raises. `reader`: where, in bytes, an object has "
-    "the address of its tensor, the tensor its storage, that its memory, the tensor its rank and "
-    "its dispatch keys, and the bits of these that say that memory holds other values. `settings`: "
-    "a Settings, whose values now are expected of calls.";
 
 }  // namespace
 
 Reference call_flat(PyObject* flat, std::span<PyObject* const> inputs) {
   const Reference kept = Reference::borrow(flat);
   try {
-    return make_call(flat_of(flat), inputs, nullptr);
+    return make_call(value_of<FlatCall>(flat), inputs, nullptr);
   } catch (...) {
-    return recover(flat_of(flat), list_of(inputs).get());
+    return recover(value_of<FlatCall>(flat), list_of(inputs).get());
   }
 }
 
@@ -639,21 +600,25 @@ Reference call_flat_with_list(PyObject* flat, PyObject* inputs) {
   if (!PyList_Check(inputs)) throw InvalidArgument("FlatCall: expected a list of inputs");
   const Reference kept = Reference::borrow(flat);
   try {
-    return make_call(flat_of(flat), {}, inputs);
+    return make_call(value_of<FlatCall>(flat), {}, inputs);
   } catch (...) {
-    return recover(flat_of(flat), inputs);
+    return recover(value_of<FlatCall>(flat), inputs);
   }
 }
 
 void expect_flat(PyObject* object) {
-  if (Py_TYPE(object) == g_type) return;
-  PyErr_SetString(PyExc_TypeError, "expected a FlatCall");
-  throw PythonError();
+  (void)expect_object<FlatCall>(object, "calls");
 }
 
 void add_flat_call_type(PyObject* module) {
-  g_type = add_collected_type<FlatCall>(
-      module, {.name = "cgtree._cgtree.FlatCall", .doc = kDoc, .methods = methods, .make = make});
+  add_type<FlatCall>(module, {.name = "cgtree._cgtree.FlatCall",
+                              .methods = {{"call", reinterpret_cast<void*>(call), METH_O},
+                                          bind<&set_results>("set_results"),
+                                          bind<[](FlatCall& flat, PyObject* before) {
+                                            flat.before = Reference::borrow(before);
+                                          }>("set_before"),
+                                          bind<&set_state>("set_state")},
+                              .maker = constructor<&make>()});
 }
 
 }  // namespace cgtree::python

@@ -19,6 +19,7 @@
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/compiled.h"
 #include "python/extension/errors.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
@@ -123,19 +124,15 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
   note_use(kept, stream);
 }
 
-}  // namespace
-
-void launch(PyObject*, PyObject* arguments) {
-  const Py_ssize_t count = PyTuple_Size(arguments);
-  PyObject* const function = count == 0 ? nullptr : PyTuple_GetItem(arguments, 0);
-  if (function == nullptr || PyCallable_Check(function) == 0) {
-    throw InvalidArgument("launch(function, *tensors): expected a function first");
-  }
+// Enqueues function(*tensors) on the current stream of the host device, so that step functions can
+// be tried without a GPU. It is recorded as a graph node and called at each replay, with tensors of
+// its own of the same memory.
+void launch(Callable function, Rest given) {
   auto call = std::make_shared<HostCall>();
-  call->function = keep_for_step(function);
+  call->function = keep_for_step(function.object);
   std::vector<Tensor> tensors;
-  for (Py_ssize_t i = 1; i < count; ++i) {
-    tensors.push_back(expect_tensor(PyTuple_GetItem(arguments, i), "launch"));
+  for (PyObject* const object : given) {
+    tensors.push_back(expect_object<Tensor>(object, "launch"));
     call->operands.push_back(operand_of(tensors.back()));
   }
   without_gil([&] {
@@ -145,6 +142,8 @@ void launch(PyObject*, PyObject* arguments) {
   throw_raised_in_launch();
 }
 
+}  // namespace
+
 void throw_raised_in_launch() {
   if (!t_raised) [[likely]] {
     return;
@@ -152,6 +151,10 @@ void throw_raised_in_launch() {
   const PythonError error = *t_raised;
   t_raised.reset();
   throw error;
+}
+
+void add_host_launch(PyObject* module) {
+  add_functions(module, {bind_function<&launch>("launch")});
 }
 
 }  // namespace cgtree::python

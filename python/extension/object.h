@@ -1,11 +1,18 @@
-// Python types whose objects hold a value of C++, and functions of C++ as entries of their tables.
+// Entries of the extension: functions of C++ with arguments and results of C++, and types whose
+// objects hold a value of C++. Names, defaults and docstrings of entries are those of
+// cgtree/_cgtree.pyi.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <new>
+#include <span>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,63 +22,51 @@
 
 namespace cgtree::python {
 
-// ---- Entries: an exception becomes Python's, and the result a Python object ----
+// ---- Signatures (signatures.cc) ----
 
-inline PyObject* to_object(Reference made) noexcept {
-  return made.release();
-}
-inline PyObject* to_object(std::string_view text) {
-  return from_text(text).release();
-}
-inline PyObject* to_object(const void* address) {
-  return checked(PyLong_FromVoidPtr(const_cast<void*>(address))).release();
-}
-template <typename Number>
-requires std::is_integral_v<Number> PyObject* to_object(Number number) {
-  if constexpr (std::is_same_v<Number, bool>) return PyBool_FromLong(number ? 1 : 0);
-  if constexpr (std::is_signed_v<Number>) return checked(PyLong_FromLongLong(number)).release();
-  return checked(PyLong_FromUnsignedLongLong(number)).release();
-}
+// The signature of a function or class, or the docstring of a property.
+struct Signature {
+  std::string_view name;  // "Context.trim"
+  const char* doc = nullptr;
+  std::size_t count = 0;        // of the names
+  std::size_t needed = 0;       // so many of the first ones must be given
+  std::size_t by_position = 0;  // so many of the first ones may be given without their names
+  bool has_rest = false;        // more may be given by position: *arguments
+  bool has_others = false;      // others may be given by name: **keywords
+  std::array<const char*, 10> names = {};
 
-// An Entry is what Python calls of a function that takes the object, or the module, and its
-// arguments.
-template <auto function>
-struct Entry;
-template <typename Result, typename... Given, Result (*function)(PyObject*, Given...)>
-struct Entry<function> {
-  static constexpr int kFlags = sizeof...(Given) == 0   ? METH_NOARGS
-                                : sizeof...(Given) == 1 ? METH_O
-                                                        : METH_VARARGS | METH_KEYWORDS;
+  const char* function() const noexcept { return name.data() + name.rfind('.') + 1; }
+};
+// Throws Error for an entry that the stub does not have.
+const Signature& signature_of(std::string_view owner, std::string_view name);
 
-  static PyObject* call(PyObject* self, Given... given) noexcept {
-    return guarded([&]() -> PyObject* {
-      if constexpr (std::is_void_v<Result>) {
-        function(self, given...);
-        Py_RETURN_NONE;
-      } else {
-        return to_object(function(self, given...));
-      }
-    });
-  }
-  static PyObject* call_alone(PyObject* self, void*) noexcept { return call(self, Given()...); }
+// The arguments of a call as Python passes them.
+struct Passed {
+  std::span<PyObject* const> positional;
+  std::span<PyObject* const> named;
+  PyObject* names = nullptr;  // a tuple, of `named`
 };
 
-// Returns the entry of a method or a function of the module. `flags`: by default METH_NOARGS,
-// METH_O, or both kinds of arguments, by the number of those that the function takes.
-template <auto function>
-PyMethodDef method(const char* name, const char* doc, int flags = Entry<function>::kFlags) {
-  void* called = nullptr;
-  if constexpr (Entry<function>::kFlags == METH_NOARGS) {
-    called = reinterpret_cast<void*>(Entry<function>::call_alone);
-  } else {
-    called = reinterpret_cast<void*>(Entry<function>::call);
-  }
-  return {name, reinterpret_cast<PyCFunction>(called), flags, doc};
-}
-template <auto function>
-PyGetSetDef property(const char* name, const char* doc) {
-  return {name, Entry<function>::call_alone, nullptr, doc, nullptr};
-}
+// Parameters of these types take the arguments beyond the names of the signature.
+using Rest = std::span<PyObject* const>;
+struct Others {
+  Reference dict;  // null for none
+};
+
+// Reads arguments by the signature, whose names have as many places in `read`. Those that are not
+// given are null, and so is None for those that need not be. Throws TypeError for others than the
+// signature has, and InvalidArgument if one is missing.
+void read_arguments(const Signature& signature, const Passed& passed, PyObject** read,
+                    Others& others);
+
+// A PassedTuple is what constructors and tp_call get, as Passed.
+struct PassedTuple {
+  PassedTuple(PyObject* arguments, PyObject* keywords);
+
+  std::vector<PyObject*> values;
+  Reference names;
+  Passed passed;
+};
 
 // ---- Types ----
 
@@ -81,11 +76,33 @@ struct Object {
   Value value;
 };
 
+// The type whose objects hold a Value; it lives as long as the process.
+template <typename Value>
+inline PyTypeObject* type_of = nullptr;
+
 // Requires: `self` was made by make_object<Value>().
 template <typename Value>
-Value& value_of(PyObject* self) {
+Value& value_of(PyObject* self) noexcept {
   return reinterpret_cast<Object<Value>*>(self)->value;
 }
+template <typename Value>
+bool is_object(PyObject* object) noexcept {
+  return PyObject_TypeCheck(object, type_of<Value>) != 0;
+}
+// Throws TypeError, which names `what`, the type, and that of the object.
+[[noreturn]] void refuse_object(PyObject* object, const char* what, PyTypeObject* expected);
+template <typename Value>
+Value& expect_object(PyObject* object, const char* what) {
+  if (!is_object<Value>(object)) refuse_object(object, what, type_of<Value>);
+  return value_of<Value>(object);
+}
+
+template <typename Value>
+struct Caster<Value*> {
+  static Value* from(PyObject* object, const char* what) {
+    return &expect_object<Value>(object, what);
+  }
+};
 
 template <typename Value, typename... Arguments>
 Reference make_object(PyTypeObject* type, Arguments&&... arguments) {
@@ -94,21 +111,266 @@ Reference make_object(PyTypeObject* type, Arguments&&... arguments) {
   new (&value_of<Value>(self.get())) Value(std::forward<Arguments>(arguments)...);
   return self;
 }
+template <typename Value, typename... Arguments>
+Reference new_object(Arguments&&... arguments) {
+  return make_object<Value>(type_of<Value>, std::forward<Arguments>(arguments)...);
+}
 
+// ---- Functions: the lock is released where an object of the library does the work ----
+
+// A Receiver finds the object of the library in that of Python. Specialized for classes that other
+// values hold.
+template <typename Class>
+struct Receiver {
+  static constexpr bool kIsUnlocked = false;
+  static Class* of(PyObject* self) { return &value_of<Class>(self); }
+};
+
+template <typename... Types>
+struct TypeList {};
+
+template <typename Function>
+struct Callee : Callee<decltype(&Function::operator())> {
+  using Parameters = typename Callee<decltype(&Function::operator())>::Others;
+};
+template <typename R, bool is_noexcept, typename... P>
+struct Callee<R (*)(P...) noexcept(is_noexcept)> {
+  using Parameters = TypeList<P...>;
+};
+template <typename R, typename C, bool is_noexcept, typename... P>
+struct Callee<R (C::*)(P...) noexcept(is_noexcept)> {
+  using Parameters = TypeList<C&, P...>;
+  using Others = TypeList<P...>;
+};
+template <typename R, typename C, bool is_noexcept, typename... P>
+struct Callee<R (C::*)(P...) const noexcept(is_noexcept)> {
+  using Parameters = TypeList<const C&, P...>;
+  using Others = TypeList<P...>;
+};
+
+// Calls run(), and converts what it returns, with the lock.
+template <bool is_unlocked, typename Run>
+Reference converted(const Run& run) {
+  if constexpr (std::is_void_v<decltype(run())>) {
+    if constexpr (is_unlocked) {
+      without_gil(run);
+    } else {
+      run();
+    }
+    return Reference::borrow(Py_None);
+  } else if constexpr (is_unlocked) {
+    return to_python(without_gil(run));
+  } else {
+    return to_python(run());
+  }
+}
+
+template <typename Parameter>
+inline constexpr bool is_named =
+    !std::is_same_v<Parameter, Rest> && !std::is_same_v<std::decay_t<Parameter>, Others>;
+template <typename Parameter>
+using Stored = std::conditional_t<std::is_same_v<std::decay_t<Parameter>, std::string_view>,
+                                  std::string, std::decay_t<Parameter>>;
+
+// Reads the arguments of a call for parameters of these types.
+template <typename... P>
+std::tuple<Stored<P>...> arguments_for(TypeList<P...>, const Signature* signature,
+                                       const Passed& passed) {
+  if constexpr (sizeof...(P) == 0) {
+    return {};
+  } else {
+    std::array<PyObject*, (std::size_t{is_named<P>} + ... + 1)> read = {};
+    Others others;
+    read_arguments(*signature, passed, read.data(), others);
+    std::size_t i = 0;
+    const auto next = [&]<typename Parameter>(std::type_identity<Parameter>) -> Stored<Parameter> {
+      if constexpr (std::is_same_v<Parameter, Rest>) {
+        const std::size_t count = std::min(signature->by_position, passed.positional.size());
+        return passed.positional.subspan(count);
+      } else if constexpr (!is_named<Parameter>) {
+        return std::move(others);
+      } else {
+        PyObject* const object = read[i];
+        return argument<Stored<Parameter>>(object, signature->names[i++]);
+      }
+    };
+    return std::tuple<Stored<P>...>{next(std::type_identity<P>())...};
+  }
+}
+
+// An Entry is what Python calls of a function. The first parameter of a method is the object: a
+// Class& of a Receiver, or the PyObject* itself.
+template <auto function, bool has_self>
+struct Entry {
+  static inline const Signature* signature = nullptr;
+
+  template <typename First, typename... P>
+  static constexpr TypeList<P...> without_first(TypeList<First, P...>) {
+    return {};
+  }
+  template <typename... P>
+  static constexpr std::size_t named(TypeList<P...>) {
+    return (std::size_t{is_named<P>} + ... + 0);
+  }
+  static constexpr auto parameters() {
+    constexpr typename Callee<std::remove_const_t<decltype(function)>>::Parameters all;
+    if constexpr (has_self) {
+      return without_first(all);
+    } else {
+      return all;
+    }
+  }
+  template <typename First, typename... P>
+  static Reference run_method(TypeList<First, P...>, PyObject* self, const Passed& passed) {
+    if constexpr (std::is_same_v<First, PyObject*>) {
+      auto given = arguments_for(TypeList<P...>(), signature, passed);
+      return converted<false>([&]() -> decltype(auto) {
+        return std::apply(
+            [&](auto&... each) -> decltype(auto) { return function(self, std::move(each)...); },
+            given);
+      });
+    } else {
+      using Finder = Receiver<std::remove_cvref_t<First>>;
+      const auto object = Finder::of(self);
+      auto given = arguments_for(TypeList<P...>(), signature, passed);
+      return converted<Finder::kIsUnlocked>([&]() -> decltype(auto) {
+        return std::apply(
+            [&](auto&... each) -> decltype(auto) {
+              return std::invoke(function, *object, std::move(each)...);
+            },
+            given);
+      });
+    }
+  }
+  static Reference run(PyObject* self, const Passed& passed) {
+    if constexpr (has_self) {
+      return run_method(typename Callee<std::remove_const_t<decltype(function)>>::Parameters(),
+                        self, passed);
+    } else {
+      auto given = arguments_for(parameters(), signature, passed);
+      return converted<false>([&]() -> decltype(auto) {
+        return std::apply(
+            [](auto&... each) -> decltype(auto) { return function(std::move(each)...); }, given);
+      });
+    }
+  }
+
+  static PyObject* call(PyObject* self, PyObject* const* values, Py_ssize_t count,
+                        PyObject* names) noexcept {
+    return guarded([&] {
+      const auto positional = static_cast<std::size_t>(count);
+      const auto named = static_cast<std::size_t>(names == nullptr ? 0 : PyTuple_Size(names));
+      return run(self, {{values, positional}, {values + positional, named}, names}).release();
+    });
+  }
+  static PyObject* call_alone(PyObject* self, PyObject*) noexcept {
+    return guarded([&] { return run(self, {}).release(); });
+  }
+  static PyObject* get(PyObject* self, void*) noexcept { return call_alone(self, nullptr); }
+  static PyObject* call_unary(PyObject* self) noexcept { return call_alone(self, nullptr); }
+  static PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) noexcept {
+    return guarded([&] {
+      const PassedTuple all(arguments, keywords);
+      auto given = arguments_for(parameters(), signature, all.passed);
+      return std::apply(
+                 [&](auto&... each) {
+                   using Value = std::decay_t<decltype(function(std::move(each)...))>;
+                   return make_object<Value>(type, function(std::move(each)...));
+                 },
+                 given)
+          .release();
+    });
+  }
+};
+
+// ---- Tables ----
+
+// A Method is an entry of a type or of the module.
+struct Method {
+  const char* name;
+  void* called;
+  int flags;
+  const Signature** signature = nullptr;  // where the entry wants its own; null: it reads none
+  std::size_t count = 0;                  // of its parameters
+};
+struct Property {
+  const char* name;
+  getter get;
+};
+struct Maker {
+  newfunc make = nullptr;
+  const Signature** signature = nullptr;
+  std::size_t count = 0;
+};
+
+template <typename Entry>
+Method method_of(const char* name, int flags) {
+  constexpr bool is_alone = std::is_same_v<decltype(Entry::parameters()), TypeList<>>;
+  return {
+      name,
+      is_alone ? reinterpret_cast<void*>(Entry::call_alone) : reinterpret_cast<void*>(Entry::call),
+      flags | (is_alone ? METH_NOARGS : METH_FASTCALL | METH_KEYWORDS), &Entry::signature,
+      Entry::named(Entry::parameters())};
+}
+// Return the entry of a method, of a function of the module or of a type, and of an attribute.
+template <auto f>
+Method bind(const char* name) {
+  return method_of<Entry<f, true>>(name, 0);
+}
+template <auto f>
+Method bind_function(const char* name) {
+  return method_of<Entry<f, false>>(name, 0);
+}
+template <auto f>
+Method bind_static(const char* name) {
+  return method_of<Entry<f, false>>(name, METH_STATIC);
+}
+template <auto f>
+Property property(const char* name) {
+  return {name, Entry<f, true>::get};
+}
+// Returns the constructor of a type, which holds the value that the function makes.
+template <auto f>
+Maker constructor() {
+  using Made = Entry<f, false>;
+  return {Made::make, &Made::signature, Made::named(Made::parameters())};
+}
+template <auto f>
+PyType_Slot slot(int id) {
+  return {id, reinterpret_cast<void*>(Entry<f, true>::call_unary)};
+}
+
+// A Type is what add_type() makes a type of.
+struct Type {
+  const char* name;  // with the module's; the module gets what is behind the last dot
+  std::vector<Method> methods;
+  std::vector<Property> properties = {};
+  Maker maker = {};
+  std::vector<PyType_Slot> slots = {};
+  unsigned int flags = 0;
+  PyMemberDef* members = nullptr;
+};
+
+// Make a type and add it to the module, and add functions. The tables live as long as the process.
+PyTypeObject* add_type(PyObject* module, Type type, std::size_t bytes);
+void add_functions(PyObject* module, std::vector<Method> functions);
+
+// Values in which cycles may begin: visit(f) calls f(object) for each object that they own, and
+// returns what is not 0 at once.
+template <typename Value>
+concept Collected = requires(const Value& value, int (*visit)(PyObject*)) {
+  value.visit(visit);
+};
+
+// Value::end(), if there is one, is called before a value is destroyed.
 template <typename Value>
 void dealloc_object(PyObject* self) {
+  if constexpr (Collected<Value>) PyObject_GC_UnTrack(self);
+  if constexpr (requires(Value value) { value.end(); }) value_of<Value>(self).end();
   std::destroy_at(&value_of<Value>(self));
   PyTypeObject* const type = Py_TYPE(self);
   reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
-}
-
-// The next three are for values in which cycles may begin: Value::visit(visit) calls visit(object)
-// for each object that it owns, and returns what is not 0 at once.
-template <typename Value>
-void dealloc_collected(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  dealloc_object<Value>(self);
 }
 template <typename Value>
 int traverse_object(PyObject* self, visitproc visit, void* arg) {
@@ -120,39 +382,23 @@ int traverse_object(PyObject* self, visitproc visit, void* arg) {
 }
 template <typename Value>
 int clear_object(PyObject* self) {
-  const Value last = std::exchange(value_of<Value>(self), Value());
+  if constexpr (requires(Value value) { value.clear(); }) {
+    value_of<Value>(self).clear();
+  } else {
+    const Value last = std::exchange(value_of<Value>(self), Value());
+  }
   return 0;
 }
 
-// A Type is what add_type() makes a type of. The tables live as long as the process.
-struct Type {
-  const char* name;  // with the module's; the module gets what is behind the last dot
-  const char* doc = nullptr;
-  PyMethodDef* methods = nullptr;
-  PyGetSetDef* properties = nullptr;
-  newfunc make = nullptr;
-  std::vector<PyType_Slot> others = {};
-  unsigned int flags = 0;
-  destructor dealloc = nullptr;  // null: destroys the value
-};
-
-// Makes a type, which lives as long as the process, and adds it to the module. Throws PythonError.
-PyTypeObject* add_type(PyObject* module, const Type& type, int bytes);
-
 template <typename Value>
-PyTypeObject* add_object_type(PyObject* module, Type type) {
-  if (type.dealloc == nullptr) type.dealloc = dealloc_object<Value>;
-  return add_type(module, type, sizeof(Object<Value>));
-}
-
-// The same for values in which cycles may begin.
-template <typename Value>
-PyTypeObject* add_collected_type(PyObject* module, Type type) {
-  type.flags |= Py_TPFLAGS_HAVE_GC;
-  type.dealloc = dealloc_collected<Value>;
-  type.others.push_back({Py_tp_traverse, reinterpret_cast<void*>(traverse_object<Value>)});
-  type.others.push_back({Py_tp_clear, reinterpret_cast<void*>(clear_object<Value>)});
-  return add_type(module, type, sizeof(Object<Value>));
+void add_type(PyObject* module, Type type, std::size_t bytes = sizeof(Object<Value>)) {
+  type.slots.push_back({Py_tp_dealloc, reinterpret_cast<void*>(dealloc_object<Value>)});
+  if constexpr (Collected<Value>) {
+    type.flags |= Py_TPFLAGS_HAVE_GC;
+    type.slots.push_back({Py_tp_traverse, reinterpret_cast<void*>(traverse_object<Value>)});
+    type.slots.push_back({Py_tp_clear, reinterpret_cast<void*>(clear_object<Value>)});
+  }
+  type_of<Value> = add_type(module, std::move(type), bytes);
 }
 
 }  // namespace cgtree::python

@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -14,89 +15,51 @@
 #include "python/extension/values.h"
 
 namespace cgtree::python {
-namespace {
-
-// ---- One value of each type; `what` is the option's name ----
-
-void read(PyObject* value, const char*, bool& option) {
-  option = to_bool(value);
-}
-void read(PyObject* value, const char* what, std::size_t& option) {
-  option = to_size(value, what);
-}
-void read(PyObject* value, const char*, double& option) {
-  option = to_double(value);
-}
-void read(PyObject* value, const char* what, std::string& option) {
-  option = to_text(value, what);
-}
-void read(PyObject* value, const char* what, std::chrono::microseconds& option) {
-  option = to_microseconds(value, what);
-}
-void read(PyObject* value, const char*, std::vector<std::int64_t>& option) {
-  option = to_integers(value, "a size");
-}
-void read(PyObject* value, const char*, std::vector<Buckets>& option) {
-  option = to_buckets(value);
-}
+// ---- One value of each type ----
 
 template <typename Enum>
-Enum to_choice(PyObject* object, const char* what) {
-  const std::string given = to_text(object, what);
-  std::string names;
-  for (const OptionChoice<Enum>& choice : kChoices<Enum>) {
-    if (choice.python == given) return choice.value;
-    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", choice.python);
+requires(!kChoices<Enum>.empty()) struct Caster<Enum> {
+  static Enum from(PyObject* object, const char* what) {
+    std::array<std::string_view, kChoices<Enum>.size()> names;
+    std::ranges::transform(kChoices<Enum>, names.begin(), &OptionChoice<Enum>::python);
+    return kChoices<Enum>[to_choice(object, what, names)].value;
   }
-  throw InvalidArgument(fmt::format("{} is '{}': expected one of {}", what, given, names));
-}
-template <typename Enum>
-requires std::is_enum_v<Enum>
-void read(PyObject* value, const char* what, Enum& option) {
-  option = to_choice<Enum>(value, what);
-}
-
-void read(PyObject* value, const char* what, Padding& option) {
-  if (PyUnicode_Check(value)) {
-    option.kind = to_choice<Padding::Kind>(value, what);
-    if (option.kind != Padding::Kind::kValue) return;
+};
+template <>
+struct Caster<Padding> {
+  static Padding from(PyObject* value, const char* what) {
+    if (!PyUnicode_Check(value)) return Padding::of(to_double(value));
+    const auto kind = Caster<Padding::Kind>::from(value, what);
+    if (kind != Padding::Kind::kValue) return {.kind = kind};
     throw InvalidArgument("padding is 'value': expected the number itself");
   }
-  option = Padding::of(to_double(value));
-}
-
-// Reads pairs (axis, name).
-void read(PyObject* value, const char* what, std::vector<DynamicAxis>& option) {
-  for_each_item(value, [&](PyObject* pair) {
+};
+template <>
+struct Caster<std::vector<Buckets>> : ReadBy<to_buckets> {};
+// A pair (axis, name).
+template <>
+struct Caster<DynamicAxis> {
+  static DynamicAxis from(PyObject* pair, const char* what) {
     const Reference items = items_of(pair);
     if (PyTuple_Size(items.get()) != 2) {
       throw InvalidArgument(fmt::format("{}: expected pairs of an axis and its name", what));
     }
-    option.push_back({static_cast<int>(to_int64(PyTuple_GetItem(items.get(), 0), "an axis")),
-                      to_text(PyTuple_GetItem(items.get(), 1), "an axis' name")});
-  });
-}
-
-// Reads all options of a dict; None means the default. `what` names the struct in messages.
+    return {static_cast<int>(to_int64(PyTuple_GetItem(items.get(), 0), "an axis")),
+            to_text(PyTuple_GetItem(items.get(), 1), "an axis' name")};
+  }
+};
 template <typename Options>
-void read_all(PyObject* dict, Options& options, const char* what);
+struct CasterOfOptions {
+  static Options from(PyObject* dict, const char* what);
+};
+template <>
+struct Caster<InputOptions> : CasterOfOptions<InputOptions> {};
+template <>
+struct Caster<OutputOptions> : CasterOfOptions<OutputOptions> {};
+template <>
+struct Caster<AxisOptions> : CasterOfOptions<AxisOptions> {};
 
-// Reads a sequence of dicts.
-void read(PyObject* value, const char*, std::vector<InputOptions>& option) {
-  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an input"); });
-}
-void read(PyObject* value, const char*, std::vector<OutputOptions>& option) {
-  for_each_item(value, [&](PyObject* item) { read_all(item, option.emplace_back(), "an output"); });
-}
-void read(PyObject* value, const char*, std::vector<AxisOptions>& option) {
-  for_each_item(value, [&](PyObject* item) {
-    read_all(item, option.emplace_back(), "an axis");
-    if (option.back().policy != AxisPolicy::kLearned) return;
-    throw InvalidArgument(fmt::format(
-        "axis '{}' has the policy 'learned', and Python has no SizeLearner: take another one",
-        option.back().name));
-  });
-}
+namespace {
 
 // ---- One option of each struct; these return false for a name that the struct does not have ----
 
@@ -110,10 +73,10 @@ void read(PyObject* value, const char*, std::vector<AxisOptions>& option) {
 #define CGTREE_READ_Inverse CGTREE_READ_VALUE
 #define CGTREE_READ_Nested CGTREE_READ_VALUE
 #define CGTREE_READ_Other(member, python)
-#define CGTREE_READ_VALUE(member, python)                      \
-  if (name == python) {                                        \
-    if (value != Py_None) read(value, python, options.member); \
-    return true;                                               \
+#define CGTREE_READ_VALUE(member, python)                                                         \
+  if (name == python) {                                                                           \
+    if (value != Py_None) options.member = Caster<decltype(options.member)>::from(value, python); \
+    return true;                                                                                  \
   }
 
 #define CGTREE_DEFINE_READER(Options, LIST)                                    \
@@ -127,16 +90,33 @@ CGTREE_DEFINE_READER(InputOptions, CGTREE_INPUT_OPTIONS)
 CGTREE_DEFINE_READER(OutputOptions, CGTREE_OUTPUT_OPTIONS)
 CGTREE_DEFINE_READER(AxisOptions, CGTREE_AXIS_OPTIONS)
 
+// Reads all options of a dict; None means the default. `what` names the struct in messages.
 template <typename Options>
-void read_all(PyObject* dict, Options& options, const char* what) {
+Options read_all(PyObject* dict, const char* what) {
+  Options options;
+  if (dict == nullptr) return options;
   for_each_entry(dict, "options: expected a dict", [&](PyObject* key, PyObject* value) {
     const std::string name = to_text(key, "an option's name");
     if (!read_option(name, value, options))
       throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
   });
+  return options;
 }
 
 }  // namespace
+
+template <typename Options>
+Options CasterOfOptions<Options>::from(PyObject* dict, const char* what) {
+  auto options = read_all<Options>(dict, fmt::format("an item of {}", what).c_str());
+  if constexpr (std::is_same_v<Options, AxisOptions>) {
+    if (options.policy == AxisPolicy::kLearned) {
+      throw InvalidArgument(fmt::format(
+          "axis '{}' has the policy 'learned', and Python has no SizeLearner: take another one",
+          options.name));
+    }
+  }
+  return options;
+}
 
 std::vector<Buckets> to_buckets(PyObject* dict) {
   std::vector<Buckets> buckets;
@@ -165,32 +145,25 @@ Key to_key(PyObject* dict) {
 }
 
 void add_key(PyObject* dict, const Key& key) {
+  const Reference parts = Reference::borrow(dict);
   for (std::string_view rest = key.text(); !rest.empty();) {
     const Key::Part part = take_part(rest);
-    const Reference name = from_text(part.name());
-    const auto number = static_cast<std::uint64_t>(part.number());
-    const Reference value = part.is_text()    ? from_text(part.text())
-                            : part.is_large() ? checked(PyLong_FromUnsignedLongLong(number))
-                                              : checked(PyLong_FromLongLong(part.number()));
-    check_status(PyDict_SetItem(dict, name.get(), value.get()));
+    if (part.is_text()) {
+      put(parts, part.name(), part.text());
+    } else if (part.is_large()) {
+      put(parts, part.name(), static_cast<std::uint64_t>(part.number()));
+    } else {
+      put(parts, part.name(), part.number());
+    }
   }
 }
 
-ContextOptions to_context_options(PyObject* keywords) {
-  ContextOptions options;
-  if (keywords == nullptr) return options;
-  const Reference others = checked(PyDict_Copy(keywords));
-  for (const char* name : {"device", "stream", "group"}) {
-    if (PyDict_DelItemString(others.get(), name) != 0) PyErr_Clear();  // it is not there
-  }
-  read_all(others.get(), options, "a context");
-  return options;
+ContextOptions to_context_options(PyObject* dict) {
+  return read_all<ContextOptions>(dict, "a context");
 }
 
 CompileOptions to_compile_options(PyObject* dict) {
-  CompileOptions options;
-  if (dict != nullptr) read_all(dict, options, "compile()");
-  return options;
+  return read_all<CompileOptions>(dict, "compile()");
 }
 
 }  // namespace cgtree::python

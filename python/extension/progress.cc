@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,109 +18,70 @@
 namespace cgtree::python {
 namespace {
 
-PyTypeObject* g_type = nullptr;
-
-// A WatchHolder lets Python run while its watch ends, because the thread of that may be about to
-// call a function of Python's.
 struct WatchHolder {
-  explicit WatchHolder(std::shared_ptr<ProgressWatch> given) : watch(std::move(given)) {}
-  WatchHolder(WatchHolder&&) = default;
-  ~WatchHolder() {
-    if (watch == nullptr) return;
+  std::shared_ptr<ProgressWatch> watch;
+
+  // Python runs while the watch ends, because its thread may be about to call a function of it.
+  void end() {
     const GilRelease released;
     watch.reset();
   }
-
-  std::shared_ptr<ProgressWatch> watch;
 };
 
-// What the function raises is printed, as what a destructor raises.
+}  // namespace
+
+template <>
+struct Receiver<ProgressWatch> {
+  static constexpr bool kIsUnlocked = true;
+  static std::shared_ptr<ProgressWatch> of(PyObject* self) {
+    return value_of<WatchHolder>(self).watch;
+  }
+};
+
+namespace {
+
+// An exception of the function is printed, like that of a destructor.
 void tell(PyObject* function, const std::string& text) {
   const GilAcquire gil;
   try {
-    const Reference line = from_text(text);
-    const Reference arguments = checked(PyTuple_Pack(1, line.get()));
-    (void)call_python(function, arguments.get());
+    (void)call_with(function, text);
   } catch (const PythonError&) {
     PyErr_WriteUnraisable(function);
   }
 }
 
-// ProgressWatch(every_nth_replay=1, time_limit=30, on_timeout=None, times_scopes=False)
-PyObject* make(PyTypeObject* type, PyObject* given, PyObject* keywords) {
-  return guarded([&] {
-    const auto [every, limit, function, times] = read_arguments<4>(
-        given, keywords,
-        {"ProgressWatch", {"every_nth_replay", "time_limit", "on_timeout", "times_scopes"}});
-    ProgressOptions options;
-    if (every != nullptr) options.every_nth_replay = to_size(every, "every_nth_replay");
-    if (limit != nullptr) {
-      options.time_limit =
-          std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(limit, "time_limit"));
-    }
-    if (times != nullptr) options.times_scopes = to_bool(times);
-    if (function != nullptr && function != Py_None) {
-      if (PyCallable_Check(function) == 0) {
-        throw InvalidArgument("ProgressWatch(on_timeout=...): expected a function");
-      }
-      options.on_timeout = [kept = keep_object(function)](const std::string& text) {
-        tell(static_cast<PyObject*>(kept.get()), text);
-      };
-    }
-    return make_object<WatchHolder>(
-               type, WatchHolder(std::make_shared<ProgressWatch>(std::move(options))))
-        .release();
-  });
+WatchHolder make(std::optional<std::size_t> every_nth_replay,
+                 std::optional<std::chrono::milliseconds> time_limit,
+                 std::optional<Callable> on_timeout, bool times_scopes) {
+  ProgressOptions options;
+  options.every_nth_replay = every_nth_replay.value_or(options.every_nth_replay);
+  options.time_limit = time_limit.value_or(options.time_limit);
+  options.times_scopes = times_scopes;
+  if (on_timeout) {
+    options.on_timeout = [kept = keep_object(on_timeout->object)](const std::string& text) {
+      tell(static_cast<PyObject*>(kept.get()), text);
+    };
+  }
+  return {std::make_shared<ProgressWatch>(std::move(options))};
 }
-
-std::string report(PyObject* self) {
-  const std::shared_ptr<ProgressWatch> watch = value_of<WatchHolder>(self).watch;
-  return without_gil([&] { return to_string(watch->report()); });
-}
-
-std::string report_json(PyObject* self) {
-  const std::shared_ptr<ProgressWatch> watch = value_of<WatchHolder>(self).watch;
-  return without_gil([&] { return progress_json(watch->report()); });
-}
-
-constexpr const char* kDoc =
-    "ProgressWatch(every_nth_replay=1, time_limit=30.0, on_timeout=None, times_scopes=False): "
-    "says\n"
-    "where replays hang, by marks that they leave on their way, for Context.watch_progress().\n\n"
-    "every_nth_replay: so many of each recording leave marks; 0: only the next one after one has\n"
-    "exceeded the limit. time_limit: the seconds within which a replay is to end; 0: none.\n"
-    "on_timeout(text): is called on a thread of the watch, once for a replay that has not ended "
-    "by\n"
-    "then; by default that is logged. times_scopes: those that leave marks are timed by their "
-    "scopes,"
-    "\n"
-    "for metrics_text(). One watch may be given to several contexts.\n\n"
-    ">>> watch = cgtree.ProgressWatch(time_limit=10, on_timeout=print)\n"
-    ">>> context = cgtree.Context(\"host\")\n"
-    ">>> context.watch_progress(watch)\n"
-    ">>> \"no replay was watched yet\" in watch.report()\n"
-    "True\n";
 
 }  // namespace
 
-std::shared_ptr<ProgressWatch> to_watch(PyObject* object) {
+std::shared_ptr<ProgressWatch> Caster<std::shared_ptr<ProgressWatch>>::from(PyObject* object,
+                                                                            const char* what) {
   if (object == Py_None) return nullptr;
-  if (Py_TYPE(object) == g_type) return value_of<WatchHolder>(object).watch;
-  PyErr_SetString(PyExc_TypeError, "watch_progress(): expected a cgtree.ProgressWatch or None");
-  throw PythonError();
+  return expect_object<WatchHolder>(object, what).watch;
 }
 
 void add_progress_watch_type(PyObject* module) {
-  static PyMethodDef methods[] = {
-      method<report>("report",
-                     "report() -> str: how far the replays of its contexts have come that have not "
-                     "ended, and what ranks wait for (docs/hangs.md). Does not wait. Any thread."),
-      method<report_json>("report_json",
-                          "report_json() -> str: the same as JSON. `python -m cgtree report` "
-                          "brings those of ranks that are processes together."),
-      {nullptr, nullptr, 0, nullptr}};
-  g_type = add_object_type<WatchHolder>(
-      module, {.name = "cgtree.ProgressWatch", .doc = kDoc, .methods = methods, .make = make});
+  add_type<WatchHolder>(
+      module,
+      {.name = "cgtree.ProgressWatch",
+       .methods = {bind<[](const ProgressWatch& watch) { return to_string(watch.report()); }>(
+                       "report"),
+                   bind<[](const ProgressWatch& watch) { return progress_json(watch.report()); }>(
+                       "report_json")},
+       .maker = constructor<&make>()});
 }
 
 }  // namespace cgtree::python

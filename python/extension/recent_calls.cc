@@ -38,10 +38,6 @@ struct RecentCalls {
   }
 };
 
-RecentCalls& recent_of(PyObject* self) {
-  return value_of<RecentCalls>(self);
-}
-
 bool is_no(const Reference& result) {
   return result.get() == Py_NotImplemented;
 }
@@ -74,7 +70,7 @@ PyObject* call(PyObject* self, PyObject* inputs) {
   return guarded([&] {
     const Reference kept = Reference::borrow(self);
     const auto ask = [&](PyObject* flat) { return call_flat_with_list(flat, inputs); };
-    return first_of(recent_of(self), ask).release();
+    return first_of(value_of<RecentCalls>(self), ask).release();
   });
 }
 
@@ -92,7 +88,7 @@ Reference call_by_path(const RecentCalls& recent, std::span<PyObject* const> arg
 PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&] {
     const Reference kept = Reference::borrow(self);
-    const RecentCalls& recent = recent_of(self);
+    const RecentCalls& recent = value_of<RecentCalls>(self);
     const std::span<PyObject* const> given(arguments, static_cast<std::size_t>(count));
     if (recent.has_path && recent.path.arguments == given.size()) [[likely]] {
       Reference results = call_by_path(recent, given);
@@ -106,13 +102,13 @@ PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssi
   });
 }
 
-void set_calls(PyObject* self, PyObject* calls) {
+void set_calls(RecentCalls& recent, PyObject* calls) {
   std::vector<Reference> made;
   for_each_item(calls, [&](PyObject* call) {
     expect_flat(call);
     made.push_back(Reference::borrow(call));
   });
-  std::swap(recent_of(self).calls, made);
+  std::swap(recent.calls, made);
 }
 
 std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize_t end) {
@@ -124,10 +120,7 @@ std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize
   return indices;
 }
 
-void set_path(PyObject* self, PyObject* arguments) {
-  const auto [function, path] =
-      read_arguments<2>(arguments, nullptr, {"set_path", {"function", "path"}, 2});
-  RecentCalls& recent = recent_of(self);
+void set_path(RecentCalls& recent, PyObject* function, PyObject* path) {
   Path made;
   if (path != Py_None) {
     Py_ssize_t count = 0;
@@ -144,35 +137,17 @@ void set_path(PyObject* self, PyObject* arguments) {
   std::swap(recent.function, other);
 }
 
-PyObject* make(PyTypeObject* type, PyObject*, PyObject*) {
-  return guarded([&] { return make_object<RecentCalls>(type).release(); });
-}
-
-PyMethodDef methods[] = {
-    {"call", call, METH_O,
-     "call(inputs): makes the call, clears the list and returns the list of results. Returns "
-     "NotImplemented if none of the calls has such inputs; then the list is as before."},
-    {"call_with_arguments",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_with_arguments)), METH_FASTCALL,
-     "call_with_arguments(*arguments): the same by the path, or else calls the function of "
-     "set_path()."},
-    method<set_calls>("set_calls", "set_calls(calls): FlatCalls, the last one first."),
-    method<set_path>(
-        "set_path",
-        "set_path(function, (count, inputs, results) or None): of calls with `count` arguments the "
-        "argument of each input, and the result of the graph, or -1 for None, of each result; "
-        "empty: in the same order. None: the function is always called.",
-        METH_VARARGS),
-    {nullptr, nullptr, 0, nullptr}};
-
 }  // namespace
 
 void add_recent_calls_type(PyObject* module) {
-  (void)add_collected_type<RecentCalls>(
+  add_type<RecentCalls>(
       module, {.name = "cgtree._cgtree.RecentCalls",
-               .doc = "RecentCalls(): the FlatCalls of a graph that were used last.",
-               .methods = methods,
-               .make = make});
+               .methods = {{"call", reinterpret_cast<void*>(call), METH_O},
+                           {"call_with_arguments", reinterpret_cast<void*>(call_with_arguments),
+                            METH_FASTCALL},
+                           bind<&set_calls>("set_calls"),
+                           bind<&set_path>("set_path")},
+               .maker = constructor<[] { return RecentCalls(); }>()});
 }
 
 }  // namespace cgtree::python

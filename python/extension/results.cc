@@ -44,7 +44,7 @@ std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind) {
   if (kind == ResultKind::kTensor) return {tensor_of(result)};
   std::vector<Tensor> tensors;
   for_each_item(result, [&](PyObject* item) {
-    tensors.push_back(expect_tensor(item, "what a step function returns"));
+    tensors.push_back(expect_object<Tensor>(item, "what a step function returns"));
   });
   return tensors;
 }

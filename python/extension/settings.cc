@@ -21,8 +21,6 @@ namespace {
 constexpr std::size_t kMaxBytes = 64;
 constexpr std::size_t kInRegisters = 16;
 
-PyTypeObject* g_type = nullptr;
-
 // Calls visit(word) for each word of the value until that returns false.
 template <typename Visit>
 bool visit_value(const Getter& getter, const Visit& visit) {
@@ -52,39 +50,25 @@ std::uint64_t denormals() noexcept {
 #endif
 }
 
-Reference read(PyObject* self) {
-  const std::vector<std::uint64_t> values = settings_of(self).read();
-  return new_tuple(values.size(),
-                   [&](std::size_t i) { return checked(PyLong_FromUnsignedLongLong(values[i])); });
-}
-
-PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
-  return guarded([&] {
-    PyObject* items = nullptr;
-    if (PyArg_ParseTuple(arguments, "O!", &PyTuple_Type, &items) == 0) throw PythonError();
-    std::vector<Getter> getters;
-    for_each_item(items, [&](PyObject* item) {
-      unsigned long long function = 0;
-      unsigned long long object = 0;
-      Py_ssize_t bytes = 0;
-      Getter getter;
-      if (PyArg_ParseTuple(item, "KKiin", &function, &object, &getter.first, &getter.second,
-                           &bytes) == 0) {
-        throw PythonError();
-      }
-      getter.function = function;
-      getter.object = object;
-      getter.bytes = static_cast<std::size_t>(bytes);
-      getters.push_back(getter);
-    });
-    Settings made(std::move(getters));
-    return make_object<Settings>(type, std::move(made)).release();
+// Reads tuples (function, object, first, second, bytes).
+Settings make(PyObject* items) {
+  std::vector<Getter> getters;
+  for_each_item(items, [&](PyObject* item) {
+    unsigned long long function = 0;
+    unsigned long long object = 0;
+    Py_ssize_t bytes = 0;
+    Getter getter;
+    if (PyArg_ParseTuple(item, "KKiin", &function, &object, &getter.first, &getter.second,
+                         &bytes) == 0) {
+      throw PythonError();
+    }
+    getter.function = function;
+    getter.object = object;
+    getter.bytes = static_cast<std::size_t>(bytes);
+    getters.push_back(getter);
   });
+  return Settings(std::move(getters));
 }
-
-PyMethodDef methods[] = {
-    method<read>("read", "read() -> tuple of int: the values of all settings now."),
-    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
@@ -118,24 +102,15 @@ bool Settings::are(std::span<const std::uint64_t> values) const noexcept {
   return true;
 }
 
-PyObject* expect_settings(PyObject* object) {
-  if (Py_TYPE(object) == g_type) return object;
-  PyErr_SetString(PyExc_TypeError, "expected a Settings");
-  throw PythonError();
-}
-
-const Settings& settings_of(PyObject* object) {
-  return value_of<Settings>(object);
-}
-
 void add_settings_type(PyObject* module) {
-  g_type = add_object_type<Settings>(
-      module, {.name = "cgtree._cgtree.Settings",
-               .doc = "Settings(((function, object, first, second, bytes), ...)): settings of a "
-                      "library. Each is what function(object, first, second) returns, in so many "
-                      "bytes: addresses, and two numbers that it may ignore.",
-               .methods = methods,
-               .make = make});
+  add_type<Settings>(module, {.name = "cgtree._cgtree.Settings",
+                              .methods = {bind<[](const Settings& settings) {
+                                const std::vector<std::uint64_t> values = settings.read();
+                                return new_tuple(values.size(), [&](std::size_t i) {
+                                  return to_python(values[i]);
+                                });
+                              }>("read")},
+                              .maker = constructor<&make>()});
 }
 
 }  // namespace cgtree::python

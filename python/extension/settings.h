@@ -37,9 +37,4 @@ class Settings {
   std::vector<Getter> getters_;
 };
 
-// Returns the object, which must be a Settings. Throws TypeError.
-PyObject* expect_settings(PyObject* object);
-// Requires: the object is a Settings.
-const Settings& settings_of(PyObject* object);
-
 }  // namespace cgtree::python

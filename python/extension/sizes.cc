@@ -3,31 +3,31 @@
 #include "python/extension/context.h"
 
 #include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "extensions/sizes/precapture.h"
+#include "python/extension/compiled.h"
 #include "python/extension/import.h"
+#include "python/extension/module.h"
+#include "python/extension/object.h"
 #include "python/extension/python.h"
 #include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
 
-// Requires: `function` outlives the result, which takes the lock.
-BucketCost to_cost(PyObject* function) {
-  if (function == nullptr) return {};
-  return [function](std::int64_t size) {
+// Requires: the function outlives the result, which takes the lock.
+BucketCost to_cost(std::optional<Callable> cost) {
+  if (!cost) return {};
+  return [function = cost->object](std::int64_t size) {
     const GilAcquire gil;
-    const Reference number = checked(PyLong_FromLongLong(size));
-    const Reference cost = call_python(function, checked(PyTuple_Pack(1, number.get())).get());
-    return to_double(cost.get());
+    return to_double(call_with(function, size).get());
   };
-}
-
-Reference list_of(const std::vector<std::int64_t>& values) {
-  return checked(PySequence_List(from_integers(values).get()));
 }
 
 std::vector<SizeCount> to_histogram(PyObject* object) {
@@ -39,26 +39,10 @@ std::vector<SizeCount> to_histogram(PyObject* object) {
   return counts;
 }
 
-// The arguments, by position or by name.
-struct Suggestion {
-  PyObject* of;
-  std::size_t max_buckets;
-  BucketCost cost;
-};
-
-Suggestion read_suggestion(PyObject* arguments, PyObject* keywords, const char* first) {
-  const auto [of, max_buckets, cost] = read_arguments<3>(
-      arguments, keywords, {"suggest_buckets", {first, "max_buckets", "cost"}, 2});
-  return {of, to_size(max_buckets, "max_buckets"), to_cost(cost)};
-}
-
 Reference dict_of(const CallSizes& sizes) {
-  Reference dict = checked(PyDict_New());
-  for (const CallSizes::Entry& entry : sizes.entries()) {
-    const Reference name = from_text(entry.axis);
-    const Reference size = checked(PyLong_FromLongLong(entry.size));
-    check_status(PyDict_SetItem(dict.get(), name.get(), size.get()));
-  }
+  Reference dict = new_dict();
+  for (const CallSizes::Entry& entry : sizes.entries())
+    put(dict, entry.axis, entry.size);
   add_key(dict.get(), sizes.key());
   return dict;
 }
@@ -69,22 +53,16 @@ double seconds(std::chrono::microseconds time) {
 
 Reference dict_of(const Precaptured& entry) {
   static constexpr std::array kOutcomes = {"recorded", "already_there", "left_out", "predicted"};
-  const Reference sizes = dict_of(entry.sizes);
-  return checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:n,s:d}", "sizes", sizes.get(), "outcome",
-                               kOutcomes[static_cast<std::size_t>(entry.outcome)], "why",
-                               entry.why.c_str(), "bytes", static_cast<Py_ssize_t>(entry.bytes),
-                               "graph_bytes", static_cast<Py_ssize_t>(entry.graph_bytes), "seconds",
-                               seconds(entry.time)));
+  return new_dict("sizes", dict_of(entry.sizes), "outcome",
+                  kOutcomes[static_cast<std::size_t>(entry.outcome)], "why", entry.why, "bytes",
+                  entry.bytes, "graph_bytes", entry.graph_bytes, "seconds", seconds(entry.time));
 }
 
 Reference dict_of(const PrecaptureReport& report) {
   const Reference entries =
       new_list(report.entries.size(), [&](std::size_t i) { return dict_of(report.entries[i]); });
-  const std::string text = to_string(report);
-  return checked(Py_BuildValue("{s:O,s:n,s:n,s:d,s:s}", "entries", entries.get(), "bytes",
-                               static_cast<Py_ssize_t>(report.bytes), "graph_bytes",
-                               static_cast<Py_ssize_t>(report.graph_bytes), "seconds",
-                               seconds(report.time), "text", text.c_str()));
+  return new_dict("entries", entries.get(), "bytes", report.bytes, "graph_bytes",
+                  report.graph_bytes, "seconds", seconds(report.time), "text", to_string(report));
 }
 
 std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
@@ -122,10 +100,9 @@ class Callbacks {
 
   std::vector<Tensor> inputs(const CallSizes& sizes) {
     const GilAcquire gil;
-    const Reference dict = dict_of(sizes);
-    const Reference given = call_python(make_inputs_, checked(PyTuple_Pack(1, dict.get())).get());
+    const Reference given = call_with(make_inputs_, dict_of(sizes));
     const bool is_list = PyTuple_Check(given.get()) || PyList_Check(given.get());
-    const Reference items = is_list ? items_of(given.get()) : checked(PyTuple_Pack(1, given.get()));
+    const Reference items = is_list ? items_of(given.get()) : pack(given.get());
     std::vector<Tensor> tensors;
     for_each_item(items.get(), [&](PyObject* item) {
       tensors.push_back(import_object(item, {.consumer = context_.stream(), .on_any_device = true},
@@ -136,7 +113,7 @@ class Callbacks {
   }
   void done(const Precaptured& entry) const {
     const GilAcquire gil;
-    (void)call_python(progress_, checked(PyTuple_Pack(1, dict_of(entry).get())).get());
+    (void)call_with(progress_, dict_of(entry));
   }
   // Waits if nothing else makes the producers wait for our work. Requires: the lock is released.
   void settle() {
@@ -152,70 +129,75 @@ class Callbacks {
   bool needs_wait_ = false;
 };
 
-}  // namespace
-
-Reference size_counts(const CompiledCore& core, PyObject* axis) {
-  Reference dict = checked(PyDict_New());
-  const std::string named = to_text(axis, "axis");
-  for (const SizeCount& entry : without_gil([&] { return core.histogram(named); })) {
-    const Reference size = checked(PyLong_FromLongLong(entry.size));
-    const Reference count = checked(PyLong_FromUnsignedLongLong(entry.count));
-    check_status(PyDict_SetItem(dict.get(), size.get(), count.get()));
-  }
+Reference histogram(PyObject* self, const std::string& axis) {
+  const Bound bound = bound_of(self);
+  Reference dict = new_dict();
+  for (const SizeCount& entry : without_gil([&] { return bound.core->histogram(axis); }))
+    put(dict, entry.size, entry.count);
   return dict;
 }
 
-Reference suggest_for(const CompiledCore& core, PyObject* arguments, PyObject* keywords) {
-  const Suggestion given = read_suggestion(arguments, keywords, "axis");
-  const std::string axis = to_text(given.of, "axis");
-  return list_of(without_gil(
-      [&] { return cgtree::suggest_buckets(core, axis, given.max_buckets, given.cost); }));
+std::vector<std::int64_t> suggest(PyObject* self, const std::string& axis, std::size_t max_buckets,
+                                  std::optional<Callable> cost) {
+  const Bound bound = bound_of(self);
+  return without_gil(
+      [&] { return cgtree::suggest_buckets(*bound.core, axis, max_buckets, to_cost(cost)); });
 }
 
-Reference suggest_all_for(const CompiledCore& core, PyObject* max_combinations) {
-  const std::size_t most = to_size(max_combinations, "max_combinations");
-  Reference dict = checked(PyDict_New());
-  for (const Buckets& axis :
-       without_gil([&] { return cgtree::suggest_buckets(core, {.max_combinations = most}); })) {
-    check_status(PyDict_SetItem(dict.get(), from_text(axis.axis).get(), list_of(axis.sizes).get()));
-  }
+Reference suggest_all(PyObject* self, std::size_t max_combinations) {
+  const Bound bound = bound_of(self);
+  const std::vector<Buckets> all = without_gil(
+      [&] { return cgtree::suggest_buckets(*bound.core, {.max_combinations = max_combinations}); });
+  Reference dict = new_dict();
+  for (const Buckets& axis : all)
+    put(dict, axis.axis, axis.sizes);
   return dict;
 }
 
-Reference suggest_buckets_of(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const Suggestion given = read_suggestion(arguments, keywords, "histogram");
-  return list_of(suggest_buckets(to_histogram(given.of), given.max_buckets, given.cost));
+std::vector<std::int64_t> suggest_of(PyObject* histogram, std::size_t max_buckets,
+                                     std::optional<Callable> cost) {
+  return suggest_buckets(to_histogram(histogram), max_buckets, to_cost(cost));
 }
 
-Reference precapture(const CompiledCore& core, const Context& context, PyObject* arguments,
-                     PyObject* keywords, bool only_predicts) {
-  const char* const what = only_predicts ? "predict_memory" : "precapture";
-  const auto [make_inputs, sizes, key, time, progress, held] = read_arguments<6>(
-      arguments, keywords,
-      {what, {"make_inputs", "sizes", "key", "max_time", "progress", "held_outputs"}, 1, 1});
-  if (PyCallable_Check(make_inputs) == 0) {
-    throw InvalidArgument(
-        std::string(what) +
-        "(make_inputs, ...): expected a function of {axis: size} that makes the inputs of a call");
-  }
+template <bool only_predicts>
+Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes, PyObject* key,
+                        std::optional<std::chrono::microseconds> max_time,
+                        std::optional<Callable> progress,
+                        std::optional<std::size_t> held_outputs) {
   PrecaptureOptions options;
   if (sizes != nullptr) options.sizes = to_sizes(sizes);
   if (key != nullptr) options.key = to_key_values(key);
-  if (time != nullptr) options.max_time = to_microseconds(time, "max_time");
-  if (held != nullptr) options.held_outputs = to_size(held, "held_outputs");
-  Callbacks callbacks(context, make_inputs, progress);
-  if (progress != nullptr) {
-    options.progress = [&](const Precaptured& entry) { callbacks.done(entry); };
-  }
+  if (max_time) options.max_time = *max_time;
+  if (held_outputs) options.held_outputs = *held_outputs;
+  const Bound bound = bound_of(self);
+  // Another thread may close it meanwhile.
+  const std::shared_ptr<Context> context =
+      (bound.kept != nullptr ? bound.kept : state_of(self))->open();
+  Callbacks callbacks(*context, make_inputs.object, progress ? progress->object : nullptr);
+  if (progress) options.progress = [&](const Precaptured& entry) { callbacks.done(entry); };
   PrecaptureReport report;
   without_gil([&] {
     and_settle(callbacks, [&] {
       const MakeInputs make = [&](const CallSizes& sizes) { return callbacks.inputs(sizes); };
-      report = only_predicts ? cgtree::predict_memory(core, options, make)
-                             : cgtree::precapture(core, options, make);
+      report = only_predicts ? predict_memory(*bound.core, options, make)
+                             : precapture(*bound.core, options, make);
     });
   });
-  return dict_of(report);
+  Reference dict = dict_of(report);
+  throw_raised_in_launch();
+  return dict;
+}
+
+}  // namespace
+
+std::vector<Method> size_methods() {
+  return {bind<&histogram>("histogram"), bind<&suggest>("suggest_buckets"),
+          bind<&suggest_all>("suggest_all_buckets"), bind<&precapture_of<false>>("precapture"),
+          bind<&precapture_of<true>>("predict_memory")};
+}
+
+void add_sizes(PyObject* module) {
+  add_functions(module, {bind_function<&suggest_of>("suggest_buckets")});
 }
 
 }  // namespace cgtree::python

@@ -40,11 +40,39 @@ struct PythonSteps {
   // Of the open step: what it was given, and the bytes of its step blocks.
   std::vector<Tensor> tensors;
   std::vector<std::string> blocks;
+
+  // Releases the lock, because recordings wait for the device when they go.
+  void end() {
+    if (!interpreter_is_alive()) {
+      (void)steps.release();
+      if (open) new Step(std::move(*open));
+      return;
+    }
+    without_gil([&] {
+      open.reset();
+      steps.reset();
+    });
+  }
 };
 
-PythonSteps& steps_of(PyObject* self) {
-  return value_of<PythonSteps>(self);
-}
+}  // namespace
+
+template <>
+struct Receiver<Steps> {
+  static constexpr bool kIsUnlocked = true;
+  static Steps* of(PyObject* self) { return value_of<PythonSteps>(self).steps.get(); }
+};
+template <>
+struct Caster<CaptureMode> {
+  static CaptureMode from(PyObject* object, const char* what) {
+    return to_choice<CaptureMode>(object, what,
+                                  {{"global", CaptureMode::kGlobal},
+                                   {"thread_local", CaptureMode::kThreadLocal},
+                                   {"relaxed", CaptureMode::kRelaxed}});
+  }
+};
+
+namespace {
 
 Step& open_step(PythonSteps& steps) {
   if (steps.open) return *steps.open;
@@ -113,25 +141,20 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
   return bindings;
 }
 
-bool begin(PyObject* self, PyObject* arguments) {
-  const auto [given, key, stream] =
-      read_arguments<3>(arguments, nullptr, {"begin", {"bindings", "key", "stream"}, 1});
-  PythonSteps& steps = steps_of(self);
+bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream) {
   if (steps.open) {
     throw InvalidArgument(
         fmt::format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
   }
   const Context& context = *steps.context->open();
   const StreamRef place = to_optional_stream(stream, context.device());
-  const Key read = key == nullptr ? Key() : to_key(key);
   const std::vector<Binding> bindings = bindings_of(steps, given, place ? place : context.stream());
-  without_gil([&] { steps.open.emplace(steps.steps->begin(read, bindings, place)); });
+  without_gil([&] { steps.open.emplace(steps.steps->begin(key, bindings, place)); });
   steps.thread = std::this_thread::get_id();
   return go_on(steps);
 }
 
-bool end(PyObject* self) {
-  PythonSteps& steps = steps_of(self);
+bool end(PythonSteps& steps) {
   Step& step = open_step(steps);
   try {
     without_gil([&] { step.end(); });
@@ -142,81 +165,31 @@ bool end(PyObject* self) {
   return go_on(steps);
 }
 
-void leave_step(PyObject* self) {
-  leave(steps_of(self));
+Reference stats(const PythonSteps& steps) {
+  return dict_of(without_gil([&] { return steps.steps->stats(); }));
 }
 
-const void* address(PyObject* self, PyObject* index) {
-  return open_step(steps_of(self)).address(to_size(index, "binding"));
-}
-
-bool is_captured(PyObject* self) {
-  return open_step(steps_of(self)).is_captured();
-}
-
-Reference stats(PyObject* self) {
-  const Steps& steps = *steps_of(self).steps;
-  return dict_of(without_gil([&] { return steps.stats(); }));
-}
-
-Reference last_outcome(PyObject* self) {
-  return outcome_of(steps_of(self).steps->last_outcome());
-}
-
-std::size_t invalidate(PyObject* self, PyObject* arguments) {
-  const auto [address, bytes] =
-      read_arguments<2>(arguments, nullptr, {"invalidate", {"address", "nbytes"}, 2});
-  const auto* const begin = reinterpret_cast<const void*>(to_address(address, "address"));
-  Steps& steps = *steps_of(self).steps;
-  const std::size_t count = to_size(bytes, "bytes");
-  return without_gil([&] { return steps.invalidate(begin, count); });
-}
-
-// Steps(context, name, {binding options: lists by binding}, compile options, capture mode)
-PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
-  return guarded([&] {
-    const auto [context, name, bindings, options, mode] =
-        read_arguments<5>(arguments, nullptr,
-                          {"Steps", {"context", "name", "bindings", "options", "capture_mode"}, 5});
-    PythonSteps made;
-    made.context = expect_context(context);
-    const std::shared_ptr<Context> open = made.context->open();
-    StepsOptions read;
-    cgtree::detail::copy_shared_options(to_compile_options(options), read);
-    read.capture_mode = to_choice<CaptureMode>(mode, "capture_mode",
-                                               {{"global", CaptureMode::kGlobal},
-                                                {"thread_local", CaptureMode::kThreadLocal},
-                                                {"relaxed", CaptureMode::kRelaxed}});
-    for_each_item(bindings, [&](PyObject* item) {
-      BindingOptions& binding = read.bindings.emplace_back();
-      const char* title = nullptr;
-      int copied = 0, mutated = 0, compared = 0;
-      Py_ssize_t bytes = 0;
-      if (PyArg_ParseTuple(item, "sppnp", &title, &copied, &mutated, &bytes, &compared) == 0)
-        throw PythonError();
-      binding = {title, copied != 0, mutated != 0, static_cast<std::size_t>(bytes), compared != 0};
-      made.host_bytes.push_back(binding.host_bytes);
-    });
-    const std::string title = to_text(name, "name");
-    made.steps =
-        without_gil([&] { return std::make_unique<Steps>(*open, title, std::move(read)); });
-    return make_object<PythonSteps>(type, std::move(made)).release();
+// Reads tuples (name, copied, mutated, bytes, compared).
+PythonSteps make(std::shared_ptr<ContextState> context, const std::string& name, PyObject* bindings,
+                 PyObject* options, CaptureMode mode) {
+  PythonSteps made;
+  made.context = std::move(context);
+  const std::shared_ptr<Context> open = made.context->open();
+  StepsOptions read;
+  cgtree::detail::copy_shared_options(to_compile_options(options), read);
+  read.capture_mode = mode;
+  for_each_item(bindings, [&](PyObject* item) {
+    const char* title = nullptr;
+    int copied = 0, mutated = 0, compared = 0;
+    Py_ssize_t bytes = 0;
+    if (PyArg_ParseTuple(item, "sppnp", &title, &copied, &mutated, &bytes, &compared) == 0)
+      throw PythonError();
+    made.host_bytes.push_back(static_cast<std::size_t>(bytes));
+    read.bindings.push_back(
+        {title, copied != 0, mutated != 0, made.host_bytes.back(), compared != 0});
   });
-}
-
-// Its recordings wait for the device when they go.
-void dealloc(PyObject* self) {
-  PythonSteps last = std::move(steps_of(self));
-  if (interpreter_is_alive()) {
-    without_gil([&] {
-      last.open.reset();
-      last.steps.reset();
-    });
-  } else {
-    (void)last.steps.release();
-    if (last.open) new Step(std::move(*last.open));
-  }
-  dealloc_object<PythonSteps>(self);
+  made.steps = without_gil([&] { return std::make_unique<Steps>(*open, name, std::move(read)); });
+  return made;
 }
 
 // ---- Breaks and values ----
@@ -236,8 +209,12 @@ Reference value_at(PyObject* capsule, PyObject* index) {
                                            static_cast<Py_ssize_t>(bytes.size())));
 }
 
-PyMethodDef value_method =
-    method<value_at>("value", "value(i) -> bytes: input or binding i, which is passed by value.");
+PyObject* value(PyObject* capsule, PyObject* index) {
+  return guarded([&] { return value_at(capsule, index).release(); });
+}
+
+PyMethodDef value_method = {"value", value, METH_O,
+                            "value(i) -> bytes: input or binding i, which is passed by value."};
 
 void call_break(const std::shared_ptr<void>& function, const StepValues& values) {
   const GilAcquire gil;
@@ -246,58 +223,45 @@ void call_break(const std::shared_ptr<void>& function, const StepValues& values)
   const Reference capsule = checked(PyCapsule_New(pointer, kValuesName, nullptr));
   check_status(PyCapsule_SetContext(capsule.get(), pointer));
   const Reference value = checked(PyCFunction_New(&value_method, capsule.get()));
-  const Reference arguments = checked(PyTuple_Pack(1, value.get()));
   struct Ended {
     PyObject* capsule;
     ~Ended() { PyCapsule_SetContext(capsule, nullptr); }
   } const ended{capsule.get()};
-  (void)call_python(static_cast<PyObject*>(function.get()), arguments.get());
+  (void)call_with(static_cast<PyObject*>(function.get()), value.get());
 }
 
-}  // namespace
-
-void break_eagerly(PyObject*, PyObject* function) {
-  if (PyCallable_Check(function) == 0) throw InvalidArgument("eager_break(): expected a function");
-  EagerBreak work = [kept = keep_for_step(function)](const StepValues& values) {
+void break_eagerly(Callable function) {
+  EagerBreak work = [kept = keep_for_step(function.object)](const StepValues& values) {
     call_break(kept, values);
   };
   without_gil([&] { eager_break(std::move(work)); });
 }
 
-Reference step_block_of(PyObject*, PyObject* data) {
+Tensor step_block_of(PyObject* data) {
   const std::string bytes = bytes_of(data);
   const Shape shape{static_cast<std::int64_t>(bytes.size())};
-  return make_tensor(by_value(bytes.data(), bytes.size(), shape, DType::kUInt8));
+  return by_value(bytes.data(), bytes.size(), shape, DType::kUInt8);
 }
 
-void add_steps_type(PyObject* module) {
-  static PyMethodDef methods[] = {
-      method<begin>("begin",
-                    "begin(bindings, key, stream) -> bool: whether the work must be enqueued.",
-                    METH_VARARGS),
-      method<end>("end",
-                  "end() -> bool: the work is enqueued; whether it must be enqueued once more."),
-      method<leave_step>("leave", "leave(): leaves the open step, if there is one."),
-      method<address>(
-          "address",
-          "address(i) -> int: the address of binding i for the work: its own, or that of a copy."),
-      method<is_captured>(
-          "is_captured",
-          "is_captured() -> bool: whether the work is being captured, so that it must not wait."),
-      method<stats>("stats", "stats() -> dict: as that of a CompiledFunction."),
-      method<last_outcome>(
-          "last_outcome",
-          "last_outcome() -> (outcome, skip_reason) or None: as that of a CompiledFunction."),
-      method<invalidate>("invalidate",
-                         "invalidate(address, nbytes) -> int: drops the recordings that use memory "
-                         "in the range, which is given away.",
-                         METH_VARARGS),
-      {nullptr, nullptr, 0, nullptr}};
-  (void)add_object_type<PythonSteps>(module, {.name = "cgtree._cgtree.Steps",
-                                              .methods = methods,
-                                              .make = make,
-                                              .flags = Py_TPFLAGS_BASETYPE,
-                                              .dealloc = dealloc});
+}  // namespace
+
+void add_steps(PyObject* module) {
+  add_type<PythonSteps>(
+      module, {.name = "cgtree._cgtree.Steps",
+               .methods = {bind<&begin>("begin"), bind<&end>("end"), bind<&leave>("leave"),
+                           bind<[](PythonSteps& steps, std::size_t binding) -> const void* {
+                             return open_step(steps).address(binding);
+                           }>("address"),
+                           bind<[](PythonSteps& steps) { return open_step(steps).is_captured(); }>(
+                               "is_captured"),
+                           bind<&stats>("stats"), bind<[](const PythonSteps& steps) {
+                             return outcome_of(steps.steps->last_outcome());
+                           }>("last_outcome"),
+                           bind<&Steps::invalidate>("invalidate")},
+               .maker = constructor<&make>(),
+               .flags = Py_TPFLAGS_BASETYPE});
+  add_functions(module, {bind_function<&break_eagerly>("eager_break"),
+                         bind_function<&step_block_of>("step_block")});
 }
 
 }  // namespace cgtree::python

@@ -13,7 +13,7 @@ namespace cgtree::python {
 // library with __cuda_stream__(), cuda_stream or ptr. Throws InvalidArgument for a stream that was
 // closed or is on another device.
 StreamRef to_stream(PyObject* object, Device device);
-// As to_stream(); None and null give a null stream.
+// As to_stream(); null gives a null stream.
 StreamRef to_optional_stream(PyObject* object, Device device);
 // Returns the device of a cgtree.Stream, and nullopt for other objects, which do not tell.
 std::optional<Device> device_of_stream(PyObject* object);

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <new>
-#include <vector>
+#include <string>
 
 #include "base/error.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -16,10 +16,12 @@
 #include "python/extension/values.h"
 
 namespace cgtree::python {
-
-PyTypeObject* tensor_type = nullptr;
-
 namespace {
+
+struct TensorObject {
+  Object<Tensor> object;
+  PyObject* weak_references;
+};
 
 // Tells whether this is the last handle of memory whose release may block, because a device or
 // another library is told of it.
@@ -29,11 +31,11 @@ bool may_block(const Tensor& tensor) noexcept {
 }
 
 void dealloc(PyObject* self) {
-  auto* const object = reinterpret_cast<TensorObject*>(self);
-  if (object->weak_references != nullptr) PyObject_ClearWeakRefs(self);
+  if (reinterpret_cast<TensorObject*>(self)->weak_references != nullptr)
+    PyObject_ClearWeakRefs(self);
   {
-    Tensor last = std::move(object->tensor);
-    std::destroy_at(&object->tensor);
+    Tensor last = std::move(tensor_of(self));
+    std::destroy_at(&tensor_of(self));
     if (may_block(last) && interpreter_is_alive()) {
       const GilRelease released;
       last = Tensor();
@@ -44,45 +46,12 @@ void dealloc(PyObject* self) {
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
-Reference shape(PyObject* self) {
-  return from_integers(tensor_of(self).shape().dims());
-}
-Reference strides(PyObject* self) {
-  const Tensor& tensor = tensor_of(self);
+Reference strides(const Tensor& tensor) {
   return from_integers(tensor.shape().strides(),
                        static_cast<std::int64_t>(size_of(tensor.dtype())));
 }
-std::string_view dtype(PyObject* self) {
-  return name(tensor_of(self).dtype());
-}
-std::string device(PyObject* self) {
-  return to_string(tensor_of(self).device());
-}
-int rank(PyObject* self) {
-  return tensor_of(self).rank();
-}
-std::int64_t elements(PyObject* self) {
-  return tensor_of(self).elements();
-}
-std::size_t item_bytes(PyObject* self) {
-  return size_of(tensor_of(self).dtype());
-}
-std::size_t bytes(PyObject* self) {
-  return tensor_of(self).bytes();
-}
-const void* data_ptr(PyObject* self) {
-  return tensor_of(self).data();
-}
-bool contiguous(PyObject* self) {
-  return tensor_of(self).is_contiguous();
-}
-bool read_only(PyObject* self) {
-  return is_read_only(tensor_of(self));
-}
-
-PyObject* repr(PyObject* self) {
-  return guarded(
-      [&] { return from_text("cgtree.Tensor(" + describe(tensor_of(self)) + ")").release(); });
+Reference repr(const Tensor& tensor) {
+  return from_text("cgtree.Tensor(" + describe(tensor) + ")");
 }
 
 Py_ssize_t length(PyObject* self) {
@@ -103,76 +72,51 @@ PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weak_references), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {
-    property<shape>("shape", "Sizes of the axes, in elements: a tuple of int."),
-    property<strides>("strides", "Steps of the axes, in bytes: a tuple of int."),
-    property<dtype>("dtype", "Name of the element type, such as 'float32'."),
-    property<device>("device", "Where the memory lies, such as 'cuda:0' or 'host:0'."),
-    property<rank>("ndim", "Number of axes."),
-    property<elements>("size", "Number of elements."),
-    property<item_bytes>("itemsize", "Bytes of one element."),
-    property<bytes>("nbytes", "size * itemsize."),
-    property<data_ptr>("data_ptr",
-                       "Address of the first element, on its device. Raises StaleTensor."),
-    property<contiguous>("is_contiguous", "Whether the elements are row-major, without gaps."),
-    property<read_only>("read_only", "Whether the memory may not be written."),
-    property<cuda_array_interface_property>(
-        "__cuda_array_interface__",
-        "Version 3 of the protocol. AttributeError on the host device. Raises StaleTensor."),
-    property<array_interface_property>(
-        "__array_interface__",
-        "NumPy's protocol. AttributeError but on the host device. Raises StaleTensor."),
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-constexpr const char* kDoc =
-    "A typed, shaped view of device memory; a handle: copying it copies no data.\n\n"
-    "Made by empty(), as_tensor(), from_dlpack() and compiled functions. Other libraries take it\n"
-    "through __cuda_array_interface__, __dlpack__ and, on the host device, __array_interface__.\n\n"
-    ">>> x = cgtree.empty((2, 3), \"int32\", device=\"host\")\n"
-    ">>> x.shape, x.strides, x.nbytes\n"
-    "((2, 3), (12, 4), 24)\n";
+std::vector<Property> properties() {
+  std::vector<Property> all = {
+      property<[](const Tensor& tensor) { return from_integers(tensor.shape().dims()); }>("shape"),
+      property<&strides>("strides"),
+      property<[](const Tensor& tensor) { return name(tensor.dtype()); }>("dtype"),
+      property<&Tensor::device>("device"),
+      property<&Tensor::rank>("ndim"),
+      property<&Tensor::elements>("size"),
+      property<[](const Tensor& tensor) { return size_of(tensor.dtype()); }>("itemsize"),
+      property<&Tensor::bytes>("nbytes"),
+      property<[](const Tensor& tensor) { return tensor.data(); }>("data_ptr"),
+      property<&Tensor::is_contiguous>("is_contiguous"),
+      property<[](const Tensor& tensor) { return is_read_only(tensor); }>("read_only")};
+  for (const Property& each : tensor_protocol_properties())
+    all.push_back(each);
+  return all;
+}
 
 }  // namespace
 
-Tensor& expect_tensor(PyObject* object, const char* what) {
-  if (is_tensor(object)) return tensor_of(object);
-  PyErr_Format(PyExc_TypeError, "%s: expected a cgtree.Tensor, not %R", what,
-               reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  throw PythonError();
-}
-
 Reference make_tensor(Tensor tensor) {
-  auto* const object = PyObject_New(TensorObject, tensor_type);
+  auto* const object = PyObject_New(TensorObject, type_of<Tensor>);
   if (object == nullptr) throw PythonError();
   object->weak_references = nullptr;
-  new (&object->tensor) Tensor(std::move(tensor));
+  new (&object->object.value) Tensor(std::move(tensor));
   return Reference::steal(reinterpret_cast<PyObject*>(object));
 }
 
 void add_tensor_type(PyObject* module) {
-  // The type refers to them as long as it lives.
-  static std::vector<PyMethodDef> methods;
-  for (const PyMethodDef* list : {tensor_view_methods, tensor_protocol_methods}) {
-    for (const PyMethodDef* method = list; method->ml_name != nullptr; ++method)
-      methods.push_back(*method);
-  }
-  methods.push_back({nullptr, nullptr, 0, nullptr});
-  PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                         {Py_tp_repr, reinterpret_cast<void*>(repr)},
-                         {Py_tp_doc, const_cast<char*>(kDoc)},
-                         {Py_tp_members, members},
-                         {Py_tp_getset, properties},
-                         {Py_tp_methods, methods.data()},
-                         {Py_nb_bool, reinterpret_cast<void*>(truth)},
-                         {Py_mp_length, reinterpret_cast<void*>(length)},
-                         {Py_mp_subscript, reinterpret_cast<void*>(tensor_getitem)},
-                         {0, nullptr}};
-  PyType_Spec spec = {"cgtree.Tensor", sizeof(TensorObject), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  tensor_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)).release());
-  PyObject* const type = reinterpret_cast<PyObject*>(tensor_type);
-  check_status(PyObject_SetAttrString(type, "__dlpack_c_exchange_api__", exchange_capsule().get()));
-  check_status(PyModule_AddObjectRef(module, "Tensor", type));
+  std::vector<Method> methods = tensor_view_methods();
+  for (const Method& each : tensor_protocol_methods())
+    methods.push_back(each);
+  type_of<Tensor> = add_type(module,
+                             {.name = "cgtree.Tensor",
+                              .methods = std::move(methods),
+                              .properties = properties(),
+                              .slots = {{Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                                        slot<&repr>(Py_tp_repr),
+                                        {Py_nb_bool, reinterpret_cast<void*>(truth)},
+                                        {Py_mp_length, reinterpret_cast<void*>(length)},
+                                        {Py_mp_subscript, reinterpret_cast<void*>(tensor_getitem)}},
+                              .members = members},
+                             sizeof(TensorObject));
+  check_status(PyObject_SetAttrString(reinterpret_cast<PyObject*>(type_of<Tensor>),
+                                      "__dlpack_c_exchange_api__", exchange_capsule().get()));
 }
 
 }  // namespace cgtree::python

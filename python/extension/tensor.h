@@ -1,31 +1,32 @@
 // The Python type cgtree.Tensor, a handle of a C++ tensor; and copies of tensors.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "interop/tensor/tensor.h"
 #include "python/extension/errors.h"
+#include "python/extension/object.h"
 
 namespace cgtree::python {
 
-struct TensorObject {
-  PyObject ob_base;
-  PyObject* weak_references;
-  Tensor tensor;
-};
-
-// The type is made by add_tensor_type() and lives as long as the process.
-extern PyTypeObject* tensor_type;
-
 inline bool is_tensor(PyObject* object) noexcept {
-  return Py_TYPE(object) == tensor_type;
+  return Py_TYPE(object) == type_of<Tensor>;
 }
 // Requires: is_tensor().
 inline Tensor& tensor_of(PyObject* object) noexcept {
-  return reinterpret_cast<TensorObject*>(object)->tensor;
+  return value_of<Tensor>(object);
 }
-// Throws TypeError, which names `what`, for another type.
-Tensor& expect_tensor(PyObject* object, const char* what);
 
 Reference make_tensor(Tensor tensor);
+
+template <>
+struct Caster<Tensor> {
+  static const Tensor& from(PyObject* object, const char* what) {
+    return expect_object<Tensor>(object, what);
+  }
+  static Reference to(Tensor tensor) { return make_tensor(std::move(tensor)); }
+};
 
 // ---- Copies between tensors of any layout, and from and to the host (copies.cc) ----
 
@@ -38,11 +39,11 @@ void copy_from_object(const Tensor& destination, PyObject* source);
 // room for tensor.bytes(). Throws StaleTensor, CaptureError and DeviceError.
 void copy_to_host_memory(const Tensor& tensor, void* destination);
 
-// Entries of the type, by file.
-extern PyMethodDef tensor_view_methods[];  // tensor_views.cc, ends with null
+// ---- Entries of the type, by file ----
+
+std::vector<Method> tensor_view_methods();  // tensor_views.cc
 PyObject* tensor_getitem(PyObject* self, PyObject* key);
-extern PyMethodDef tensor_protocol_methods[];  // tensor_protocols.cc, ends with null
-Reference cuda_array_interface_property(PyObject* self);
-Reference array_interface_property(PyObject* self);
+std::vector<Method> tensor_protocol_methods();  // tensor_protocols.cc
+std::vector<Property> tensor_protocol_properties();
 
 }  // namespace cgtree::python

@@ -44,27 +44,18 @@ PyObject* type_string(DType dtype) {
   return text;
 }
 
-void put(const Reference& dict, PyObject* key, Reference value) {
-  check_status(PyDict_SetItem(dict.get(), key, value.get()));
-}
-
-Reference integer_or_none(std::optional<std::uintptr_t> value) {
-  if (!value) return Reference::borrow(Py_None);
-  return checked(PyLong_FromUnsignedLongLong(*value));
-}
-
 Reference dict_of(const Tensor& tensor, const CudaArrayInterface& array, bool has_stream) {
   const Keys& key = keys();
-  Reference dict = checked(PyDict_New());
+  Reference dict = new_dict();
   put(dict, key.shape, from_integers(array.shape));
-  check_status(PyDict_SetItem(dict.get(), key.typestr, type_string(tensor.dtype())));
-  const Reference address = checked(PyLong_FromUnsignedLongLong(array.data));
+  put(dict, key.typestr, type_string(tensor.dtype()));
+  const Reference address = to_python(array.data);
   put(dict, key.data,
       checked(PyTuple_Pack(2, address.get(), array.read_only ? Py_True : Py_False)));
   put(dict, key.strides,
       array.strides ? from_integers(*array.strides) : Reference::borrow(Py_None));
-  put(dict, key.version, checked(PyLong_FromLongLong(array.version)));
-  if (has_stream) put(dict, key.stream, integer_or_none(array.stream));
+  put(dict, key.version, array.version);
+  if (has_stream) put(dict, key.stream, array.stream);
   return dict;
 }
 
@@ -80,13 +71,10 @@ void expect_device(const Tensor& tensor, bool is_host, const char* name) {
   throw PythonError();
 }
 
-Reference cuda_array_interface(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  const auto [version, pending, idle] = read_arguments<3>(
-      arguments, keywords, {"cuda_array_interface", {"version", "pending", "idle"}, 0, 0});
-  const Tensor& tensor = tensor_of(self);
-  ExportOptions options;
-  if (version != nullptr) options.version = static_cast<int>(to_int64(version, "version"));
-  if (idle != nullptr) options.is_idle = to_bool(idle);
+Reference cuda_array_interface(const Tensor& tensor, std::optional<std::int64_t> version,
+                               PyObject* pending, bool is_idle) {
+  ExportOptions options = {.is_idle = is_idle};
+  if (version) options.version = static_cast<int>(*version);
   std::vector<StreamRef> streams;
   if (pending != nullptr)
     for_each_item(pending,
@@ -125,7 +113,7 @@ void read_keyword(const char* name, PyObject* value, Request& request) {
   } else if (given == "max_version") {
     request.max_version = read_version(value);
   } else if (given == "dl_device") {
-    request.options.device = to_optional_device(value);
+    request.options.device = to_device(value);
   } else {
     request.options.copy = to_bool(value);
   }
@@ -189,26 +177,17 @@ PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t cou
   });
 }
 
-Reference move_to_stream(PyObject* self, PyObject* stream) {
-  return make_tensor(on_stream(tensor_of(self), expect_own_stream(stream)));
+Reference dlpack_device(const Tensor& tensor) {
+  const dlpack::DeviceRef device = to_dlpack_device(tensor.device());
+  return pack(device.type, device.type == dlpack::kCpu ? 0 : device.id);
 }
 
-Reference dlpack_device(PyObject* self) {
-  const dlpack::DeviceRef device = to_dlpack_device(tensor_of(self).device());
-  const bool is_host = device.type == dlpack::kCpu;
-  return checked(Py_BuildValue("(ii)", device.type, is_host ? 0 : device.id));
-}
-
-}  // namespace
-
-Reference cuda_array_interface_property(PyObject* self) {
-  const Tensor& tensor = tensor_of(self);
+Reference cuda_array_interface_property(const Tensor& tensor) {
   expect_device(tensor, false, "__cuda_array_interface__");
   return cuda_dict(tensor, {});
 }
 
-Reference array_interface_property(PyObject* self) {
-  const Tensor& tensor = tensor_of(self);
+Reference array_interface_property(const Tensor& tensor) {
   expect_device(tensor, true, "__array_interface__");
   const StreamRef stream = tensor.storage()->stream();
   if (stream && tensor.elements() > 0 && !stream.is_capturing()) stream.synchronize();
@@ -219,24 +198,20 @@ Reference array_interface_property(PyObject* self) {
   return dict_of(tensor, array, false);
 }
 
-PyMethodDef tensor_protocol_methods[] = {
-    method<cuda_array_interface>(
-        "cuda_array_interface",
-        "cuda_array_interface(*, version=None, pending=(), idle=False) -> dict\n\nThe protocol's "
-        "dict, on every device. `pending`: streams on which work on the tensor may be pending; the "
-        "exported one waits for them. `idle`: nothing is pending, so 'stream' is None. Raises "
-        "InvalidArgument for another version than 0 to 3, StaleTensor."),
-    {"__dlpack__", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(dlpack_capsule)),
-     METH_FASTCALL | METH_KEYWORDS,
-     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None) -> capsule\n\nAs in "
-     "the Python array API standard. Raises BufferError or ValueError (both are BoundaryError), "
-     "CaptureError, StaleTensor."},
-    method<move_to_stream>("on_stream",
-                           "on_stream(stream) -> Tensor\n\nThe same memory; but this Stream orders "
-                           "the contents, and lives as long as the tensor. Raises InvalidArgument "
-                           "for a tensor of a context, and for a stream that is not cgtree's own."),
-    method<dlpack_device>("__dlpack_device__",
-                          "__dlpack_device__() -> (type, id), DLPack's numbers."),
-    {nullptr, nullptr, 0, nullptr}};
+}  // namespace
+
+std::vector<Method> tensor_protocol_methods() {
+  return {bind<&cuda_array_interface>("cuda_array_interface"),
+          {"__dlpack__", reinterpret_cast<void*>(dlpack_capsule), METH_FASTCALL | METH_KEYWORDS},
+          bind<[](const Tensor& tensor, PyObject* stream) {
+            return on_stream(tensor, expect_own_stream(stream));
+          }>("on_stream"),
+          bind<&dlpack_device>("__dlpack_device__")};
+}
+
+std::vector<Property> tensor_protocol_properties() {
+  return {property<&cuda_array_interface_property>("__cuda_array_interface__"),
+          property<&array_interface_property>("__array_interface__")};
+}
 
 }  // namespace cgtree::python

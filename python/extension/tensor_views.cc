@@ -136,9 +136,12 @@ Tensor broadcast(const Tensor& tensor, const std::vector<std::int64_t>& dims) {
 }
 
 // Reads sizes from one tuple or from the arguments.
-std::vector<std::int64_t> sizes_of(PyObject* arguments) {
-  const bool is_one = PyTuple_Size(arguments) == 1;
-  return to_integers(is_one ? PyTuple_GetItem(arguments, 0) : arguments, "a size");
+std::vector<std::int64_t> sizes_of(Rest given) {
+  std::vector<std::int64_t> sizes;
+  if (given.size() == 1) return to_integers(given[0], "a size");
+  for (PyObject* const size : given)
+    sizes.push_back(to_int64(size, "a size"));
+  return sizes;
 }
 
 std::vector<std::int64_t> with_inferred(const Tensor& tensor, std::vector<std::int64_t> dims) {
@@ -152,29 +155,16 @@ std::vector<std::int64_t> with_inferred(const Tensor& tensor, std::vector<std::i
   return dims;
 }
 
-Reference reshape(PyObject* self, PyObject* arguments) {
-  const Tensor& tensor = tensor_of(self);
-  return make_tensor(tensor.reshape(Shape(with_inferred(tensor, sizes_of(arguments)))));
-}
-Reference transpose(PyObject* self, PyObject* arguments) {
-  return make_tensor(permuted(tensor_of(self), sizes_of(arguments)));
-}
-Reference broadcast_to(PyObject* self, PyObject* arguments) {
-  return make_tensor(broadcast(tensor_of(self), sizes_of(arguments)));
+Tensor reshape(const Tensor& tensor, Rest sizes) {
+  return tensor.reshape(Shape(with_inferred(tensor, sizes_of(sizes))));
 }
 
-void note_use_on(PyObject* self, PyObject* object) {
-  const Tensor& tensor = tensor_of(self);
+void note_use_on(const Tensor& tensor, PyObject* object) {
   const StreamRef stream = to_stream(object, tensor.device());
   without_gil([&] { note_use(tensor.storage(), stream); });
 }
 
-void copy_from(PyObject* self, PyObject* source) {
-  copy_from_object(tensor_of(self), source);
-}
-
-Reference to_bytes(PyObject* self) {
-  const Tensor& tensor = tensor_of(self);
+Reference to_bytes(const Tensor& tensor) {
   Reference bytes =
       checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
   char* const data = PyBytes_AsString(bytes.get());
@@ -188,30 +178,15 @@ PyObject* tensor_getitem(PyObject* self, PyObject* key) {
   return guarded([&] { return make_tensor(subscript(tensor_of(self), key)).release(); });
 }
 
-PyMethodDef tensor_view_methods[] = {
-    method<reshape>("reshape",
-                    "reshape(*shape) -> Tensor: a view with as many elements; one size may be -1. "
-                    "Raises InvalidArgument unless the tensor is contiguous.",
-                    METH_VARARGS),
-    method<transpose>(
-        "transpose",
-        "transpose(*axes) -> Tensor: a view with the axes in this order, by default reversed.",
-        METH_VARARGS),
-    method<broadcast_to>(
-        "broadcast_to",
-        "broadcast_to(*shape) -> Tensor: a view that repeats elements with steps of 0.",
-        METH_VARARGS),
-    method<copy_from>(
-        "copy_from",
-        "copy_from(source): copies the elements of a tensor or array of the same shape and dtype, "
-        "in order with the current stream. Waits where the source is memory of the host."),
-    method<note_use_on>(
-        "note_use",
-        "note_use(stream): must be called after work that uses the tensor was enqueued on a stream "
-        "other than that of the calls: the memory is not used again before that work is done."),
-    method<to_bytes>(
-        "tobytes",
-        "tobytes() -> bytes: the elements in row-major order; waits until they are there."),
-    {nullptr, nullptr, 0, nullptr}};
+std::vector<Method> tensor_view_methods() {
+  return {bind<&reshape>("reshape"),
+          bind<[](const Tensor& tensor, Rest axes) { return permuted(tensor, sizes_of(axes)); }>(
+              "transpose"),
+          bind<[](const Tensor& tensor, Rest sizes) { return broadcast(tensor, sizes_of(sizes)); }>(
+              "broadcast_to"),
+          bind<&copy_from_object>("copy_from"),
+          bind<&note_use_on>("note_use"),
+          bind<&to_bytes>("tobytes")};
+}
 
 }  // namespace cgtree::python

@@ -28,6 +28,7 @@
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/errors.h"
+#include "python/extension/object.h"
 #include "python/extension/tensor.h"
 #include "python/extension/values.h"
 
@@ -172,23 +173,17 @@ void use(void* data, void* stream) {
   allocator->allocator().use(data, stream_id(from_handle(allocator->device(), stream)));
 }
 
-}  // namespace
-
-void torch_options(PyObject*, PyObject* arguments, PyObject* keywords) {
-  const auto [use, device] =
-      read_arguments<2>(arguments, keywords, {"torch_options", {"use_steps", "device"}, 0, 0});
-  if (use != nullptr) t_uses_steps = to_bool(use);
-  if (device != nullptr) torch_memory().type = to_device(device).type;
+// Sets whether step functions of this thread allocate from the pool (default: yes), and the kind of
+// device (default: "cuda").
+void torch_options(std::optional<bool> use_steps, std::optional<Device> device) {
+  t_uses_steps = use_steps.value_or(t_uses_steps);
+  if (device) torch_memory().type = device->type;
 }
 
-Reference torch_ran_out(PyObject*) {
-  const std::optional<std::string> why = std::exchange(t_ran_out, std::nullopt);
-  return why ? from_text(*why) : Reference::borrow(Py_None);
-}
-
-Reference torch_statistics(PyObject*) {
+// The blocks and bytes in use, and the calls so far.
+Reference torch_statistics() {
   std::size_t blocks = 0, bytes = 0, of_steps = 0;
-  unsigned long long allocations = 0, from_steps = 0;
+  std::uint64_t allocations = 0, from_steps = 0;
   for (TorchMemory::Shard& shard : torch_memory().shards) {
     const std::lock_guard lock(shard.mutex);
     blocks += shard.blocks.size();
@@ -199,10 +194,18 @@ Reference torch_statistics(PyObject*) {
     allocations += shard.allocations;
     from_steps += shard.from_steps;
   }
-  return checked(Py_BuildValue("{s:n,s:n,s:n,s:K,s:K}", "blocks", static_cast<Py_ssize_t>(blocks),
-                               "bytes", static_cast<Py_ssize_t>(bytes), "blocks_of_steps",
-                               static_cast<Py_ssize_t>(of_steps), "allocations", allocations,
-                               "from_steps", from_steps));
+  return new_dict("blocks", blocks, "bytes", bytes, "blocks_of_steps", of_steps, "allocations",
+                  allocations, "from_steps", from_steps);
+}
+
+}  // namespace
+
+void add_torch_allocator(PyObject* module) {
+  add_functions(
+      module,
+      {bind_function<&torch_options>("torch_options"),
+       bind_function<&torch_statistics>("torch_statistics"),
+       bind_function<[] { return std::exchange(t_ran_out, std::nullopt); }>("torch_ran_out")});
 }
 
 }  // namespace cgtree::python

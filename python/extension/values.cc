@@ -22,6 +22,12 @@ std::string type_name(PyObject* object) {
   return to_text(name.get(), "a type's name");
 }
 
+[[noreturn]] void refuse_type(PyObject* object, const char* what, const char* expected) {
+  PyErr_Format(PyExc_TypeError, "%s is of type %s: expected %s", what, type_name(object).c_str(),
+               expected);
+  throw PythonError();
+}
+
 std::optional<DType> dtype_named(std::string_view text) {
   for (int i = 0; i < kDTypeCount; ++i) {
     if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
@@ -127,11 +133,7 @@ std::int64_t value_of_long(PyObject* number, const char* what) {
 std::int64_t to_int64(PyObject* object, const char* what) {
   if (PyLong_CheckExact(object)) [[likely]]
     return value_of_long(object, what);
-  if (PyBool_Check(object) || PyIndex_Check(object) == 0) {
-    PyErr_Format(PyExc_TypeError, "%s is of type %s: expected an integer", what,
-                 type_name(object).c_str());
-    throw PythonError();
-  }
+  if (PyBool_Check(object) || PyIndex_Check(object) == 0) refuse_type(object, what, "an integer");
   const Reference number = checked(PyNumber_Index(object));
   return value_of_long(number.get(), what);
 }
@@ -146,12 +148,21 @@ std::uintptr_t to_address(PyObject* object, const char* what) {
   return value;
 }
 
+Word to_word(PyObject* object, const char* what) {
+  return static_cast<Word>(to_address(object, what));
+}
+
+const void* to_pointer(PyObject* object, const char* what) {
+  return reinterpret_cast<const void*>(to_address(object, what));
+}
+
+Callable to_callable(PyObject* object, const char* what) {
+  if (PyCallable_Check(object) == 0) refuse_type(object, what, "a function");
+  return {object};
+}
+
 std::string to_text(PyObject* object, const char* what) {
-  if (!PyUnicode_Check(object)) {
-    PyErr_Format(PyExc_TypeError, "%s is of type %s: expected a str", what,
-                 type_name(object).c_str());
-    throw PythonError();
-  }
+  if (!PyUnicode_Check(object)) refuse_type(object, what, "a str");
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object, &size);
   if (text != nullptr) return {text, static_cast<std::size_t>(size)};
@@ -187,6 +198,10 @@ std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
   const double wanted = given * 1e6;
   if (wanted >= static_cast<double>(kLongest.count())) return kLongest;
   return std::chrono::microseconds(static_cast<std::int64_t>(wanted));
+}
+
+std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what) {
+  return std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(seconds, what));
 }
 
 Reference items_of(PyObject* sequence) {
@@ -231,11 +246,6 @@ Device to_device(PyObject* object) {
   throw InvalidArgument(
       fmt::format("device is ({}): expected text like 'cuda:0', or DLPack's two numbers",
                   fmt::join(pair, ", ")));
-}
-
-std::optional<Device> to_optional_device(PyObject* object) {
-  if (object == nullptr || object == Py_None) return std::nullopt;
-  return to_device(object);
 }
 
 std::optional<Device> device_for_empty(std::optional<Device> given) {
@@ -289,45 +299,12 @@ Reference find_attribute(PyObject* object, const char* name) {
   return {};
 }
 
-PyObject* find_keyword(PyObject* keywords, const char* name) {
-  if (keywords == nullptr) return nullptr;
-  PyObject* const value = PyDict_GetItemString(keywords, name);
-  return value == Py_None ? nullptr : value;
-}
-
-void read_arguments(PyObject* arguments, PyObject* keywords, const char* function,
-                    std::span<const char* const> names, std::size_t needed, std::size_t by_position,
-                    PyObject** read) {
-  const auto given = static_cast<std::size_t>(PyTuple_Size(arguments));
-  if (given > by_position) {
-    PyErr_Format(PyExc_TypeError, "%s() takes %zu positional arguments, and %zu were given",
-                 function, by_position, given);
-    throw PythonError();
-  }
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    PyObject* const named =
-        keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, names[i]);
-    if (named != nullptr && i < given) {
-      PyErr_Format(PyExc_TypeError, "%s() got '%s' twice", function, names[i]);
-      throw PythonError();
-    }
-    found += named == nullptr ? 0 : 1;
-    read[i] = i < given ? PyTuple_GetItem(arguments, static_cast<Py_ssize_t>(i)) : named;
-    if (read[i] == Py_None && i >= needed) read[i] = nullptr;
-    if (i < needed && read[i] == nullptr)
-      throw InvalidArgument(fmt::format("{}(): '{}' is missing", function, names[i]));
-  }
-  if (keywords == nullptr || found == static_cast<std::size_t>(PyDict_Size(keywords))) return;
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(keywords, &position, &key, &value) != 0;) {
-    const std::string name = to_text(key, "a keyword");
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%s'", function,
-                 name.c_str());
-    throw PythonError();
-  }
+std::size_t to_choice(PyObject* object, const char* what, std::span<const std::string_view> names) {
+  const std::string given = to_text(object, what);
+  const auto found = std::ranges::find(names, given);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  throw InvalidArgument(
+      fmt::format("{} is '{}': expected one of '{}'", what, given, fmt::join(names, "', '")));
 }
 
 }  // namespace cgtree::python

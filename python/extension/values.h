@@ -1,6 +1,7 @@
 // Conversions between Python values and those of C++: element types, devices, integers, tuples.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,8 +32,18 @@ bool to_bool(PyObject* object);
 double to_double(PyObject* object);
 // Reads a count, or a number of bytes.
 std::size_t to_size(PyObject* object, const char* what);
+// Reads an integer of 64 bits without a sign.
+enum class Word : std::uint64_t {};
+Word to_word(PyObject* object, const char* what);
+const void* to_pointer(PyObject* object, const char* what);
+// Reads a function, which is called while the object lives; null for none.
+struct Callable {
+  PyObject* object = nullptr;
+};
+Callable to_callable(PyObject* object, const char* what);
 // Reads seconds. What is too long for a clock, also infinity, becomes the longest duration.
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what);
+std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what);  // rounded up
 // Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
 // of its class.
 Reference items_of(PyObject* sequence);
@@ -70,18 +82,6 @@ Reference new_list(std::size_t count, const Make& make) {
         PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
   return list;
 }
-// Reads the name of one of these values.
-template <typename Value, std::size_t count>
-Value to_choice(PyObject* object, const char* what,
-                const std::pair<std::string_view, Value> (&choices)[count]) {
-  const std::string given = to_text(object, what);
-  std::string names;
-  for (const auto& [name, value] : choices) {
-    if (name == given) return value;
-    names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
-  }
-  throw InvalidArgument(std::string(what) + " is '" + given + "': expected one of " + names);
-}
 // Reads a sequence of integers, or one integer.
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
 
@@ -90,8 +90,6 @@ std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
 DType to_dtype(PyObject* object);
 // Reads "cuda:1", "host", "auto", or a pair of DLPack's numbers.
 Device to_device(PyObject* object);
-// None gives nullopt.
-std::optional<Device> to_optional_device(PyObject* object);
 // Returns the device for empty(): `given` if there is one; nullopt inside a step function, which
 // allocates from the pool; otherwise the device of the current stream, or the best device.
 std::optional<Device> device_for_empty(std::optional<Device> given);
@@ -107,28 +105,140 @@ Reference from_integers(std::span<const std::int64_t> values, std::int64_t facto
 // Returns the attribute, or null if the object does not have it. Throws other errors.
 Reference find_attribute(PyObject* object, const char* name);
 
-// A Signature says which arguments a function takes.
-template <std::size_t count>
-struct Signature {
-  const char* function;
-  std::array<const char*, count> names;
-  std::size_t needed = 0;           // so many of the first ones must be given
-  std::size_t by_position = count;  // so many of the first ones may be given without their names
+// ---- Casters: the conversion of an argument of each type, and of a result ----
+
+// Caster<T>::from(object, what) reads a value; Caster<T>::to(value) makes an object of one. Types
+// of other files have theirs there.
+template <typename T>
+struct Caster;
+template <auto read>
+struct ReadBy {
+  static auto from(PyObject* object, const char* what) {
+    if constexpr (std::is_invocable_v<decltype(read), PyObject*, const char*>) {
+      return read(object, what);
+    } else {
+      return read(object);
+    }
+  }
 };
-// Reads arguments; those that are not given are null, and so is None for those that need not be.
-// Throws TypeError for others than the signature has, and InvalidArgument if one is missing.
-void read_arguments(PyObject* arguments, PyObject* keywords, const char* function,
-                    std::span<const char* const> names, std::size_t needed, std::size_t by_position,
-                    PyObject** read);
-template <std::size_t count>
-std::array<PyObject*, count> read_arguments(PyObject* arguments, PyObject* keywords,
-                                            const Signature<count>& signature) {
-  std::array<PyObject*, count> read = {};
-  read_arguments(arguments, keywords, signature.function, signature.names, signature.needed,
-                 signature.by_position, read.data());
-  return read;
+template <>
+struct Caster<bool> : ReadBy<to_bool> {};
+template <>
+struct Caster<double> : ReadBy<to_double> {};
+template <>
+struct Caster<std::int64_t> : ReadBy<to_int64> {};
+template <>
+struct Caster<std::size_t> : ReadBy<to_size> {};
+template <>
+struct Caster<Word> : ReadBy<to_word> {};
+template <>
+struct Caster<const void*> : ReadBy<to_pointer> {};
+template <>
+struct Caster<std::string> : ReadBy<to_text> {};
+template <>
+struct Caster<std::chrono::microseconds> : ReadBy<to_microseconds> {};
+template <>
+struct Caster<std::chrono::milliseconds> : ReadBy<to_milliseconds> {};
+template <>
+struct Caster<std::vector<std::int64_t>> : ReadBy<to_integers> {};
+template <>
+struct Caster<DType> : ReadBy<to_dtype> {};
+template <>
+struct Caster<Callable> : ReadBy<to_callable> {};
+template <>
+struct Caster<Device> : ReadBy<to_device> {
+  static Reference to(Device device) { return from_text(to_string(device)); }
+};
+template <typename T>
+struct Caster<std::optional<T>> {
+  static std::optional<T> from(PyObject* object, const char* what) {
+    if (object == nullptr || object == Py_None) return std::nullopt;
+    return Caster<T>::from(object, what);
+  }
+};
+template <typename T>
+struct Caster<std::vector<T>> {
+  static std::vector<T> from(PyObject* object, const char* what) {
+    std::vector<T> values;
+    for_each_item(object, [&](PyObject* item) { values.push_back(Caster<T>::from(item, what)); });
+    return values;
+  }
+};
+// Reads the name of one of the values.
+std::size_t to_choice(PyObject* object, const char* what, std::span<const std::string_view> names);
+template <typename Value, std::size_t count>
+Value to_choice(PyObject* object, const char* what,
+                const std::pair<std::string_view, Value> (&choices)[count]) {
+  std::array<std::string_view, count> names;
+  std::ranges::transform(choices, names.begin(), [](const auto& each) { return each.first; });
+  return choices[to_choice(object, what, names)].second;
 }
-// Returns the value of a keyword, or null if it was not given or is None.
-PyObject* find_keyword(PyObject* keywords, const char* name);
+
+// Returns the value of an argument that is null if it was not given: then T().
+template <typename T>
+T argument(PyObject* object, const char* what) {
+  if constexpr (std::is_same_v<T, PyObject*>) {
+    return object;
+  } else {
+    return object == nullptr ? T() : Caster<T>::from(object, what);
+  }
+}
+
+// Makes an object of a value.
+template <typename T>
+Reference to_python(T&& value) {
+  using Value = std::decay_t<T>;
+  if constexpr (std::is_same_v<Value, Reference>) {
+    return std::forward<T>(value);
+  } else if constexpr (std::is_same_v<Value, PyObject*>) {
+    return Reference::borrow(value);
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return Reference::borrow(value ? Py_True : Py_False);
+  } else if constexpr (std::is_integral_v<Value> && std::is_signed_v<Value>) {
+    return checked(PyLong_FromLongLong(value));
+  } else if constexpr (std::is_integral_v<Value>) {
+    return checked(PyLong_FromUnsignedLongLong(value));
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return checked(PyFloat_FromDouble(value));
+  } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
+    return from_text(value);
+  } else if constexpr (std::is_convertible_v<const Value&, const void*>) {
+    return checked(PyLong_FromVoidPtr(const_cast<void*>(static_cast<const void*>(value))));
+  } else if constexpr (requires { Caster<Value>::to(std::forward<T>(value)); }) {
+    return Caster<Value>::to(std::forward<T>(value));
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? to_python(*std::forward<T>(value)) : Reference::borrow(Py_None);
+  } else {
+    return new_list(std::size(value),
+                    [&](std::size_t i) { return to_python(std::move(value[i])); });
+  }
+}
+// Return a tuple of the values, and a dict of names with values: ("bytes", 1, "text", "a").
+template <typename... Values>
+Reference pack(Values&&... values) {
+  std::array<Reference, sizeof...(Values)> made = {to_python(std::forward<Values>(values))...};
+  return new_tuple(made.size(), [&](std::size_t i) { return std::move(made[i]); });
+}
+template <typename Key, typename Value>
+void put(const Reference& dict, Key&& key, Value&& value) {
+  check_status(PyDict_SetItem(dict.get(), to_python(std::forward<Key>(key)).get(),
+                              to_python(std::forward<Value>(value)).get()));
+}
+template <typename Value, typename... Pairs>
+void put_all(const Reference& dict, const char* key, Value&& value, Pairs&&... pairs) {
+  put(dict, key, std::forward<Value>(value));
+  if constexpr (sizeof...(Pairs) > 0) put_all(dict, std::forward<Pairs>(pairs)...);
+}
+template <typename... Pairs>
+Reference new_dict(Pairs&&... pairs) {
+  Reference dict = checked(PyDict_New());
+  if constexpr (sizeof...(Pairs) > 0) put_all(dict, std::forward<Pairs>(pairs)...);
+  return dict;
+}
+// Calls a function of Python with these arguments.
+template <typename... Values>
+Reference call_with(PyObject* function, Values&&... values) {
+  return call_python(function, pack(std::forward<Values>(values)...).get());
+}
 
 }  // namespace cgtree::python

@@ -223,7 +223,7 @@ class AxesPythonTest(unittest.TestCase):
         self.assertEqual(report["bytes"], predicted["bytes"])
         self.assertEqual(report["graph_bytes"], predicted["graph_bytes"])
         self.assertGreater(predicted["graph_bytes"], 0)
-        with self.assertRaisesRegex(cgtree.InvalidArgument, "predict_memory"):
+        with self.assertRaisesRegex(TypeError, "make_inputs is of type int: expected a function"):
             compiled.predict_memory(1)
 
     def test_precapture_records_once_more_for_each_output_that_is_held(self):
@@ -248,14 +248,15 @@ class AxesPythonTest(unittest.TestCase):
         for arguments, options in (((fail,), {}), ((make,), {"progress": fail})):
             with self.assertRaisesRegex(Mine, "on the way"):
                 compiled.precapture(*arguments, **options)
-        for arguments, options in (((), {}), ((1,), {}), ((make,), {"max_time": -1}),
+        for arguments, options in (((), {}), ((make,), {"max_time": -1}),
                                    ((make,), {"max_time": float("nan")}),
                                    ((make,), {"sizes": {"length": [1]}}),
                                    ((make,), {"sizes": [2]})):
             with self.subTest(options=options), self.assertRaises(cgtree.InvalidArgument):
                 compiled.precapture(*arguments, **options)
-        with self.assertRaises(TypeError):
-            compiled.precapture(make, budget=1)
+        for arguments, options in (((make,), {"budget": 1}), ((1,), {}), ((make,), {"progress": 1})):
+            with self.subTest(options=options), self.assertRaises(TypeError):
+                compiled.precapture(*arguments, **options)
         with self.assertRaisesRegex(cgtree.InvalidArgument, "neither buckets nor"):
             self.compile().precapture(make)
         self.call(compiled, 1, 1, 1, 3)

@@ -154,7 +154,8 @@ class Case:
             self.has_odd_arguments = True  # our own table wants our own tensors
         return self.world.note(kind(parts))
 
-    def options(self):
+    def options(self, *names):
+        """Draws all options, and returns those with these names; without names, all."""
         options = {"device": "host"}
         for name, usual in (("sync", ("wait", "ignore", "enqueue", "synchronize")),
                             ("dtype", ("float32", "uint16", "bfloat16")),
@@ -164,7 +165,7 @@ class Case:
             elif self.source.chance(8):
                 options[name] = hostile.value(self.world, self.source)
                 self.has_odd_arguments = True
-        return options
+        return {name: options[name] for name in names or options if name in options}
 
     def run(self):
         calls = (self.from_cuda, self.from_cuda, self.from_host, self.from_capsule,
@@ -204,14 +205,14 @@ class Case:
 
     def from_capsule(self):
         capsule = self.capsule()
-        made = cgtree.from_dlpack(capsule, **self.options())
+        made = cgtree.from_dlpack(capsule, **self.options("stream", "device"))
         if self.source.chance(60):
             cgtree.from_dlpack(capsule)
             raise Broken("a capsule was taken twice")
         return made
 
     def from_producer(self):
-        return cgtree.from_dlpack(self.producer(), **self.options())
+        return cgtree.from_dlpack(self.producer(), **self.options("stream", "device"))
 
     def as_tensor(self):
         return cgtree.as_tensor(self.producer(), **self.options())

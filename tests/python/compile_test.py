@@ -533,9 +533,10 @@ class FlatCallPythonTest(unittest.TestCase):
     def test_wrong_parts_are_refused(self):
         step = self.context.compile(lambda x: x)
         make = cgtree._cgtree.FlatCall
-        for wrong in ((), (3, cgtree.Tensor, int, None, (), (), None, None),
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "'compiled' is missing"):
+            make()
+        for wrong in ((3, cgtree.Tensor, int, None, (), (), None, None),
                       (step, 3, int, None, (), (), None, None),
-                      (step, cgtree.Tensor, int, None, [], (), None, None),
                       (step, cgtree.Tensor, int, None, ((1,),), (), None, None)):
             with self.assertRaises(TypeError):
                 make(*wrong)

@@ -100,7 +100,7 @@ class ProgressPythonTest(unittest.TestCase):
     def test_what_is_no_watch_is_refused(self):
         with self.assertRaises(TypeError):
             self.context.watch_progress("watch")
-        with self.assertRaises(cgtree.InvalidArgument):
+        with self.assertRaisesRegex(TypeError, "on_timeout is of type str: expected a function"):
             cgtree.ProgressWatch(on_timeout="print")
 
     def test_a_context_may_end_before_its_watch_and_behind_it(self):

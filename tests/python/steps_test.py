@@ -200,7 +200,7 @@ class BreaksPythonTest(unittest.TestCase):
             kept[-1](1)
         with self.assertRaises(cgtree.InvalidArgument):
             cgtree.eager_break(print)
-        with self.assertRaises(cgtree.InvalidArgument):
+        with self.assertRaisesRegex(TypeError, "function is of type int: expected a function"):
             cgtree.eager_break(3)
 
 

@@ -1,0 +1,151 @@
+// The table of signatures, arguments by them, and the tables that Python reads.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "python/extension/object.h"
+#include "python/extension/values.h"
+
+namespace cgtree::python {
+namespace {
+
+constexpr Signature kSignatures[] = {
+#include "python/signatures.inc"
+};
+
+std::size_t index_of(const Signature& signature, PyObject* name) {
+  std::size_t i = 0;
+  while (i < signature.count && PyUnicode_CompareWithASCIIString(name, signature.names[i]) != 0)
+    ++i;
+  return i;
+}
+
+void bind_signature(const Signature& signature, const Signature** bound, std::size_t count) {
+  if (bound == nullptr) return;
+  if (signature.count != count) {
+    throw Error(fmt::format("{} has {} parameters in _cgtree.pyi, and {} in C++", signature.name,
+                            signature.count, count));
+  }
+  *bound = &signature;
+}
+
+// The last part of a name.
+const char* last_part(const char* name) noexcept {
+  const char* const dot = std::strrchr(name, '.');
+  return dot == nullptr ? name : dot + 1;
+}
+
+PyMethodDef* table_of(const std::vector<Method>& methods, std::string_view owner) {
+  auto* const table = new std::vector<PyMethodDef>;
+  for (const auto& [name, called, flags, bound, count] : methods) {
+    const Signature& signature = signature_of(owner, name);
+    bind_signature(signature, bound, count);
+    table->push_back({name, reinterpret_cast<PyCFunction>(called), flags, signature.doc});
+  }
+  table->push_back({nullptr, nullptr, 0, nullptr});
+  return table->data();
+}
+
+PyGetSetDef* table_of(const std::vector<Property>& properties, std::string_view owner) {
+  auto* const table = new std::vector<PyGetSetDef>;
+  for (const auto& [name, get] : properties)
+    table->push_back({name, get, nullptr, signature_of(owner, name).doc, nullptr});
+  table->push_back({nullptr, nullptr, nullptr, nullptr, nullptr});
+  return table->data();
+}
+
+}  // namespace
+
+const Signature& signature_of(std::string_view owner, std::string_view name) {
+  const std::string whole = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name);
+  const auto* const found = std::ranges::find(kSignatures, whole, &Signature::name);
+  if (found != std::end(kSignatures)) return *found;
+  throw Error(fmt::format("_cgtree.pyi has no {}", whole));
+}
+
+void read_arguments(const Signature& signature, const Passed& passed, PyObject** read,
+                    Others& others) {
+  const std::size_t given = passed.positional.size();
+  if (given > signature.by_position && !signature.has_rest) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %zu positional arguments, and %zu were given",
+                 signature.function(), signature.by_position, given);
+    throw PythonError();
+  }
+  std::copy_n(passed.positional.begin(), std::min(given, signature.by_position), read);
+  for (std::size_t i = 0; i < passed.named.size(); ++i) {
+    PyObject* const name = PyTuple_GetItem(passed.names, static_cast<Py_ssize_t>(i));
+    const std::size_t known = index_of(signature, name);
+    if (known == signature.count && signature.has_others) {
+      if (!others.dict) others.dict = checked(PyDict_New());
+      check_status(PyDict_SetItem(others.dict.get(), name, passed.named[i]));
+      continue;
+    }
+    if (known == signature.count || read[known] != nullptr) {
+      PyErr_Format(PyExc_TypeError,
+                   known == signature.count ? "%s() got an unexpected keyword argument '%U'"
+                                            : "%s() got '%U' twice",
+                   signature.function(), name);
+      throw PythonError();
+    }
+    read[known] = passed.named[i];
+  }
+  for (std::size_t i = 0; i < signature.count; ++i) {
+    if (i >= signature.needed && read[i] == Py_None) read[i] = nullptr;
+    if (i < signature.needed && read[i] == nullptr) {
+      throw InvalidArgument(
+          fmt::format("{}(): '{}' is missing", signature.function(), signature.names[i]));
+    }
+  }
+}
+
+PassedTuple::PassedTuple(PyObject* arguments, PyObject* keywords) {
+  const auto positional = static_cast<std::size_t>(PyTuple_Size(arguments));
+  for (std::size_t i = 0; i < positional; ++i)
+    values.push_back(PyTuple_GetItem(arguments, static_cast<Py_ssize_t>(i)));
+  if (keywords != nullptr) {
+    names = checked(PySequence_Tuple(keywords));
+    for (Py_ssize_t i = 0; i < PyTuple_Size(names.get()); ++i)
+      values.push_back(PyDict_GetItem(keywords, PyTuple_GetItem(names.get(), i)));
+  }
+  const std::span<PyObject* const> all(values);
+  passed = {all.first(positional), all.subspan(positional), names.get()};
+}
+
+void refuse_object(PyObject* object, const char* what, PyTypeObject* expected) {
+  const std::string name = to_text(
+      checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(expected), "__name__")).get(),
+      "a type's name");
+  PyErr_Format(PyExc_TypeError, "%s: expected a cgtree.%s, not %R", what, name.c_str(),
+               reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  throw PythonError();
+}
+
+PyTypeObject* add_type(PyObject* module, Type type, std::size_t bytes) {
+  const char* const name = last_part(type.name);
+  const Signature& signature = signature_of("", name);
+  bind_signature(signature, type.maker.signature, type.maker.count);
+  const auto add = [&](int slot, void* value) {
+    if (value != nullptr) type.slots.push_back({slot, value});
+  };
+  add(Py_tp_new, reinterpret_cast<void*>(type.maker.make));
+  add(Py_tp_doc, const_cast<char*>(signature.doc));
+  add(Py_tp_methods, table_of(type.methods, name));
+  add(Py_tp_getset, table_of(type.properties, name));
+  add(Py_tp_members, type.members);
+  type.slots.push_back({0, nullptr});
+  type.flags |= Py_TPFLAGS_DEFAULT;
+  if (type.maker.make == nullptr) type.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  PyType_Spec spec = {type.name, static_cast<int>(bytes), 0, type.flags, type.slots.data()};
+  Reference made = checked(PyType_FromSpec(&spec));
+  check_status(PyModule_AddObjectRef(module, name, made.get()));
+  return reinterpret_cast<PyTypeObject*>(made.release());
+}
+
+void add_functions(PyObject* module, std::vector<Method> functions) {
+  check_status(PyModule_AddFunctions(module, table_of(functions, "")));
+}
+
+}  // namespace cgtree::python
