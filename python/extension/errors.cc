@@ -129,6 +129,12 @@ void PythonError::add_note(const std::string& note) const {
   PyErr_Clear();  // of a class whose exceptions take none
 }
 
+PyObject* PythonError::object() const {
+  if (state_->traceback != nullptr)
+    check_status(PyException_SetTraceback(state_->value, state_->traceback));
+  return state_->value;
+}
+
 void PythonError::restore() const {
   Py_XINCREF(state_->type);
   Py_XINCREF(state_->value);

@@ -23,6 +23,8 @@ class PythonError : public std::exception {
   // Adds a note to the Python exception, unless it has this one, and so to what() of those that are
   // made of it later. Requires: the GIL.
   void add_note(const std::string& note) const;
+  // Returns the exception with its traceback. Requires: the GIL.
+  PyObject* object() const;
   // Makes it the thread's current exception again. Requires: the GIL.
   void restore() const;
 

@@ -319,10 +319,8 @@ Reference view_of(const FlatCall& flat, const Result& result) {
   const Reference begin = checked(PyObject_CallNoArgs(method.get()));
   const long long offset = PyLong_AsLongLong(begin.get());
   if (offset == -1 && PyErr_Occurred() != nullptr) throw PythonError();
-  const Reference first = checked(PyLong_FromLongLong(offset + result.elements));
-  const Reference arguments =
-      checked(PyTuple_Pack(4, base, result.shape.get(), result.strides.get(), first.get()));
-  return call_python(flat.as_strided.get(), arguments.get());
+  return call_with(flat.as_strided.get(), base, result.shape.get(), result.strides.get(),
+                   offset + result.elements);
 }
 
 // `before`: the list of the results before it.
@@ -349,20 +347,16 @@ Reference result_of(const FlatCall& flat, const Result& result, TensorList& outp
 
 Reference results_of(const FlatCall& flat, TensorList& outputs, bool is_replay) {
   if (is_replay && flat.results) {
-    const auto count = static_cast<Py_ssize_t>(flat.results->size());
-    Reference all = checked(PyList_New(count));
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      const Result& result = (*flat.results)[static_cast<std::size_t>(i)];
-      check_status(PyList_SetItem(all.get(), i, result_of(flat, result, outputs, all).release()));
-    }
+    Reference all = checked(PyList_New(static_cast<Py_ssize_t>(flat.results->size())));
+    Py_ssize_t i = 0;
+    for (const Result& result : *flat.results)
+      check_status(PyList_SetItem(all.get(), i++, result_of(flat, result, outputs, all).release()));
     return all;
   }
   const std::span<Tensor> made = outputs.tensors();
   const Reference list = new_list(
       made.size(), [&](std::size_t i) { return export_exchange(*flat.exchange, made[i]); });
-  const Reference given = list_of(flat.given);
-  const Reference arguments = checked(PyTuple_Pack(2, list.get(), given.get()));
-  return call_python(flat.finish.get(), arguments.get());
+  return call_with(flat.finish.get(), list.get(), list_of(flat.given));
 }
 
 // Forward and backward passes run on threads of their own, and take turns in the context.
@@ -386,17 +380,8 @@ void call_core(const FlatCall& flat, const Bound& bound, StreamRef caller, Tenso
 // handled.
 Reference recover(const FlatCall& flat, PyObject* given) {
   set_error_in_flight();
-  PyObject* type = nullptr;
-  PyObject* error = nullptr;
-  PyObject* traceback = nullptr;
-  PyErr_Fetch(&type, &error, &traceback);
-  PyErr_NormalizeException(&type, &error, &traceback);
-  const Reference types = Reference::steal(type);
-  const Reference errors = Reference::steal(error);
-  const Reference tracebacks = Reference::steal(traceback);
-  if (traceback != nullptr) check_status(PyException_SetTraceback(error, traceback));
-  const Reference arguments = checked(PyTuple_Pack(2, error, given));
-  return call_python(flat.recover.get(), arguments.get());
+  const PythonError error;
+  return call_with(flat.recover.get(), error.object(), given);
 }
 
 std::span<PyObject* const> read_list(FlatCall& flat, PyObject* list) {
@@ -449,11 +434,8 @@ PyObject* call(PyObject* self, PyObject* inputs) {
 
 // ---- The object ----
 
-Expected expected_of(const dlpack::Exchange& exchange, PyObject* item) {
+Expected expected_of(const dlpack::Exchange& exchange, PyObject* value, PyObject* is_static) {
   Expected expected;
-  PyObject* value = nullptr;
-  PyObject* is_static = nullptr;
-  if (PyArg_ParseTuple(item, "OO", &value, &is_static) == 0) throw PythonError();
   if (is_static == Py_None) {
     expected.value = Reference::borrow(value);
     return expected;
@@ -468,43 +450,30 @@ Expected expected_of(const dlpack::Exchange& exchange, PyObject* item) {
   return expected;
 }
 
-std::vector<Result> results_from(PyObject* items) {
-  std::vector<Result> results;
-  for_each_item(items, [&](PyObject* item) {
-    Result result;
-    long from = 0;
-    PyObject* what = nullptr;
-    if (PyArg_ParseTuple(item, "lO", &from, &what) == 0) throw PythonError();
-    result.from = static_cast<From>(from);
-    PyObject* shape = nullptr;
-    PyObject* strides = nullptr;
-    long long elements = 0;
-    switch (result.from) {
-      case From::kMade:
-      case From::kGiven:
-      case From::kSame:
-        result.index = PyLong_AsSsize_t(what);
-        if (result.index == -1 && PyErr_Occurred() != nullptr) throw PythonError();
-        break;
-      case From::kView:
-        if (PyArg_ParseTuple(what, "nOOL", &result.index, &shape, &strides, &elements) == 0)
-          throw PythonError();
-        result.shape = Reference::borrow(shape);
-        result.strides = Reference::borrow(strides);
-        result.elements = elements;
-        break;
-      case From::kValue:
-        result.value = Reference::borrow(what);
-        break;
-    }
-    results.push_back(std::move(result));
-  });
-  return results;
+Result result_from(std::int64_t from, PyObject* given) {
+  Result result = {.from = static_cast<From>(from)};
+  if (result.from == From::kValue) {
+    result.value = Reference::borrow(given);
+  } else if (result.from == From::kView) {
+    using View = std::tuple<std::int64_t, PyObject*, PyObject*, std::int64_t>;
+    const auto [input, shape, strides, elements] = Caster<View>::from(given, "a view");
+    result.index = input;
+    result.shape = Reference::borrow(shape);
+    result.strides = Reference::borrow(strides);
+    result.elements = elements;
+  } else {
+    result.index = to_int64(given, "a result");
+  }
+  return result;
 }
 
-void set_results(FlatCall& flat, PyObject* items) {
+void set_results(FlatCall& flat,
+                 const std::optional<std::vector<std::tuple<std::int64_t, PyObject*>>>& items) {
   flat.results.reset();
-  if (items != Py_None) flat.results = results_from(items);
+  if (!items) return;
+  flat.results.emplace();
+  for (const auto& [from, given] : *items)
+    flat.results->push_back(result_from(from, given));
 }
 
 void set_state(FlatCall& flat, PyObject* state, PyObject* known) {
@@ -520,33 +489,22 @@ PyTypeObject* expect_type(PyObject* object, const char* what) {
   return reinterpret_cast<PyTypeObject*>(object);
 }
 
-Apart apart_of(PyObject* item, std::size_t count) {
-  Py_ssize_t a = 0;
-  Py_ssize_t b = 0;
-  Py_ssize_t distance = 0;
-  if (PyArg_ParseTuple(item, "nnn", &a, &b, &distance) == 0) throw PythonError();
-  const auto limit = static_cast<Py_ssize_t>(count);
+Apart checked_apart(std::int64_t a, std::int64_t b, std::int64_t distance, std::size_t count) {
+  const auto limit = static_cast<std::int64_t>(count);
   if (a < 0 || b < 0 || a >= limit || b >= limit) {
     throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
   }
   return {static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance};
 }
 
-PlaceReader reader_of(PyObject* offsets) {
-  PlaceReader reader;
-  unsigned long long unresolved = 0;
-  if (offsets != nullptr &&
-      PyArg_ParseTuple(offsets, "nnnnnK", &reader.implementation, &reader.storage, &reader.data,
-                       &reader.rank, &reader.keys, &unresolved) == 0) {
-    throw PythonError();
-  }
-  reader.unresolved = unresolved;
-  return reader;
-}
+using Offset = std::int64_t;
 
 FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject* as_strided,
-              PyObject* expected, PyObject* apart, PyObject* finish, PyObject* recover,
-              PyObject* reader, PyObject* settings) {
+              const std::vector<std::tuple<PyObject*, PyObject*>>& expected,
+              const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>& apart,
+              PyObject* finish, PyObject* recover,
+              const std::optional<std::tuple<Offset, Offset, Offset, Offset, Offset, Word>>& reader,
+              PyObject* settings) {
   expect_compiled(compiled);
   FlatCall flat;
   flat.exchange = exchange_of(expect_type(type, "type"));
@@ -556,7 +514,11 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
                         "FlatCall(): the type has no exchange API of DLPack that tells where "
                         "tensors lie: PyTorch 2.10 has it");
   }
-  flat.reader = reader_of(reader);
+  if (reader) {
+    const auto& [implementation, storage, data, rank, keys, unresolved] = *reader;
+    flat.reader = {implementation, storage, data,
+                   rank,           keys,    static_cast<std::uint64_t>(unresolved)};
+  }
   if (settings != nullptr) {
     flat.values = expect_object<Settings>(settings, "settings").read();
     flat.settings = Reference::borrow(settings);
@@ -569,12 +531,13 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
   flat.recover = Reference::borrow(recover);
   flat.before = Reference::borrow(Py_None);
   std::size_t count = 0;
-  for_each_item(expected, [&](PyObject* item) {
-    flat.expected.push_back(expected_of(*flat.exchange, item));
+  for (const auto& [value, is_static] : expected) {
+    flat.expected.push_back(expected_of(*flat.exchange, value, is_static));
     flat.tensor_of.push_back(count);
     count += flat.expected.back().value ? 0 : 1;
-  });
-  for_each_item(apart, [&](PyObject* item) { flat.apart.push_back(apart_of(item, count)); });
+  }
+  for (const auto& [a, b, distance] : apart)
+    flat.apart.push_back(checked_apart(a, b, distance, count));
   flat.of_list.reserve(flat.expected.size());
   flat.taken.reserve(flat.expected.size());
   flat.places.resize(flat.expected.size());

@@ -126,42 +126,45 @@ struct Receiver {
   static Class* of(PyObject* self) { return &value_of<Class>(self); }
 };
 
+template <>
+struct Receiver<PyObject*> {
+  static constexpr bool kIsUnlocked = false;
+  static PyObject** of(PyObject*& self) { return &self; }
+};
+
 template <typename... Types>
 struct TypeList {};
 
-template <typename Function>
-struct Callee : Callee<decltype(&Function::operator())> {
-  using Parameters = typename Callee<decltype(&Function::operator())>::Others;
-};
+// The parameters of a function, of a method with its object, and of a lambda.
 template <typename R, bool is_noexcept, typename... P>
-struct Callee<R (*)(P...) noexcept(is_noexcept)> {
-  using Parameters = TypeList<P...>;
-};
+TypeList<P...> parameters_of(R (*)(P...) noexcept(is_noexcept));
 template <typename R, typename C, bool is_noexcept, typename... P>
-struct Callee<R (C::*)(P...) noexcept(is_noexcept)> {
-  using Parameters = TypeList<C&, P...>;
-  using Others = TypeList<P...>;
-};
+TypeList<C&, P...> parameters_of(R (C::*)(P...) noexcept(is_noexcept));
 template <typename R, typename C, bool is_noexcept, typename... P>
-struct Callee<R (C::*)(P...) const noexcept(is_noexcept)> {
-  using Parameters = TypeList<const C&, P...>;
-  using Others = TypeList<P...>;
-};
+TypeList<C&, P...> parameters_of(R (C::*)(P...) const noexcept(is_noexcept));
+template <typename First, typename... P>
+TypeList<P...> without_first(TypeList<First, P...>);
+template <typename Function>
+requires requires {
+  &Function::operator();
+}
+auto parameters_of(Function) -> decltype(without_first(parameters_of(&Function::operator())));
 
 // Calls run(), and converts what it returns, with the lock.
 template <bool is_unlocked, typename Run>
 Reference converted(const Run& run) {
-  if constexpr (std::is_void_v<decltype(run())>) {
+  const auto call = [&]() -> decltype(auto) {
     if constexpr (is_unlocked) {
-      without_gil(run);
+      return without_gil(run);
     } else {
-      run();
+      return run();
     }
+  };
+  if constexpr (std::is_void_v<decltype(run())>) {
+    call();
     return Reference::borrow(Py_None);
-  } else if constexpr (is_unlocked) {
-    return to_python(without_gil(run));
   } else {
-    return to_python(run());
+    return to_python(call());
   }
 }
 
@@ -171,6 +174,10 @@ inline constexpr bool is_named =
 template <typename Parameter>
 using Stored = std::conditional_t<std::is_same_v<std::decay_t<Parameter>, std::string_view>,
                                   std::string, std::decay_t<Parameter>>;
+template <typename... P>
+constexpr std::size_t named_count(TypeList<P...>) {
+  return (std::size_t{is_named<P>} + ... + 0);
+}
 
 // Reads the arguments of a call for parameters of these types.
 template <typename... P>
@@ -179,14 +186,14 @@ std::tuple<Stored<P>...> arguments_for(TypeList<P...>, const Signature* signatur
   if constexpr (sizeof...(P) == 0) {
     return {};
   } else {
-    std::array<PyObject*, (std::size_t{is_named<P>} + ... + 1)> read = {};
+    std::array<PyObject*, (std::size_t{is_named<P>} + ... + 0)> read = {};
     Others others;
     read_arguments(*signature, passed, read.data(), others);
     std::size_t i = 0;
     const auto next = [&]<typename Parameter>(std::type_identity<Parameter>) -> Stored<Parameter> {
       if constexpr (std::is_same_v<Parameter, Rest>) {
-        const std::size_t count = std::min(signature->by_position, passed.positional.size());
-        return passed.positional.subspan(count);
+        return passed.positional.subspan(
+            std::min(signature->by_position, passed.positional.size()));
       } else if constexpr (!is_named<Parameter>) {
         return std::move(others);
       } else {
@@ -204,54 +211,38 @@ template <auto function, bool has_self>
 struct Entry {
   static inline const Signature* signature = nullptr;
 
-  template <typename First, typename... P>
-  static constexpr TypeList<P...> without_first(TypeList<First, P...>) {
-    return {};
-  }
-  template <typename... P>
-  static constexpr std::size_t named(TypeList<P...>) {
-    return (std::size_t{is_named<P>} + ... + 0);
+  static constexpr auto all() {
+    return decltype(parameters_of(std::decay_t<decltype(function)>(function)))();
   }
   static constexpr auto parameters() {
-    constexpr typename Callee<std::remove_const_t<decltype(function)>>::Parameters all;
     if constexpr (has_self) {
-      return without_first(all);
+      return decltype(without_first(all()))();
     } else {
-      return all;
+      return all();
     }
   }
+  template <bool is_unlocked, typename... Self>
+  static Reference apply(const Passed& passed, Self&&... self) {
+    auto given = arguments_for(parameters(), signature, passed);
+    return converted<is_unlocked>([&]() -> decltype(auto) {
+      return std::apply(
+          [&](auto&... each) -> decltype(auto) {
+            return std::invoke(function, self..., std::move(each)...);
+          },
+          given);
+    });
+  }
   template <typename First, typename... P>
-  static Reference run_method(TypeList<First, P...>, PyObject* self, const Passed& passed) {
-    if constexpr (std::is_same_v<First, PyObject*>) {
-      auto given = arguments_for(TypeList<P...>(), signature, passed);
-      return converted<false>([&]() -> decltype(auto) {
-        return std::apply(
-            [&](auto&... each) -> decltype(auto) { return function(self, std::move(each)...); },
-            given);
-      });
-    } else {
-      using Finder = Receiver<std::remove_cvref_t<First>>;
-      const auto object = Finder::of(self);
-      auto given = arguments_for(TypeList<P...>(), signature, passed);
-      return converted<Finder::kIsUnlocked>([&]() -> decltype(auto) {
-        return std::apply(
-            [&](auto&... each) -> decltype(auto) {
-              return std::invoke(function, *object, std::move(each)...);
-            },
-            given);
-      });
-    }
+  static Reference apply_to(TypeList<First, P...>, PyObject* self, const Passed& passed) {
+    using Finder = Receiver<std::remove_cvref_t<First>>;
+    const auto object = Finder::of(self);
+    return apply<Finder::kIsUnlocked>(passed, *object);
   }
   static Reference run(PyObject* self, const Passed& passed) {
     if constexpr (has_self) {
-      return run_method(typename Callee<std::remove_const_t<decltype(function)>>::Parameters(),
-                        self, passed);
+      return apply_to(all(), self, passed);
     } else {
-      auto given = arguments_for(parameters(), signature, passed);
-      return converted<false>([&]() -> decltype(auto) {
-        return std::apply(
-            [](auto&... each) -> decltype(auto) { return function(std::move(each)...); }, given);
-      });
+      return apply<false>(passed);
     }
   }
 
@@ -272,13 +263,11 @@ struct Entry {
     return guarded([&] {
       const PassedTuple all(arguments, keywords);
       auto given = arguments_for(parameters(), signature, all.passed);
-      return std::apply(
-                 [&](auto&... each) {
-                   using Value = std::decay_t<decltype(function(std::move(each)...))>;
-                   return make_object<Value>(type, function(std::move(each)...));
-                 },
-                 given)
-          .release();
+      const auto made = [&](auto&... each) {
+        using Value = std::decay_t<decltype(function(std::move(each)...))>;
+        return make_object<Value>(type, function(std::move(each)...));
+      };
+      return std::apply(made, given).release();
     });
   }
 };
@@ -310,7 +299,7 @@ Method method_of(const char* name, int flags) {
       name,
       is_alone ? reinterpret_cast<void*>(Entry::call_alone) : reinterpret_cast<void*>(Entry::call),
       flags | (is_alone ? METH_NOARGS : METH_FASTCALL | METH_KEYWORDS), &Entry::signature,
-      Entry::named(Entry::parameters())};
+      named_count(Entry::parameters())};
 }
 // Return the entry of a method, of a function of the module or of a type, and of an attribute.
 template <auto f>
@@ -333,7 +322,7 @@ Property property(const char* name) {
 template <auto f>
 Maker constructor() {
   using Made = Entry<f, false>;
-  return {Made::make, &Made::signature, Made::named(Made::parameters())};
+  return {Made::make, &Made::signature, named_count(Made::parameters())};
 }
 template <auto f>
 PyType_Slot slot(int id) {

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "cgtree/values/option_table.h"
@@ -36,16 +39,11 @@ struct Caster<Padding> {
 };
 template <>
 struct Caster<std::vector<Buckets>> : ReadBy<to_buckets> {};
-// A pair (axis, name).
 template <>
 struct Caster<DynamicAxis> {
   static DynamicAxis from(PyObject* pair, const char* what) {
-    const Reference items = items_of(pair);
-    if (PyTuple_Size(items.get()) != 2) {
-      throw InvalidArgument(fmt::format("{}: expected pairs of an axis and its name", what));
-    }
-    return {static_cast<int>(to_int64(PyTuple_GetItem(items.get(), 0), "an axis")),
-            to_text(PyTuple_GetItem(items.get(), 1), "an axis' name")};
+    auto [axis, name] = Caster<std::tuple<int, std::string>>::from(pair, what);
+    return {axis, std::move(name)};
   }
 };
 template <typename Options>
@@ -95,7 +93,7 @@ template <typename Options>
 Options read_all(PyObject* dict, const char* what) {
   Options options;
   if (dict == nullptr) return options;
-  for_each_entry(dict, "options: expected a dict", [&](PyObject* key, PyObject* value) {
+  for_each_entry(dict, "options", [&](PyObject* key, PyObject* value) {
     const std::string name = to_text(key, "an option's name");
     if (!read_option(name, value, options))
       throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
@@ -120,27 +118,18 @@ Options CasterOfOptions<Options>::from(PyObject* dict, const char* what) {
 
 std::vector<Buckets> to_buckets(PyObject* dict) {
   std::vector<Buckets> buckets;
-  for_each_entry(
-      dict, "sizes of axes: expected a dict {axis: sizes in ascending order}",
-      [&](PyObject* key, PyObject* value) {
-        buckets.push_back({to_text(key, "an axis' name"), to_integers(value, "a bucket")});
-      });
+  using Entries = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+  for (auto& [axis, sizes] : Caster<Entries>::from(dict, "the sizes of axes"))
+    buckets.push_back({std::move(axis), std::move(sizes)});
   return buckets;
 }
 
 Key to_key(PyObject* dict) {
-  std::deque<std::string> texts;  // whose addresses stay
+  using Entries = std::vector<std::pair<std::string, std::variant<std::int64_t, std::string>>>;
+  const auto entries = Caster<Entries>::from(dict, "key");
   std::vector<Key::Part> parts;
-  for_each_entry(dict, "key: expected a dict {name: an int or a str}",
-                 [&](PyObject* key, PyObject* value) {
-                   const std::string& name = texts.emplace_back(to_text(key, "a name in the key"));
-                   if (PyUnicode_Check(value)) {
-                     parts.emplace_back(
-                         name, std::string_view(texts.emplace_back(to_text(value, name.c_str()))));
-                   } else {
-                     parts.emplace_back(name, to_int64(value, name.c_str()));
-                   }
-                 });
+  for (const auto& [name, value] : entries)
+    std::visit([&, &name = name](const auto& part) { parts.emplace_back(name, part); }, value);
   return Key(std::span<const Key::Part>(parts));
 }
 

@@ -1,7 +1,8 @@
 // The Python type cgtree._cgtree.RecentCalls: the FlatCalls of one graph that were used last, and
 // its calls by a function with these inputs as arguments.
 #include <cstddef>
-#include <span>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,15 +21,15 @@ namespace {
 // the graph those of the function.
 struct Path {
   std::size_t arguments = 0;
-  std::vector<Py_ssize_t> inputs;   // the argument of each input; empty: in the same order
-  std::vector<Py_ssize_t> results;  // by result of the function; -1: None; empty: in the same order
+  std::vector<std::int64_t> inputs;  // the argument of each input; empty: in the same order
+  std::vector<std::int64_t>
+      results;  // by result of the function; -1: None; empty: in the same order
 };
 
 struct RecentCalls {
   std::vector<Reference> calls;  // the last one first
   Reference function;            // makes the call if none of them does
-  bool has_path = false;
-  Path path;
+  std::optional<Path> path;
 
   template <typename Visit>
   int visit(const Visit& visit) const {
@@ -53,17 +54,14 @@ Reference first_of(const RecentCalls& recent, const Ask& ask) {
   return Reference::borrow(Py_NotImplemented);
 }
 
-Reference results_of(const Path& path, Reference results) {
-  if (path.results.empty()) return results;
-  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(path.results.size())));
-  for (std::size_t i = 0; i < path.results.size(); ++i) {
-    const Py_ssize_t from = path.results[i];
-    PyObject* const item = from < 0 ? Py_None : PyList_GetItem(results.get(), from);
+Reference results_of(const RecentCalls& recent, Reference results) {
+  if (!recent.path || recent.path->results.empty()) return results;
+  const std::vector<std::int64_t>& path = recent.path->results;
+  return new_list(path.size(), [&](std::size_t i) {
+    PyObject* const item = path[i] < 0 ? Py_None : PyList_GetItem(results.get(), path[i]);
     if (item == nullptr) throw PythonError();
-    check_status(
-        PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference::borrow(item).release()));
-  }
-  return list;
+    return Reference::borrow(item);
+  });
 }
 
 PyObject* call(PyObject* self, PyObject* inputs) {
@@ -74,25 +72,23 @@ PyObject* call(PyObject* self, PyObject* inputs) {
   });
 }
 
-Reference call_by_path(const RecentCalls& recent, std::span<PyObject* const> arguments) {
-  if (recent.path.inputs.empty()) {
-    return first_of(recent, [&](PyObject* flat) { return call_flat(flat, arguments); });
-  }
+Reference call_by_path(const RecentCalls& recent, Rest arguments) {
   std::vector<PyObject*> inputs;
-  inputs.reserve(recent.path.inputs.size());
-  for (const Py_ssize_t from : recent.path.inputs)
+  inputs.reserve(recent.path->inputs.size());
+  for (const std::int64_t from : recent.path->inputs)
     inputs.push_back(arguments[static_cast<std::size_t>(from)]);
-  return first_of(recent, [&](PyObject* flat) { return call_flat(flat, inputs); });
+  const Rest given = inputs.empty() ? arguments : Rest(inputs);
+  return first_of(recent, [&](PyObject* flat) { return call_flat(flat, given); });
 }
 
 PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded([&] {
     const Reference kept = Reference::borrow(self);
     const RecentCalls& recent = value_of<RecentCalls>(self);
-    const std::span<PyObject* const> given(arguments, static_cast<std::size_t>(count));
-    if (recent.has_path && recent.path.arguments == given.size()) [[likely]] {
+    const Rest given(arguments, static_cast<std::size_t>(count));
+    if (recent.path && recent.path->arguments == given.size()) [[likely]] {
       Reference results = call_by_path(recent, given);
-      if (!is_no(results)) return results_of(recent.path, std::move(results)).release();
+      if (!is_no(results)) return results_of(recent, std::move(results)).release();
     }
     const Reference function = Reference::borrow(recent.function.get());
     if (!function) throw InvalidArgument("RecentCalls: set_path() was not called");
@@ -111,28 +107,23 @@ void set_calls(RecentCalls& recent, PyObject* calls) {
   std::swap(recent.calls, made);
 }
 
-std::vector<Py_ssize_t> indices_of(PyObject* numbers, Py_ssize_t least, Py_ssize_t end) {
-  std::vector<Py_ssize_t> indices;
-  for (const std::int64_t number : to_integers(numbers, "path")) {
-    if (number < least || number >= end) throw InvalidArgument("set_path(): no such position");
-    indices.push_back(static_cast<Py_ssize_t>(number));
-  }
+using Indices = std::vector<std::int64_t>;
+
+Indices checked_indices(Indices indices, std::int64_t least, std::int64_t end) {
+  for (const std::int64_t index : indices)
+    if (index < least || index >= end) throw InvalidArgument("set_path(): no such position");
   return indices;
 }
 
-void set_path(RecentCalls& recent, PyObject* function, PyObject* path) {
-  Path made;
-  if (path != Py_None) {
-    Py_ssize_t count = 0;
-    PyObject* inputs = nullptr;
-    PyObject* results = nullptr;
-    if (PyArg_ParseTuple(path, "nOO", &count, &inputs, &results) == 0) throw PythonError();
-    if (count < 0) throw InvalidArgument("set_path(): no such number of arguments");
-    made = {static_cast<std::size_t>(count), indices_of(inputs, 0, count),
-            indices_of(results, -1, PY_SSIZE_T_MAX)};
+// `path`: (count, inputs, results).
+void set_path(RecentCalls& recent, PyObject* function,
+              std::optional<std::tuple<std::size_t, Indices, Indices>> path) {
+  recent.path.reset();
+  if (path) {
+    auto& [count, inputs, results] = *path;
+    recent.path = {count, checked_indices(std::move(inputs), 0, static_cast<std::int64_t>(count)),
+                   checked_indices(std::move(results), -1, PY_SSIZE_T_MAX)};
   }
-  recent.has_path = path != Py_None;
-  recent.path = std::move(made);
   Reference other = Reference::borrow(function);
   std::swap(recent.function, other);
 }

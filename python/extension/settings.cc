@@ -50,23 +50,12 @@ std::uint64_t denormals() noexcept {
 #endif
 }
 
-// Reads tuples (function, object, first, second, bytes).
-Settings make(PyObject* items) {
+// Of tuples (function, object, first, second, bytes).
+Settings make(const std::vector<std::tuple<Word, Word, int, int, std::size_t>>& given) {
   std::vector<Getter> getters;
-  for_each_item(items, [&](PyObject* item) {
-    unsigned long long function = 0;
-    unsigned long long object = 0;
-    Py_ssize_t bytes = 0;
-    Getter getter;
-    if (PyArg_ParseTuple(item, "KKiin", &function, &object, &getter.first, &getter.second,
-                         &bytes) == 0) {
-      throw PythonError();
-    }
-    getter.function = function;
-    getter.object = object;
-    getter.bytes = static_cast<std::size_t>(bytes);
-    getters.push_back(getter);
-  });
+  for (const auto& [function, object, first, second, bytes] : given)
+    getters.push_back({static_cast<std::uintptr_t>(function), static_cast<std::uintptr_t>(object),
+                       first, second, bytes});
   return Settings(std::move(getters));
 }
 

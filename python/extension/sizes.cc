@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -28,15 +30,6 @@ BucketCost to_cost(std::optional<Callable> cost) {
     const GilAcquire gil;
     return to_double(call_with(function, size).get());
   };
-}
-
-std::vector<SizeCount> to_histogram(PyObject* object) {
-  std::vector<SizeCount> counts;
-  for_each_entry(object, "suggest_buckets(): expected a dict {size: how often it came}",
-                 [&](PyObject* key, PyObject* value) {
-                   counts.push_back({to_int64(key, "a size"), to_size(value, "a count")});
-                 });
-  return counts;
 }
 
 Reference dict_of(const CallSizes& sizes) {
@@ -65,31 +58,9 @@ Reference dict_of(const PrecaptureReport& report) {
                   report.graph_bytes, "seconds", seconds(report.time), "text", to_string(report));
 }
 
-std::vector<PrecaptureOptions::Sizes> to_sizes(PyObject* dict) {
-  std::vector<PrecaptureOptions::Sizes> all;
-  for (Buckets& named : to_buckets(dict))
-    all.push_back({std::move(named.axis), std::move(named.sizes)});
-  return all;
-}
-
-// Reads {name: values}, where None means the values of the options.
-std::vector<PrecaptureOptions::KeyValues> to_key_values(PyObject* dict) {
-  std::vector<PrecaptureOptions::KeyValues> parts;
-  constexpr const char* kExpected = "precapture(): expected a dict {name: values} as `key`";
-  for_each_entry(dict, kExpected, [&](PyObject* key, PyObject* values) {
-    auto& part = parts.emplace_back();
-    part.name = to_text(key, "a name in the key");
-    if (values == Py_None) return;
-    for_each_item(values, [&](PyObject* item) {
-      if (PyUnicode_Check(item)) {
-        part.values.emplace_back(to_text(item, part.name.c_str()));
-      } else {
-        part.values.emplace_back(to_int64(item, part.name.c_str()));
-      }
-    });
-  });
-  return parts;
-}
+// None among the values of a key means those of the options.
+using KeyValues = std::vector<
+    std::pair<std::string, std::optional<std::vector<std::variant<std::int64_t, std::string>>>>>;
 
 // Callbacks calls the Python functions of one precapture, on its thread, which has released the
 // lock.
@@ -154,21 +125,28 @@ Reference suggest_all(PyObject* self, std::size_t max_combinations) {
   return dict;
 }
 
-std::vector<std::int64_t> suggest_of(PyObject* histogram, std::size_t max_buckets,
-                                     std::optional<Callable> cost) {
-  return suggest_buckets(to_histogram(histogram), max_buckets, to_cost(cost));
+std::vector<std::int64_t> suggest_of(
+    const std::vector<std::pair<std::int64_t, std::size_t>>& histogram, std::size_t max_buckets,
+    std::optional<Callable> cost) {
+  std::vector<SizeCount> counts;
+  for (const auto& [size, count] : histogram)
+    counts.push_back({size, count});
+  return suggest_buckets(counts, max_buckets, to_cost(cost));
 }
 
 template <bool only_predicts>
-Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes, PyObject* key,
+Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes, const KeyValues& key,
                         std::optional<std::chrono::microseconds> max_time,
-                        std::optional<Callable> progress,
-                        std::optional<std::size_t> held_outputs) {
+                        std::optional<Callable> progress, std::optional<std::size_t> held_outputs) {
   PrecaptureOptions options;
-  if (sizes != nullptr) options.sizes = to_sizes(sizes);
-  if (key != nullptr) options.key = to_key_values(key);
-  if (max_time) options.max_time = *max_time;
-  if (held_outputs) options.held_outputs = *held_outputs;
+  if (sizes != nullptr) {
+    for (Buckets& axis : to_buckets(sizes))
+      options.sizes.push_back({std::move(axis.axis), std::move(axis.sizes)});
+  }
+  for (const auto& [name, values] : key)
+    options.key.push_back({name, values.value_or(decltype(options.key[0].values)())});
+  options.max_time = max_time.value_or(options.max_time);
+  options.held_outputs = held_outputs.value_or(options.held_outputs);
   const Bound bound = bound_of(self);
   // Another thread may close it meanwhile.
   const std::shared_ptr<Context> context =

@@ -169,25 +169,21 @@ Reference stats(const PythonSteps& steps) {
   return dict_of(without_gil([&] { return steps.steps->stats(); }));
 }
 
-// Reads tuples (name, copied, mutated, bytes, compared).
-PythonSteps make(std::shared_ptr<ContextState> context, const std::string& name, PyObject* bindings,
-                 PyObject* options, CaptureMode mode) {
+// `bindings`: (name, copied, mutated, bytes, compared) of each.
+PythonSteps make(
+    std::shared_ptr<ContextState> context, const std::string& name,
+    const std::vector<std::tuple<std::string, bool, bool, std::size_t, bool>>& bindings,
+    PyObject* options, CaptureMode mode) {
   PythonSteps made;
   made.context = std::move(context);
   const std::shared_ptr<Context> open = made.context->open();
   StepsOptions read;
   cgtree::detail::copy_shared_options(to_compile_options(options), read);
   read.capture_mode = mode;
-  for_each_item(bindings, [&](PyObject* item) {
-    const char* title = nullptr;
-    int copied = 0, mutated = 0, compared = 0;
-    Py_ssize_t bytes = 0;
-    if (PyArg_ParseTuple(item, "sppnp", &title, &copied, &mutated, &bytes, &compared) == 0)
-      throw PythonError();
-    made.host_bytes.push_back(static_cast<std::size_t>(bytes));
-    read.bindings.push_back(
-        {title, copied != 0, mutated != 0, made.host_bytes.back(), compared != 0});
-  });
+  for (const auto& [title, is_copied, is_mutated, bytes, is_compared] : bindings) {
+    made.host_bytes.push_back(bytes);
+    read.bindings.push_back({title, is_copied, is_mutated, bytes, is_compared});
+  }
   made.steps = without_gil([&] { return std::make_unique<Steps>(*open, name, std::move(read)); });
   return made;
 }

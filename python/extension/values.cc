@@ -189,6 +189,12 @@ std::size_t to_size(PyObject* object, const char* what) {
   return static_cast<std::size_t>(value);
 }
 
+int to_int(PyObject* object, const char* what) {
+  const std::int64_t value = to_int64(object, what);
+  if (value == static_cast<int>(value)) return static_cast<int>(value);
+  throw InvalidArgument(fmt::format("{} is {}: expected an integer of 32 bits", what, value));
+}
+
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
   const double given = to_double(seconds);
   if (!(given >= 0)) {
@@ -202,6 +208,19 @@ std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
 
 std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what) {
   return std::chrono::ceil<std::chrono::milliseconds>(to_microseconds(seconds, what));
+}
+
+Reference items_of(PyObject* sequence, const char* what, std::size_t count) {
+  if (is_tuple_or_list(sequence)) {
+    Reference items = items_of(sequence);
+    if (PyTuple_Size(items.get()) == static_cast<Py_ssize_t>(count)) return items;
+  }
+  refuse_type(sequence, what, fmt::format("a tuple of {} items", count).c_str());
+}
+
+Reference copy_of_dict(PyObject* dict, const char* what) {
+  if (PyDict_Check(dict)) return checked(PyDict_Copy(dict));
+  throw InvalidArgument(fmt::format("{} is of type {}: expected a dict", what, type_name(dict)));
 }
 
 Reference items_of(PyObject* sequence) {

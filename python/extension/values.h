@@ -9,8 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -30,6 +32,7 @@ std::uintptr_t to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
 double to_double(PyObject* object);
+int to_int(PyObject* object, const char* what);
 // Reads a count, or a number of bytes.
 std::size_t to_size(PyObject* object, const char* what);
 // Reads an integer of 64 bits without a sign.
@@ -47,6 +50,10 @@ std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what); 
 // Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
 // of its class.
 Reference items_of(PyObject* sequence);
+// Returns the `count` items of a tuple or list.
+Reference items_of(PyObject* sequence, const char* what, std::size_t count);
+// Throws InvalidArgument for anything but a dict.
+Reference copy_of_dict(PyObject* dict, const char* what);
 // Calls visit(item) for each item of a sequence or iterable.
 template <typename Visit>
 void for_each_item(PyObject* sequence, const Visit& visit) {
@@ -55,11 +62,10 @@ void for_each_item(PyObject* sequence, const Visit& visit) {
     visit(PyTuple_GetItem(items.get(), i));
 }
 // Calls visit(key, value) for each entry of a dict as it is now: to read a value may run code that
-// changes it. Throws InvalidArgument, which says what was expected, for anything but a dict.
+// changes it.
 template <typename Visit>
-void for_each_entry(PyObject* dict, const char* expected, const Visit& visit) {
-  if (!PyDict_Check(dict)) throw InvalidArgument(expected);
-  const Reference copy = checked(PyDict_Copy(dict));
+void for_each_entry(PyObject* dict, const char* what, const Visit& visit) {
+  const Reference copy = copy_of_dict(dict, what);
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(copy.get(), &position, &key, &value) != 0;)
@@ -128,6 +134,8 @@ struct Caster<double> : ReadBy<to_double> {};
 template <>
 struct Caster<std::int64_t> : ReadBy<to_int64> {};
 template <>
+struct Caster<int> : ReadBy<to_int> {};
+template <>
 struct Caster<std::size_t> : ReadBy<to_size> {};
 template <>
 struct Caster<Word> : ReadBy<to_word> {};
@@ -162,6 +170,40 @@ struct Caster<std::vector<T>> {
     std::vector<T> values;
     for_each_item(object, [&](PyObject* item) { values.push_back(Caster<T>::from(item, what)); });
     return values;
+  }
+};
+// Valid as long as the argument in which the object came.
+template <>
+struct Caster<PyObject*> {
+  static PyObject* from(PyObject* object, const char*) { return object; }
+};
+// A tuple or list of as many items.
+template <typename... T>
+struct Caster<std::tuple<T...>> {
+  static std::tuple<T...> from(PyObject* object, const char* what) {
+    const Reference items = items_of(object, what, sizeof...(T));
+    return [&]<Py_ssize_t... i>(std::integer_sequence<Py_ssize_t, i...>) {
+      return std::tuple<T...>{Caster<T>::from(PyTuple_GetItem(items.get(), i), what)...};
+    }
+    (std::make_integer_sequence<Py_ssize_t, sizeof...(T)>());
+  }
+};
+// A dict.
+template <typename K, typename V>
+struct Caster<std::vector<std::pair<K, V>>> {
+  static std::vector<std::pair<K, V>> from(PyObject* object, const char* what) {
+    std::vector<std::pair<K, V>> entries;
+    for_each_entry(object, what, [&](PyObject* key, PyObject* value) {
+      entries.emplace_back(Caster<K>::from(key, what), Caster<V>::from(value, what));
+    });
+    return entries;
+  }
+};
+template <>
+struct Caster<std::variant<std::int64_t, std::string>> {
+  static std::variant<std::int64_t, std::string> from(PyObject* object, const char* what) {
+    if (PyUnicode_Check(object)) return to_text(object, what);
+    return to_int64(object, what);
   }
 };
 // Reads the name of one of the values.
