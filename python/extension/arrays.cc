@@ -11,8 +11,6 @@
 #include "interop/tensor/empty.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 

@@ -1,6 +1,5 @@
 // The Python type cgtree.CompiledFunction, and PythonStep: a Python function as a step function.
 #include "python/extension/module.h"
-#include "python/extension/object.h"
 
 #include <fmt/format.h>
 
@@ -23,12 +22,9 @@
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"
 #include "python/extension/dlpack.h"
-#include "python/extension/errors.h"
 #include "python/extension/import.h"
-#include "python/extension/python.h"
 #include "python/extension/results.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 
@@ -50,16 +46,12 @@ thread_local std::shared_ptr<KeptObjects> t_kept;
 
 // A PythonStep calls a Python function with tensors as objects, and reads what it returns.
 struct PythonStep {
-  PyObject* function = nullptr;  // owned; null once the cycle collector has taken it
+  std::shared_ptr<void> function;  // null once the cycle collector has taken it
   std::shared_ptr<KeptObjects> kept = std::make_shared<KeptObjects>();
   ResultKind kind = ResultKind::kUnknown;
   std::size_t runs = 0;
 
-  explicit PythonStep(PyObject* given);
-  ~PythonStep();
-  PythonStep(const PythonStep&) = delete;
-  PythonStep& operator=(const PythonStep&) = delete;
-
+  PyObject* object() const noexcept { return static_cast<PyObject*>(function.get()); }
   // Takes the GIL and calls the function. Throws PythonError, and InvalidArgument for a result that
   // is not None, a tensor or a tuple or list of tensors, or that has another kind than before.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
@@ -81,26 +73,16 @@ class KeepsForStep {
   const bool is_outermost_;
 };
 
-PythonStep::PythonStep(PyObject* given) : function(given) {
-  Py_INCREF(given);
-}
-
-PythonStep::~PythonStep() {
-  if (function == nullptr || !interpreter_is_alive()) return;
-  const GilAcquire gil;
-  Py_DECREF(function);
-}
-
 std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const GilAcquire gil;
   if (function == nullptr) throw InvalidArgument("this step function was collected as garbage");
   ++runs;
   const Reference arguments =
       new_tuple(inputs.size(), [&](std::size_t i) { return make_tensor(inputs[i]); });
-  const Reference callee = Reference::borrow(function);
+  const std::shared_ptr<void> callee = function;
   const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
   const KeepsForStep keeps(kept);
-  const Reference result = call_python(callee.get(), arguments.get());
+  const Reference result = call_python(static_cast<PyObject*>(callee.get()), arguments.get());
   const ResultKind found = kind_of(result.get(), "the step function");
   if (kind != ResultKind::kUnknown && kind != found) {
     throw InvalidArgument(
@@ -132,10 +114,10 @@ struct Compiled {
     if (step == nullptr) return 0;
     for (PyObject* const object : *step->kept)
       if (const int stop = visit(object)) return stop;
-    return visit(step->function);
+    return visit(step->object());
   }
   void clear() {
-    if (step != nullptr) Py_CLEAR(step->function);
+    if (step != nullptr) step->function.reset();
   }
   // Releases the lock, because recordings wait for the device when they go.
   void end() {
@@ -352,7 +334,7 @@ Reference stats(Compiled& compiled) {
 
 // Returns the function that the user wrote, which compile() may have wrapped for a framework.
 Reference wrapped(const Compiled& compiled) {
-  PyObject* const function = compiled.step->function;
+  PyObject* const function = compiled.step->object();
   Reference inner =
       function == nullptr ? Reference::borrow(Py_None) : find_attribute(function, "__wrapped__");
   return inner ? std::move(inner) : Reference::borrow(function);
@@ -365,7 +347,7 @@ Reference compile_function(std::optional<std::shared_ptr<ContextState>> context,
     compiled.context = std::move(*context);
     (void)compiled.context->open();
   }
-  compiled.step = std::make_shared<PythonStep>(function.object);
+  compiled.step = std::make_shared<PythonStep>(PythonStep{keep_object(function.object)});
   compiled.name = std::move(name);
   compiled.options = to_compile_options(options);
   check_compile_options(compiled.name, compiled.options);

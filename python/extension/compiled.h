@@ -8,7 +8,6 @@
 #include "cgtree/compile.h"
 #include "interop/device/stream.h"
 #include "python/extension/context.h"
-#include "python/extension/errors.h"
 
 namespace cgtree::python {
 

@@ -16,11 +16,8 @@
 #include "cgtree/values/verification.h"
 #include "extensions/watch/recent_events.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 

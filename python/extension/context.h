@@ -11,7 +11,6 @@
 #include "cgtree/values/options.h"
 #include "cgtree/values/progress.h"
 #include "extensions/ranks/group.h"
-#include "python/extension/errors.h"
 #include "python/extension/object.h"
 
 namespace cgtree::python {

@@ -16,10 +16,8 @@
 #include "python/extension/compiled.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
 #include "python/extension/results.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -13,7 +13,6 @@
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/import.h"
-#include "python/extension/python.h"
 
 namespace cgtree::python {
 namespace {

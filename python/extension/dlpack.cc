@@ -11,11 +11,8 @@
 #include "interop/exchange/dlpack_tensor.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/stream_synchronization.h"
-#include "python/extension/errors.h"
 #include "python/extension/import.h"
-#include "python/extension/python.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 

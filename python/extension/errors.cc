@@ -60,27 +60,27 @@ Reference dict_of(const Divergence& divergence) {
 
 // Returns null if the exception has none.
 Reference notes_of(PyObject* error) {
-  Reference notes =
-      Reference::steal(error == nullptr ? nullptr : PyObject_GetAttrString(error, "__notes__"));
+  Reference notes = Reference::steal(PyObject_GetAttrString(error, "__notes__"));
   PyErr_Clear();
   return notes;
 }
 
-std::string text_of(PyObject* type, PyObject* value) {
-  const Reference name = Reference::steal(PyObject_GetAttrString(type, "__name__"));
-  const Reference text = Reference::steal(value == nullptr ? nullptr : PyObject_Str(value));
-  const char* const name_utf8 = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
-  const char* const text_utf8 = text ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
-  std::string whole = name_utf8 == nullptr ? "an exception" : name_utf8;
-  if (text_utf8 != nullptr && *text_utf8 != '\0') whole = whole + ": " + text_utf8;
-  const Reference notes = notes_of(value);
+std::string utf8_of(PyObject* text) {
+  const char* const utf8 =
+      text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, nullptr) : nullptr;
+  return utf8 == nullptr ? "" : utf8;
+}
+
+std::string text_of(PyObject* error) {
+  PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(error));
+  std::string whole = utf8_of(Reference::steal(PyObject_GetAttrString(type, "__name__")).get());
+  const std::string text = utf8_of(Reference::steal(PyObject_Str(error)).get());
+  if (!text.empty()) whole += ": " + text;
+  const Reference notes = notes_of(error);
   const Py_ssize_t count = notes ? PySequence_Size(notes.get()) : 0;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const Reference note = Reference::steal(PySequence_GetItem(notes.get(), i));
-    const char* const said = note && PyUnicode_Check(note.get())
-                                 ? PyUnicode_AsUTF8AndSize(note.get(), nullptr)
-                                 : nullptr;
-    if (said != nullptr) whole = whole + " (" + said + ")";
+    const std::string note = utf8_of(Reference::steal(PySequence_GetItem(notes.get(), i)).get());
+    if (!note.empty()) whole += " (" + note + ")";
   }
   PyErr_Clear();
   return whole;
@@ -88,58 +88,40 @@ std::string text_of(PyObject* type, PyObject* value) {
 
 }  // namespace
 
-struct PythonError::State {
+PythonError::PythonError() {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* traceback = nullptr;
-  std::string text;
-
-  ~State() {
-    if (!interpreter_is_alive()) return;
-    const GilAcquire gil;
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-  }
-};
-
-PythonError::PythonError() : state_(std::make_shared<State>()) {
-  PyErr_Fetch(&state_->type, &state_->value, &state_->traceback);
-  PyErr_NormalizeException(&state_->type, &state_->value, &state_->traceback);
-  state_->text = text_of(state_->type, state_->value);
-}
-
-const char* PythonError::what() const noexcept {
-  return state_->text.c_str();
+  if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_SystemError, "an exception is missing");
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  object_ = keep_object(value);
+  Py_DECREF(value);
+  text_ = std::make_shared<const std::string>(text_of(value));
 }
 
 bool PythonError::is_a(const char* name) const {
   const Reference type = Reference::steal(PyObject_GetAttrString(g_classes, name));
-  if (type) return PyErr_GivenExceptionMatches(state_->type, type.get()) != 0;
+  if (type) return PyErr_GivenExceptionMatches(object(), type.get()) != 0;
   PyErr_Clear();
   return false;
 }
 
 void PythonError::add_note(const std::string& note) const {
   const Reference text = from_text(note);
-  const Reference notes = notes_of(state_->value);
+  const Reference notes = notes_of(object());
   if (notes && PySequence_Contains(notes.get(), text.get()) == 1) return;
   const Reference added =
-      Reference::steal(PyObject_CallMethod(state_->value, "add_note", "O", text.get()));
+      Reference::steal(PyObject_CallMethod(object(), "add_note", "O", text.get()));
   PyErr_Clear();  // of a class whose exceptions take none
 }
 
-PyObject* PythonError::object() const {
-  if (state_->traceback != nullptr)
-    check_status(PyException_SetTraceback(state_->value, state_->traceback));
-  return state_->value;
-}
-
 void PythonError::restore() const {
-  Py_XINCREF(state_->type);
-  Py_XINCREF(state_->value);
-  Py_XINCREF(state_->traceback);
-  PyErr_Restore(state_->type, state_->value, state_->traceback);
+  PyErr_Restore(Reference::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object()))).release(),
+                Reference::borrow(object()).release(), PyException_GetTraceback(object()));
 }
 
 void load_errors() {

@@ -17,20 +17,20 @@ class PythonError : public std::exception {
   // Takes the thread's current Python exception. Requires: the GIL, and that there is one.
   PythonError();
 
-  const char* what() const noexcept override;
-  // Returns whether it is of a class of cgtree._errors. Requires: the GIL.
+  const char* what() const noexcept override { return text_->c_str(); }
+  // The exception, with its traceback. The next four require the GIL.
+  PyObject* object() const noexcept { return static_cast<PyObject*>(object_.get()); }
+  // Returns whether it is of a class of cgtree._errors.
   bool is_a(const char* name) const;
   // Adds a note to the Python exception, unless it has this one, and so to what() of those that are
-  // made of it later. Requires: the GIL.
+  // made of it later.
   void add_note(const std::string& note) const;
-  // Returns the exception with its traceback. Requires: the GIL.
-  PyObject* object() const;
-  // Makes it the thread's current exception again. Requires: the GIL.
+  // Makes it the thread's current exception again.
   void restore() const;
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<void> object_;
+  std::shared_ptr<const std::string> text_;
 };
 
 // Looks up the classes of cgtree._errors. Throws PythonError.

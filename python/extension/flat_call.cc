@@ -28,11 +28,8 @@
 #include "python/extension/dlpack.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
 #include "python/extension/place.h"
-#include "python/extension/python.h"
 #include "python/extension/settings.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

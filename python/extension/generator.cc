@@ -14,10 +14,7 @@
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {
@@ -46,19 +43,16 @@ Reference state(const Generator& generator) {
   return pack(state.seed, state.offset, make_token(std::move(state.recording)));
 }
 
-GeneratorState to_state(PyObject* object) {
-  if (!PyTuple_Check(object) || PyTuple_Size(object) != 3) {
-    throw InvalidArgument("set_state(): expected what state() gave: (seed, offset, recording)");
+void set_state(const Generator& generator, const std::tuple<Word, Word, PyObject*>& given) {
+  const auto [seed, offset, token] = given;
+  GeneratorState state{static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(offset), {}};
+  if (token != Py_None) {
+    if (PyCapsule_IsValid(token, kToken) == 0) {
+      throw InvalidArgument("set_state(): the recording is none that state() gave");
+    }
+    state.recording = *static_cast<Token*>(PyCapsule_GetPointer(token, kToken));
   }
-  GeneratorState state{to_address(PyTuple_GetItem(object, 0), "seed"),
-                       to_address(PyTuple_GetItem(object, 1), "offset"), nullptr};
-  PyObject* const token = PyTuple_GetItem(object, 2);
-  if (token == Py_None) return state;
-  if (PyCapsule_IsValid(token, kToken) == 0) {
-    throw InvalidArgument("set_state(): the recording is none that state() gave");
-  }
-  state.recording = *static_cast<Token*>(PyCapsule_GetPointer(token, kToken));
-  return state;
+  generator.set_state(state);
 }
 
 // Without a current stream, work on `device` runs on its legacy stream.
@@ -146,10 +140,8 @@ void add_generator_type(PyObject* module) {
        .methods = {bind<[](const Generator& generator, Word seed) {
                      generator.set_seed(static_cast<std::uint64_t>(seed));
                    }>("set_seed"),
-                   bind<&state>("state"), bind<[](const Generator& generator, PyObject* given) {
-                     generator.set_state(to_state(given));
-                   }>("set_state"),
-                   bind<&uniform>("uniform"), bind<&normal>("normal"), bind<&integers>("integers"),
+                   bind<&state>("state"), bind<&set_state>("set_state"), bind<&uniform>("uniform"),
+                   bind<&normal>("normal"), bind<&integers>("integers"),
                    bind<&into_uniform>("fill_uniform"), bind<&into_normal>("fill_normal"),
                    bind<&into_integers>("fill_integers")},
        .properties = {property<&Generator::seed>("seed")},

@@ -18,11 +18,7 @@
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/compiled.h"
-#include "python/extension/errors.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

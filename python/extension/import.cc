@@ -11,10 +11,7 @@
 #include "interop/exchange/cuda_array_tensor.h"
 #include "interop/exchange/foreign_memory.h"
 #include "python/extension/dlpack.h"
-#include "python/extension/errors.h"
-#include "python/extension/python.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -12,7 +12,6 @@
 #include "python/extension/control_flow.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

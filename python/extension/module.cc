@@ -15,8 +15,6 @@
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/context.h"
-#include "python/extension/errors.h"
-#include "python/extension/object.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 

@@ -1,6 +1,6 @@
 // Entries of the extension: functions of C++ with arguments and results of C++, and types whose
 // objects hold a value of C++. Names, defaults and docstrings of entries are those of
-// cgtree/_cgtree.pyi.
+// cgtree/_cgtree.pyi. All files with entries have errors.h, python.h and values.h from here.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "cgtree/values/option_table.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 // ---- One value of each type ----

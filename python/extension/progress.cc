@@ -11,9 +11,6 @@
 #include "extensions/progress/progress_json.h"
 #include "python/extension/context.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "python/extension/errors.h"
 #include "python/extension/flat_call.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
-#include "python/extension/python.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 

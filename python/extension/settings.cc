@@ -10,10 +10,8 @@
 #endif
 
 #include "base/error.h"
-#include "python/extension/errors.h"
 #include "python/extension/module.h"
 #include "python/extension/object.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "python/extension/object.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

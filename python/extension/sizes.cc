@@ -16,9 +16,6 @@
 #include "python/extension/compiled.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -22,10 +22,8 @@
 #include "python/extension/context.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

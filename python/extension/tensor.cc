@@ -11,9 +11,6 @@
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/module.h"
-#include "python/extension/object.h"
-#include "python/extension/python.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

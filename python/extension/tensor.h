@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "interop/tensor/tensor.h"
-#include "python/extension/errors.h"
 #include "python/extension/object.h"
 
 namespace cgtree::python {

@@ -12,9 +12,7 @@
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/dlpack.h"
-#include "python/extension/object.h"
 #include "python/extension/stream.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

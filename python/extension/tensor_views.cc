@@ -6,10 +6,8 @@
 
 #include "base/error.h"
 #include "interop/tensor/empty.h"
-#include "python/extension/object.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 namespace cgtree::python {
 namespace {

@@ -27,10 +27,7 @@
 #include "cgtree/record/step.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
-#include "python/extension/errors.h"
-#include "python/extension/object.h"
 #include "python/extension/tensor.h"
-#include "python/extension/values.h"
 
 extern "C" {
 // Throws cgtree::OutOfMemory, which PyTorch reports as a RuntimeError. Thread safety: any thread.

@@ -211,11 +211,11 @@ std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what) {
 }
 
 Reference items_of(PyObject* sequence, const char* what, std::size_t count) {
-  if (is_tuple_or_list(sequence)) {
-    Reference items = items_of(sequence);
-    if (PyTuple_Size(items.get()) == static_cast<Py_ssize_t>(count)) return items;
-  }
-  refuse_type(sequence, what, fmt::format("a tuple of {} items", count).c_str());
+  if (!is_tuple_or_list(sequence)) refuse_type(sequence, what, "a tuple");
+  Reference items = items_of(sequence);
+  const auto found = static_cast<std::size_t>(PyTuple_Size(items.get()));
+  if (found == count) return items;
+  throw InvalidArgument(fmt::format("{} has {} items: expected {}", what, found, count));
 }
 
 Reference copy_of_dict(PyObject* dict, const char* what) {

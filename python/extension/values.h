@@ -50,7 +50,7 @@ std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what); 
 // Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
 // of its class.
 Reference items_of(PyObject* sequence);
-// Returns the `count` items of a tuple or list.
+// Returns the `count` items of a tuple or list. Throws InvalidArgument for more or fewer.
 Reference items_of(PyObject* sequence, const char* what, std::size_t count);
 // Throws InvalidArgument for anything but a dict.
 Reference copy_of_dict(PyObject* dict, const char* what);

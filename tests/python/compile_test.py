@@ -537,9 +537,11 @@ class FlatCallPythonTest(unittest.TestCase):
             make()
         for wrong in ((3, cgtree.Tensor, int, None, (), (), None, None),
                       (step, 3, int, None, (), (), None, None),
-                      (step, cgtree.Tensor, int, None, ((1,),), (), None, None)):
+                      (step, cgtree.Tensor, int, None, (1,), (), None, None)):
             with self.assertRaises(TypeError):
                 make(*wrong)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "expected has 1 items: expected 2"):
+            make(step, cgtree.Tensor, int, None, ((1,),), (), None, None)
         with self.assertRaises(cgtree.NotSupported):
             make(step, int, int, None, (), (), None, None)
         with self.assertRaises(cgtree.InvalidArgument):
