@@ -1,8 +1,6 @@
 // Takes and gives back tensors of another library.
 #include "python/extension/borrowed.h"
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,34 +31,17 @@ class BorrowedStorage final : private StorageOwner {
   std::shared_ptr<void> owner_;
 };
 
-namespace {
-
-std::span<const std::int64_t> dims_of(const dlpack::TensorView& view) {
-  return {view.shape, static_cast<std::size_t>(view.ndim)};
-}
-
-}  // namespace
-
-bool BorrowedTensor::has_layout_of(const dlpack::TensorView& view,
-                                   const Tensor& tensor) const noexcept {
-  const auto rank = static_cast<std::size_t>(view.ndim);
-  return storage_ != nullptr && tensor.rank() == view.ndim &&
-         (rank == 0 || view.strides != nullptr) &&
-         std::memcmp(&type_, &view.dtype, sizeof type_) == 0 &&
-         std::equal(view.shape, view.shape + rank, layout_.begin()) &&
-         std::equal(view.strides, view.strides + rank, layout_.begin() + Shape::kMaxRank);
-}
-
 void BorrowedTensor::take(const dlpack::TensorView& view, StreamRef stream, Tensor& tensor) {
   auto* const first = static_cast<std::byte*>(view.data) + view.byte_offset;
-  if (has_layout_of(view, tensor) && stream == stream_) [[likely]] {
+  if (storage_ != nullptr && stream == stream_) [[likely]] {
     if (tensor.elements() != 0) move_to(first, tensor);
     return;
   }
   const DType dtype = from_dlpack_type(view.dtype);
+  const auto rank = static_cast<std::size_t>(view.ndim);
   std::optional<std::span<const std::int64_t>> strides;
-  if (view.strides != nullptr) strides.emplace(view.strides, static_cast<std::size_t>(view.ndim));
-  const Shape shape = shape_of_layout(dims_of(view), strides, StrideUnit::kElements, dtype);
+  if (view.strides != nullptr) strides.emplace(view.strides, rank);
+  const Shape shape = shape_of_layout({view.shape, rank}, strides, StrideUnit::kElements, dtype);
   const bool is_empty = shape.elements() == 0;
   if (!is_empty) check_alignment(reinterpret_cast<std::uintptr_t>(first), dtype);
   storage_ = new BorrowedStorage(stream, stream.device(), is_empty ? nullptr : first,
@@ -69,12 +50,6 @@ void BorrowedTensor::take(const dlpack::TensorView& view, StreamRef stream, Tens
   other_ = nullptr;
   other_tensor_ = {};
   stream_ = stream;
-  type_ = view.dtype;
-  const auto rank = static_cast<std::size_t>(view.ndim);
-  std::copy_n(view.shape, rank, layout_.begin());
-  if (view.strides != nullptr) {
-    std::copy_n(view.strides, rank, layout_.begin() + Shape::kMaxRank);
-  }
 }
 
 // A storage that moves makes calls look at each static input again, and those of a loop come from

@@ -2,7 +2,6 @@
 // object outlives: an import without an owner, and without the synchronization of streams.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,8 +14,8 @@ namespace cgtree::python {
 
 class BorrowedStorage;
 
-// It is used for one argument of many calls, most of which differ in the address alone. Requires:
-// the GIL, unless said otherwise.
+// It is used for one argument of many calls, which differ in the address and in the stream alone.
+// Requires: the GIL.
 class BorrowedTensor {
  public:
   // Makes `tensor`, which is always the same, one of the memory of `view`, which lies on the device
@@ -28,16 +27,12 @@ class BorrowedTensor {
   bool give_back(PyObject* object, Tensor& tensor);
 
  private:
-  bool has_layout_of(const dlpack::TensorView& view, const Tensor& tensor) const noexcept;
   void move_to(std::byte* first, Tensor& tensor);
 
   BorrowedStorage* storage_ = nullptr;  // of the tensor
   BorrowedStorage* other_ = nullptr;    // where the tensor was before, or null
   Tensor other_tensor_;                 // of it
   StreamRef stream_;
-  // As the library gave them; the strides of a Shape may differ.
-  std::array<std::int64_t, 2 * Shape::kMaxRank> layout_{};
-  dlpack::DataType type_{};
 };
 
 }  // namespace cgtree::python

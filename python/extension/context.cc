@@ -23,15 +23,11 @@ namespace cgtree::python {
 
 namespace {
 
-struct EagerState {
-  std::thread::id thread;
-  std::unique_ptr<EagerScope> scope;
-};
-
 // An OpenContext is what an object holds.
 struct OpenContext {
   std::shared_ptr<ContextState> state;
-  std::unique_ptr<EagerState> eager;  // ends first
+  std::unique_ptr<EagerScope> eager = nullptr;  // ends first
+  std::thread::id eager_thread = {};
 };
 
 // Releases the lock, because the destructor waits for the device.
@@ -57,7 +53,7 @@ OpenContext make(std::optional<Device> place, PyObject* stream, std::shared_ptr<
   auto state = std::make_shared<ContextState>();
   state->context =
       without_gil([&] { return std::make_shared<Context>(device, std::move(options)); });
-  return {std::move(state), nullptr};
+  return {std::move(state)};
 }
 
 void close(OpenContext& object) {
@@ -99,15 +95,14 @@ std::string metrics_text_of(PyObject* list) {
 
 void enter_eager(OpenContext& object) {
   if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
-  auto eager = std::make_unique<EagerState>();
-  eager->thread = std::this_thread::get_id();
   const std::shared_ptr<Context> context = object.state->open();
-  without_gil([&] { eager->scope = std::make_unique<EagerScope>(*context->share_manager()); });
-  object.eager = std::move(eager);
+  object.eager =
+      without_gil([&] { return std::make_unique<EagerScope>(*context->share_manager()); });
+  object.eager_thread = std::this_thread::get_id();
 }
 
 void leave_eager(OpenContext& object) {
-  if (object.eager == nullptr || object.eager->thread != std::this_thread::get_id()) {
+  if (object.eager == nullptr || object.eager_thread != std::this_thread::get_id()) {
     throw InvalidArgument("`with eager()` ends on the thread on which it began");
   }
   object.eager.reset();

@@ -37,23 +37,32 @@ using SharedKind = std::shared_ptr<ResultKind>;
   throw error;
 }
 
-// Calls the function. What it raises has a note of its name.
-std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
+// Calls the function, and reads what it returns. What it raises has a note of its name.
+template <typename Read>
+auto call_round(PyObject* function, const Read& read,
+                const std::string& name = "the body of loop()") {
   const GilAcquire gil;
   const NoCollection none(current_stream().is_capturing());
   try {
     const Reference result = call_with(function);
-    const ResultKind found = kind_of(result.get(), name);
+    return read(result.get());
+  } catch (const PythonError& error) {
+    rethrow(error, name);
+  }
+}
+
+std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
+  const auto read = [&](PyObject* result) {
+    const ResultKind found = kind_of(result, name);
     if (kind != ResultKind::kUnknown && kind != found) {
       throw InvalidArgument(
           fmt::format("{} returned {}, and another body {}: all must return alike", name,
                       name_of(found), name_of(kind)));
     }
     kind = found;
-    return tensors_of(result.get(), found);
-  } catch (const PythonError& error) {
-    rethrow(error, name);
-  }
+    return tensors_of(result, found);
+  };
+  return call_round(function, read, name);
 }
 
 // Returns null for None. Throws TypeError for what cannot be called.
@@ -86,20 +95,6 @@ auto enqueue(const Run& run) {
   auto made = without_gil(run);
   throw_raised_in_launch();
   return made;
-}
-
-// Calls the function, and reads what it returns.
-template <typename Read>
-auto call_round(PyObject* function, const Read& read) {
-  const std::string name = "the body of loop()";
-  const GilAcquire gil;
-  const NoCollection none(current_stream().is_capturing());
-  try {
-    const Reference result = call_with(function);
-    return read(result.get());
-  } catch (const PythonError& error) {
-    rethrow(error, name);
-  }
 }
 
 LoopRound to_round(PyObject* result) {

@@ -65,12 +65,14 @@ Reference make_capsule(UnversionedDlpackTensor tensor) {
   return new_capsule<kUnversioned>(std::move(tensor));
 }
 
-TakenCapsule take_capsule(PyObject* capsule) {
-  TakenCapsule taken = {take_struct<dlpack::ManagedVersioned>(capsule, kVersioned, kUsedVersioned),
-                        nullptr};
-  if (taken.versioned == nullptr)
-    taken.unversioned = take_struct<dlpack::Managed>(capsule, kUnversioned, kUsedUnversioned);
-  if (taken.versioned != nullptr || taken.unversioned != nullptr) return taken;
+namespace {
+
+Tensor take(PyObject* capsule, const DlpackImportOptions& options) {
+  if (auto* const taken =
+          take_struct<dlpack::ManagedVersioned>(capsule, kVersioned, kUsedVersioned))
+    return from_dlpack(taken, options);
+  if (auto* const taken = take_struct<dlpack::Managed>(capsule, kUnversioned, kUsedUnversioned))
+    return from_dlpack(taken, options);
   if (PyCapsule_IsValid(capsule, kUsedVersioned) != 0 ||
       PyCapsule_IsValid(capsule, kUsedUnversioned) != 0) {
     throw BoundaryError(BoundaryFault::kWrongValue,
@@ -80,6 +82,8 @@ TakenCapsule take_capsule(PyObject* capsule) {
       BoundaryFault::kWrongType,
       "expected a capsule named 'dltensor_versioned' or 'dltensor', or an object with __dlpack__");
 }
+
+}  // namespace
 
 // ---- The exchange API ----
 
@@ -185,12 +189,6 @@ Reference export_exchange(const dlpack::Exchange& exchange, const Tensor& tensor
 
 namespace {
 
-Tensor take(PyObject* capsule, const DlpackImportOptions& options) {
-  const TakenCapsule taken = take_capsule(capsule);
-  if (taken.versioned != nullptr) return from_dlpack(taken.versioned, options);
-  return from_dlpack(taken.unversioned, options);
-}
-
 dlpack::DeviceRef device_of(PyObject* object) {
   const Reference pair = checked(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
   const InterfaceValue value = to_interface_value(pair.get());
@@ -226,14 +224,13 @@ Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
 Reference ask(PyObject* object, const Reference& stream) {
   const Reference method = checked(PyObject_GetAttrString(object, "__dlpack__"));
   const Reference none = checked(PyTuple_New(0));
-  const Reference newer = checked(Py_BuildValue(
-      "{s:O,s:(ii)}", "stream", stream.get(), "max_version",
-      static_cast<int>(dlpack::kVersion.major), static_cast<int>(dlpack::kVersion.minor)));
+  const Reference newer = new_dict("stream", stream.get(), "max_version",
+                                   pack(dlpack::kVersion.major, dlpack::kVersion.minor));
   PyObject* const capsule = PyObject_Call(method.get(), none.get(), newer.get());
   if (capsule != nullptr) return Reference::steal(capsule);
   if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw PythonError();
   PyErr_Clear();
-  const Reference older = checked(Py_BuildValue("{s:O}", "stream", stream.get()));
+  const Reference older = new_dict("stream", stream.get());
   return checked(PyObject_Call(method.get(), none.get(), older.get()));
 }
 

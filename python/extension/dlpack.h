@@ -14,14 +14,6 @@ namespace cgtree::python {
 Reference make_capsule(DlpackTensor tensor);
 Reference make_capsule(UnversionedDlpackTensor tensor);
 
-// Takes the content of a capsule, which is used from then on. Exactly one of the two pointers is
-// set. Throws BoundaryError for anything but an unused capsule.
-struct TakenCapsule {
-  dlpack::ManagedVersioned* versioned = nullptr;
-  dlpack::Managed* unversioned = nullptr;
-};
-TakenCapsule take_capsule(PyObject* capsule);
-
 // Returns the __dlpack_c_exchange_api__ of the type of tensors.
 Reference exchange_capsule();
 

@@ -426,7 +426,7 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
 }
 
 PyObject* call(PyObject* self, PyObject* inputs) {
-  return guarded([&] { return call_flat_with_list(self, inputs).release(); });
+  return guarded([&] { return call_flat(self, {}, inputs).release(); });
 }
 
 // ---- The object ----
@@ -547,22 +547,15 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
 
 }  // namespace
 
-Reference call_flat(PyObject* flat, std::span<PyObject* const> inputs) {
+Reference call_flat(PyObject* flat, Rest inputs, PyObject* list) {
+  if (list != nullptr && !PyList_Check(list))
+    throw InvalidArgument("FlatCall: expected a list of inputs");
   const Reference kept = Reference::borrow(flat);
   try {
-    return make_call(value_of<FlatCall>(flat), inputs, nullptr);
+    return make_call(value_of<FlatCall>(flat), inputs, list);
   } catch (...) {
-    return recover(value_of<FlatCall>(flat), list_of(inputs).get());
-  }
-}
-
-Reference call_flat_with_list(PyObject* flat, PyObject* inputs) {
-  if (!PyList_Check(inputs)) throw InvalidArgument("FlatCall: expected a list of inputs");
-  const Reference kept = Reference::borrow(flat);
-  try {
-    return make_call(value_of<FlatCall>(flat), {}, inputs);
-  } catch (...) {
-    return recover(value_of<FlatCall>(flat), inputs);
+    const Reference given = list == nullptr ? list_of(inputs) : Reference::borrow(list);
+    return recover(value_of<FlatCall>(flat), given.get());
   }
 }
 

@@ -64,7 +64,7 @@ Reference results_of(const RecentCalls& recent, Reference results) {
 PyObject* call(PyObject* self, PyObject* inputs) {
   return guarded([&] {
     const Reference kept = Reference::borrow(self);
-    const auto ask = [&](PyObject* flat) { return call_flat_with_list(flat, inputs); };
+    const auto ask = [&](PyObject* flat) { return call_flat(flat, {}, inputs); };
     return first_of(value_of<RecentCalls>(self), ask).release();
   });
 }
@@ -75,7 +75,7 @@ Reference call_by_path(const RecentCalls& recent, Rest arguments) {
   for (const std::int64_t from : recent.path->inputs)
     inputs.push_back(arguments[static_cast<std::size_t>(from)]);
   const Rest given = inputs.empty() ? arguments : Rest(inputs);
-  return first_of(recent, [&](PyObject* flat) { return call_flat(flat, given); });
+  return first_of(recent, [&](PyObject* flat) { return call_flat(flat, given, nullptr); });
 }
 
 PyObject* call_with_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
