@@ -142,20 +142,17 @@ Binding* find_binding(const Compiled& compiled, const std::weak_ptr<ContextState
 }
 
 // The contexts of threads that have ended take their bindings along.
-std::unique_ptr<Binding> drop_expired(Compiled& compiled) {
-  for (auto& binding : compiled.bindings) {
-    if (!binding->context.expired()) continue;
-    std::swap(binding, compiled.bindings.back());
-    std::unique_ptr<Binding> dropped = std::move(compiled.bindings.back());
-    compiled.bindings.pop_back();
-    return dropped;
-  }
-  return nullptr;
+void drop_expired(Compiled& compiled) {
+  const auto expired = std::ranges::partition(
+      compiled.bindings, [](const auto& binding) { return !binding->context.expired(); });
+  std::vector<std::unique_ptr<Binding>> dropped(std::move_iterator(expired.begin()),
+                                                std::move_iterator(expired.end()));
+  compiled.bindings.erase(expired.begin(), expired.end());
+  without_gil([&] { dropped.clear(); });
 }
 
 const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<ContextState>& context) {
-  while (std::unique_ptr<Binding> dropped = drop_expired(compiled))
-    without_gil([&] { dropped.reset(); });
+  drop_expired(compiled);
   const std::shared_ptr<Context> open = context->open();
   auto binding = without_gil([&] {
     StepFunction run = [step = compiled.step](std::span<const Tensor> inputs) {

@@ -1,18 +1,23 @@
-// Branches and loops on the device, with functions of Python as bodies.
-#include "python/extension/control_flow.h"
+// Branches and loops on the device, with functions of Python as bodies, and the Python type
+// cgtree.LoopStream.
 #include "extensions/flow/control_flow.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "extensions/flow/loop_stream.h"
 #include "interop/device/stream.h"
+#include "interop/random/generator.h"
 #include "python/extension/compiled.h"
 #include "python/extension/import.h"
 #include "python/extension/module.h"
@@ -20,6 +25,14 @@
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
+
+template <>
+struct Caster<Generator> {
+  static const Generator& from(PyObject* object, const char* what) {
+    return expect_object<Generator>(object, what);
+  }
+};
+
 namespace {
 
 using Body = std::function<std::vector<Tensor>()>;
@@ -108,6 +121,54 @@ LoopRound to_round(PyObject* result) {
   return {to_given(PyTuple_GetItem(pair.get(), 0)), to_given(PyTuple_GetItem(pair.get(), 1))};
 }
 
+// ---- cgtree.LoopStream ----
+
+struct RowsHolder {
+  std::unique_ptr<LoopStream> rows;
+  std::size_t row_bytes = 0;
+
+  // Releases the memory without the lock, because that may wait for the device.
+  void end() {
+    if (!interpreter_is_alive()) return;
+    const GilRelease released;
+    rows.reset();
+  }
+};
+
+using std::chrono::microseconds;
+
+// The time for which a wait does not look at signals.
+constexpr microseconds kSlice = std::chrono::milliseconds(100);
+
+RowsHolder make_rows(Device device, std::size_t row_bytes, std::size_t rows) {
+  return {without_gil([&] { return std::make_unique<LoopStream>(device, row_bytes, rows); }),
+          row_bytes};
+}
+
+Reference row_of(const LoopRow& row, const std::byte* data) {
+  return pack(checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data),
+                                                static_cast<Py_ssize_t>(row.bytes))),
+              row.loop, row.round, row.is_last);
+}
+
+Reference next(const RowsHolder& holder, std::optional<microseconds> timeout) {
+  const microseconds limit = timeout.value_or(microseconds::max());
+  const auto data = std::make_unique_for_overwrite<std::byte[]>(holder.row_bytes);
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    const microseconds left = limit - std::chrono::floor<microseconds>(waited);
+    const std::optional<LoopRow> row = without_gil([&] {
+      return holder.rows->next({data.get(), holder.row_bytes}, std::min(left, kSlice));
+    });
+    if (row) return row_of(*row, data.get());
+    if (left <= kSlice) return Reference::borrow(Py_None);
+    check_status(PyErr_CheckSignals());
+  }
+}
+
+// ---- Branches and loops ----
+
 using Generators = std::vector<Generator>;
 
 Reference branch_of(PyObject* flag, PyObject* first, PyObject* second,
@@ -160,6 +221,11 @@ Tensor loop_of(std::int64_t max_rounds, Callable body, RowsHolder* rows,
 }  // namespace
 
 void add_control_flow(PyObject* module) {
+  add_type<RowsHolder>(
+      module, {.name = "cgtree.LoopStream",
+               .methods = {bind<&next>("next"),
+                           bind<[](const RowsHolder& holder) { holder.rows->stop(); }>("stop")},
+               .maker = constructor<&make_rows>()});
   add_functions(
       module, {bind_function<&branch_of>("branch"), bind_function<&choose_of<false>>("choose"),
                bind_function<&choose_of<true>>("choose_results"), bind_function<&loop_of>("loop")});

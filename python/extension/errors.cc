@@ -10,19 +10,9 @@ namespace {
 
 PyObject* g_classes = nullptr;  // cgtree._errors
 
-const char* class_of(BoundaryFault fault) noexcept {
-  switch (fault) {
-    case BoundaryFault::kMissing:
-      return "MissingField";
-    case BoundaryFault::kWrongType:
-      return "WrongType";
-    case BoundaryFault::kWrongValue:
-      return "WrongValue";
-    case BoundaryFault::kNotSupported:
-      break;
-  }
-  return "NotSupported";
-}
+// By BoundaryFault.
+constexpr const char* kBoundaryClasses[] = {"MissingField", "WrongType", "WrongValue",
+                                            "NotSupported"};
 
 // Raises the class with this name, and with an attribute if there is a name for one.
 void set(const char* name, std::string_view message, const char* attribute = nullptr,
@@ -134,7 +124,7 @@ void set_class_in_flight() {
   try {
     throw;
   } catch (const BoundaryError& error) {
-    set(class_of(error.fault()), error.message());
+    set(kBoundaryClasses[static_cast<int>(error.fault())], error.message());
   } catch (const InvalidArgument& error) {
     set("InvalidArgument", spelled(error.message(), Spelling::kNames));
   } catch (const OutOfMemory& error) {

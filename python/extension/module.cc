@@ -87,9 +87,8 @@ Reference make_module() {
   for (const auto add :
        {&add_process_functions, &add_tensor_type, &add_stream_type, &add_context_type,
         &add_compiled_type, &add_arrays, &add_sizes, &add_steps, &add_generator_type,
-        &add_group_type, &add_progress_watch_type, &add_control_flow, &add_loop_stream_type,
-        &add_host_launch, &add_settings_type, &add_flat_call_type, &add_recent_calls_type,
-        &add_torch_allocator})
+        &add_group_type, &add_progress_watch_type, &add_control_flow, &add_host_launch,
+        &add_settings_type, &add_flat_call_type, &add_recent_calls_type, &add_torch_allocator})
     add(module.get());
   register_at_exit(module.get());
   return module;

@@ -16,7 +16,6 @@ void add_generator_type(PyObject* module);       // generator.cc
 void add_group_type(PyObject* module);           // group.cc
 void add_progress_watch_type(PyObject* module);  // progress.cc
 void add_control_flow(PyObject* module);         // control_flow.cc
-void add_loop_stream_type(PyObject* module);     // loop_stream.cc
 void add_host_launch(PyObject* module);          // host_launch.cc
 void add_settings_type(PyObject* module);        // settings.cc
 void add_flat_call_type(PyObject* module);       // flat_call.cc

@@ -18,21 +18,13 @@ namespace cgtree::python {
 namespace {
 
 // The keys of the dicts, which are made once.
-struct Keys {
-  PyObject* shape;
-  PyObject* typestr;
-  PyObject* data;
-  PyObject* strides;
-  PyObject* version;
-  PyObject* stream;
-};
-
-const Keys& keys() {
-  static const Keys made = {
+enum Key { kShape, kTypestr, kData, kStrides, kVersion, kStream };
+PyObject* key_of(Key key) {
+  static const std::array made = {
       PyUnicode_InternFromString("shape"),   PyUnicode_InternFromString("typestr"),
       PyUnicode_InternFromString("data"),    PyUnicode_InternFromString("strides"),
       PyUnicode_InternFromString("version"), PyUnicode_InternFromString("stream")};
-  return made;
+  return made[key];
 }
 
 PyObject* type_string(DType dtype) {
@@ -43,17 +35,16 @@ PyObject* type_string(DType dtype) {
 }
 
 Reference dict_of(const Tensor& tensor, const CudaArrayInterface& array, bool has_stream) {
-  const Keys& key = keys();
   Reference dict = new_dict();
-  put(dict, key.shape, from_integers(array.shape));
-  put(dict, key.typestr, type_string(tensor.dtype()));
+  put(dict, key_of(kShape), from_integers(array.shape));
+  put(dict, key_of(kTypestr), type_string(tensor.dtype()));
   const Reference address = to_python(array.data);
-  put(dict, key.data,
+  put(dict, key_of(kData),
       checked(PyTuple_Pack(2, address.get(), array.read_only ? Py_True : Py_False)));
-  put(dict, key.strides,
+  put(dict, key_of(kStrides),
       array.strides ? from_integers(*array.strides) : Reference::borrow(Py_None));
-  put(dict, key.version, array.version);
-  if (has_stream) put(dict, key.stream, array.stream);
+  put(dict, key_of(kVersion), array.version);
+  if (has_stream) put(dict, key_of(kStream), array.stream);
   return dict;
 }
 
