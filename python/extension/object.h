@@ -274,22 +274,17 @@ struct Entry {
 
 // ---- Tables ----
 
-// A Method is an entry of a type or of the module.
+// A Method is an entry of a type or of the module, or the constructor of a type.
 struct Method {
-  const char* name;
-  void* called;
-  int flags;
+  const char* name = nullptr;
+  void* called = nullptr;
+  int flags = 0;
   const Signature** signature = nullptr;  // where the entry wants its own; null: it reads none
   std::size_t count = 0;                  // of its parameters
 };
 struct Property {
   const char* name;
   getter get;
-};
-struct Maker {
-  newfunc make = nullptr;
-  const Signature** signature = nullptr;
-  std::size_t count = 0;
 };
 
 template <typename Entry>
@@ -320,9 +315,10 @@ Property property(const char* name) {
 }
 // Returns the constructor of a type, which holds the value that the function makes.
 template <auto f>
-Maker constructor() {
+Method constructor() {
   using Made = Entry<f, false>;
-  return {Made::make, &Made::signature, named_count(Made::parameters())};
+  return {nullptr, reinterpret_cast<void*>(Made::make), 0, &Made::signature,
+          named_count(Made::parameters())};
 }
 template <auto f>
 PyType_Slot slot(int id) {
@@ -334,7 +330,7 @@ struct Type {
   const char* name;  // with the module's; the module gets what is behind the last dot
   std::vector<Method> methods;
   std::vector<Property> properties = {};
-  Maker maker = {};
+  Method maker = {};
   std::vector<PyType_Slot> slots = {};
   unsigned int flags = 0;
   PyMemberDef* members = nullptr;

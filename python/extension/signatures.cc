@@ -22,13 +22,14 @@ std::size_t index_of(const Signature& signature, PyObject* name) {
   return i;
 }
 
-void bind_signature(const Signature& signature, const Signature** bound, std::size_t count) {
-  if (bound == nullptr) return;
-  if (signature.count != count) {
+// Returns the signature, which the entry has from then on.
+const Signature& bind_signature(const Method& method, const Signature& signature) {
+  if (method.signature == nullptr) return signature;
+  if (signature.count != method.count) {
     throw Error(fmt::format("{} has {} parameters in _cgtree.pyi, and {} in C++", signature.name,
-                            signature.count, count));
+                            signature.count, method.count));
   }
-  *bound = &signature;
+  return *(*method.signature = &signature);
 }
 
 // The last part of a name.
@@ -39,10 +40,10 @@ const char* last_part(const char* name) noexcept {
 
 PyMethodDef* table_of(const std::vector<Method>& methods, std::string_view owner) {
   auto* const table = new std::vector<PyMethodDef>;
-  for (const auto& [name, called, flags, bound, count] : methods) {
-    const Signature& signature = signature_of(owner, name);
-    bind_signature(signature, bound, count);
-    table->push_back({name, reinterpret_cast<PyCFunction>(called), flags, signature.doc});
+  for (const Method& method : methods) {
+    const Signature& signature = bind_signature(method, signature_of(owner, method.name));
+    table->push_back(
+        {method.name, reinterpret_cast<PyCFunction>(method.called), method.flags, signature.doc});
   }
   table->push_back({nullptr, nullptr, 0, nullptr});
   return table->data();
@@ -124,19 +125,18 @@ void refuse_object(PyObject* object, const char* what, PyTypeObject* expected) {
 
 PyTypeObject* add_type(PyObject* module, Type type, std::size_t bytes) {
   const char* const name = last_part(type.name);
-  const Signature& signature = signature_of("", name);
-  bind_signature(signature, type.maker.signature, type.maker.count);
+  const Signature& signature = bind_signature(type.maker, signature_of("", name));
   const auto add = [&](int slot, void* value) {
     if (value != nullptr) type.slots.push_back({slot, value});
   };
-  add(Py_tp_new, reinterpret_cast<void*>(type.maker.make));
+  add(Py_tp_new, type.maker.called);
   add(Py_tp_doc, const_cast<char*>(signature.doc));
   add(Py_tp_methods, table_of(type.methods, name));
   add(Py_tp_getset, table_of(type.properties, name));
   add(Py_tp_members, type.members);
   type.slots.push_back({0, nullptr});
   type.flags |= Py_TPFLAGS_DEFAULT;
-  if (type.maker.make == nullptr) type.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  if (type.maker.called == nullptr) type.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
   PyType_Spec spec = {type.name, static_cast<int>(bytes), 0, type.flags, type.slots.data()};
   Reference made = checked(PyType_FromSpec(&spec));
   check_status(PyModule_AddObjectRef(module, name, made.get()));

@@ -79,16 +79,8 @@ struct Request {
 };
 
 dlpack::Version read_version(PyObject* value) {
-  constexpr const char* kWhat = "max_version";
-  std::int64_t major = -1;
-  std::int64_t minor = -1;
-  if (PyTuple_Check(value) && PyTuple_Size(value) == 2) {  // nearly always
-    major = to_int64(PyTuple_GetItem(value, 0), kWhat);
-    minor = to_int64(PyTuple_GetItem(value, 1), kWhat);
-  } else if (const auto numbers = to_integers(value, kWhat); numbers.size() == 2) {
-    major = numbers[0];
-    minor = numbers[1];
-  }
+  const auto [major, minor] =
+      Caster<std::tuple<std::int64_t, std::int64_t>>::from(value, "max_version");
   if (std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
     throw InvalidArgument("max_version: expected a pair (major, minor)");
   }
