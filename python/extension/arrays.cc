@@ -74,9 +74,9 @@ Tensor make_scalar(PyObject* value, std::optional<DType> given) {
     case DType::kUInt64:
       return scalar(static_cast<std::uint64_t>(to_address(value, "value")));
     case DType::kFloat32:
-      return scalar(static_cast<float>(to_double(value)));
+      return scalar(static_cast<float>(to_double(value, "value")));
     case DType::kFloat64:
-      return scalar(to_double(value));
+      return scalar(to_double(value, "value"));
     default:
       throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
   }

@@ -30,7 +30,7 @@ requires(!kChoices<Enum>.empty()) struct Caster<Enum> {
 template <>
 struct Caster<Padding> {
   static Padding from(PyObject* value, const char* what) {
-    if (!PyUnicode_Check(value)) return Padding::of(to_double(value));
+    if (!PyUnicode_Check(value)) return Padding::of(to_double(value, what));
     const auto kind = Caster<Padding::Kind>::from(value, what);
     if (kind != Padding::Kind::kValue) return {.kind = kind};
     throw InvalidArgument("padding is 'value': expected the number itself");

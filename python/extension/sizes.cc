@@ -25,7 +25,7 @@ BucketCost to_cost(std::optional<Callable> cost) {
   if (!cost) return {};
   return [function = cost->object](std::int64_t size) {
     const GilAcquire gil;
-    return to_double(call_with(function, size).get());
+    return to_double(call_with(function, size).get(), "what cost() returns");
   };
 }
 

@@ -19,12 +19,12 @@ namespace {
 
 // The keys of the dicts, which are made once.
 enum Key { kShape, kTypestr, kData, kStrides, kVersion, kStream };
-PyObject* key_of(Key key) {
-  static const std::array made = {
+const std::array<PyObject*, 6>& keys() {
+  static const std::array<PyObject*, 6> made = {
       PyUnicode_InternFromString("shape"),   PyUnicode_InternFromString("typestr"),
       PyUnicode_InternFromString("data"),    PyUnicode_InternFromString("strides"),
       PyUnicode_InternFromString("version"), PyUnicode_InternFromString("stream")};
-  return made[key];
+  return made;
 }
 
 PyObject* type_string(DType dtype) {
@@ -35,16 +35,17 @@ PyObject* type_string(DType dtype) {
 }
 
 Reference dict_of(const Tensor& tensor, const CudaArrayInterface& array, bool has_stream) {
+  const auto& key = keys();
   Reference dict = new_dict();
-  put(dict, key_of(kShape), from_integers(array.shape));
-  put(dict, key_of(kTypestr), type_string(tensor.dtype()));
+  put(dict, key[kShape], from_integers(array.shape));
+  put(dict, key[kTypestr], type_string(tensor.dtype()));
   const Reference address = to_python(array.data);
-  put(dict, key_of(kData),
+  put(dict, key[kData],
       checked(PyTuple_Pack(2, address.get(), array.read_only ? Py_True : Py_False)));
-  put(dict, key_of(kStrides),
+  put(dict, key[kStrides],
       array.strides ? from_integers(*array.strides) : Reference::borrow(Py_None));
-  put(dict, key_of(kVersion), array.version);
-  if (has_stream) put(dict, key_of(kStream), array.stream);
+  put(dict, key[kVersion], array.version);
+  if (has_stream) put(dict, key[kStream], array.stream);
   return dict;
 }
 
@@ -79,8 +80,16 @@ struct Request {
 };
 
 dlpack::Version read_version(PyObject* value) {
-  const auto [major, minor] =
-      Caster<std::tuple<std::int64_t, std::int64_t>>::from(value, "max_version");
+  constexpr const char* kWhat = "max_version";
+  std::int64_t major = -1;
+  std::int64_t minor = -1;
+  if (PyTuple_Check(value) && PyTuple_Size(value) == 2) {  // nearly always
+    major = to_int64(PyTuple_GetItem(value, 0), kWhat);
+    minor = to_int64(PyTuple_GetItem(value, 1), kWhat);
+  } else if (const auto numbers = to_integers(value, kWhat); numbers.size() == 2) {
+    major = numbers[0];
+    minor = numbers[1];
+  }
   if (std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
     throw InvalidArgument("max_version: expected a pair (major, minor)");
   }

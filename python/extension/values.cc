@@ -177,7 +177,8 @@ bool to_bool(PyObject* object) {
   return is_true != 0;
 }
 
-double to_double(PyObject* object) {
+double to_double(PyObject* object, const char* what) {
+  if (PyNumber_Check(object) == 0) refuse_type(object, what, "a number");
   const double value = PyFloat_AsDouble(object);
   if (value == -1.0 && PyErr_Occurred() != nullptr) throw PythonError();
   return value;
@@ -196,7 +197,7 @@ int to_int(PyObject* object, const char* what) {
 }
 
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
-  const double given = to_double(seconds);
+  const double given = to_double(seconds, what);
   if (!(given >= 0)) {
     throw InvalidArgument(fmt::format("{} is {}: expected seconds, 0 or more", what, given));
   }

@@ -31,7 +31,7 @@ std::int64_t to_int64(PyObject* object, const char* what);
 std::uintptr_t to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
-double to_double(PyObject* object);
+double to_double(PyObject* object, const char* what);
 int to_int(PyObject* object, const char* what);
 // Reads a count, or a number of bytes.
 std::size_t to_size(PyObject* object, const char* what);
@@ -261,10 +261,13 @@ Reference pack(Values&&... values) {
   std::array<Reference, sizeof...(Values)> made = {to_python(std::forward<Values>(values))...};
   return new_tuple(made.size(), [&](std::size_t i) { return std::move(made[i]); });
 }
+template <typename Value>
+void put(const Reference& dict, PyObject* key, Value&& value) {
+  check_status(PyDict_SetItem(dict.get(), key, to_python(std::forward<Value>(value)).get()));
+}
 template <typename Key, typename Value>
 void put(const Reference& dict, Key&& key, Value&& value) {
-  check_status(PyDict_SetItem(dict.get(), to_python(std::forward<Key>(key)).get(),
-                              to_python(std::forward<Value>(value)).get()));
+  put(dict, to_python(std::forward<Key>(key)).get(), std::forward<Value>(value));
 }
 template <typename Value, typename... Pairs>
 void put_all(const Reference& dict, const char* key, Value&& value, Pairs&&... pairs) {
