@@ -60,9 +60,11 @@ void close(OpenContext& object) {
   if (object.eager != nullptr) {
     throw InvalidArgument("this context is inside `with eager()`: leave that first");
   }
-  const std::shared_ptr<Context> context = object.state->context;
-  if (context == nullptr) return;
-  without_gil([&] { context->share_manager()->check_idle(); });
+  if (object.state->context == nullptr) return;
+  {
+    const std::shared_ptr<Context> context = object.state->context;
+    without_gil([&] { context->share_manager()->check_idle(); });
+  }
   end(std::move(object.state->context));
 }
 

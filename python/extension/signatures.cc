@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "python/extension/object.h"
@@ -38,23 +40,30 @@ const char* last_part(const char* name) noexcept {
   return dot == nullptr ? name : dot + 1;
 }
 
+// Returns a table with an empty row at its end, which lives as long as the process.
+template <typename Row>
+Row* new_table(std::size_t rows) {
+  static auto* const tables = new std::vector<std::unique_ptr<Row[]>>;
+  return tables->emplace_back(new Row[rows + 1]()).get();
+}
+
 PyMethodDef* table_of(const std::vector<Method>& methods, std::string_view owner) {
-  auto* const table = new std::vector<PyMethodDef>;
-  for (const Method& method : methods) {
+  auto* const table = new_table<PyMethodDef>(methods.size());
+  for (std::size_t i = 0; i < methods.size(); ++i) {
+    const Method& method = methods[i];
     const Signature& signature = bind_signature(method, signature_of(owner, method.name));
-    table->push_back(
-        {method.name, reinterpret_cast<PyCFunction>(method.called), method.flags, signature.doc});
+    table[i] = {method.name, reinterpret_cast<PyCFunction>(method.called), method.flags,
+                signature.doc};
   }
-  table->push_back({nullptr, nullptr, 0, nullptr});
-  return table->data();
+  return table;
 }
 
 PyGetSetDef* table_of(const std::vector<Property>& properties, std::string_view owner) {
-  auto* const table = new std::vector<PyGetSetDef>;
-  for (const auto& [name, get] : properties)
-    table->push_back({name, get, nullptr, signature_of(owner, name).doc, nullptr});
-  table->push_back({nullptr, nullptr, nullptr, nullptr, nullptr});
-  return table->data();
+  auto* const table = new_table<PyGetSetDef>(properties.size());
+  for (std::size_t i = 0; i < properties.size(); ++i)
+    table[i] = {properties[i].name, properties[i].get, nullptr,
+                signature_of(owner, properties[i].name).doc, nullptr};
+  return table;
 }
 
 }  // namespace
