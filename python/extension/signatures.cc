@@ -115,6 +115,7 @@ PassedTuple::PassedTuple(PyObject* arguments, PyObject* keywords) {
   for (std::size_t i = 0; i < positional; ++i)
     values.push_back(PyTuple_GetItem(arguments, static_cast<Py_ssize_t>(i)));
   if (keywords != nullptr) {
+    if (PyArg_ValidateKeywordArguments(keywords) == 0) throw PythonError();
     names = checked(PySequence_Tuple(keywords));
     for (Py_ssize_t i = 0; i < PyTuple_Size(names.get()); ++i)
       values.push_back(PyDict_GetItem(keywords, PyTuple_GetItem(names.get(), i)));

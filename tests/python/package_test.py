@@ -98,6 +98,23 @@ class StubsPythonTest(unittest.TestCase):
             with self.subTest(type=node.name):
                 self.assertEqual({name for name in said if name[:2] != "__"}, there)
 
+    def test_arguments_are_those_of_the_stubs(self):
+        context, x = cgtree.Context("host"), tensor(floats(3))
+        context.keep(output=context.compile(lambda x: x)(x))
+        step = context.compile(lambda x: x)
+        for error, what, call in (
+                (cgtree.InvalidArgument, "declare.*: 'address' is missing", lambda: context.declare("a", nbytes=3)),
+                (TypeError, "declare.* got 'name' twice", lambda: context.declare("a", 1, 2, name="b")),
+                (TypeError, "trim.* takes 1 positional arguments, and 2 were given", lambda: context.trim(1, 2)),
+                (TypeError, "trim.* got an unexpected keyword argument 'x'", lambda: context.trim(x=1)),
+                (TypeError, "name is of type int: expected a str", lambda: context.undeclare(3)),
+                (TypeError, "output: expected a cgtree.Tensor, not <class 'int'>", lambda: context.keep(3)),
+                (TypeError, "time_limit is of type str: expected a number", lambda: cgtree.thread_groups(1, "s")),
+                (TypeError, "keywords must be strings", lambda: cgtree.Stream(**{1: 2})),
+                (TypeError, "keywords must be strings", lambda: step(**{1: x}))):
+            with self.subTest(what), self.assertRaisesRegex(error, what):
+                call()
+
     def test_every_option_of_the_stubs_is_taken_and_no_other(self):
         with open("python/cgtree/_options.pyi", encoding="utf-8") as file:
             structs = {node.name: [item.target.id for item in node.body]
