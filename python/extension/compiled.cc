@@ -143,11 +143,12 @@ Binding* find_binding(const Compiled& compiled, const std::weak_ptr<ContextState
 
 // The contexts of threads that have ended take their bindings along.
 void drop_expired(Compiled& compiled) {
-  const auto expired = std::ranges::partition(
-      compiled.bindings, [](const auto& binding) { return !binding->context.expired(); });
-  std::vector<std::unique_ptr<Binding>> dropped(std::move_iterator(expired.begin()),
-                                                std::move_iterator(expired.end()));
-  compiled.bindings.erase(expired.begin(), expired.end());
+  auto& all = compiled.bindings;
+  const auto expired = std::partition(
+      all.begin(), all.end(), [](const auto& binding) { return !binding->context.expired(); });
+  std::vector<std::unique_ptr<Binding>> dropped(std::make_move_iterator(expired),
+                                                std::make_move_iterator(all.end()));
+  all.erase(expired, all.end());
   without_gil([&] { dropped.clear(); });
 }
 
@@ -158,8 +159,8 @@ const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<Contex
     StepFunction run = [step = compiled.step](std::span<const Tensor> inputs) {
       return step->run(inputs);
     };
-    return std::make_unique<Binding>(
-        context, CompiledCore(*open, compiled.name, std::move(run), compiled.options));
+    return std::unique_ptr<Binding>(
+        new Binding{context, CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
   });
   // Another thread may have bound the same context meanwhile; then one of the two is never used.
   compiled.bindings.push_back(std::move(binding));
