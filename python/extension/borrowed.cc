@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "interop/exchange/foreign_memory.h"
-#include "python/extension/import.h"
 
 namespace cgtree::python {
 

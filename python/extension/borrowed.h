@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"

@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,6 @@
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"
-#include "python/extension/dlpack.h"
 #include "python/extension/import.h"
 #include "python/extension/results.h"
 #include "python/extension/tensor.h"

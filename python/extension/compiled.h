@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "cgtree/compile.h"
-#include "interop/device/stream.h"
 #include "python/extension/context.h"
 
 namespace cgtree::python {

@@ -5,7 +5,6 @@
 #include <exception>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "python/extension/python.h"
 

@@ -1,7 +1,6 @@
 // import_object(): makes tensors of the arrays of other libraries without copying data.
 #pragma once
 
-#include <exception>
 #include <optional>
 
 #include "base/error.h"

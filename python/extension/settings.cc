@@ -2,7 +2,6 @@
 #include "python/extension/settings.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #ifdef __x86_64__

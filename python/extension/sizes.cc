@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/error.h"
 #include "extensions/sizes/precapture.h"
 #include "python/extension/compiled.h"
 #include "python/extension/import.h"

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <new>
-#include <string>
 
 #include "base/error.h"
 #include "interop/tensor/stream_synchronization.h"

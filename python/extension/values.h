@@ -15,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/dtype.h"
