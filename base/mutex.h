@@ -21,52 +21,52 @@ namespace cgtree {
 //             after, and work on a device never needs it. A thread may hold several of one rank:
 //             the source of a pool's memory may be another pool.
 //   kSeveral  as kBrief; a thread may hold several of this rank, which have an order of their own.
-#define CGTREE_LOCK_RANKS(X)                                            \
-  X(kTurns, kLong)          /* callers that take turns in a context */  \
-  X(kTorchRecording, kLong) /* recordings that draw from PyTorch */     \
-  X(kUpkeep, kLong)         /* of a context */                          \
-  X(kGrowth, kLong)         /* of a pool */                             \
-  X(kModules, kBrief)       /* modules built, of the process */         \
-  X(kRendezvous, kBrief)    /* ranks that meet */                       \
-  X(kCommunicator, kLong)   /* the last event of a communicator */      \
-  X(kAbortable, kBrief)     /* uses of what may be aborted */           \
-  X(kTree, kBrief)          /* what monitors read of a context */       \
-  X(kWatch, kBrief)         /* times and marks of replays */            \
-  X(kAxisRule, kBrief)      /* counts of sizes */                       \
-  X(kDeclared, kBrief)      /* declared memory of a context */          \
-  X(kKeepers, kLong)        /* who keeps outputs of a context */        \
-  X(kContextMemory, kBrief) /* slots and steps of a context */          \
-  X(kContextStream, kLong)  /* readers of a context's memory */         \
-  X(kTorchMemory, kBrief)   /* PyTorch's blocks */                      \
-  X(kTorchDevices, kBrief)  /* PyTorch's allocators, of the process */  \
-  X(kDevices, kBrief)       /* allocators of devices, of the process */ \
-  X(kImports, kBrief)       /* imported memory, of the process */       \
-  X(kForeignMemory, kBrief) /* streams that use imported memory */      \
-  X(kLentMemory, kBrief)    /* leases, of the process */                \
-  X(kAllocator, kBrief)     /* pools of a device */                     \
-  X(kPrivatePool, kBrief)   /* stream pools of a private pool */        \
-  X(kStreamPool, kBrief)    /* uses and pending frees of a pool */      \
-  X(kThreadCaches, kBrief)  /* the list of caches of a pool */          \
-  X(kThreadCache, kSeveral) /* blocks that a thread keeps */            \
-  X(kPool, kBrief)          /* the layout of a pool */                  \
-  X(kSegmentMap, kBrief)    /* addresses of a device */                 \
-  X(kVirtualMemory, kLong)  /* mappings of one source of segments */    \
-  X(kSegmentCache, kBrief)  /* segments of a device */                  \
-  X(kBudget, kBrief)        /* a tree of budgets */                     \
-  X(kGate, kBrief)          /* of a device */                           \
-  X(kProgress, kBrief)      /* of the streams of a device */            \
-  X(kEvents, kBrief)        /* events to use again */                   \
-  X(kStreams, kBrief)       /* streams by identity, of the process */   \
-  X(kCalls, kBrief)         /* a CallList */                            \
-  X(kGenerator, kBrief)     /* the position of a generator */           \
-  X(kHandles, kBrief)       /* a table of C handles, or one object */   \
-  X(kCudaEvents, kBrief)    /* events to use again, of the process */   \
-  X(kHostRuntime, kBrief)   /* the objects of a host device */          \
-  X(kHostThreads, kBrief)   /* its threads */                           \
-  X(kHostQueue, kBrief)     /* its queued work */                       \
-  X(kHostMapping, kBrief)   /* its mapped memory */                     \
-  X(kHostMemory, kBrief)    /* its memory */                            \
-  X(kHostChecker, kBrief)   /* the blocks that strict mode knows */     \
+#define CGTREE_LOCK_RANKS(X)                                           \
+  X(kTurns, kLong)          /* callers that take turns in a context */ \
+  X(kTorchRecording, kLong) /* recordings that draw from PyTorch */    \
+  X(kUpkeep, kLong)         /* of a context */                         \
+  X(kGrowth, kLong)         /* of a pool */                            \
+  X(kModules, kBrief)       /* modules built, of the process */        \
+  X(kRendezvous, kBrief)    /* ranks that meet */                      \
+  X(kCommunicator, kLong)   /* the last event of a communicator */     \
+  X(kAbortable, kBrief)     /* uses of what may be aborted */          \
+  X(kTree, kBrief)          /* what monitors read of a context */      \
+  X(kWatch, kBrief)         /* times and marks of replays */           \
+  X(kAxisRule, kBrief)      /* counts of sizes */                      \
+  X(kDeclared, kBrief)      /* declared memory of a context */         \
+  X(kKeepers, kLong)        /* who keeps outputs of a context */       \
+  X(kContextMemory, kBrief) /* slots and steps of a context */         \
+  X(kContextStream, kLong)  /* readers of a context's memory */        \
+  X(kTorchMemory, kBrief)   /* PyTorch's blocks */                     \
+  X(kTorchDevices, kBrief)  /* PyTorch's allocators, of the process */ \
+  X(kDevices, kBrief)       /* memory of devices, of the process */    \
+  X(kImports, kBrief)       /* imported memory, of the process */      \
+  X(kForeignMemory, kBrief) /* streams that use imported memory */     \
+  X(kLentMemory, kBrief)    /* leases, of the process */               \
+  X(kAllocator, kBrief)     /* pools of a device */                    \
+  X(kPrivatePool, kBrief)   /* stream pools of a private pool */       \
+  X(kStreamPool, kBrief)    /* uses and pending frees of a pool */     \
+  X(kThreadCaches, kBrief)  /* the list of caches of a pool */         \
+  X(kThreadCache, kSeveral) /* blocks that a thread keeps */           \
+  X(kPool, kBrief)          /* the layout of a pool */                 \
+  X(kSegmentMap, kBrief)    /* addresses of a device */                \
+  X(kVirtualMemory, kLong)  /* mappings of one source of segments */   \
+  X(kSegmentCache, kBrief)  /* segments of a device */                 \
+  X(kBudget, kBrief)        /* a tree of budgets */                    \
+  X(kGate, kBrief)          /* of a device */                          \
+  X(kProgress, kBrief)      /* of the streams of a device */           \
+  X(kEvents, kBrief)        /* events to use again */                  \
+  X(kStreams, kBrief)       /* streams by identity, of the process */  \
+  X(kCalls, kBrief)         /* a CallList */                           \
+  X(kGenerator, kBrief)     /* the position of a generator */          \
+  X(kHandles, kBrief)       /* a table of C handles, or one object */  \
+  X(kCudaEvents, kBrief)    /* events to use again, of the process */  \
+  X(kHostRuntime, kBrief)   /* the objects of a host device */         \
+  X(kHostThreads, kBrief)   /* its threads */                          \
+  X(kHostQueue, kBrief)     /* its queued work */                      \
+  X(kHostMapping, kBrief)   /* its mapped memory */                    \
+  X(kHostMemory, kBrief)    /* its memory */                           \
+  X(kHostChecker, kBrief)   /* the blocks that strict mode knows */    \
   X(kLog, kLong)            /* the sink of the log, of the process */
 
 enum class LockRank : std::uint8_t {

@@ -1,42 +1,28 @@
-// Makes the shared allocator of each device.
+// Makes the allocator of a device a client of its memory.
 #include "caching/device_allocator.h"
 
-#include <map>
-#include <mutex>
 #include <utility>
 
-#include "base/mutex.h"
-
 namespace cgtree {
-namespace {
 
-// The registry belongs to the process, as the devices do.
-struct Registry {
-  Mutex<LockRank::kDevices> mutex;
-  std::map<Device, std::weak_ptr<DeviceAllocator>> allocators;  // guarded by mutex
-};
-
-Registry& registry() {
-  static auto* const made = new Registry;  // outlives every static that uses it
-  return *made;
+DeviceAllocator::DeviceAllocator(std::unique_ptr<DeviceMemory> own, DeviceMemory& memory)
+    : own_(std::move(own)),
+      memory_(memory),
+      on_retire_(memory_.add_on_retire([this](StreamId stream) { allocator_.retire(stream); })) {
 }
 
-}  // namespace
-
-DeviceAllocator::DeviceAllocator(std::shared_ptr<DeviceMemory> memory)
-    : memory_(std::move(memory)),
-      on_retire_(memory_->add_on_retire([this](StreamId stream) { allocator_.retire(stream); })) {
+DeviceAllocator::DeviceAllocator(Device device)
+    : own_(std::make_unique<DeviceMemory>(device)),
+      memory_(*own_),
+      on_retire_(memory_.add_on_retire([this](StreamId stream) { allocator_.retire(stream); })) {
 }
 
 std::shared_ptr<DeviceAllocator> DeviceAllocator::shared(Device device) {
-  std::shared_ptr<DeviceMemory> memory = DeviceMemory::shared(device);  // takes a lock of this rank
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  std::weak_ptr<DeviceAllocator>& known = all.allocators[device];
-  std::shared_ptr<DeviceAllocator> allocator = known.lock();
-  if (allocator == nullptr)
-    known = allocator = std::make_shared<DeviceAllocator>(std::move(memory));
-  return allocator;
+  const std::shared_ptr<DeviceMemory> memory = DeviceMemory::shared(device);
+  const DeviceMemory::Client client = memory->client([](DeviceMemory& of) {
+    return std::shared_ptr<DeviceAllocator>(new DeviceAllocator(nullptr, of));
+  });
+  return {memory, static_cast<DeviceAllocator*>(client.get())};
 }
 
 }  // namespace cgtree

@@ -1,6 +1,7 @@
 // DeviceAllocator: the caching allocator of a device, over the memory that contexts share.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "allocator/device/device_memory.h"
@@ -13,24 +14,28 @@ namespace cgtree {
 // Thread safety: all functions may be called from any thread.
 class DeviceAllocator {
  public:
-  explicit DeviceAllocator(std::shared_ptr<DeviceMemory> memory);
   // With memory of its own.
-  explicit DeviceAllocator(Device device)
-      : DeviceAllocator(std::make_shared<DeviceMemory>(device)) {}
-  ~DeviceAllocator() { memory_->remove_on_retire(on_retire_); }
+  explicit DeviceAllocator(Device device);
+  ~DeviceAllocator() { memory_.remove_on_retire(on_retire_); }
+  DeviceAllocator(const DeviceAllocator&) = delete;
+  DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
-  // Returns the allocator over DeviceMemory::shared(). It is made for the first user of a device
-  // and ends with the last. Throws InvalidArgument if there is no such device.
+  // Returns the allocator over DeviceMemory::shared(). It is made for the first user, and ends with
+  // that memory: with the last context of the device, or the last of these. Throws InvalidArgument
+  // if there is no such device.
   static std::shared_ptr<DeviceAllocator> shared(Device device);
 
-  Device device() const noexcept { return memory_->device(); }
+  Device device() const noexcept { return memory_.device(); }
   CachingAllocator& allocator() noexcept { return allocator_; }
-  SegmentCache& cache() noexcept { return memory_->cache(); }
-  Budget& budget() noexcept { return memory_->budget(); }
+  SegmentCache& cache() noexcept { return memory_.cache(); }
+  Budget& budget() noexcept { return memory_.budget(); }
 
  private:
-  const std::shared_ptr<DeviceMemory> memory_;
-  CachingAllocator allocator_{memory_->cache()};
+  DeviceAllocator(std::unique_ptr<DeviceMemory> own, DeviceMemory& memory);
+
+  const std::unique_ptr<DeviceMemory> own_;  // null for a client of shared memory
+  DeviceMemory& memory_;
+  CachingAllocator allocator_{memory_.cache()};
   const std::size_t on_retire_;
 };
 

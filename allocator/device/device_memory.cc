@@ -1,6 +1,7 @@
 // Makes the shared memory of each device.
 #include "allocator/device/device_memory.h"
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -46,8 +47,9 @@ DeviceMemory::DeviceMemory(Device device, SegmentSource& segments)
 }
 
 DeviceMemory::~DeviceMemory() {
+  client_.reset();
   (void)cache_.progress().wait_all();  // for what is freed, and in use
-  drop_ended();
+  collect();
 }
 
 std::shared_ptr<DeviceMemory> DeviceMemory::shared(Device device) {
@@ -69,33 +71,49 @@ void DeviceMemory::retire(StreamIdentity stream) {
   cache_.progress().retire(id, StreamProgress::Work::kMayBePending);
 }
 
+DeviceMemory::Client DeviceMemory::client(const std::function<Client(DeviceMemory&)>& make) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (client_ != nullptr) return client_;
+  }
+  Client made = make(*this);
+  const std::lock_guard lock(mutex_);
+  if (client_ == nullptr) client_ = made;
+  return client_;
+}
+
+// Without host memory for the list the device is waited for. If that fails, the blocks are lost: a
+// copy may still use them.
 void DeviceMemory::keep_pending(std::unique_ptr<StreamPool> pool,
                                 std::shared_ptr<SegmentAccount> account) noexcept {
-  drop_ended();
-  Ended ended{std::move(account), std::move(pool)};
   try {
+    std::list<Ended> ended;
+    ended.push_back({std::move(account), std::move(pool)});
     const std::lock_guard lock(mutex_);
-    ended_.push_back(std::move(ended));
+    ended_.splice(ended_.end(), ended);
   } catch (const std::bad_alloc&) {
     (void)cache_.progress().wait_all();
-    ended.pool->drain();
+    pool->drain();
+    if (pool->pending_blocks() > 0) (void)pool.release();
   }
 }
 
+std::size_t DeviceMemory::pending_pools() const {
+  const std::lock_guard lock(mutex_);
+  return ended_.size();
+}
+
 // A pool gives its segments back without the lock, because the device may be waited for.
-void DeviceMemory::drop_ended() noexcept {
+void DeviceMemory::collect() noexcept {
   cache_.progress().poll();
-  std::vector<Ended> done;
+  std::list<Ended> done;
   {
     const std::lock_guard lock(mutex_);
     for (auto ended = ended_.begin(); ended != ended_.end();) {
+      const auto next = std::next(ended);
       ended->pool->drain();
-      if (ended->pool->pending_blocks() > 0) {
-        ++ended;
-        continue;
-      }
-      done.push_back(std::move(*ended));
-      ended = ended_.erase(ended);
+      if (ended->pool->pending_blocks() == 0) done.splice(done.end(), ended_, ended);
+      ended = next;
     }
   }
   for (Ended& ended : done) {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "allocator/device/device_streams.h"
 #include "allocator/device/stream_pool.h"
@@ -44,9 +45,19 @@ class DeviceMemory {
   std::size_t add_on_retire(OnRetire function) { return on_retire_.add(std::move(function)); }
   void remove_on_retire(std::size_t id) noexcept { on_retire_.remove(id); }
 
-  // Keeps a pool that is not used any more until its pending blocks are free.
+  // Keeps a pool that is not used any more until its pending blocks are free, and collect() finds
+  // that they are. collect() may free memory of the device: not for code that may run in a capture
+  // of the caller's.
   void keep_pending(std::unique_ptr<StreamPool> pool,
                     std::shared_ptr<SegmentAccount> account) noexcept;
+  void collect() noexcept;
+  // Returns how many of these there are.
+  std::size_t pending_pools() const;
+
+  // Returns the client of this memory, which `make` makes on the first call. It ends with the
+  // memory, before the cache.
+  using Client = std::shared_ptr<void>;
+  Client client(const std::function<Client(DeviceMemory&)>& make);
 
  private:
   struct Ended {
@@ -54,15 +65,14 @@ class DeviceMemory {
     std::unique_ptr<StreamPool> pool;
   };
 
-  void drop_ended() noexcept;
-
   const Device device_;
   DeviceSegmentSource source_;
   std::unique_ptr<DeviceStreamEvents> events_;  // null if the device has none
   Budget budget_;
   SegmentCache cache_;
-  Mutex<LockRank::kAllocator> mutex_;
-  std::vector<Ended> ended_;  // guarded by mutex_
+  mutable Mutex<LockRank::kAllocator> mutex_;  // guards the next two
+  std::list<Ended> ended_;
+  Client client_;
   CallList<OnRetire> on_retire_;
   // Of all devices: blocks may be used on a stream of another one.
   const StreamWatch watch_{[this](StreamRef, StreamIdentity stream) { retire(stream); }};

@@ -91,7 +91,7 @@ class PinnedMemory::Owner final : public StorageOwner {
   }
 
   std::size_t trim() noexcept {
-    device_->cache().progress().poll();
+    device_->collect();
     pool_->drain();
     pool_->pool().trim();
     return device_->cache().trim(account_->source());

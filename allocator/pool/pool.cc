@@ -83,6 +83,11 @@ Pool::Pool(SegmentSource& source, PoolOptions options)
                   : options_.make_caches(*this)),
       has_caches_(caches_ != nullptr && options_.thread_caching == ThreadCaching::kAlways),
       layout_(fit_of(options_)) {
+  if (options_.thread_caching == ThreadCaching::kAlways && caches_ == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "pool '{}' is to have threads keep blocks always: give PoolOptions::make_caches",
+        options_.name));
+  }
   if (options_.small_apart && options_.growth != Growth::kFast) {
     throw InvalidArgument(fmt::format(
         "pool '{}' serves small requests apart, which needs segments of two sizes: choose "

@@ -66,6 +66,7 @@ class ContextPools {
   std::array<std::unique_ptr<PoolSegments>, 3> segments_;  // by Region
   std::array<std::unique_ptr<Pool>, 3> pools_;             // by Region
   std::optional<PinnedMemory> pinned_;
+  std::size_t on_retire_ = 0;
 };
 
 }  // namespace cgtree

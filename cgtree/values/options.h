@@ -62,7 +62,7 @@ struct ContextOptions {
   // The bytes of device memory that the pools of the context may hold. OutOfMemory beyond that.
   std::size_t max_bytes = SIZE_MAX;
   // The source of the pools' memory. Requires: it outlives the context and its tensors. By default
-  // all contexts of a device share one (DeviceAllocator::shared()).
+  // all contexts of a device share one (DeviceMemory::shared()).
   SegmentSource* segments = nullptr;
   // Each pool is one range of addresses, in which memory is mapped as it is needed, so that less of
   // it stays unused than with segments of fixed sizes: at the end of the pools of recordings, and

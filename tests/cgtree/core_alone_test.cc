@@ -6,6 +6,7 @@
 #include <string>
 
 #include "allocator/pool/pool.h"
+#include "allocator/segments/device_sources.h"
 #include "base/error.h"
 #include "cgtree/values/graph_scope.h"
 #include "tests/support/core_fixture.h"
@@ -96,6 +97,13 @@ TEST_P(CoreAloneTest, TheBudgetOfAContextIsKept) {
     EXPECT_LE(stats().pool_reserved_bytes, kBudget);
   }
   EXPECT_THROW((void)functions[0](random_tensor({8 * kCount})), OutOfMemory);
+}
+
+TEST_P(CoreAloneTest, APoolWhoseThreadsMustCacheIsRefused) {
+  DeviceSegmentSource source(device());
+  EXPECT_THROW(Pool(source, {.thread_caching = ThreadCaching::kAlways}), InvalidArgument);
+  const Pool pool(source, {.thread_caching = ThreadCaching::kWhenContended});
+  EXPECT_NO_THROW((void)pool.checkpoint());
 }
 
 }  // namespace

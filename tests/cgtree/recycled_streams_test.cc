@@ -10,8 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "allocator/device/device_memory.h"
 #include "allocator/device/pinned_memory.h"
 #include "caching/device_allocator.h"
+#include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
 #include "interop/device/stream_identity.h"
 #include "interop/exchange/foreign_memory.h"
@@ -239,6 +241,46 @@ TEST_P(RecycledStreamsTest, PinnedMemoryWaitsForAStreamOfAnotherDevice) {
   EXPECT_EQ(pinned.pending_blocks(), 0u);
   EXPECT_EQ(values(to), written);
   EXPECT_TRUE(log.lines().empty()) << log.lines().front();
+}
+
+TEST_P(RecycledStreamsTest, MemoryThatAContextHasFreedWaitsForTheWorkOfItsStreamThatEnds) {
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  std::optional<Stream> old(device());
+  const Stream later(device());
+  ContextPools pools(device(), {}, *old);
+  ContextPools others(device(), {}, later);
+  Pool& pool = pools[Region::kEager];
+  void* const block = pool.allocate(kBytes);
+  std::optional<Gate> gate(std::in_place, *old);
+  check(old->ref().graphs().memset(old->ref().handle(), block, 7, kBytes), "write");
+  pool.free(block);
+  old.reset();
+
+  pool.trim();  // as other pools ask it to where memory is short
+  void* const other = others[Region::kEager].allocate(kBytes);
+  EXPECT_NE(other, block);
+
+  gate.reset();
+  check(device_api(device()).synchronize_device(device().id), "wait");
+  others[Region::kEager].free(other);
+  pools.end(/*is_idle=*/true);
+  others.end(/*is_idle=*/true);
+}
+
+TEST_P(RecycledStreamsTest, PinnedMemoryOfAPoolThatEndedGoesBackWhenNoCopyReadsItAnyMore) {
+  const std::shared_ptr<DeviceMemory> memory = DeviceMemory::shared(device());
+  const std::vector<float> written = random_floats(kCount);
+  const Tensor to = zeros();
+  const Stream stream(device());
+  std::optional<Gate> gate(std::in_place, stream);
+  copy(to, PinnedMemory(device()).from<float>({kCount}, written), stream);
+  EXPECT_EQ(memory->pending_pools(), 1u);
+  gate.reset();
+  stream.synchronize();
+
+  { const PinnedMemory next(device()); }
+  EXPECT_EQ(memory->pending_pools(), 0u);
+  EXPECT_EQ(values(to), written);
 }
 
 TEST_P(RecycledStreamsTest, StreamsThatReadAnOutputAndEndDoNotPileUp) {
