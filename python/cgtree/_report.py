@@ -51,9 +51,6 @@ SKIP_REASONS = {
         "the caller's stream belongs to a partition of the processors (a green context), and a recording "
         "would replay on those of the context",
         "give the context a stream of that partition: ContextOptions::stream"),
-    "mutated_input": (
-        "the function writes into an input, and its OnMutatedInput forbids a graph",
-        "declare the input static, or choose OnMutatedInput::kCopyBack"),
     "overlapping_inputs": (
         "two inputs share memory, the function writes into one of them, and a graph would work on a copy of "
         "one alone",
@@ -74,9 +71,6 @@ SKIP_REASONS = {
     "static_changed": (
         "static inputs have other addresses than recorded, and OnStaticChange::kThrow forbids it",
         "choose OnStaticChange::kRecord or kDemote"),
-    "too_small": (
-        "its graph has fewer nodes than CompileOptions::min_graph_nodes",
-        "put more work into the function, or lower CompileOptions::min_graph_nodes"),
     "function_limit": (
         "the function has as many recordings as CompileOptions::max_recordings",
         "raise CompileOptions::max_recordings, or let AtLimit::kEvict drop old ones"),
@@ -153,7 +147,7 @@ _CAUSE_OF = {
 _KINDS = list(_CAUSE_OF)
 
 _SIGN = re.compile(r"(?<![\w:])(?:(Context|Compile|Input|Output|Axis)Options::(\w+)( = true)?|option `keys`"
-                   r"|(AtLimit|OnForeignPointer|WhileMissing|OnStaticChange|OnMutatedInput|Rebind|AxisPolicy"
+                   r"|(AtLimit|OnForeignPointer|WhileMissing|OnStaticChange|Rebind|AxisPolicy"
                    r"|AtMaxSizes|AboveLargest)::k(\w+)(?: or k(\w+))?)(?![\w:])")
 
 

@@ -384,10 +384,6 @@ class DiagnosisTest(unittest.TestCase):
             f(tensor(floats(2)), elsewhere)
         self.assert_said("ran eagerly: other_device", "'f': copy the input to the context's device")
 
-    def test_a_graph_that_is_too_small(self):
-        self.call(self.compile(min_graph_nodes=5), [2], 4)
-        self.assert_said("ran eagerly: too_small", "'f': put more work into the function")
-
     def test_a_function_that_is_switched_off(self):
         self.call(self.compile(enabled=False), [2], 4)
         self.assert_said("ran eagerly: disabled", NOTHING)
