@@ -168,8 +168,8 @@ class InstallTest(unittest.TestCase):
         shared = {str(path.relative_to(self.root / "shared prefix")) for path in
                   (self.root / "shared prefix/lib").glob("libcgtree_cpp*")}
         self.assertEqual(shared, SHARED)
-        self.assertLessEqual({f"include/cgtree/cgtree/{name}" for name in
-                              ["cgtree.h", "cgtree.hpp", "c_api.h"]}, headers)
+        self.assertLessEqual({f"include/cgtree/{name}" for name in
+                              ["cgtree/cgtree.h", "bindings/c/cgtree.hpp", "bindings/c/c_api.h"]}, headers)
         for place in [self.root, HERE]:
             result = run("grep", "-rlF", place, self.prefix)
             self.assertEqual(result.returncode, 1, result.stdout)
