@@ -31,7 +31,8 @@ class DeviceAllocator {
   Budget& budget() noexcept { return memory_.budget(); }
 
  private:
-  DeviceAllocator(std::unique_ptr<DeviceMemory> own, DeviceMemory& memory);
+  // Over `shared`, or over `own` if that is null.
+  DeviceAllocator(std::unique_ptr<DeviceMemory> own, DeviceMemory* shared);
 
   const std::unique_ptr<DeviceMemory> own_;  // null for a client of shared memory
   DeviceMemory& memory_;

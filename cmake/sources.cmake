@@ -81,7 +81,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   cgtree/record/graph_findings.h
   extensions/progress/progress_json.h)
 
-# What bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
+# The headers that bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
   bindings/torch/torch.h
   bindings/torch/draws.h

@@ -1,4 +1,4 @@
-// What a ProgressWatch reports as JSON, by which the reports of several processes come together.
+// The report of a ProgressWatch as JSON, by which the reports of several processes come together.
 #pragma once
 
 #include <span>

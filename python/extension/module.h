@@ -1,4 +1,4 @@
-// What each file adds to the extension module: types and functions. All throw PythonError.
+// The types and functions that each file adds to the extension module. All throw PythonError.
 #pragma once
 
 #include "python/extension/python.h"

@@ -1,4 +1,4 @@
-// What a pool counts, and how it is written.
+// The counts of a pool, and their text.
 #include "allocator/pool/statistics.h"
 
 #include <gtest/gtest.h>

@@ -58,7 +58,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
   // Aborts if an invariant of the context does not hold.
   void validate();
   std::size_t recording_count();
-  // Whether the address lies in a pool of the context.
+  // Returns true if the address lies in a pool of the context.
   bool owns(const void* address);
   // Tests that look further inside include cgtree/tree/tree_manager.h.
   std::shared_ptr<TreeManager> manager() { return context_->share_manager(); }
