@@ -18,9 +18,6 @@ USERS = ("examples/", "integrations/", "benchmarks/", "docs/tutorials/", "README
 FACES = re.compile(r"python/cgtree/(_context|_report|_steps)\.py|.*\.pyi")
 NOT_THE_LIBRARY = ("examples", "integrations", "benchmarks", "docs", "python", "packaging", "tools", "tests")
 TABLE = "cgtree/values/option_table.h"
-STRUCT = re.compile(r"^struct (\w+(?:Options|Limits)) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"^  (?!using\b|static\b|friend\b|struct\b|enum\b)[^\n;{}()=]*?(?:<[^;=]*>)?[ >*&](\w+)"
-                   r"(?:\s*(?:=[^;]*|\{[^;]*\}))?;", re.MULTILINE)
 FILLS = "push_back|emplace_back|assign|resize"
 ROW = re.compile(r"(?:FIRST|X)\(\w+, (\w+), (\w+),\s*(\w+)\)")
 
@@ -65,14 +62,6 @@ EXCEPTIONS = {
 }
 
 
-def structs(text):
-    """Yields (struct, its fields) of a header."""
-    text = re.sub(r"//.*", "", text)
-    for match in STRUCT.finditer(text):
-        body = re.sub(r"\{\n.*?^  \}", "{}", match.group(2), flags=re.MULTILINE | re.DOTALL)
-        yield match.group(1), [field.group(1) for field in FIELD.finditer(body)]
-
-
 def names_of(table):
     """Returns the names of each field in Python and C, by field."""
     names = {}
@@ -111,7 +100,7 @@ class OptionsTest(unittest.TestCase):
         for path in paths:
             if path.suffix != ".h" or path.parts[0] in NOT_THE_LIBRARY:
                 continue
-            for struct, fields in structs(self.read(path)):
+            for struct, fields in source_tree.option_structs(self.read(path)):
                 if struct in INNER:
                     continue
                 for field in fields:
@@ -134,7 +123,7 @@ class OptionsTest(unittest.TestCase):
 
 class ReadingTest(unittest.TestCase):
     def test_fields_are_read(self):
-        found = dict(structs("""\
+        found = dict(source_tree.option_structs("""\
 struct AOptions {
   struct Inner {
     int within = 0;

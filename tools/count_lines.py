@@ -25,9 +25,6 @@ LIBRARY_BEFORE_ROOMS = ("base", "interop", "allocator", "cgtree")
 TYPE = re.compile(r"^[ \t]*(?:template <[^;{]*>\s*)?(?:class|struct|union|enum class|enum)\s+(?:\[\[[\w:]+\]\]\s*)?"
                   r"(\w[\w:]*)(?:\s+final)?\s*(?::[^;{()]*)?\{", re.MULTILINE)
 PURE = re.compile(r"\bvirtual\b[^;{}]*= 0;")
-OPTIONS = re.compile(r"^struct (\w+(?:Options|Limits)) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-FIELD = re.compile(r"^  (?!using\b|static\b|friend\b|struct\b|enum\b)[^\n;{}()=]*?(?:<[^;=]*>)?[ >*&](\w+)"
-                   r"(?:\s*(?:=[^;]*|\{[^;]*\}))?;", re.MULTILINE)
 RANK = re.compile(r"^  X\(k\w+, ", re.MULTILINE)
 OF_THREAD = re.compile(r"^(?!.*\bextern\b)[^/\n]*\bthread_local\b", re.MULTILINE)
 
@@ -78,7 +75,7 @@ def count(root):
     headers = [header.read_text(encoding="utf-8") for header in check_comments.public_headers(house.root)]
     rows["types in public headers"] = sum(
         name.kind == "type" for header in headers for name in check_comments.Header(header).names)
-    rows["options"] = sum(len(FIELD.findall(body)) for header in headers for _, body in OPTIONS.findall(header))
+    rows["options"] = sum(len(fields) for header in headers for _, fields in source_tree.option_structs(header))
     return rows
 
 

@@ -28,6 +28,20 @@ def files(root):
     return sorted(found)
 
 
+# Public structs of options, and their fields.
+STRUCT = re.compile(r"^struct (\w+(?:Options|Limits)) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"^  (?!using\b|static\b|friend\b|struct\b|enum\b)[^\n;{}()=]*?(?:<[^;=]*>)?[ >*&](\w+)"
+                   r"(?:\s*(?:=[^;]*|\{[^;]*\}))?;", re.MULTILINE)
+
+
+def option_structs(text):
+    """Yields (struct, its fields) of a header."""
+    text = re.sub(r"//.*", "", text)
+    for match in STRUCT.finditer(text):
+        body = re.sub(r"\{\n.*?^  \}", "{}", match.group(2), flags=re.MULTILINE | re.DOTALL)
+        yield match.group(1), [field.group(1) for field in FIELD.finditer(body)]
+
+
 # Strict mode of the host device: Bazel builds it for tests alone.
 FOR_TESTS = {"simulator/strict_memory"}
 

@@ -30,11 +30,11 @@ Registry& registry() {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(Device device, std::size_t max_bytes, Budget* process)
+DeviceMemory::DeviceMemory(Device device)
     : device_(device),
       source_(device),
       events_(events_of(device)),
-      budget_(to_string(device), max_bytes, process),
+      budget_(to_string(device)),
       cache_(source_, &budget_, events_.get()) {
 }
 

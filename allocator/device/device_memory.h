@@ -24,8 +24,7 @@ namespace cgtree {
 // Thread safety: all functions may be called from any thread.
 class DeviceMemory {
  public:
-  // `process` is the budget above the device's, or null. It must outlive this object.
-  explicit DeviceMemory(Device device, std::size_t max_bytes = SIZE_MAX, Budget* process = nullptr);
+  explicit DeviceMemory(Device device);
   // Over a caller's source, which must outlive this object.
   DeviceMemory(Device device, SegmentSource& segments);
   ~DeviceMemory();
