@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """Plants subtle faults in the library, one at a time, and says which tests find them.
 
-mutants.json lists the faults: a file, text that occurs in it exactly once, the text to put in its
+mutants.json lists the faults: a function, text that occurs in it exactly once, the text to put in its
 place, what that breaks, and the test programs that should find it, the likeliest first. Names of
 programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test. A name of "groups"
 stands for the programs of the group that are not named before.
+
+A function is named as definitions.py names it: "OpenCall::settle", without namespaces, or "Report.lines"
+in Python. A class, a member or a constant can take its place. All definitions of the name outside of tests/
+count together, in any file: overloads, a declaration and its body. Blanks, line breaks and comments in the
+text do not matter. Keep the text short: the expression or the statement that changes.
 
   plant.py --check
       checks that the list is true of the sources
@@ -30,9 +35,11 @@ import subprocess
 import sys
 import time
 
+import definitions
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("mutants.json")
-FIELDS = {"id", "file", "old", "new", "breaks", "tests"}
+FIELDS = {"id", "function", "old", "new", "breaks", "tests"}
 
 
 def read_list(path):
@@ -49,10 +56,10 @@ def expand(names, groups):
     return list(dict.fromkeys(test for name in names for test in groups.get(name, [name])))
 
 
-def problems(mutants, root, groups=None):
-    """What is wrong with the list, one sentence each."""
+def problems(mutants, root, groups, sources):
+    """Returns the faults of the list, a sentence each."""
     found = []
-    for name, tests in (groups or {}).items():
+    for name, tests in groups.items():
         if label_of(name, root):
             found.append(f"group {name}: a test program has this name")
         found += [f"group {name}: there is no test program {test}" for test in tests
@@ -65,16 +72,17 @@ def problems(mutants, root, groups=None):
         if missing := FIELDS - mutant.keys():
             found.append(f"{name}: without {', '.join(sorted(missing))}")
             continue
-        path = root / mutant["file"]
-        count = path.read_text().count(mutant["old"]) if path.exists() else 0
-        if count != 1:
-            found.append(f"{name}: its old text occurs {count} times in {mutant['file']}")
-        if mutant["old"] == mutant["new"]:
+        places = sources.places(mutant["function"], mutant["old"])
+        if places is None:
+            found.append(f"{name}: there is no {mutant['function']}")
+        elif len(places) != 1:
+            found.append(f"{name}: its old text occurs {len(places)} times in {mutant['function']}")
+        if definitions.tokens(mutant["old"]) == definitions.tokens(mutant["new"]):
             found.append(f"{name}: changes nothing")
         for test in mutant["tests"]:
             if not label_of(test, root):
                 found.append(f"{name}: there is no test program or group {test}")
-    return found
+    return found + sources.faults
 
 
 def label_of(test, root):
@@ -106,7 +114,8 @@ def copy_tree(root, copy):
 class Planter:
     """Builds and tests in a copy of the tree."""
 
-    def __init__(self, options):
+    def __init__(self, options, sources):
+        self.sources = sources
         self.copy = options.copy
         self.build_command = options.build
         self.run_command = options.run
@@ -144,15 +153,15 @@ class Planter:
 
     def score(self, mutant):
         """The mutant's fate as a dict."""
-        path = self.copy / mutant["file"]
-        text = path.read_text()
+        [(name, start, end)] = self.sources.places(mutant["function"], mutant["old"])
+        file, path, text = name.as_posix(), self.copy / name, self.sources.texts[name]
         begin = time.monotonic()
         try:
-            path.write_text(text.replace(mutant["old"], mutant["new"]))
-            is_built, output = self.builds(mutant["tests"], mutant["file"])
+            path.write_text(text[:start] + mutant["new"] + text[end:])
+            is_built, output = self.builds(mutant["tests"], file)
             if not is_built:
                 return {"fate": "does not build", "how": output[-400:]}
-            test, how = self.killer(mutant["tests"], mutant["file"])
+            test, how = self.killer(mutant["tests"], file)
         finally:
             path.write_text(text)
         fate = "killed" if test else "equivalent" if "equivalent" in mutant else "survived"
@@ -180,7 +189,8 @@ def main():
                         help="do not build and run the programs without a mutant first")
     options = parser.parse_args()
     mutants, groups = read_list(options.list)
-    if found := problems(mutants, ROOT, groups):
+    sources = definitions.Sources(ROOT)
+    if found := problems(mutants, ROOT, groups, sources):
         fail(2, found)
     if options.check:
         print(f"{len(mutants)} mutants, each true of the sources")
@@ -192,7 +202,7 @@ def main():
         if unknown := wanted - {m["id"] for m in mutants}:
             fail(2, [f"there is no mutant {name}" for name in sorted(unknown)])
     copy_tree(ROOT, options.copy)
-    planter = Planter(options)
+    planter = Planter(options, sources)
     if not options.no_baseline:
         tests = sorted({test for mutant in mutants for test in mutant["tests"]})
         is_built, output = planter.builds(tests, "")
