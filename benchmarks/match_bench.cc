@@ -16,7 +16,7 @@
 #include "benchmarks/support/program.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/tree/decide.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree::benchmarks {
 namespace {
@@ -99,7 +99,7 @@ class MadeUpTree {
   }
 
   Context context_;
-  ContextMemory& memory_ = context_.share_manager()->memory();
+  ContextMemory& memory_ = *context_.share_engine()->memory;
   std::vector<CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>> many_;
   std::vector<Tensor> held_;
   std::vector<Tensor> inputs_;

@@ -1,4 +1,4 @@
-// CompiledCore passes calls on to the TreeManager that owns the function; calls and step functions
+// CompiledCore passes calls on to the Engine that owns the function; calls and step functions
 // with a wrong number of tensors are refused.
 #include "cgtree/compile.h"
 
@@ -7,27 +7,27 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree {
 
 CompiledCore::CompiledCore(Context& context, std::string name, StepFunction function,
                            CompileOptions options)
-    : FunctionHandle(context.share_manager(),
-                     context.share_manager()->add_function(std::move(name), std::move(function),
-                                                           std::move(options))) {
+    : FunctionHandle(context.share_engine(),
+                     context.share_engine()->add_function(std::move(name), std::move(function),
+                                                          std::move(options))) {
 }
 
 void FunctionRef::call(const InputList& inputs, TensorList& outputs) const {
-  manager_->call(*function_, inputs, outputs);
+  engine_->call(*function_, inputs, outputs);
 }
 
 Explanation FunctionRef::explain(InputList inputs) const {
-  return manager_->explain(*function_, inputs);
+  return engine_->explain(*function_, inputs);
 }
 
 void CompiledCore::call(const InputList& inputs, TensorList& outputs) const {
-  manager_->call(*function_, inputs, outputs);
+  engine_->call(*function_, inputs, outputs);
 }
 
 Explanation CompiledCore::explain(InputList inputs) const {
@@ -35,11 +35,17 @@ Explanation CompiledCore::explain(InputList inputs) const {
 }
 
 std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
-  return manager_->histogram(*function_, axis);
+  const AxisPlan* const axes = function_->axes.get();
+  if (axes == nullptr) {
+    throw InvalidArgument(
+        fmt::format("'{}' has no dynamic axes, and '{}' is asked for", name(), axis));
+  }
+  return axes->histogram(axes->find(axis)).counts();
 }
 
 std::vector<SizesCount> CompiledCore::histogram() const {
-  return manager_->histogram(*function_);
+  if (function_->axes == nullptr) return {};
+  return function_->axes->joint_histogram();
 }
 
 void check_compile_options(const std::string& name, const CompileOptions& options) {

@@ -43,8 +43,8 @@ namespace cgtree {
 class FunctionRef {
  public:
   // Borrows both. Made by CompiledCore::ref().
-  FunctionRef(TreeManager& manager, FunctionState& function) noexcept
-      : manager_(&manager), function_(&function) {}
+  FunctionRef(Engine& engine, FunctionState& function) noexcept
+      : engine_(&engine), function_(&function) {}
 
   // The next three are those of CompiledCore.
   void call(const InputList& inputs, TensorList& outputs) const;
@@ -52,7 +52,7 @@ class FunctionRef {
   FunctionRef ref() const noexcept { return *this; }
 
  private:
-  TreeManager* manager_;
+  Engine* engine_;
   FunctionState* function_;
 };
 
@@ -80,7 +80,7 @@ class CompiledCore : public FunctionHandle {
   Explanation explain(InputList inputs) const;
 
   // Valid while the function exists, here or wherever this is moved to.
-  FunctionRef ref() const noexcept { return {*manager_, *function_}; }
+  FunctionRef ref() const noexcept { return {*engine_, *function_}; }
 
   // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
   // of precapture() are not counted. Throws InvalidArgument for an unknown axis.

@@ -1,18 +1,21 @@
-// Passes the calls of a Context on to its TreeManager, and opens the step of an EagerScope.
+// Serves the calls of a Context on its engine, and opens the step of an EagerScope.
 #include "cgtree/context.h"
 
+#include <fmt/format.h>
+
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "cgtree/record/step.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
 
 namespace cgtree {
 
 Context::Context(Device device, ContextOptions options) {
   (void)device_api(device);  // throws if there is no such device
-  manager_ = TreeManager::make(device, std::move(options));
+  engine_ = Engine::make(device, std::move(options));
 }
 
 Context::~Context() = default;
@@ -20,72 +23,110 @@ Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 
 Device Context::device() const noexcept {
-  return manager_->memory().device();
+  return engine_->memory->device();
 }
 
 StreamRef Context::stream() const noexcept {
-  return manager_->memory().stream();
+  return engine_->memory->stream();
 }
 
 void Context::mark_step() {
-  manager_->mark_step();
-}
-
-std::size_t Context::release_captured(std::optional<std::uint64_t> capture) {
-  return manager_->release_captured(capture);
-}
-
-std::size_t Context::trim(bool to_device) {
-  return manager_->trim(to_device);
+  const Entry entry(engine_->gate);
+  if (engine_->memory->mark_step()) engine_->drop_stale();
+  engine_->tree.go_to_root();
 }
 
 void Context::keep(const Tensor& output) {
-  manager_->keep_across_steps(output);
+  const Entry entry(engine_->gate);
+  if (!output.defined()) throw InvalidArgument("keep() of a null tensor");
+  engine_->memory->keep_across_steps(*output.storage());
+}
+
+std::size_t Context::release_captured(std::optional<std::uint64_t> capture) {
+  const Entry entry(engine_->gate);
+  return engine_->memory->release_captured(capture);
+}
+
+std::size_t Context::trim(bool to_device) {
+  return engine_->trim(to_device);
 }
 
 std::size_t Context::release_memory() {
-  return manager_->release_memory();
+  ContextMemory& memory = *engine_->memory;
+  Entry entry(engine_->gate);
+  const StreamRef stream = memory.stream();
+  // In a step of another context the thread's stream is that of the step.
+  const bool is_in_step = StepScope::active();
+  if (is_in_step ? stream.is_capturing() : static_cast<bool>(entry.ask_foreign_capture())) {
+    throw_code(Code::kStreamCaptureUnsupported,
+               "release_memory() while the stream of the context is captured");
+  }
+  if (!is_in_step) entry.begin();
+  {
+    const RelaxedCapture relaxed(stream.api().graphs());
+    memory.stream().synchronize();
+  }
+  const std::size_t before = memory.reserved_bytes();
+  while (!engine_->tree.nodes().empty()) {
+    Node& node = *engine_->tree.nodes().back();
+    ++node.key->released;
+    engine_->drop(node, "release_memory()");
+  }
+  memory.give_back_unused();
+  return before - memory.reserved_bytes();
 }
 
 void Context::declare(std::string name, const void* address, std::size_t bytes) {
-  manager_->declare(std::move(name), {reinterpret_cast<std::uintptr_t>(address), bytes});
+  const Range range{reinterpret_cast<std::uintptr_t>(address), bytes};
+  if (engine_->memory->declared()->declare(std::move(name), range)) engine_->gate.request_upkeep();
 }
 
 void Context::undeclare(const std::string& name) {
-  manager_->undeclare(name);
+  engine_->memory->declared()->undeclare(name);
+  engine_->gate.request_upkeep();
 }
 
 std::size_t Context::invalidate(const void* address, std::size_t bytes) {
-  return manager_->invalidate(nullptr, {reinterpret_cast<std::uintptr_t>(address), bytes});
+  return engine_->invalidate(nullptr, {reinterpret_cast<std::uintptr_t>(address), bytes});
 }
 
 ContextStats Context::stats() const {
-  return manager_->stats();
+  return engine_->stats();
 }
 
-void Context::write_dot(std::uint32_t node, const std::string& path) const {
-  manager_->write_dot(node, path);
+void Context::write_dot(std::uint32_t id, const std::string& path) const {
+  const Inspection inspection(engine_->gate);  // a replay patches what is written here
+  const Node* const node = engine_->tree.find(id);
+  if (node == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "there is no node {}: snapshot_json() lists the {} there are, and some may have been "
+        "evicted",
+        id, engine_->tree.nodes().size()));
+  }
+  const Recording& recording = node->recording;
+  check(recording.exec.api().write_dot(recording.graph.handle(), path.c_str()),
+        fmt::format("write the graph of node {} to \"{}\"", id, path));
 }
 
 struct EagerScope::Open {
-  explicit Open(TreeManager& manager) : visit(manager.door()) {
-    const StreamRef captured = visit.ask_foreign_capture();
-    if (!captured) visit.begin();
-    step.emplace(manager.memory(), captured ? captured : manager.memory().stream(),
+  explicit Open(Engine& engine) : entry(engine.gate) {
+    const StreamRef captured = entry.ask_foreign_capture();
+    if (!captured) entry.begin();
+    step.emplace(*engine.memory, captured ? captured : engine.memory->stream(),
                  StepAllocations::Kind::kEager);
   }
-  ~Open() { step->finish(); }  // then the visit puts the caller's stream behind the context's
+  ~Open() { step->finish(); }  // then the entry puts the caller's stream behind the context's
 
-  Visit visit;
+  Entry entry;
   std::optional<StepScope> step;
 };
 
-EagerScope::EagerScope(TreeManager& manager) {
+EagerScope::EagerScope(Engine& engine) {
   if (!StepScope::active()) {
-    open_ = std::make_unique<Open>(manager);
+    open_ = std::make_unique<Open>(engine);
     return;
   }
-  if (StepScope::innermost() != &manager.memory()) {
+  if (StepScope::innermost() != &*engine.memory) {
     throw InvalidArgument(
         "Context::eager() of one context inside a step function of another, whose stream and "
         "memory "

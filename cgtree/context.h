@@ -18,7 +18,7 @@
 namespace cgtree {
 
 class ProgressWatch;  // cgtree/values/progress.h
-class TreeManager;
+class Engine;
 struct ContextMetrics;  // cgtree/values/metrics.h
 struct Verification;    // cgtree/values/verification.h
 
@@ -30,7 +30,7 @@ class EagerScope {
   // Throws ConcurrentUse, InvalidArgument inside a step function of another context, and
   // CaptureError inside one that is being recorded: work between its calls cannot be part of its
   // graph, so it runs eagerly from then on.
-  explicit EagerScope(TreeManager& manager);
+  explicit EagerScope(Engine& engine);
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;
   EagerScope& operator=(const EagerScope&) = delete;
@@ -86,7 +86,7 @@ class Context {
   // being graphed. Throws what `body` throws, and ConcurrentUse.
   template <typename Body>
   decltype(auto) eager(Body&& body) {
-    const EagerScope scope(*manager_);
+    const EagerScope scope(*engine_);
     return std::forward<Body>(body)();
   }
 
@@ -145,10 +145,10 @@ class Context {
   void write_dot(std::uint32_t node, const std::string& path) const;
 
   // Used by compile(): compiled functions share ownership of the tree.
-  std::shared_ptr<TreeManager> share_manager() const noexcept { return manager_; }
+  std::shared_ptr<Engine> share_engine() const noexcept { return engine_; }
 
  private:
-  std::shared_ptr<TreeManager> manager_;
+  std::shared_ptr<Engine> engine_;
 };
 
 }  // namespace cgtree

@@ -3,25 +3,24 @@
 
 #include <utility>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree {
 
-FunctionHandle::FunctionHandle(std::shared_ptr<TreeManager> manager,
-                               FunctionState& function) noexcept
-    : manager_(std::move(manager)), function_(&function) {
+FunctionHandle::FunctionHandle(std::shared_ptr<Engine> engine, FunctionState& function) noexcept
+    : engine_(std::move(engine)), function_(&function) {
 }
 
 FunctionHandle::~FunctionHandle() {
-  if (manager_ != nullptr) manager_->remove_function(*function_);
+  if (engine_ != nullptr) engine_->remove_function(*function_);
 }
 
 FunctionHandle::FunctionHandle(FunctionHandle&& other) noexcept
-    : manager_(std::move(other.manager_)), function_(other.function_) {
+    : engine_(std::move(other.engine_)), function_(other.function_) {
 }
 
 FunctionHandle& FunctionHandle::operator=(FunctionHandle&& other) noexcept {
-  std::swap(manager_, other.manager_);
+  std::swap(engine_, other.engine_);
   std::swap(function_, other.function_);
   return *this;
 }
@@ -31,7 +30,7 @@ const std::string& FunctionHandle::name() const noexcept {
 }
 
 FunctionStats FunctionHandle::stats() const {
-  return manager_->stats_of(*function_);
+  return engine_->stats_of(*function_);
 }
 
 void FunctionHandle::freeze(WhenFrozen when) const noexcept {

@@ -12,7 +12,7 @@
 namespace cgtree {
 
 struct FunctionState;
-class TreeManager;
+class Engine;
 
 // A FunctionHandle owns a function of a context, with its recordings. The context may be destroyed
 // before. Thread safety: every function of this class may be called by any thread.
@@ -42,15 +42,15 @@ class FunctionHandle {
   std::optional<CallOutcome> last_outcome() const noexcept;
 
   // The next two are for clients of the core, such as precapture().
-  const std::shared_ptr<TreeManager>& manager() const noexcept { return manager_; }
+  const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
   FunctionState& state() const noexcept { return *function_; }
 
  protected:
-  FunctionHandle(std::shared_ptr<TreeManager> manager, FunctionState& function) noexcept;
+  FunctionHandle(std::shared_ptr<Engine> engine, FunctionState& function) noexcept;
   ~FunctionHandle();
 
-  std::shared_ptr<TreeManager> manager_;  // null: moved from
-  FunctionState* function_;               // belongs to the manager
+  std::shared_ptr<Engine> engine_;  // null: moved from
+  FunctionState* function_;         // belongs to the engine
 };
 
 }  // namespace cgtree

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "cgtree/axes/axis_layout.h"
-#include "cgtree/tree/open_call.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/attempt.h"
+#include "cgtree/tree/engine.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -84,8 +84,8 @@ void check_options(const std::string& name, const StepsOptions& options) {
 
 FunctionState& add_function(Context& context, std::string name, const StepsOptions& options) {
   check_options(name, options);
-  FunctionState& function = context.share_manager()->add_function(std::move(name), not_a_function,
-                                                                  compile_options(options));
+  FunctionState& function = context.share_engine()->add_function(std::move(name), not_a_function,
+                                                                 compile_options(options));
   function.is_callers_work = true;
   function.further_inputs.is_static = true;
   function.further_inputs.alignment = 1;
@@ -97,30 +97,30 @@ FunctionState& add_function(Context& context, std::string name, const StepsOptio
 // Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
 // the Step and the Steps, too: then the Open ends when that function has returned.
 struct Step::Open {
-  explicit Open(const Steps& steps) : manager(steps.manager_), name(steps.name()) {}
+  explicit Open(const Steps& steps) : engine(steps.engine_), name(steps.name()) {}
 
   static std::shared_ptr<Open> make(const Steps& steps, const InputList& inputs, StreamRef on) {
     auto open = std::make_shared<Open>(steps);
     if (on) open->stream.emplace(on);
-    open->visit.emplace(open->manager->door());
-    open->call.emplace(open->manager->workings(), *open->visit, *steps.function_, inputs,
-                       open->none, steps.capture_mode_, open);
+    open->entry.emplace(open->engine->gate);
+    open->call.emplace(*open->engine, *open->entry, *steps.function_, inputs, open->none,
+                       steps.capture_mode_, open);
     open->leave_if_done();
     return open;
   }
   // A call that is over is no longer inside the context, however long its step is kept.
   void leave_if_done() noexcept {
     if (call->must_run()) return;
-    visit.reset();
+    entry.reset();
     stream.reset();
   }
 
-  std::shared_ptr<TreeManager> manager;
+  std::shared_ptr<Engine> engine;
   const std::string name;  // the function may be gone when the call is over
   std::optional<StreamScope> stream;
-  std::optional<Visit> visit;
+  std::optional<Entry> entry;
   TensorList none;
-  std::optional<OpenCall> call;
+  std::optional<Attempt> call;
 };
 
 Step::Step(std::shared_ptr<Open> open) noexcept : open_(std::move(open)) {
@@ -174,7 +174,7 @@ Outcome Step::outcome() const noexcept {
 }
 
 Steps::Steps(Context& context, std::string name, StepsOptions options)
-    : FunctionHandle(context.share_manager(), add_function(context, std::move(name), options)),
+    : FunctionHandle(context.share_engine(), add_function(context, std::move(name), options)),
       device_memory_(AddressSpace::make(context.device())),
       host_memory_(AddressSpace::make(Device::host(), &kValueDomain)),
       capture_mode_(options.capture_mode) {
@@ -245,7 +245,7 @@ void Steps::check_outside(std::string_view what) const {
 }
 
 void Steps::check(std::span<const Binding> bindings) const {
-  const Device device = manager_->memory().device();
+  const Device device = engine_->memory->device();
   for (std::size_t i = 0; i < bindings.size(); ++i) {
     if (bindings[i].bytes == 0 || is_host(i)) continue;
     if (bindings[i].address == nullptr) {
@@ -269,7 +269,7 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
   {
     std::optional<StreamScope> scope;
     if (other) scope.emplace(other);
-    if (manager_->replay_predicted(*function_, list)) return Step(nullptr);
+    if (engine_->replay_predicted(*function_, list)) return Step(nullptr);
   }
   check(bindings);
   return Step(Step::Open::make(*this, list, other));
@@ -278,14 +278,14 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
 Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
   check_outside("explain()");
   check(bindings);
-  Explanation why = manager_->explain(*function_, inputs(bindings).with_key(key.text()));
+  Explanation why = engine_->explain(*function_, inputs(bindings).with_key(key.text()));
   if (why.skip_reason != SkipReason::kOverlappingInputs) return why;
-  throw InvalidArgument(fmt::format("'{}' cannot begin with these bindings: {}", name(),
-                                    manager_->workings().events->text_of(why)));
+  throw InvalidArgument(
+      fmt::format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));
 }
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {
-  return manager_->invalidate(function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
+  return engine_->invalidate(function_, {reinterpret_cast<std::uintptr_t>(address), bytes});
 }
 
 }  // namespace cgtree

@@ -4,6 +4,7 @@
 set(CGTREE_HEADERS
   base/check.h
   base/error.h
+  base/frame.h
   base/log.h
   base/mutex.h
   base/spinning_mutex.h
@@ -39,6 +40,7 @@ set(CGTREE_HEADERS
   cgtree/values/eager_break.h
   cgtree/values/explanation.h
   cgtree/values/graph_scope.h
+  cgtree/values/group.h
   cgtree/values/input_list.h
   cgtree/values/key.h
   cgtree/values/metrics.h
@@ -78,7 +80,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   allocator/pool/block.h
   extensions/audit/audit.h
   extensions/scopes/node_scopes.h
-  cgtree/record/graph_findings.h
+  cgtree/record/attachment.h
   extensions/progress/progress_json.h)
 
 # The headers that bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
@@ -101,6 +103,7 @@ endfunction()
 
 cgtree_sources(devices
   base/error.cc
+  base/frame.cc
   base/log.cc
   base/mutex.cc
   interop/device/code.cc
@@ -223,17 +226,22 @@ cgtree_sources(record
   cgtree/record/step.cc)
 
 cgtree_sources(tree
+  cgtree/tree/attempt.cc
   cgtree/tree/attempts.cc
+  cgtree/tree/ballot.cc
   cgtree/tree/decide.cc
-  cgtree/tree/door.cc
+  cgtree/tree/engine.cc
   cgtree/tree/evict.cc
   cgtree/tree/explain.cc
-  cgtree/tree/open_call.cc
+  cgtree/tree/extension.cc
+  cgtree/tree/failures.cc
+  cgtree/tree/gate.cc
+  cgtree/tree/ordering.cc
   cgtree/tree/outcomes.cc
+  cgtree/tree/outer_graph.cc
   cgtree/tree/replay.cc
-  cgtree/tree/workings.cc
   cgtree/tree/tree.cc
-  cgtree/tree/tree_manager.cc)
+  cgtree/tree/words.cc)
 
 cgtree_sources(flow
   extensions/flow/control_flow.cc
@@ -250,7 +258,7 @@ cgtree_sources(check
   extensions/audit/audit.cc
   extensions/verify/compare.cc
   extensions/audit/graph_estimate.cc
-  extensions/all/graph_pass.cc
+  extensions/all/graph_examiner.cc
   extensions/progress/mark_plan.cc
   extensions/progress/mark_words.cc
   extensions/progress/marked_recording.cc
@@ -275,6 +283,7 @@ cgtree_sources(faces
   extensions/watch/context_pages.cc
   cgtree/function_handle.cc
   cgtree/values/explanation.cc
+  cgtree/values/group.cc
   cgtree/values/graph_scope.cc
   cgtree/values/key.cc
   extensions/sizes/learned_demand.cc
@@ -285,10 +294,9 @@ cgtree_sources(faces
   extensions/sizes/size_plan.cc
   cgtree/steps.cc
   extensions/sizes/suggest_buckets.cc
-  extensions/all/surroundings.cc)
+  extensions/all/all_extensions.cc)
 
 cgtree_sources(watch
-  extensions/ranks/agreement.cc
   extensions/watch/call_causes.cc
   extensions/progress/context_progress.cc
   extensions/watch/event_dump.cc
@@ -306,9 +314,8 @@ cgtree_sources(watch
   extensions/watch/snapshot_functions.cc
   extensions/watch/snapshot_nodes.cc
   extensions/watch/context_metrics.cc
-  extensions/watch/explanation_text.cc
   extensions/watch/stats_text.cc
-  extensions/watch/words.cc)
+)
 
 # Compiled one by one.
 set(CGTREE_HOST_SOURCES
@@ -372,5 +379,5 @@ if(NOT CGTREE_EXTENSIONS)
   endforeach()
   set(CGTREE_TORCH_HEADERS "")
   list(APPEND CGTREE_SOURCES
-  extensions/none/bare_surroundings.cc)
+  extensions/none/no_extensions.cc)
 endif()

@@ -39,7 +39,7 @@ void run_break(const EagerBreak& work, const InputList& inputs) {
 }  // namespace
 
 bool BreakHandler::is_current() const noexcept {
-  return step_frame().breaks == this;
+  return frame().breaks == this;
 }
 
 void BreaksAtOnce::eager_break(EagerBreak work) {
@@ -88,7 +88,7 @@ void StepValues::expect_size(std::size_t i, std::size_t size) const {
 
 void eager_break(EagerBreak work) {
   if (!work) throw InvalidArgument("eager_break() without a function");
-  BreakHandler* const handler = step_frame().breaks;
+  BreakHandler* const handler = frame().breaks;
   if (handler == nullptr) {
     throw InvalidArgument(
         "eager_break() outside of a step, in a step function that another step function calls, or "

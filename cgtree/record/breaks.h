@@ -1,10 +1,10 @@
 // Breaks: what eager_break() does on a thread, and the replay of what follows a break.
 #pragma once
 
+#include "base/frame.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/record/step_frame.h"
 #include "cgtree/values/eager_break.h"
 
 namespace cgtree {

@@ -68,7 +68,7 @@ GatherNode::GatherNode(ContextMemory& memory, Work work)
 }
 
 GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
-                       std::unique_ptr<Rebinding> rebinding)
+                       std::unique_ptr<Attachment> rebinding)
     : memory_(&memory),
       api_(&memory.stream().api()),
       device_(memory.device().id),

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "cgtree/memory/context_memory.h"
+#include "cgtree/record/attachment.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/input_run.h"
-#include "cgtree/record/rebinding.h"
 #include "cgtree/values/input_list.h"
 #include "interop/device/graph.h"
 
@@ -63,9 +63,9 @@ class GatherNode {
   GatherNode(ContextMemory& memory, Work work);
 
   // Stands for no node of its own, but for those that use inputs where they are. `inputs`: in the
-  // order of Rebinding::bind().
+  // order of Attachment::bind().
   GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
-             std::unique_ptr<Rebinding> rebinding);
+             std::unique_ptr<Attachment> rebinding);
 
   // Puts the node in front of, or behind, all other nodes of the graph, with the present addresses
   // of the inputs. Throws DeviceError.
@@ -169,7 +169,7 @@ class GatherNode {
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
   NodeHandle patched_ = NodeHandle::kNull;  // what stands for it where executable graphs are made
-  std::unique_ptr<Rebinding> rebinding_;    // in place of the node, or null
+  std::unique_ptr<Attachment> rebinding_;   // in place of the node, or null
   bool must_patch_ = false;  // it draws; or the executable graph may know other words
 };
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "cgtree/record/breaks.h"
+#include "cgtree/record/examination.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/record/recording_pass.h"
 #include "cgtree/record/step.h"
 #include "cgtree/values/explanation.h"
 #include "interop/device/refusal.h"

@@ -32,11 +32,10 @@
 #include "cgtree/memory/slots.h"
 #include "cgtree/memory/step_memory.h"
 #include "cgtree/record/apart.h"
+#include "cgtree/record/attachment.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/gather_node.h"
-#include "cgtree/record/graph_findings.h"
 #include "cgtree/record/input_run.h"
-#include "cgtree/record/rebinding.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/explanation.h"
 #include "interop/device/graph.h"
@@ -255,16 +254,16 @@ struct Recording {
   bool has_to_bind = false;       // there are root or tail nodes, or a share
   bool has_bound_copies = false;  // the graph knows where the copies that are known lie
   std::vector<GatherNode> roots;
-  std::vector<GatherNode> tails;     // and what stands for the inputs that are rebound
-  std::unique_ptr<ExecShare> share;  // null if the executable graph serves this recording alone
+  std::vector<GatherNode> tails;      // and what stands for the inputs that are rebound
+  std::unique_ptr<Attachment> share;  // null if the executable graph serves this recording alone
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
   bool runs_once = false;  // the step keeps a tensor that it has made: it is launched, and not kept
   std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 
-  std::unique_ptr<const GraphFindings> findings;  // constant once recorded; null without a pass
-  std::vector<ConditionalBodies> bodies;          // the same
+  std::unique_ptr<const Attachment> findings;  // constant once recorded; null: nothing has looked
+  std::vector<ConditionalBodies> bodies;       // the same
 };
 
 // As bind(), of a recording whose executable graph others have.

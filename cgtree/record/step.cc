@@ -22,8 +22,6 @@
 
 namespace cgtree {
 
-constinit thread_local StepFrame detail::t_step_frame;
-
 namespace {
 
 DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, RecordedDraws& recorded) {
@@ -147,7 +145,7 @@ class PaddedNest {
 
   const Call& call_;
   const AxisPlan* const plan_;
-  AxisLengths* const outer_ = step_frame().lengths;
+  AxisLengths* const outer_ = frame().lengths;
   std::vector<std::pair<AxisUse, std::size_t>>
       uses_;                          // of axes that the outer call pads, and those
   std::bitset<kMaxDynamicAxes> cut_;  // by axis: the function sees the actual size. Of these:
@@ -294,7 +292,7 @@ std::vector<StorageRef> AxisLengths::take() {
 }
 
 Tensor axis_length(std::string_view axis) {
-  AxisLengths* const lengths = step_frame().lengths;
+  AxisLengths* const lengths = frame().lengths;
   if (lengths == nullptr) {
     throw InvalidArgument(fmt::format(
         "axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
@@ -307,7 +305,7 @@ std::string_view key_for(const Call& call, StepRun as) noexcept {
 }
 
 Key current_key() {
-  const Key* const key = step_frame().key;
+  const Key* const key = frame().key;
   if (key == nullptr) throw InvalidArgument("current_key() outside of a step function");
   return *key;
 }

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/frame.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather_node.h"
-#include "cgtree/record/step_frame.h"
 #include "cgtree/values/key.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
@@ -44,7 +44,7 @@ class StepScope {
     return active() ? &current()->memory_ : nullptr;
   }
   // Returns the innermost step of the calling thread, or null.
-  static StepScope* current() noexcept { return step_frame().step; }
+  static StepScope* current() noexcept { return frame().step; }
 
   // Returns where the step launches its work.
   StreamRef stream() const noexcept { return stream_; }
@@ -72,7 +72,7 @@ class StepScope {
   DrawHandlerScope draw_scope_;  // routes to one of the two
   std::weak_ptr<const void> owner_;
   bool open_ = true;
-  const FrameScope<&StepFrame::step> frame_{this};  // ends first
+  const FrameScope<&Frame::step> frame_{this};  // ends first
 };
 
 // While an AxisLengths lives, its thread is inside a step function, and axis_length() returns the

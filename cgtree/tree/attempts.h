@@ -32,10 +32,9 @@ AttemptResult result_of(const CaptureFailure& failure);
 // Thread safety: used by the thread that is inside the context.
 class Attempts {
  public:
-  // `ballot`: null without a group. The tree, the memory and the evictor are borrowed.
-  Attempts(const ContextOptions& options, std::unique_ptr<Ballot> ballot, Tree& tree,
-           const ContextMemory& memory, Evictor& evictor)
-      : ballot_(std::move(ballot)),
+  // The tree, the memory and the evictor are borrowed. Throws GroupError.
+  Attempts(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
+      : ballot_(options.group == nullptr ? nullptr : std::make_unique<Ballot>(options)),
         before_first_launch_(options.before_first_launch),
         throws_at_limit_(options.at_limit == AtLimit::kThrow),
         tree_(tree),
@@ -84,7 +83,7 @@ class Attempts {
 
   bool is_open() const noexcept { return ballot_ != nullptr && ballot_->is_open(); }
 
-  const std::unique_ptr<Ballot> ballot_;
+  const std::unique_ptr<Ballot> ballot_;  // null without a group
   const std::function<void(const NewRecording&)> before_first_launch_;
   const bool throws_at_limit_;
   Tree& tree_;

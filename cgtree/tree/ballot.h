@@ -1,14 +1,44 @@
-// Ballot: how a context decides about a call together with others.
+// Ballot: how contexts of a group decide about a call together.
+//
+// What a call does is a function of the calls before it and of the options. So ranks that make the
+// same calls do the same, and need not ask each other, as long as all that decide() reads is the
+// same on all of them. What differs by nature is made the same, by two votes in each call that is
+// no replay:
+//
+//   rank 0: first vote   warm up, record or run      second vote   keep it, launch it, or undo it
+//   rank 1: first vote   warm up, record or run      second vote   the same
+//
+//   first vote    All ranks are about to do the same: a digest of their history, of this call and
+//                 of the decision. Nothing has happened yet if it differs.
+//   second vote   The worst of the results is the result of all: if one rank cannot record, none
+//                 does. What was measured becomes the largest of the ranks' figures: time spent,
+//                 and bytes of the graph. So limits are reached, and recordings evicted, by all in
+//                 one call.
+//
+// The second vote on a recording comes before its first launch, because a launch needs all ranks. A
+// third one follows when the launch, the functions of breaks and all else have succeeded: only then
+// is the recording kept, by all ranks or by none.
+//
+// Three rules keep the rest the same: pools grow in place, so that the distances between addresses
+// in them depend on what is live and on the requests alone; no rank drops a recording on its own,
+// for want of memory or after a refused launch; and a replay, which has no vote, counts when it
+// begins, so that a rank on which it throws knows what the others know. The caller's part is to
+// make the same calls, and to release outputs at the same points between them: where a call has
+// thrown on one rank alone, the others release theirs.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "cgtree/tree/digest.h"
 #include "cgtree/values/explanation.h"
+#include "cgtree/values/group.h"
 #include "cgtree/values/options.h"
 
 namespace cgtree {
@@ -40,34 +70,46 @@ class OtherRankFailed : public GroupError {
   AttemptResult result_;
 };
 
-// A Ballot is one context's end of the votes of a group; a context that is in none has no ballot.
-// Agreement is what there is, and says what is voted on.
+Digest digest_of(const ContextOptions& options);
+Digest digest_of(const CompileOptions& options);
+
+// A Ballot is one context's end of the votes of a group.
 //
 // Thread safety: used by the thread that is inside the context.
 class Ballot {
  public:
-  Ballot() = default;
-  Ballot(const Ballot&) = delete;
-  Ballot& operator=(const Ballot&) = delete;
-  virtual ~Ballot() = default;
+  // Votes on the options. Throws GroupError if they differ, and as Group::minimum(). Requires:
+  // options.group.
+  explicit Ballot(const ContextOptions& options);
 
   // The first vote, on what the rank is about to do: `what` says it in words, `digest` and the
   // options of the function must be the same on all ranks. An attempt is open from then on. Throws
   // GroupError that shows what each rank is about to do, if it is not the same. Requires: no
   // attempt is open.
-  virtual void begin(const CompileOptions& options, Digest digest, std::string what) = 0;
-  virtual bool is_open() const noexcept = 0;
+  void begin(const CompileOptions& options, Digest digest, std::string what);
+  bool is_open() const noexcept { return !what_.empty(); }
 
   // The second vote. Returns the worst of the results, with the largest figures. Without an open
   // attempt it returns `mine`. Throws GroupError.
-  virtual AttemptResult end(AttemptResult mine) = 0;
+  AttemptResult end(AttemptResult mine);
 
   // All ranks have just said that they are done, and all go on with the same: another attempt is
   // open, without a first vote. Requires: no attempt is open.
-  virtual void go_on(std::string what) = 0;
+  void go_on(std::string what);
 
   // Returns whether all ranks say `mine`, outside of attempts. Throws GroupError.
-  virtual bool agree(bool mine) = 0;
+  bool agree(bool mine) { return cgtree::agree(*group_, mine); }
+
+ private:
+  enum class Vote { kOptions, kBegin, kEnd };
+  // All votes have as many words, so that two ranks at different votes find out by the digest.
+  using Words = std::array<std::uint64_t, 6>;
+
+  Words vote(Vote vote, Words words, const std::string& what);
+
+  const std::shared_ptr<Group> group_;
+  std::string what_;          // "" while no attempt is open
+  std::uint64_t digest_ = 0;  // of the open attempt
 };
 
 }  // namespace cgtree

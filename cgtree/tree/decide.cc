@@ -13,7 +13,7 @@ namespace {
 using Kind = Mismatch::Kind;
 
 // Returns a reason that holds whatever has been recorded.
-std::optional<SkipReason> refused(const Situation& s, const Call& call) {
+std::optional<SkipReason> refused(const DecisionInput& s, const Call& call) {
   if (s.graph_override == GraphOverride::kNoGraph) return SkipReason::kNoGraphScope;
   if (is_off(s.function, s.graph_override)) return SkipReason::kDisabled;
   if (!s.has_graphs) return SkipReason::kNoGraphs;
@@ -28,7 +28,7 @@ std::optional<SkipReason> refused(const Situation& s, const Call& call) {
 }
 
 // Returns a recording of the key that fits, or null and the nearest mismatch.
-Node* choose(const Situation& s, const KeyState& key, const Call& call, Decision* decision) {
+Node* choose(const DecisionInput& s, const KeyState& key, const Call& call, Decision* decision) {
   for (Node* node : key.nodes) {
     const Kind mismatch = fits<true>(node->recording, call.inputs(), s.memory);
     if (mismatch == Kind::kNone) return node;
@@ -51,17 +51,17 @@ Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVicti
 }
 
 // Returns whether neither a warm-up nor a recording may take more time.
-bool is_out_of_time(const Situation& s) {
+bool is_out_of_time(const DecisionInput& s) {
   return s.tree.spent.recording_time.get() >= s.limits.recording_time;
 }
 
-Decision out_of_time(const Situation& s, Decision decision) {
+Decision out_of_time(const DecisionInput& s, Decision decision) {
   return limited(decision, SkipReason::kTimeLimit, s.limits.at_limit,
                  []() -> Node* { return nullptr; });
 }
 
 // Returns a new recording, if every limit allows one more.
-Decision record(const Situation& s, Decision decision) {
+Decision record(const DecisionInput& s, Decision decision) {
   const CompileOptions& options = s.function.options;
   if (s.function.recordings >= options.max_recordings) {
     return limited(decision, SkipReason::kFunctionLimit, options.at_limit, [&] {
@@ -83,7 +83,7 @@ Decision record(const Situation& s, Decision decision) {
 }
 
 // Returns what a frozen function does in place of a warm-up or a recording, if it is frozen.
-std::optional<Decision> frozen(const Situation& s, Decision decision) {
+std::optional<Decision> frozen(const DecisionInput& s, Decision decision) {
   const std::optional<WhenFrozen> when = s.function.frozen.get();
   if (!when) return std::nullopt;
   decision.outcome = *when == WhenFrozen::kThrow ? Outcome::kThrow : Outcome::kRunEagerly;
@@ -105,7 +105,7 @@ Node* last_of_key(const FunctionState& function, const InputList& inputs) {
   return last == function.last_of_key.end() ? nullptr : last->second;
 }
 
-bool is_precaptured(const Situation& s) {
+bool is_precaptured(const DecisionInput& s) {
   return s.function.precaptures.load(std::memory_order_relaxed) > 0;
 }
 
@@ -114,7 +114,7 @@ bool is_precaptured(const Situation& s) {
 // which of several recordings it finds is to be a function of the recordings alone, because
 // predict_memory(), which makes none, leaves hints as they are. A recording that copies its outputs
 // is no hint: an older one that fits does less.
-Node* hinted(const Situation& s, const Call& call) {
+Node* hinted(const DecisionInput& s, const Call& call) {
   const InputList& inputs = call.inputs();
   if (is_precaptured(s) || is_off(s.function, s.graph_override) || s.memory.is_apart()) {
     return nullptr;
@@ -135,7 +135,7 @@ bool is_of_held(Kind mismatch) {
 
 // Returns whether a recording is to wait, because those before it did not pay. The caller may want
 // it in any case, and one that release_memory() has dropped was in use.
-bool must_wait(const Situation& s, const KeyState& key, const Call& call,
+bool must_wait(const DecisionInput& s, const KeyState& key, const Call& call,
                const Decision& decision) {
   if (is_precaptured(s) || s.function.options.require_graph || key.released > 0) return false;
   if (s.function.evictions.waits()) return true;
@@ -147,7 +147,7 @@ bool must_wait(const Situation& s, const KeyState& key, const Call& call,
 }
 
 // Decides about the inputs as they are, padded or not.
-Decision decide_as_is(const Situation& s, const Call& call) {
+Decision decide_as_is(const DecisionInput& s, const Call& call) {
   if (Node* const next = hinted(s, call)) return {.outcome = Outcome::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
     return {.outcome = Outcome::kRunEagerly, .reason = *reason};
@@ -191,7 +191,7 @@ Decision decide_as_is(const Situation& s, const Call& call) {
 }
 
 // Returns the recording that fits with the least work, padding the call to it, or null.
-Node* smallest_that_holds(const Situation& s, Call& call) {
+Node* smallest_that_holds(const DecisionInput& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
   const InputList actual = call.inputs();
   AxisSizes& padded = call.axes().padded;
@@ -219,12 +219,12 @@ Node* smallest_that_holds(const Situation& s, Call& call) {
 }
 
 // Returns whether a recording of the call's key was dropped to release memory.
-bool is_made_again(const Situation& s, const Call& call) {
+bool is_made_again(const DecisionInput& s, const Call& call) {
   const KeyState* const key = s.function.find(call);
   return key != nullptr && key->released > 0;
 }
 
-Decision decide_with_axes(const Situation& s, Call& call) {
+Decision decide_with_axes(const DecisionInput& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
   const InputList actual = call.inputs().padded_as(nullptr).with_key(call.actual_key());
   const AxisChoice choice = plan.choose(call.axes());
@@ -283,7 +283,19 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
   return if_it_fits<false>(last, inputs, memory);
 }
 
-Decision decide(const Situation& s, Call& call) {
+bool lies_apart(const Decision& decision, const Call& call, const ContextMemory& memory) {
+  if (decision.mismatch != Mismatch::Kind::kManagedAddress)
+    return decision.mismatch == Mismatch::Kind::kFootprint;
+  const InputList inputs = call.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Storage* const storage = inputs[i].defined() ? inputs[i].storage().get() : nullptr;
+    const bool is_managed = storage != nullptr && memory.manages(*storage);
+    if (is_managed && storage->tag.function == call.function().id) return false;
+  }
+  return true;
+}
+
+Decision decide(const DecisionInput& s, Call& call) {
   const bool pads =
       s.function.axes != nullptr && !is_off(s.function, s.graph_override) && !s.memory.is_apart();
   return pads ? decide_with_axes(s, call) : decide_as_is(s, call);

@@ -22,8 +22,8 @@ struct Limits {
   std::chrono::microseconds recording_time = std::chrono::microseconds::max();
 };
 
-// A Situation is all that a decision depends on, except for the call.
-struct Situation {
+// A DecisionInput is all that a decision depends on, except for the call.
+struct DecisionInput {
   const Tree& tree;
   const FunctionState& function;  // the call's
   const ContextMemory& memory;
@@ -89,7 +89,14 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
 // its arguments; the call's inputs become those that the decision is about, padded as the
 // function's axes choose. Requires: call.check() has returned, and the producers of borrowed inputs
 // were waited for.
-Decision decide(const Situation& situation, Call& call);
+Decision decide(const DecisionInput& facts, Call& call);
+
+// Returns whether a recording is to have its outputs apart from those of all others.
+// A loop holds outputs where earlier recordings write, or gives this one outputs that lie elsewhere
+// than before. A recording whose outputs lie apart from all others fits in every round of the loop.
+// But a function that is given outputs of its own closes its loop only with one at an address that
+// it knows, in memory that is used again: it is placed by fit.
+bool lies_apart(const Decision& decision, const Call& call, const ContextMemory& memory);
 
 // Returns all that keeps `recording` from being replayed with these inputs, where fits() stops at
 // the first mismatch; without words. Empty exactly if it fits. Pure.
@@ -100,6 +107,6 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
 // the call with decision.nearest, so that it costs the same however many recordings and outputs
 // there are. Without one it is the nearest of the function's recordings: those of the same
 // signature come first, then those with the fewest mismatches, then the oldest.
-Explanation explain(const Decision& decision, const Situation& situation, const Call& call);
+Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call);
 
 }  // namespace cgtree

@@ -9,8 +9,8 @@
 namespace cgtree {
 
 void Evictor::evict(Node& node, SkipReason limit) noexcept {
-  const auto range = events_.open_range("evict", *node.function, node.id, nullptr, limit);
-  events_.after({.kind = CallEvent::kEvict, .node = &node, .limit = limit});
+  const auto range = extensions_.open_range("evict", *node.function, node.id, nullptr, limit);
+  extensions_.after({.kind = CallEvent::kEvict, .node = &node, .limit = limit});
   ++node.function->counters.evictions;
   // Where memory is short as many go as have to: of those only one that was never replayed counts.
   if (limit != SkipReason::kPoolLimit || node.recording.costs.replays == 0) note_whether_paid(node);

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "cgtree/tree/call_observer.h"
 #include "cgtree/tree/decide.h"
+#include "cgtree/tree/extension.h"
 
 namespace cgtree {
 
@@ -14,8 +14,8 @@ namespace cgtree {
 // Thread safety: used by the thread that is inside the context.
 class Evictor {
  public:
-  Evictor(Tree& tree, ContextMemory& memory, CallObserver& events, const Limits& limits) noexcept
-      : tree_(tree), memory_(memory), events_(events), limits_(limits) {}
+  Evictor(Tree& tree, ContextMemory& memory, Extensions& extensions, const Limits& limits) noexcept
+      : tree_(tree), memory_(memory), extensions_(extensions), limits_(limits) {}
 
   // Drops the recording, and tells of `limit`, the reason.
   void evict(Node& node, SkipReason limit) noexcept;
@@ -43,7 +43,7 @@ class Evictor {
 
   Tree& tree_;
   ContextMemory& memory_;
-  CallObserver& events_;
+  Extensions& extensions_;
   const Limits& limits_;
 };
 

@@ -75,7 +75,7 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
   return found;
 }
 
-Explanation explain(const Decision& decision, const Situation& situation, const Call& call) {
+Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call) {
   Explanation why;
   why.outcome = decision.outcome;
   if (why.outcome == Outcome::kReplay) {
@@ -85,13 +85,13 @@ Explanation explain(const Decision& decision, const Situation& situation, const 
   if (why.outcome == Outcome::kRunEagerly || why.outcome == Outcome::kThrow) {
     why.skip_reason = decision.reason;
   }
-  const KeyState* const own = situation.function.find(call);
+  const KeyState* const own = facts.function.find(call);
   why.made_again = own != nullptr && own->was_recorded && own->nodes.empty();
   Nearest nearest;  // a recording that is made again differs from no other
   if (const Node* const known = decision.nearest) {
-    nearest = {known, find_mismatches(known->recording, call.inputs(), situation.memory)};
+    nearest = {known, find_mismatches(known->recording, call.inputs(), facts.memory)};
   } else if (!why.made_again) {
-    nearest = find_nearest(situation.function, call, situation.memory);
+    nearest = find_nearest(facts.function, call, facts.memory);
   }
   if (nearest.node != nullptr) why.nearest = nearest.node->id;
   why.mismatches = std::move(nearest.mismatches);

@@ -12,86 +12,19 @@
 #include "base/error.h"
 
 namespace cgtree {
-namespace {
-
-// What the device has refused to patch twice it may refuse for good: the next call copies. In a
-// group nothing is rebound, and all ranks keep what they have.
-void drop_refused(Workings& workings, const FunctionState& function) {
-  if (workings.attempts.are_shared()) return;
-  for (std::size_t i = workings.tree.nodes().size(); i-- > 0;) {
-    Node& node = *workings.tree.nodes()[i];
-    if (node.function != &function || node.recording.refused_patches < 2) continue;
-    workings.pass->never_patch(function);
-    workings.events->after({.kind = CallEvent::kDrop,
-                            .node = &node,
-                            .what = "the device has refused to patch it twice"});
-    workings.tree.drop(node);
-  }
-}
-
-}  // namespace
-
-void count_failure(Workings& workings, FunctionState& function) noexcept {
-  ++function.counters.failures;
-  function.last_outcome.set(Outcome::kThrow);
-  CallEvent event{.kind = CallEvent::kFailure, .function = &function};
-  const auto tell = [&](std::string_view what) {
-    event.what = what;
-    workings.events->after(event);
-  };
-  try {
-    throw;
-  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
-    event.level = LogLevel::kDebug;
-    tell(error.what());
-  } catch (const DeviceError& error) {
-    tell(error.what());
-    drop_refused(workings, function);
-  } catch (const std::exception& error) {
-    tell(error.what());
-  } catch (...) {
-    tell("an exception of unknown type");
-  }
-}
-
-void count_warm_up(Workings& workings, FunctionState& function, const KeyState& key,
+void count_warm_up(Engine& engine, FunctionState& function, const KeyState& key,
                    const Stopwatch& stopwatch) {
   ++function.counters.warm_ups;
   function.last_outcome.set(Outcome::kWarmUp);
-  workings.events->after({.kind = CallEvent::kWarmUp,
-                          .function = &function,
-                          .key = &key,
-                          .axes = &workings.call.axes(),
-                          .time = stopwatch.elapsed()});
-  workings.events->after({.kind = CallEvent::kCounters, .tree = &workings.tree});
+  engine.extensions.after({.kind = CallEvent::kWarmUp,
+                           .function = &function,
+                           .key = &key,
+                           .axes = &engine.present.axes(),
+                           .time = stopwatch.elapsed()});
+  engine.extensions.after({.kind = CallEvent::kCounters, .tree = &engine.tree});
 }
 
-void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
-                            KeyState& key) {
-  std::string what = fmt::format("capture of '{}' failed: {}", function.name, failure.what);
-  if (function.options.require_graph) {
-    if (failure.thrown) std::rethrow_exception(failure.thrown);
-    throw CaptureError(static_cast<int>(failure.code), what);
-  }
-  key.capture_failure = std::move(what);
-  key.capture_reason = failure.reason;
-}
-
-void count_capture_failure(Workings& workings, const CaptureFailure& failure,
-                           FunctionState& function, KeyState& key) {
-  key.captures.note_failure(breaks_capture_rules(failure.code));
-  workings.tree.set_capture_failure(function, key.capture_failure);
-}
-
-void forget_capture_failure(Workings& workings, FunctionState& function, KeyState& key) {
-  key.captures.reset();
-  if (key.capture_failure.empty()) return;
-  if (function.capture_failure == key.capture_failure)
-    workings.tree.set_capture_failure(function, "");
-  key.capture_failure.clear();
-}
-
-void count_static_changes(Workings& workings, FunctionState& function, const Explanation& why) {
+void count_static_changes(Engine& engine, FunctionState& function, const Explanation& why) {
   const bool only_moves = std::ranges::all_of(why.mismatches, [](const Mismatch& mismatch) {
     return mismatch.kind == Mismatch::Kind::kStaticAddress;
   });
@@ -107,52 +40,105 @@ void count_static_changes(Workings& workings, FunctionState& function, const Exp
     }
     if (function.demoted.size() <= i) function.demoted.resize(i + 1, false);
     function.demoted[i] = true;
-    workings.events->after(
+    engine.extensions.after(
         {.kind = CallEvent::kDemote, .function = &function, .mismatch = &mismatch});
   }
 }
 
-void refuse(Workings& workings, const Decision& decision, const FunctionState& function) {
-  const Call& call = workings.call;
+void refuse(Engine& engine, const Decision& decision, const FunctionState& function) {
+  const Call& call = engine.present;
   if (decision.reason == SkipReason::kAboveLargestBucket) {
     throw InvalidArgument(fmt::format("'{}': {}", function.name,
                                       function.axes->why_not(decision.reason, call.axes())));
   }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                      fmt::format("'{}' cannot be graphed: {}", function.name,
-                                 workings.events->text_of(workings.explain(decision, function))));
+                                 to_string(engine.explain(decision, function))));
 }
 
-void count_skip(Workings& workings, FunctionState& function, SkipReason reason,
-                const AnnouncedSkip& announced) noexcept {
+void refuse_guest(const Engine& engine, const FunctionState& function) {
+  throw InvalidArgument(fmt::format(
+      "'{}' on a stream where its context cannot work: the default stream of a thread, or one of "
+      "another device. A capture would miss the engine's work: pass a stream of your own, of {}",
+      function.name, to_string(engine.memory->device())));
+}
+
+void refuse_end(const FunctionState& function, std::string_view why) {
+  throw InvalidArgument(fmt::format("end() of a step of '{}' {}", function.name, why));
+}
+
+void check_apart(const Call& call) {
+  const Overlap overlap = call.find_overlap();
+  if (!overlap) return;
+  const Function& function = call.function();
+  const auto describe = [&](std::uint32_t i) {
+    const Tensor& binding = call.inputs()[i];
+    return fmt::format("{} ({}, {} bytes at {:#x})",
+                       text_of_binding(i, function.input_options(i).name), name(call.treatment(i)),
+                       binding.bytes(), binding.address());
+  };
+  throw InvalidArgument(
+      fmt::format("{} and {} of '{}' share memory; one is written and one is copied, so that the "
+                  "copy would miss what is written: pass ranges that lie apart, or let neither be "
+                  "copied",
+                  describe(overlap.first), describe(overlap.second), function.name));
+}
+
+void add_recording(Engine& engine, KeyState& key, std::unique_ptr<Node> made,
+                   const Decision& decision) {
+  FunctionState& function = *made->function;
+  const bool is_again = key.released == 0 && !key.nodes.empty();
+  if (is_again && function.precaptures.load(std::memory_order_relaxed) == 0) key.note_remake();
+  Node& node = engine.tree.add(std::move(made));
+  count_static_changes(engine, function, node.why);
+  ++function.counters.recordings;
+  function.last_outcome.set(Outcome::kRecord);
+  key.was_recorded = true;
+  if (key.released > 0) --key.released;
+  key.is_too_large = node.recording.costs.graph_bytes > engine.limits.graph_bytes;
+  if (!key.is_too_large) {
+    if (decision.evict != nullptr && decision.reason != SkipReason::kGraphBytesLimit)
+      engine.evictor.evict(*decision.evict, decision.reason);
+    engine.evictor.keep_within_graph_bytes(node);
+  }
+  engine.extensions.after(
+      {.kind = CallEvent::kRecord, .node = &node, .axes = &engine.present.axes()});
+  if (key.is_too_large) engine.evictor.evict(node, SkipReason::kGraphBytesLimit);
+  engine.extensions.after({.kind = CallEvent::kCounters, .tree = &engine.tree});
+}
+
+void count_skip(Engine& engine, FunctionState& function, const AnnouncedSkip& announced) noexcept {
+  const SkipReason reason = announced.reason;
   const bool backs_off = reason == SkipReason::kBacksOff;
   if (backs_off) function.evictions.note_wait();
   if (backs_off || is_of_captures(reason)) {
-    KeyState* const key = function.find(workings.call);
-    if (key != nullptr && backs_off) key->note_wait(workings.call.hash_of_places());
+    KeyState* const key = function.find(engine.present);
+    if (key != nullptr && backs_off) key->note_wait(engine.present.hash_of_places());
     if (key != nullptr && !backs_off) key->captures.note_wait();
   }
   ++function.counters.skips_for(reason);
   function.last_outcome.set_skipped(reason);
-  workings.events->after({.kind = CallEvent::kSkip, .function = &function, .skip = &announced});
-  if (announced.why) workings.events->after({.kind = CallEvent::kCounters, .tree = &workings.tree});
+  engine.extensions.after({.kind = CallEvent::kSkip, .function = &function, .skip = &announced});
+  if (announced.why) engine.extensions.after({.kind = CallEvent::kCounters, .tree = &engine.tree});
 }
 
-AnnouncedSkip announce_skip(Workings& workings, FunctionState& function, SkipReason reason) {
+AnnouncedSkip announce_skip(Engine& engine, FunctionState& function, SkipReason reason) {
   const Decision decision{.reason = reason};
   if (function.options.require_graph) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                        fmt::format("'{}' requires a graph, but would be skipped: {}", function.name,
-                                   workings.events->text_of(workings.explain(decision, function))));
+                                   to_string(engine.explain(decision, function))));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;
   const bool warns = (function.warned & bit) == 0 && !is_asked_for;
   function.warned |= bit;
-  AnnouncedSkip announced;
-  if (!workings.events->tells_skip(warns)) return announced;
-  announced.why = workings.explain(decision, function);
-  workings.events->announce_skip(function, *announced.why, warns);
+  const LogLevel level = warns ? LogLevel::kWarn : LogLevel::kDebug;
+  AnnouncedSkip announced{.reason = reason};
+  if (!engine.extensions.wants().skips && !log_enabled(level)) return announced;
+  announced.why = engine.explain(decision, function);
+  engine.extensions.after(
+      {.kind = CallEvent::kSkipBegins, .function = &function, .level = level, .skip = &announced});
   return announced;
 }
 

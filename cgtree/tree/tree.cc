@@ -106,6 +106,17 @@ void Tree::note_last_of_key(Node& node) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
+void KeyState::copy_moved_inputs(Call& call) const {
+  for (const Node* const node : nodes) {
+    const std::vector<InputRecord>& records = node->recording.inputs;
+    for (std::size_t i = 0; i < call.inputs().step_size(); ++i) {
+      const bool stays = records[i].treatment == Treatment::kManaged &&
+                         records[i].address == call.inputs()[i].address();
+      if (!stays) (void)call.copy_managed(i);
+    }
+  }
+}
+
 void KeyState::note_remake() noexcept {
   std::uint64_t replays = dropped_replays;
   for (const Node* node : nodes)
@@ -190,6 +201,12 @@ FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOp
 void Tree::set_capture_failure(FunctionState& function, std::string what) {
   const std::lock_guard lock(mutex_);
   function.capture_failure = std::move(what);
+}
+
+void Tree::set_last_failure(FunctionState& function, std::string_view what) noexcept try {
+  const std::lock_guard lock(mutex_);
+  function.last_failure = what;
+} catch (const std::bad_alloc&) {
 }
 
 // Outputs live on, and so does a replay that is still running: the device destroys an executable

@@ -126,6 +126,8 @@ struct KeyState {
 
   // A recording is made, and the key has others. Requires: it is not added yet.
   void note_remake() noexcept;
+  // Has the managed inputs copied that lay elsewhere in a recording of the key: they move again.
+  void copy_moved_inputs(Call& call) const;
   // A call has run eagerly because `remakes` waits. Without host memory nothing is remembered.
   void note_wait(std::uint64_t place) noexcept;
 };
@@ -197,6 +199,7 @@ struct FunctionState : Function {
   FunctionTotals* totals = nullptr;  // where its counters go when it is dropped
   LastOutcome last_outcome;
   std::string capture_failure;        // what broke the last capture of any key, or ""
+  std::string last_failure;           // what the last call that threw has thrown, or ""
   std::uint64_t warned = 0;           // skip reasons already warned of, one bit each
   bool warned_of_nothing = false;     // that its step function launches no work
   bool warned_of_foreign = false;     // that work of an engine uses memory that is not known
@@ -281,7 +284,7 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// A Tree holds what is known; OpenCall decides and acts.
+// A Tree holds what is known; Attempt decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
 // what monitors read, on any thread: stats_of(), stats(), totals() and visit().
@@ -294,6 +297,13 @@ class Tree {
   // contradict each other.
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
   void set_capture_failure(FunctionState& function, std::string what);
+  // The call has thrown `what`. Without memory the text of the last failure stays.
+  void set_last_failure(FunctionState& function, std::string_view what) noexcept;
+  // Returns what the last call that threw has thrown, or "". Any thread.
+  std::string last_failure(const FunctionState& function) const {
+    const std::lock_guard lock(mutex_);
+    return function.last_failure;
+  }
   // Marks a function as removed; the next drop_removed() drops it. Any thread; does not allocate.
   static void request_removal(FunctionState& function) noexcept {
     function.is_removed.store(true, std::memory_order_release);

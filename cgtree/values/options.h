@@ -20,7 +20,7 @@
 
 namespace cgtree {
 
-class Group;  // extensions/ranks/group.h
+class Group;  // cgtree/values/group.h
 
 // The treatment of a call that needs one recording more than a limit allows.
 enum class AtLimit {

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "cgtree/record/graph_findings.h"
+#include "cgtree/record/attachment.h"
 #include "extensions/scopes/node_scopes.h"
 #include "interop/device/device_api.h"
 #include "interop/device/node_contents.h"
@@ -93,7 +93,7 @@ struct UnseenNodes {
 };
 
 // All addresses that the graphs of a recording refer to.
-struct Audit final : GraphFindings {
+struct Audit final : Attachment {
   std::vector<MemoryUse> uses;  // in the order of nodes
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cgtree/record/recording_pass.h"
+#include "cgtree/record/examination.h"
 #include "cgtree/values/options.h"
 #include "extensions/audit/audit.h"
 

@@ -16,8 +16,6 @@ namespace {
 // Of no allocation of the step itself: which of those become outputs is noted by number.
 constexpr std::uint32_t kFirstInBodies = std::uint32_t{1} << 30;
 
-constinit thread_local BodyMemory* t_memory = nullptr;
-
 std::uint32_t* count_of_step() noexcept {
   StepScope* const step = StepScope::current();
   return step == nullptr ? nullptr : &step->allocations().count;
@@ -98,15 +96,15 @@ BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
     : body_(body),
       of_(of),
       fork_(fork),
-      outer_(t_memory),
+      outer_(frame().body),
       base_(outer_ != nullptr ? outer_->base_ : current_allocator()) {
   CGTREE_CHECK(base_ != nullptr);
-  t_memory = this;
+  frame().body = this;
   if (fork_ != nullptr) was_in_body_ = std::exchange(is_in_body(), true);
 }
 
 BodyMemory::~BodyMemory() {
-  t_memory = outer_;
+  frame().body = outer_;
   if (fork_ != nullptr) is_in_body() = was_in_body_;
   const Frees now;
   for (BodyMemory* around = outer_; around != nullptr; around = around->outer_) {
@@ -127,7 +125,7 @@ BodyMemory::Frees::~Frees() {
 }
 
 bool BodyMemory::is_current() noexcept {
-  return t_memory != nullptr;
+  return frame().body != nullptr;
 }
 
 void BodyMemory::check_nothing_kept() const {

@@ -16,8 +16,6 @@
 namespace cgtree {
 namespace {
 
-constinit thread_local RunLog* t_log = nullptr;
-
 // The upper halves of the addresses at which this process has memory.
 class UpperHalves {
  public:
@@ -164,18 +162,19 @@ RunLog::Made RunLog::made() noexcept {
   return {step.ranges.size(), step.elsewhere.size()};
 }
 
-RunLog::RunLog(BodyRun& run, StreamRef stream) : run_(run), stream_(stream), outer_(t_log) {
+RunLog::RunLog(BodyRun& run, StreamRef stream)
+    : run_(run), stream_(stream), outer_(frame().body_log) {
   if (outer_ != nullptr) outer_->note_made();
-  t_log = this;
+  frame().body_log = this;
 }
 
 RunLog::~RunLog() {
-  t_log = outer_;
+  frame().body_log = outer_;
   if (outer_ != nullptr) outer_->noted_ = made();
 }
 
 RunLog* RunLog::current() noexcept {
-  return t_log;
+  return frame().body_log;
 }
 
 // Source: cudaStreamGetCaptureInfo, of its graph: while the capture is open all is allowed but to

@@ -17,32 +17,25 @@
 #include "interop/device/refusal.h"
 
 namespace cgtree {
-namespace {
-
-constinit thread_local bool t_is_trial = false;
-
-// Where work of a step is in its order while a body is captured; no stream where a branch or loop
-// around the body is not.
-struct Order {
-  StepScope* step = nullptr;
-  StreamRef stream;
-};
-constinit thread_local Order t_order;
-
+// While an OrderInBody lives, a body is captured: the place of the step's work in its order is the
+// body's stream, or none where a branch or loop around the body is not in that order.
 class OrderInBody {
  public:
   // `around`: where the branch or loop is.
-  OrderInBody(StreamRef around, StreamRef body) : before_(t_order) {
-    StepScope* const step = StepScope::current();
-    t_order = {step, around == ordered_stream(*step) ? body : StreamRef()};
-  }
-  ~OrderInBody() { t_order = before_; }
-  OrderInBody(const OrderInBody&) = delete;
-  OrderInBody& operator=(const OrderInBody&) = delete;
+  OrderInBody(StreamRef around, StreamRef body)
+      : step_(StepScope::current()),
+        stream_(around == ordered_stream(*step_) ? body : StreamRef()) {}
+
+  const StepScope* step() const noexcept { return step_; }
+  StreamRef stream() const noexcept { return stream_; }
 
  private:
-  const Order before_;
+  const StepScope* const step_;
+  const StreamRef stream_;
+  const FrameScope<&Frame::order> scope_{this};
 };
+
+namespace {
 
 constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
 
@@ -170,18 +163,13 @@ std::string collect(const Body& body, StreamRef stream, RunLog& log, const Tried
 
 BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
   const BodyStream stream(own.device());
-  const bool was_trial = std::exchange(t_is_trial, true);
+  std::optional<FrameScope<&Frame::is_trial>> trial(std::in_place, true);
   BodyRun run{.name = body.name};
   RunLog log(run, stream.ref());
   Graph graph;
   std::string failure;
-  try {
-    failure = collect(body, stream.ref(), log, tried, &graph);
-  } catch (...) {
-    t_is_trial = was_trial;
-    throw;
-  }
-  t_is_trial = was_trial;
+  failure = collect(body, stream.ref(), log, tried, &graph);
+  trial.reset();
   if (!failure.empty()) refuse(body, fmt::format("does what cannot be captured ({})", failure));
   check_nodes(body, own.graphs(), graph);
   log.read(graph.handle());
@@ -261,11 +249,12 @@ class BodyCapture {
 }  // namespace
 
 StreamRef ordered_stream(const StepScope& step) noexcept {
-  return t_order.step == &step ? t_order.stream : step.stream();
+  const OrderInBody* const order = frame().order;
+  return order != nullptr && order->step() == &step ? order->stream() : step.stream();
 }
 
 FlowMode flow_mode(std::string_view call, StreamRef stream) {
-  if (t_is_trial) return FlowMode::kTrial;
+  if (frame().is_trial) return FlowMode::kTrial;
   if (!stream.is_capturing()) return FlowMode::kEager;
   StepScope* const step = StepScope::current();
   const bool is_recorded = step != nullptr && !step->allocations().is_paused &&

@@ -7,12 +7,12 @@
 namespace cgtree {
 namespace {
 
-constinit thread_local FlowLog* t_first = nullptr;
 thread_local std::vector<StreamRef> t_streams;
 
 }  // namespace
 
-FlowLog::FlowLog(Look look) noexcept : look_(std::move(look)), next_(std::exchange(t_first, this)) {
+FlowLog::FlowLog(Look look) noexcept
+    : look_(std::move(look)), next_(std::exchange(frame().flow_log, this)) {
 }
 
 std::span<const StreamRef> FlowLog::streams() noexcept {
@@ -24,7 +24,7 @@ FlowLog::BodyOn::BodyOn(StreamRef stream) {
 }
 
 FlowLog::BodyOn::~BodyOn() {
-  for (FlowLog* log = t_first; log != nullptr; log = log->next_) {
+  for (FlowLog* log = frame().flow_log; log != nullptr; log = log->next_) {
     if (log->look_) log->look_(t_streams.back());
   }
   t_streams.pop_back();
@@ -32,14 +32,14 @@ FlowLog::BodyOn::~BodyOn() {
 
 void FlowLog::close() noexcept {
   if (!std::exchange(is_open_, false)) return;
-  FlowLog** place = &t_first;
+  FlowLog** place = &frame().flow_log;
   while (*place != nullptr && *place != this)
     place = &(*place)->next_;
   if (*place != nullptr) *place = next_;
 }
 
 void FlowLog::note_rows() noexcept {
-  for (FlowLog* log = t_first; log != nullptr; log = log->next_)
+  for (FlowLog* log = frame().flow_log; log != nullptr; log = log->next_)
     log->hands_out_rows_ = true;
 }
 

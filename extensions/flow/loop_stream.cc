@@ -104,8 +104,6 @@ struct LoopStream::State {
   std::atomic<std::uint64_t> failed = {};  // the last loop whose body has thrown
 };
 
-namespace {
-
 // Rounds that also go to a ring.
 class RingRounds final : public Rounds {
  public:
@@ -120,10 +118,10 @@ class RingRounds final : public Rounds {
           "loop() with the LoopStream of a loop around it: their rows would mix; give each a "
           "LoopStream of its own");
     }
-    t_innermost = this;
+    frame().rounds = this;
   }
   ~RingRounds() {
-    t_innermost = outer_;
+    frame().rounds = outer_;
     if (runs_) failed_.store(loop_);
   }
   RingRounds(const RingRounds&) = delete;
@@ -169,9 +167,7 @@ class RingRounds final : public Rounds {
     if (condition != ConditionHandle::kNull) note_use(pinned_.storage(), stream);
   }
 
-  static constinit thread_local const RingRounds* t_innermost;
-
-  const RingRounds* const outer_ = t_innermost;
+  const RingRounds* const outer_ = frame().rounds;
   const Ring& ring_;
   const Tensor& pinned_;
   const Tensor& state_;
@@ -181,7 +177,8 @@ class RingRounds final : public Rounds {
   std::uint64_t loop_ = 0;  // of the eager run
   bool runs_ = false;       // an eager run has begun, and not ended
 };
-constinit thread_local const RingRounds* RingRounds::t_innermost = nullptr;
+
+namespace {
 
 // The turn of a thread in next().
 class Reading {

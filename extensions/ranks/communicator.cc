@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/step.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/flow/conditional.h"
 #include "extensions/ranks/group.h"
 #include "interop/device/stream.h"
@@ -72,16 +72,16 @@ class CollectivesKeeper final : public StorageOwner {
 }  // namespace
 
 struct Communicator::State {
-  State(std::weak_ptr<TreeManager> context, std::shared_ptr<Collectives> own)
-      : manager(std::move(context)),
+  State(std::weak_ptr<Engine> context, std::shared_ptr<Collectives> own)
+      : engine(std::move(context)),
         collectives(std::move(own)),
         kept(CollectivesKeeper::make(collectives)) {}
   ~State() { note_use(); }
 
   // What ran without a recording may still run.
   void note_use() noexcept try {
-    if (const auto context = manager.lock()) {
-      kept->owner().used(*kept, context->memory().stream());
+    if (const auto context = engine.lock()) {
+      kept->owner().used(*kept, context->memory->stream());
     }
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "collectives_use_not_noted error=\"{}\"", error.what());
@@ -91,15 +91,15 @@ struct Communicator::State {
   StreamRef enter(std::string_view what) const;
 
   // Weak: a step function may own its communicator, and is owned by the context.
-  const std::weak_ptr<TreeManager> manager;
+  const std::weak_ptr<Engine> engine;
   const std::shared_ptr<Collectives> collectives;
   const StorageRef kept;
 };
 
 StreamRef Communicator::State::enter(std::string_view what) const {
-  const auto context = manager.lock();
+  const auto context = engine.lock();
   StepScope* const step = StepScope::current();
-  if (context == nullptr || step == nullptr || StepScope::innermost() != &context->memory()) {
+  if (context == nullptr || step == nullptr || StepScope::innermost() != context->memory.get()) {
     throw InvalidArgument(fmt::format(
         "{} of a communicator {}: its uses are ordered by the calls of its context; call it in a "
         "step function, between begin() and end(), or in Context::eager()",
@@ -133,7 +133,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Collectives> collec
         fmt::format("collectives on {} in a context on {}: both must be on one device",
                     to_string(collectives->device()), to_string(context.device())));
   }
-  const Group* const group = context.share_manager()->group();
+  const Group* const group = context.share_engine()->options.group.get();
   if (group != nullptr &&
       (group->rank() != collectives->rank() || group->size() != collectives->size())) {
     throw InvalidArgument(fmt::format(
@@ -141,7 +141,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Collectives> collec
         "the same ranks",
         collectives->rank(), collectives->size(), group->rank(), group->size()));
   }
-  state_ = std::make_unique<State>(context.share_manager(), std::move(collectives));
+  state_ = std::make_unique<State>(context.share_engine(), std::move(collectives));
 }
 
 Communicator::~Communicator() = default;

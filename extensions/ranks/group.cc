@@ -1,43 +1,15 @@
-// What groups have in common, and groups of threads.
+// Threads that meet at a rendezvous.
 #include "extensions/ranks/group.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "base/error.h"
 #include "extensions/ranks/rendezvous.h"
 
 namespace cgtree {
-
-bool agree(Group& group, bool mine) {
-  std::uint64_t word = mine ? 1 : 0;
-  group.minimum({&word, 1});
-  return word == 1;
-}
-
-// The largest size has the least complement, and a negative one a lesser one.
-std::int64_t agree_size(Group& group, std::int64_t size) {
-  std::uint64_t word = ~static_cast<std::uint64_t>(size);
-  group.minimum({&word, 1});
-  const auto largest = static_cast<std::int64_t>(~word);
-  if (largest >= 0) return largest;
-  throw InvalidArgument(
-      fmt::format("agree_size(): rank {} gives {}, and a rank gives {}: expected 0 or more",
-                  group.rank(), size, largest));
-}
-
-std::vector<std::uint64_t> gather(Group& group, std::span<const std::uint64_t> mine) {
-  const auto rank = static_cast<std::size_t>(group.rank());
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()) * mine.size(),
-                                 std::numeric_limits<std::uint64_t>::max());
-  std::copy(mine.begin(), mine.end(),
-            all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size()));
-  group.minimum(all);
-  return all;
-}
 
 namespace {
 

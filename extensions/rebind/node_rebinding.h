@@ -6,14 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "cgtree/record/rebinding.h"
+#include "cgtree/record/attachment.h"
+#include "interop/device/graph.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {
 
 // A NodeRebinding is a list of nodes, each with the words in it that are addresses. Only nodes of
 // which a word has changed are patched.
-class NodeRebinding final : public Rebinding {
+class NodeRebinding final : public Attachment {
  public:
   // A word is the address of one input, plus a distance.
   struct Word {
@@ -25,7 +26,7 @@ class NodeRebinding final : public Rebinding {
   // Requires: the graph that exec is made from has the words of the patch.
   void add(NodePatch patch, std::vector<Word> words);
 
-  // Rebinding.
+  // Attachment.
   Code bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) override;
 
  private:

@@ -31,7 +31,7 @@ struct PlacedInput {
 
 struct RebindDecision {
   std::vector<RebindChoice> choices;   // one for each
-  std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Rebinding::bind()
+  std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Attachment::bind()
   std::vector<std::size_t> alignment;  // that their addresses must have
   std::unique_ptr<NodeRebinding> rebinding = std::make_unique<NodeRebinding>();
 };

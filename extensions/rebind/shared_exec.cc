@@ -36,7 +36,7 @@ bool is_root_or_tail(const Recording& recording, NodeHandle node) {
                                        std::ranges::any_of(recording.tails, is_it));
 }
 
-class SharedExec::Share final : public ExecShare {
+class SharedExec::Share final : public Attachment {
  public:
   Share(std::shared_ptr<SharedExec> exec, std::uint64_t number, std::vector<Difference> differences)
       : exec_(std::move(exec)), number_(number), differences_(std::move(differences)) {
@@ -48,7 +48,7 @@ class SharedExec::Share final : public ExecShare {
       --exec_->nodes_[one.node].users;
   }
 
-  // ExecShare.
+  // Attachment.
   bool take() override {
     if (exec_->current_ == number_) [[likely]] {
       return false;
@@ -75,7 +75,7 @@ SharedExec::SharedExec(DeviceAPI& api, Recording& first)
   first.exec = exec_;
 }
 
-std::unique_ptr<ExecShare> SharedExec::share_of_first() {
+std::unique_ptr<Attachment> SharedExec::share_of_first() {
   return std::make_unique<Share>(shared_from_this(), 1, std::vector<Difference>());
 }
 
@@ -99,7 +99,7 @@ bool SharedExec::compare(const std::vector<NodeHandle>& nodes, const Recording& 
   return true;
 }
 
-std::unique_ptr<ExecShare> SharedExec::join(Recording& recording, std::size_t max_nodes) {
+std::unique_ptr<Attachment> SharedExec::join(Recording& recording, std::size_t max_nodes) {
   if (is_closed_) return nullptr;
   const DeviceScope current(api_, device_);
   if (!api_.graphs()->are_alike(graph_.handle(), recording.graph.handle())) return nullptr;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "cgtree/record/rebinding.h"
+#include "cgtree/record/attachment.h"
 #include "cgtree/record/recording.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
@@ -34,11 +34,11 @@ class SharedExec : public std::enable_shared_from_this<SharedExec> {
   SharedExec(DeviceAPI& api, Recording& first);
 
   // Returns the share of the first recording. To be called once.
-  std::unique_ptr<ExecShare> share_of_first();
+  std::unique_ptr<Attachment> share_of_first();
   // Gives the recording the executable graph, and returns its share. Returns null, and
   // changes nothing of the recording, if its graph is not alike, if recordings would differ in more
   // than `max_nodes` nodes, or if the device refuses to patch one of them.
-  std::unique_ptr<ExecShare> join(Recording& recording, std::size_t max_nodes);
+  std::unique_ptr<Attachment> join(Recording& recording, std::size_t max_nodes);
 
  private:
   class Share;

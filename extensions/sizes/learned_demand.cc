@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cgtree/compile.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/compile.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/audit/graph_estimate.h"
 
 namespace cgtree {
@@ -83,9 +83,9 @@ std::vector<Dimension> dimensions(const FunctionState& function, const Precaptur
 
 // Calls are padded to these sizes from then on. The sizes of an axis that is learned are those that
 // a learner has named, or the caller of precapture().
-void add_learned_sizes(TreeManager& manager, FunctionState& function,
+void add_learned_sizes(Engine& engine, FunctionState& function,
                        std::span<const Dimension> dimensions) {
-  const Visit visit(manager.door());
+  const Entry entry(engine.gate);
   for (std::size_t axis = 0; axis < function.axes->size(); ++axis) {
     const AxisRule& rule = function.axes->rule(axis);
     const auto named = std::ranges::find(dimensions, rule.name(), &Dimension::name);
@@ -122,9 +122,9 @@ CallSizes call_sizes(const std::vector<Dimension>& dimensions, const Combination
 }
 
 // Gives back what neither a recording nor an output uses, and what tables have left behind.
-void give_back(TreeManager& manager) {
-  (void)manager.trim();
-  (void)manager.memory().pool(Region::kEager).trim();
+void give_back(Engine& engine) {
+  (void)engine.trim();
+  (void)engine.memory->pool(Region::kEager).trim();
 }
 
 // While a Precapturing lives, calls record what is missing. There may be several: make_inputs() may
@@ -132,19 +132,18 @@ void give_back(TreeManager& manager) {
 // becomes of its handle.
 class Precapturing {
  public:
-  Precapturing(TreeManager& manager, FunctionState& function)
-      : manager_(manager), function_(function) {
+  Precapturing(Engine& engine, FunctionState& function) : engine_(engine), function_(function) {
     function_.precaptures.fetch_add(1, std::memory_order_relaxed);
   }
   ~Precapturing() {
     function_.precaptures.fetch_sub(1, std::memory_order_relaxed);
-    manager_.request_upkeep();
+    engine_.gate.request_upkeep();
   }
   Precapturing(const Precapturing&) = delete;
   Precapturing& operator=(const Precapturing&) = delete;
 
  private:
-  TreeManager& manager_;
+  Engine& engine_;
   FunctionState& function_;
 };
 
@@ -152,7 +151,7 @@ class Precapturing {
 // the function's handle, all throw: a rank that left alone would be a call ahead of the others from
 // then on.
 template <typename Run>
-void run_on_all_ranks(TreeManager& manager, const FunctionState& function, std::string_view what,
+void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string_view what,
                       const Run& run) {
   std::exception_ptr thrown;
   try {
@@ -165,18 +164,18 @@ void run_on_all_ranks(TreeManager& manager, const FunctionState& function, std::
   } catch (...) {
     thrown = std::current_exception();
   }
-  if (manager.agree(thrown == nullptr)) return;
+  if (engine.attempts.agree(thrown == nullptr)) return;
   if (thrown) std::rethrow_exception(thrown);
   throw GroupError(
       fmt::format("precapture of '{}': {} has thrown on another rank", function.name, what));
 }
 
 // Returns all combinations that are wanted, on all ranks, those with the most work first.
-std::vector<CallSizes> combinations(TreeManager& manager, FunctionState& function,
+std::vector<CallSizes> combinations(Engine& engine, FunctionState& function,
                                     const PrecaptureOptions& options) {
   const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
   if (function.axes != nullptr && function.axes->learns())
-    add_learned_sizes(manager, function, dimensions);
+    add_learned_sizes(engine, function, dimensions);
   std::vector<Combination> lists = {{}};
   for (const Dimension& dimension : dimensions) {
     std::vector<Combination> longer;
@@ -198,8 +197,8 @@ std::vector<CallSizes> combinations(TreeManager& manager, FunctionState& functio
     CallSizes sizes = call_sizes(dimensions, list);
     bool is_wanted = true;
     if (options.wants) {
-      run_on_all_ranks(manager, function, "wants", [&] { is_wanted = options.wants(sizes); });
-      is_wanted = manager.agree(is_wanted);
+      run_on_all_ranks(engine, function, "wants", [&] { is_wanted = options.wants(sizes); });
+      is_wanted = engine.attempts.agree(is_wanted);
     }
     if (is_wanted) all.push_back(std::move(sizes));
   }
@@ -212,10 +211,10 @@ InputList keyed(const std::vector<Tensor>& inputs, const CallSizes& sizes) {
 }
 
 // Returns the bytes of the graphs of recordings from this number on.
-std::size_t graph_bytes_since(TreeManager& manager, std::uint32_t first) {
-  const Visit visit(manager.door());
+std::size_t graph_bytes_since(Engine& engine, std::uint32_t first) {
+  const Entry entry(engine.gate);
   std::size_t bytes = 0;
-  for (const auto& node : manager.workings().tree.nodes())
+  for (const auto& node : engine.tree.nodes())
     bytes += node->id >= first ? node->recording.costs.graph_bytes : 0;
   return bytes;
 }
@@ -228,18 +227,18 @@ struct Calls {
 
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
 // twice. Drops the outputs. Returns what the last call would do, and adds to `calls`.
-Explanation call_until_ready(TreeManager& manager, FunctionState& function, InputList inputs,
+Explanation call_until_ready(Engine& engine, FunctionState& function, InputList inputs,
                              bool only_warms_up, Calls& calls) {
   for (int made = 0;; ++made) {
-    Explanation explanation = manager.explain(function, inputs);
+    Explanation explanation = engine.explain(function, inputs);
     const bool goes_on = explanation.outcome == Outcome::kWarmUp ||
                          (explanation.outcome == Outcome::kRecord && !only_warms_up);
     if (!goes_on || made == 2) return explanation;
     TensorList outputs;
-    const std::uint32_t first = manager.workings().tree.next_id();
-    manager.call(function, inputs, outputs);
+    const std::uint32_t first = engine.tree.next_id();
+    engine.call(function, inputs, outputs);
     ++calls.count;
-    calls.graph_bytes += graph_bytes_since(manager, first);
+    calls.graph_bytes += graph_bytes_since(engine, first);
   }
 }
 
@@ -269,33 +268,33 @@ class Rehearsal {
 
 // Captures what such a call would record now; null if it would not, or could not, and `why` says
 // so. Throws as CompiledCore::call().
-std::unique_ptr<Rehearsal> rehearse(Workings& workings, FunctionState& function, InputList inputs,
+std::unique_ptr<Rehearsal> rehearse(Engine& engine, FunctionState& function, InputList inputs,
                                     std::string* why) {
-  Visit visit(workings.door);
-  visit.begin();
-  workings.catch_up();
-  if (function.axes != nullptr) function.axes->read(inputs, workings.call.axes());
-  workings.call.begin(function, *workings.memory, inputs);
-  workings.call.check();
-  const Decision decision = decide(workings.situation(function), workings.call);
+  Entry entry(engine.gate);
+  entry.begin();
+  engine.catch_up();
+  if (function.axes != nullptr) function.axes->read(inputs, engine.present.axes());
+  engine.present.begin(function, *engine.memory, inputs);
+  engine.present.check();
+  const Decision decision = decide(engine.decision_input(function), engine.present);
   if (decision.outcome != Outcome::kRecord) {
-    *why = to_string(workings.explain(decision, function));
+    *why = to_string(engine.explain(decision, function));
     return nullptr;
   }
-  const HeldInputs held(workings.call.inputs());
-  workings.call.hold(held);
-  workings.attempts.begin(decision, function, workings.call);
+  const HeldInputs held(engine.present.inputs());
+  engine.present.hold(held);
+  engine.attempts.begin(decision, function, engine.present);
   CaptureResult result = CaptureFailure{};
   try {
-    result = workings.recorder.rehearse(workings.call,
-                                        function.find_or_add(workings.call).output_allocations);
+    result = engine.recorder.rehearse(engine.present,
+                                      function.find_or_add(engine.present).output_allocations);
     if (std::holds_alternative<Recorded>(result)) {
-      workings.attempts.settle(nullptr);
+      engine.attempts.settle(nullptr);
     } else {
-      (void)workings.attempts.end(result_of(std::get<CaptureFailure>(result)));
+      (void)engine.attempts.end(result_of(std::get<CaptureFailure>(result)));
     }
   } catch (...) {
-    workings.attempts.leave(std::current_exception());
+    engine.attempts.leave(std::current_exception());
     throw;
   }
   if (auto* const recorded = std::get_if<Recorded>(&result)) {
@@ -340,16 +339,15 @@ void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32
 // not made. What was captured lasts as long as the Places.
 class Places {
  public:
-  Places(TreeManager& manager, FunctionState& function, std::size_t held_outputs,
-         bool only_predicts)
-      : manager_(manager),
+  Places(Engine& engine, FunctionState& function, std::size_t held_outputs, bool only_predicts)
+      : engine_(engine),
         function_(function),
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
-  // Inside the door, because upkeep on another thread changes slots and tables too.
+  // Inside the gate, because upkeep on another thread changes slots and tables too.
   ~Places() {
     try {
-      const Visit visit(manager_.door());
+      const Entry entry(engine_.gate);
       rehearsals_.clear();
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "rehearsals_not_ended error=\"{}\"", error.what());
@@ -376,17 +374,17 @@ class Places {
     while (places.size() < count_) {
       const std::vector<StorageRef> held = hold_others(places);
       const Explanation explanation =
-          call_until_ready(manager_, function_, inputs, only_predicts_, calls);
+          call_until_ready(engine_, function_, inputs, only_predicts_, calls);
       if (explanation.outcome == Outcome::kReplay) {
         places.push_back({explanation.node});
         continue;
       }
       entry.why = to_string(explanation);
       if (!only_predicts_ || explanation.outcome != Outcome::kRecord) return;
-      auto rehearsal = rehearse(manager_.workings(), function_, inputs, &entry.why);
+      auto rehearsal = rehearse(engine_, function_, inputs, &entry.why);
       if (rehearsal == nullptr) return;
       entry.graph_bytes +=
-          estimate_graph_bytes(rehearsal->recording(), manager_.memory().stream().graphs());
+          estimate_graph_bytes(rehearsal->recording(), engine_.memory->stream().graphs());
       places.push_back({0, rehearsal.get()});
       rehearsals_.push_back(std::move(rehearsal));
     }
@@ -408,15 +406,15 @@ class Places {
     return held;
   }
   void hold(const Place& place, std::vector<StorageRef>& held) {
-    const Visit visit(manager_.door());
-    const Node* const node = manager_.workings().tree.find(place.node);
+    const Entry entry(engine_.gate);
+    const Node* const node = engine_.tree.find(place.node);
     if (place.rehearsal == nullptr && node == nullptr) return;  // it was evicted
     const Recording& recording =
         place.rehearsal != nullptr ? place.rehearsal->recording() : node->recording;
-    hold_outputs(manager_.memory(), recording, function_.id, held);
+    hold_outputs(*engine_.memory, recording, function_.id, held);
   }
 
-  TreeManager& manager_;
+  Engine& engine_;
   FunctionState& function_;
   const std::size_t count_;
   const bool only_predicts_;
@@ -475,37 +473,37 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     throw InvalidArgument(
         fmt::format("{} of '{}', which is frozen: unfreeze() it first", what, core.name()));
   }
-  const std::shared_ptr<TreeManager> manager = core.manager();
-  manager->check_idle();  // a step function that calls back would record nothing
+  const std::shared_ptr<Engine> engine = core.engine();
+  engine->check_idle();  // a step function that calls back would record nothing
   const auto begin = Clock::now();
-  const auto pool_bytes = [&] { return manager->stats().pool_reserved_bytes; };
+  const auto pool_bytes = [&] { return engine->stats().pool_reserved_bytes; };
   const auto growth = [&](std::size_t before) {
     const std::size_t now = pool_bytes();
     return now > before ? now - before : 0;
   };
-  const Precapturing precapturing(*manager, function);
+  const Precapturing precapturing(*engine, function);
   const auto made_inputs = [&](const CallSizes& sizes) {
     std::vector<Tensor> inputs;
-    run_on_all_ranks(*manager, function, "make_inputs", [&] { inputs = make_inputs(sizes); });
+    run_on_all_ranks(*engine, function, "make_inputs", [&] { inputs = make_inputs(sizes); });
     return inputs;
   };
   if (only_predicts) {  // what warming up needs for itself is given back first
     Calls calls;
-    for (const CallSizes& sizes : combinations(*manager, function, options)) {
-      if (!manager->agree(since(begin) < options.max_time)) break;
+    for (const CallSizes& sizes : combinations(*engine, function, options)) {
+      if (!engine->attempts.agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
-      (void)call_until_ready(*manager, function, keyed(inputs, sizes), only_predicts, calls);
+      (void)call_until_ready(*engine, function, keyed(inputs, sizes), only_predicts, calls);
     }
-    give_back(*manager);
+    give_back(*engine);
   }
   const std::size_t bytes_before = pool_bytes();
-  Places places(*manager, function, options.held_outputs, only_predicts);
+  Places places(*engine, function, options.held_outputs, only_predicts);
   PrecaptureReport report;
-  for (CallSizes& sizes : combinations(*manager, function, options)) {
+  for (CallSizes& sizes : combinations(*engine, function, options)) {
     const auto start = Clock::now();
     const std::size_t bytes = pool_bytes();
     Precaptured entry{.sizes = std::move(sizes)};
-    if (!manager->agree(since(begin) < options.max_time)) {
+    if (!engine->attempts.agree(since(begin) < options.max_time)) {
       entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
     } else {
       const std::vector<Tensor> inputs = made_inputs(entry.sizes);
@@ -514,7 +512,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     entry.bytes = growth(bytes);
     report.graph_bytes += entry.graph_bytes;
     entry.time = since(start);
-    run_on_all_ranks(*manager, function, "progress", [&] {
+    run_on_all_ranks(*engine, function, "progress", [&] {
       if (options.progress) options.progress(entry);
     });
     report.entries.push_back(std::move(entry));
@@ -534,15 +532,15 @@ PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOption
 // What was rehearsed is gone by the time that memory is given back.
 PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
                                 const MakeInputs& make_inputs) {
-  const std::shared_ptr<TreeManager> manager = function.manager();
+  const std::shared_ptr<Engine> engine = function.engine();
   PrecaptureReport report;
   try {
     report = precapture(function, options, make_inputs, /*only_predicts=*/true);
   } catch (...) {
-    give_back(*manager);
+    give_back(*engine);
     throw;
   }
-  give_back(*manager);
+  give_back(*engine);
   return report;
 }
 

@@ -13,8 +13,9 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/compile.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/graph_scope.h"
+#include "extensions/verify/replay_verifier.h"
 
 namespace cgtree {
 namespace {
@@ -92,7 +93,7 @@ class SizeLearner::Turn {
 
 SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options)
     : function_(function),
-      manager_(function.manager()),
+      engine_(function.engine()),
       make_inputs_(std::move(make_inputs)),
       options_(options),
       demand_(function),
@@ -112,8 +113,8 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
 }
 
 bool SizeLearner::is_captured() {
-  Visit visit(manager_->door());
-  return static_cast<bool>(visit.ask_foreign_capture());
+  Entry entry(engine_->gate);
+  return static_cast<bool>(entry.ask_foreign_capture());
 }
 
 // Takes over what a learner before has recorded, or precapture().
@@ -199,9 +200,10 @@ LearnerStep SizeLearner::between_calls() {
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
-  if (!manager_->agree(left.count() > 0 && left >= saved_for_)) {
+  if (!engine_->attempts.agree(left.count() > 0 && left >= saved_for_)) {
     // Does it lose more than it saves?
-    if (options_.busy_fraction == 0 || manager_->group() != nullptr || ++waited_ < kSomeCalls)
+    if (options_.busy_fraction == 0 || engine_->options.group.get() != nullptr ||
+        ++waited_ < kSomeCalls)
       return {};
   }
   waited_ = 0;
@@ -212,22 +214,23 @@ LearnerStep SizeLearner::between_calls() {
 LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool saves_up) {
   const bool can_record =
       !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
-  if (!manager_->agree(can_record)) return {};
+  if (!engine_->attempts.agree(can_record)) return {};
   is_missed_ = demand_.read(points_, serves()) || is_missed_;
   lost_ += static_cast<double>(demand_.calls() - std::exchange(seen_, demand_.calls())) * gain_;
   gain_ = {};
   if (!has_lost() && demand_.calls() < look_at_) return {};
-  const bool is_short = !manager_->agree(manager_->memory().reserved_bytes() < options_.max_bytes);
+  const bool is_short =
+      !engine_->attempts.agree(engine_->memory->reserved_bytes() < options_.max_bytes);
   const std::optional<PointChange> change = next(!is_short);
   if (change && costs_.are_measured())
     gain_ = std::chrono::duration<double, std::micro>(std::max(change->gain_us, 0.0));
   const bool has_time = max_time.count() > 0 &&
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
-  const bool pays = !saves_up && lost_ >= expected_ && manager_->group() == nullptr;
+  const bool pays = !saves_up && lost_ >= expected_ && engine_->options.group.get() == nullptr;
   if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
   IdleMoment moment = look_around(max_time);
   moment.has_change = change.has_value();
-  moment.may_record = manager_->agree(has_time || pays);
+  moment.may_record = engine_->attempts.agree(has_time || pays);
   saved_for_ = change && !moment.may_record ? expected_ : Clock::duration::zero();
   moment.is_short_of_memory = is_short;
   Clock::duration taken{0};
@@ -237,7 +240,8 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
     const AddedTime added(taken);
     if (deed == IdleDeed::kGiveBack) {
       step = give_back();
-      if (!manager_->agree(step.bytes > 0)) {  // it lies between what is used, on one rank perhaps
+      if (!engine_->attempts.agree(step.bytes >
+                                   0)) {  // it lies between what is used, on one rank perhaps
         step = {};
         moment.free_bytes = 0;
         deed = what_to_do(moment);
@@ -266,13 +270,13 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
 // A group verifies nothing here, and gives back where that is much on all ranks.
 IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
   IdleMoment moment;
-  const Visit visit(manager_->door());
-  const std::size_t reserved = manager_->memory().reserved_bytes();
+  const Entry entry(engine_->gate);
+  const std::size_t reserved = engine_->memory->reserved_bytes();
   moment.used_bytes = std::min(used_bytes(), reserved);
   if (max_time.count() > 0 && reserved != reserved_after_)
     moment.free_bytes = reserved - moment.used_bytes;
-  if (manager_->group() != nullptr) {
-    if (!manager_->agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
+  if (engine_->options.group.get() != nullptr) {
+    if (!engine_->attempts.agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
     return moment;
   }
   moment.may_verify = max_time.count() > 0 && max_time >= expected_to_verify_ &&
@@ -351,7 +355,7 @@ LearnerStep SizeLearner::apply(const PointChange& change) {
 class SizeLearner::Asked {
  public:
   Asked(SizeLearner& learner, const CallSizes& sizes) : learner_(learner) {
-    const Visit visit(learner.manager_->door());
+    const Entry entry(learner.engine_->gate);
     for (const auto& [hash, keys] : learner.function_.state().keys) {
       for (const auto& key : keys) {
         if (learner.call_of(*key) != sizes) continue;
@@ -365,7 +369,7 @@ class SizeLearner::Asked {
   }
   ~Asked() {
     try {
-      const Visit visit(learner_.manager_->door());
+      const Entry entry(learner_.engine_->gate);
       verifier().ask(nullptr);
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "verification_not_ended error=\"{}\"", error.what());
@@ -377,7 +381,7 @@ class SizeLearner::Asked {
   const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
  private:
-  Verifier& verifier() const { return *learner_.manager_->workings().verifier; }
+  ReplayVerifier& verifier() const { return *learner_.engine_->extensions.find<ReplayVerifier>(); }
 
   SizeLearner& learner_;
   std::vector<std::uint32_t> nodes_;
@@ -389,7 +393,7 @@ LearnerStep SizeLearner::verify() try {
   const RestoredGenerators restored(options_.generators);
   const AddedTime added(expected_to_verify_ = {});
   const std::optional<CallSizes> sizes = [&] {
-    const Visit visit(manager_->door());
+    const Entry entry(engine_->gate);
     return unverified_call();
   }();
   if (!sizes) return {};
@@ -404,7 +408,7 @@ LearnerStep SizeLearner::verify() try {
   };
   try {
     for (TensorList& outputs : held) {
-      manager_->call(function_.state(), list, outputs);
+      engine_->call(function_.state(), list, outputs);
       demand_.leave_out(*sizes);
     }
   } catch (const VerifyError&) {
@@ -422,9 +426,9 @@ LearnerStep SizeLearner::verify() try {
 }
 
 LearnerStep SizeLearner::give_back() {
-  ContextMemory& memory = manager_->memory();
+  ContextMemory& memory = *engine_->memory;
   const std::size_t before = memory.reserved_bytes();
-  (void)manager_->trim();
+  (void)engine_->trim();
   (void)memory.pool(Region::kEager).trim();
   reserved_after_ = memory.reserved_bytes();
   if (reserved_after_ >= before) return {};
@@ -472,15 +476,15 @@ std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep
 
 // Replays that are verified do not count: they take longer than those of calls.
 void SizeLearner::measure(const CallSizes& sizes) {
-  if (manager_->group() != nullptr) return;
+  if (engine_->options.group.get() != nullptr) return;
   const std::vector<Tensor> inputs = make_inputs_(sizes);
   const InputList list = InputList(std::span<const Tensor>(inputs)).with_key(sizes.key().text());
   const auto timed = [&] {
-    manager_->memory().stream().synchronize();
+    engine_->memory->stream().synchronize();
     const auto begin = Clock::now();
     TensorList outputs;
-    manager_->call(function_.state(), list, outputs);
-    manager_->memory().stream().synchronize();
+    engine_->call(function_.state(), list, outputs);
+    engine_->memory->stream().synchronize();
     demand_.leave_out(sizes);
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   };
@@ -505,7 +509,7 @@ void SizeLearner::measure(const CallSizes& sizes) {
 }
 
 void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped) {
-  const Visit visit(manager_->door());
+  const Entry entry(engine_->gate);
   FunctionState& function = function_.state();
   points_ = std::move(points);
   for (std::size_t number = 0; number < demand_.axes().size(); ++number)
@@ -517,7 +521,7 @@ void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const Size
   for (auto& [hash, keys] : function.keys) {
     for (const auto& key : keys) {
       while (is_dropped(*key) && !key->nodes.empty())
-        manager_->workings().evictor.evict(*key->nodes.back(), SkipReason::kSizeLimit);
+        engine_->evictor.evict(*key->nodes.back(), SkipReason::kSizeLimit);
     }
   }
   function.drop_keys(is_dropped);
@@ -526,7 +530,7 @@ void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const Size
 
 // Returns how many recordings there are of each point.
 std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
-  const Visit visit(manager_->door());
+  const Entry entry(engine_->gate);
   std::map<SizePoint, std::size_t> counts;
   for (const auto& [hash, keys] : function_.state().keys) {
     for (const auto& key : keys)
@@ -556,7 +560,7 @@ bool SizeLearner::had_no_turn(const Node& node) const {
 // Returns a call of which recordings had no turn to be verified, where the context verifies calls
 // of the function.
 std::optional<CallSizes> SizeLearner::unverified_call() const {
-  const Verifier* const verifier = manager_->workings().verifier.get();
+  const auto* const verifier = engine_->extensions.find<ReplayVerifier>();
   if (verifier == nullptr || !verifier->verifies(function_.state())) return std::nullopt;
   for (const auto& [hash, keys] : function_.state().keys) {
     for (const auto& key : keys) {
@@ -595,12 +599,12 @@ CallSizes SizeLearner::call_of(const KeyState& key) const {
 // both, and count twice.
 std::size_t SizeLearner::used_bytes() const {
   std::vector<Range> ranges;
-  for (const auto& node : manager_->workings().tree.nodes()) {
+  for (const auto& node : engine_->tree.nodes()) {
     const auto& more = node->recording.footprint.ranges();
     ranges.insert(ranges.end(), more.begin(), more.end());
   }
   std::ranges::sort(ranges, {}, &Range::address);
-  std::size_t bytes = manager_->memory().live_bytes();
+  std::size_t bytes = engine_->memory->live_bytes();
   std::uintptr_t end = 0;
   for (const Range& range : ranges) {
     if (range.end() <= end) continue;

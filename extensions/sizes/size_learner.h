@@ -35,7 +35,7 @@ class CompiledCore;
 struct FunctionState;
 struct KeyState;
 struct Node;
-class TreeManager;
+class Engine;
 
 // The limits of a SizeLearner.
 struct LearnOptions {
@@ -155,7 +155,7 @@ class SizeLearner {
   CallSizes call_of(const KeyState& key) const;
 
   const CompiledCore& function_;
-  const std::shared_ptr<TreeManager> manager_;
+  const std::shared_ptr<Engine> engine_;
   const MakeInputs make_inputs_;
   const LearnOptions options_;
   LearnedDemand demand_;

@@ -267,8 +267,8 @@ void ReplayComparison::begin_eager_run() {
   put_back_->exchange();
 }
 
-ReplayCheck::Result ReplayComparison::compare(std::span<const Tensor> replayed,
-                                              std::span<const Tensor> eager) {
+ReplayComparison::Result ReplayComparison::compare(std::span<const Tensor> replayed,
+                                                   std::span<const Tensor> eager) {
   const std::unique_ptr<PutBack> put_back = std::move(put_back_);
   Result result;
   result.divergence = pair_outputs(replayed, eager);

@@ -22,32 +22,38 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
-#include "cgtree/tree/verifier.h"
+#include "cgtree/record/step.h"
 #include "cgtree/values/verification.h"
 #include "extensions/verify/element_pairs.h"
 #include "extensions/verify/repeated_draws.h"
 
 namespace cgtree {
 
-class ReplayComparison final : public ReplayCheck {
+class ReplayComparison {
  public:
+  struct Result {
+    std::vector<VerifiedTensor> compared;
+    std::optional<Divergence> divergence;  // the first; without function, key, node and suspects
+  };
+
   // Saves what the work of the call may write: inputs, and outputs that are memory from outside.
   // Returns null, and why, if a replay of this recording cannot be verified now. All arguments are
   // borrowed. Requires: the recording fits the call. Throws DeviceError.
   static std::unique_ptr<ReplayComparison> prepare(const Call& call, const Recording& recording,
                                                    ContextMemory& memory,
                                                    UnverifiedReason* why_not);
-  ~ReplayComparison() override;
+  ~ReplayComparison();
   ReplayComparison(const ReplayComparison&) = delete;
   ReplayComparison& operator=(const ReplayComparison&) = delete;
 
-  // ReplayCheck.
-  void begin_eager_run() override;
-  StepRun run_as() const noexcept override {
+  // See ReplayCheck.
+  void begin_eager_run();
+  StepRun run_as() const noexcept {
     return runs_padded_ ? StepRun::kVerifyPadded : StepRun::kVerify;
   }
-  DrawHandler& draws() noexcept override { return draws_; }
-  Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) override;
+  DrawHandler& draws() noexcept { return draws_; }
+  // Requires: begin_eager_run() was called. Must be called once. Throws OutOfMemory, DeviceError.
+  Result compare(std::span<const Tensor> replayed, std::span<const Tensor> eager);
 
  private:
   // A tensor that the work may write.

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "extensions/audit/audit.h"
@@ -13,16 +12,44 @@
 
 namespace cgtree {
 
+// A replay is counted when it begins, as other ranks may see it succeed; one that is to be
+// verified, when it has succeeded on all ranks.
+class ReplayVerifier::Check final : public ReplayCheck {
+ public:
+  Check(ReplayVerifier& verifier, Node& node, std::unique_ptr<ReplayComparison> comparison) noexcept
+      : verifier_(verifier), node_(node), comparison_(std::move(comparison)) {}
+
+  void begin_eager_run() override {
+    verifier_.engine_.attempts.go_on(*node_.function, "verify a replay of");
+    comparison_->begin_eager_run();
+  }
+  StepRun run_as() const noexcept override { return comparison_->run_as(); }
+  DrawHandler& draws() noexcept override { return comparison_->draws(); }
+  void compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) override;
+  void leave_out(std::string_view what) override;
+
+ private:
+  ReplayVerifier& verifier_;
+  Node& node_;
+  std::unique_ptr<ReplayComparison> comparison_;
+};
+
 std::size_t ReplayVerifier::first_of(const FunctionState& function) const noexcept {
   return std::max(first_, function.options.verify_first);
 }
 
-// Of the first replays, number 2^k is turn k.
-void ReplayVerifier::watch(Node& node) {
+void ReplayVerifier::after(const CallEvent& event) noexcept {
+  const bool is_next = event.kind == CallEvent::kRecord || event.kind == CallEvent::kBeginReplay;
+  if (is_next) watch(*event.node);
+}
+
+// Holds the node back if its next replay has a turn, or among the first replays, so that none that
+// is predicted has to be watched for their sake. Of these, number 2^k is turn k.
+void ReplayVerifier::watch(Node& node) noexcept {
   const std::uint64_t next = node.recording.costs.replays + 1;
   const auto turns_before = static_cast<std::size_t>(std::bit_width(next - 1));
   const bool is_among_first = turns_before < first_of(*node.function);
-  is_among_first || is_turn(node) ? tree_.hold_back(node) : tree_.release(node);
+  is_among_first || is_turn(node) ? engine_.tree.hold_back(node) : engine_.tree.release(node);
 }
 
 bool ReplayVerifier::is_turn(const Node& node) const noexcept {
@@ -36,55 +63,56 @@ bool ReplayVerifier::is_turn(const Node& node) const noexcept {
 void ReplayVerifier::ask(Node* node) {
   if (node == nullptr) return asked_.clear();
   asked_.push_back(node->id);
-  tree_.hold_back(*node);
+  engine_.tree.hold_back(*node);
 }
 
 void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
   ++node.function->counters.unverified[static_cast<std::size_t>(reason)];
   ++node.recording.costs.unverified;
-  events_.after({.kind = CallEvent::kUnverified, .node = &node, .unverified = reason});
+  engine_.extensions.after({.kind = CallEvent::kUnverified, .node = &node, .unverified = reason});
 }
 
 // Returns the worst of all ranks' results, unless one of them has failed.
 AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
-  AttemptResult worst = attempts_.end(std::move(mine));
+  AttemptResult worst = engine_.attempts.end(std::move(mine));
   if (worst.kind == AttemptResult::Kind::kFailed) throw OtherRankFailed(std::move(worst));
   return worst;
 }
 
-std::unique_ptr<ReplayCheck> ReplayVerifier::prepare(Node& node, const Call& call) {
+std::unique_ptr<ReplayCheck> ReplayVerifier::before_replay(Node& node, const Call& call) {
+  if (!is_turn(node)) return nullptr;
   std::erase(asked_, node.id);
-  attempts_.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
+  engine_.attempts.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
-  auto check = ReplayComparison::prepare(call, node.recording, memory_, &why_not);
+  auto comparison = ReplayComparison::prepare(call, node.recording, *engine_.memory, &why_not);
   AttemptResult mine;
-  if (check == nullptr)
+  if (comparison == nullptr)
     mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(name(why_not))};
   if (end_attempt(std::move(mine)).kind == AttemptResult::Kind::kDone) {
-    attempts_.go_on(*node.function, "replay");
-    return check;
+    engine_.attempts.go_on(*node.function, "replay");
+    return std::make_unique<Check>(*this, node, std::move(comparison));
   }
-  count_unverified(node, check == nullptr ? why_not : UnverifiedReason::kNoMemory);
+  count_unverified(node, comparison == nullptr ? why_not : UnverifiedReason::kNoMemory);
   return nullptr;
 }
 
-void ReplayVerifier::begin(Node& node) {
-  attempts_.go_on(*node.function, "verify a replay of");
+void ReplayVerifier::Check::leave_out(std::string_view what) {
+  comparison_.reset();  // the replay's contents are back before the others hear of it
+  (void)verifier_.end_attempt(
+      {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(what)});
+  verifier_.count_unverified(node_, UnverifiedReason::kNoMemory);
 }
 
-void ReplayVerifier::leave_out(Node& node, std::string_view what) {
-  (void)end_attempt({.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(what)});
-  count_unverified(node, UnverifiedReason::kNoMemory);
-}
-
-void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
-                             std::span<const Tensor> eager) {
+void ReplayVerifier::Check::compare(std::span<const Tensor> replayed,
+                                    std::span<const Tensor> eager) {
+  Node& node = node_;
   FunctionState& function = *node.function;
-  ReplayCheck::Result result;
+  Engine& engine = verifier_.engine_;
+  ReplayComparison::Result result;
   try {
-    result = check.compare(replayed, eager);
+    result = comparison_->compare(replayed, eager);
   } catch (const OutOfMemory& error) {
-    return leave_out(node, error.message());
+    return leave_out(error.message());
   }
   if (result.divergence) {
     Divergence& divergence = *result.divergence;
@@ -96,17 +124,17 @@ void ReplayVerifier::compare(Node& node, ReplayCheck& check, std::span<const Ten
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;
-    tree_.note_compared(function, std::move(result.compared));
-    events_.after({.kind = CallEvent::kVerify, .node = &node, .divergence = &divergence});
+    engine.tree.note_compared(function, std::move(result.compared));
+    engine.extensions.after({.kind = CallEvent::kVerify, .node = &node, .divergence = &divergence});
     throw VerifyError(std::move(divergence));  // other ranks hear of it when the call ends
   }
-  if (end_attempt({}).kind != AttemptResult::Kind::kDone) {
-    return count_unverified(node, UnverifiedReason::kNoMemory);
+  if (verifier_.end_attempt({}).kind != AttemptResult::Kind::kDone) {
+    return verifier_.count_unverified(node, UnverifiedReason::kNoMemory);
   }
   ++function.counters.verified;
   ++node.recording.costs.verified;
-  tree_.note_compared(function, std::move(result.compared));
-  events_.after({.kind = CallEvent::kVerify, .node = &node});
+  engine.tree.note_compared(function, std::move(result.compared));
+  engine.extensions.after({.kind = CallEvent::kVerify, .node = &node});
 }
 
 }  // namespace cgtree

@@ -1,56 +1,50 @@
 // ReplayVerifier: takes turns, and compares replays with eager runs. In a group, whose turn it is
 // depends on the calls alone, so that all ranks verify the same calls.
+//
+// A recording whose next replay is to be verified is held back in the tree, so that the call is not
+// predicted but decided: that is where it is noticed. All other replays ask nothing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <string_view>
 #include <vector>
 
-#include "cgtree/memory/context_memory.h"
-#include "cgtree/tree/attempts.h"
-#include "cgtree/tree/call_observer.h"
-#include "cgtree/tree/verifier.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree {
 
-class ReplayVerifier final : public Verifier {
+class ReplayVerifier final : public Extension {
  public:
-  // All are borrowed.
-  ReplayVerifier(const ContextOptions& options, Tree& tree, ContextMemory& memory,
-                 CallObserver& events, Attempts& attempts) noexcept
-      : every_(options.verify_every),
-        first_(options.verify_first),
-        tree_(tree),
-        memory_(memory),
-        events_(events),
-        attempts_(attempts) {}
+  // `engine`: borrowed.
+  explicit ReplayVerifier(Engine& engine) noexcept
+      : every_(engine.options.verify_every), first_(engine.options.verify_first), engine_(engine) {}
 
-  // Verifier.
-  bool verifies(const FunctionState& function) const noexcept override {
+  // Returns whether replays of the function have turns to be verified.
+  bool verifies(const FunctionState& function) const noexcept {
     return every_ > 0 || first_of(function) > 0;
   }
-  void watch(Node& node) override;
+  // The next replay of the node is to be verified, whatever its turn is; null: of no node any more.
+  void ask(Node* node);
+
+  // Extension.
+  std::unique_ptr<ReplayCheck> before_replay(Node& node, const Call& call) override;
   bool is_turn(const Node& node) const noexcept override;
-  void ask(Node* node) override;
-  std::unique_ptr<ReplayCheck> prepare(Node& node, const Call& call) override;
-  void begin(Node& node) override;
-  void compare(Node& node, ReplayCheck& check, std::span<const Tensor> replayed,
-               std::span<const Tensor> eager) override;
-  void leave_out(Node& node, std::string_view what) override;
+  void after(const CallEvent& event) noexcept override;
+  Wants wants() const noexcept override { return {.replays = every_ > 0}; }
 
  private:
+  class Check;
+
+  void watch(Node& node) noexcept;
   void count_unverified(Node& node, UnverifiedReason reason);
   AttemptResult end_attempt(AttemptResult mine);
   std::size_t first_of(const FunctionState& function) const noexcept;
 
   const std::size_t every_;
   const std::size_t first_;
-  Tree& tree_;
-  ContextMemory& memory_;
-  CallObserver& events_;
-  Attempts& attempts_;
+  Engine& engine_;
   std::vector<std::uint32_t> asked_;  // by id: a node may go before its turn
 };
 

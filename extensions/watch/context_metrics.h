@@ -6,18 +6,14 @@
 #include <map>
 #include <string>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/metrics.h"
 #include "cgtree/values/verification.h"
 
 namespace cgtree {
 
 // Any thread, while calls go on.
-ContextMetrics metrics_of(const TreeManager& context);
-// By the name of the function.
-std::map<std::string, ReplayTimes, std::less<>> replay_times_of(const TreeManager& context);
-// By the number of the function.
-std::map<std::uint32_t, FunctionCauses> causes_of(const TreeManager& context);
-Verification verification_of(const TreeManager& context);
+ContextMetrics metrics_of(const Engine& engine);
+Verification verification_of(const Engine& engine);
 
 }  // namespace cgtree

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cgtree/context.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/metrics.h"
 #include "cgtree/values/verification.h"
 #include "extensions/watch/context_metrics.h"
@@ -14,25 +14,22 @@
 namespace cgtree {
 
 void Context::watch_progress(std::shared_ptr<ProgressWatch> watch) {
-  Workings& workings = manager_->workings();
-  const Visit visit(workings.door);
-  auto& log = dynamic_cast<EventLog&>(*workings.events);
-  log.watch_progress(std::move(watch), workings.options, *workings.memory, workings.tree.spent);
-  workings.watches_replays = workings.options.verify_every > 0 || log.watches_replays();
+  const Entry entry(engine_->gate);
+  event_log_of(*engine_).watch_progress(std::move(watch));
 }
 
 std::string Context::snapshot_json() const {
-  const Workings& workings = manager_->workings();
-  return cgtree::snapshot_json(workings.tree, *workings.memory, workings.options,
-                               replay_times_of(*manager_), causes_of(*manager_));
+  const EventLog& log = event_log_of(*engine_);
+  return cgtree::snapshot_json(engine_->tree, *engine_->memory, engine_->options,
+                               log.timer().times(), log.causes().all());
 }
 
 ContextMetrics Context::metrics() const {
-  return metrics_of(*manager_);
+  return metrics_of(*engine_);
 }
 
 Verification Context::verification() const {
-  return verification_of(*manager_);
+  return verification_of(*engine_);
 }
 
 std::string Context::metrics_text() const {

@@ -12,15 +12,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/tree/words.h"
+#include "cgtree/values/group.h"
 #include "cgtree/values/verification.h"
 #include "extensions/audit/audit.h"
-#include "extensions/ranks/group.h"
 #include "extensions/scopes/nvtx_scopes.h"
 #include "extensions/scopes/scope_stack.h"
 #include "extensions/watch/spelling.h"
-#include "extensions/watch/words.h"
 
 namespace cgtree {
 namespace {
@@ -83,14 +84,16 @@ void add_axes(Json& line, const FunctionState& function, const CallAxes& axes) {
 
 }  // namespace
 
-EventLog::EventLog(const ContextOptions& options, const ContextMemory& memory)
-    : memory_(memory),
-      path_(options.event_file),
-      context_(options.name.empty() ? to_string(memory.device()) : options.name),
+EventLog::EventLog(Engine& engine)
+    : engine_(engine),
+      memory_(*engine.memory),
+      path_(engine.options.event_file),
+      context_(engine.options.name.empty() ? to_string(memory_.device()) : engine.options.name),
       process_(getpid()),
-      has_replays_(options.event_file_has_replays && !path_.empty()),
-      warns_of_foreign_(options.on_foreign_pointer == OnForeignPointer::kWarn),
-      timer_(options.time_every_nth_replay, memory) {
+      has_replays_(engine.options.event_file_has_replays && !path_.empty()),
+      warns_of_foreign_(engine.options.on_foreign_pointer == OnForeignPointer::kWarn),
+      timer_(engine.options.time_every_nth_replay, memory_) {
+  const ContextOptions& options = engine.options;
   connect_nvtx_scopes();
   recorder_.reset(&FlightRecorder::take({.time_us = now_us(),
                                          .process = process_,
@@ -216,23 +219,9 @@ std::shared_ptr<const void> EventLog::profiler_range(std::string_view what,
       new ProfilerRange(true, recording, "{} {}{}", what, function.name, about));
 }
 
-void EventLog::put_into_words(Explanation& why, const Situation& situation,
-                              const Call& call) const {
-  cgtree::put_into_words(why, situation, call);
-  if (why.outcome == Outcome::kReplay) return;
-  const FunctionState& function = situation.function;
-  const std::optional<CallOutcome> last = function.last_outcome.get();
-  if (last && last->outcome == Outcome::kThrow) why.last_failure = last_failure(function);
+void EventLog::explain(Explanation& why, const FunctionState& function, const Call& call) const {
   if (why.outcome == Outcome::kWarmUp && why.nearest == 0 && !why.made_again)
     why.changed = causes_.change(function, call.inputs());
-}
-
-std::string EventLog::last_failure(const FunctionState& function) const {
-  return function.counters.failures == 0 ? "" : causes_.of(function.id).last_failure;
-}
-
-std::vector<std::string> EventLog::notes_on(const Decision& decision, const Call& call) const {
-  return cgtree::notes_on(decision, call);
 }
 
 void EventLog::after(const CallEvent& event) noexcept {
@@ -249,6 +238,11 @@ void EventLog::after(const CallEvent& event) noexcept {
       return verify(*event.node, event.divergence);
     case CallEvent::kUnverified:
       return unverified(*event.node, event.unverified);
+    case CallEvent::kBeginReplay:
+    case CallEvent::kPatchRefused:
+      return;
+    case CallEvent::kSkipBegins:
+      return announce_skip(*event.function, *event.skip->why, event.level);
     case CallEvent::kSkip:
       return skip(*event.function, *event.skip);
     case CallEvent::kEvict:
@@ -372,8 +366,8 @@ void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexce
       LogLevel::kWarn, event,
       [&] {
         return fmt::format("{} function={} recordings={} cause=\"{}\" what=\"{}\" advice=\"{}\"",
-                           event, function.name, recordings, explain(cause), difference(last.why),
-                           to_do);
+                           event, function.name, recordings, cgtree::explain(cause),
+                           difference(last.why), to_do);
       },
       [&]() -> Json {
         return {{"function", function.name},
@@ -589,16 +583,16 @@ void EventLog::unverified(const Node& node, UnverifiedReason reason) noexcept {
 }
 
 void EventLog::announce_skip(const FunctionState& function, const Explanation& why,
-                             bool warns) noexcept {
-  if (!log_enabled(skip_level(warns))) return;
+                             LogLevel level) noexcept {
+  if (!log_enabled(level)) return;
   try {
-    log_line(skip_level(warns),
+    log_line(level,
              fmt::format("skip function={} reason={} recordings={} what=\"{}\" advice=\"{}\"",
                          function.name, name(*why.skip_reason), function.recordings.get(),
                          spelled(difference(why), Spelling::kNames),
                          spelled(advice(why), Spelling::kNames)));
   } catch (...) {
-    log_line(skip_level(warns), "log event lost: formatting failed");
+    log_line(level, "log event lost: formatting failed");
   }
 }
 
@@ -700,6 +694,12 @@ void EventLog::counters(const Tree& tree) noexcept {
             {"live_bytes", memory_.live_bytes()},
             {"pool_bytes", std::move(pools)}};
   });
+}
+
+EventLog& event_log_of(const Engine& engine) {
+  auto* const log = engine.extensions.find<EventLog>();
+  CGTREE_CHECK(log != nullptr);
+  return *log;
 }
 
 nlohmann::ordered_json change_json(const Mismatch& mismatch) {

@@ -13,8 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cgtree/tree/call_observer.h"
-#include "cgtree/values/options.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/progress.h"
 #include "extensions/progress/context_progress.h"
 #include "extensions/progress/replay_timer.h"
@@ -28,46 +27,33 @@ namespace cgtree {
 // "process", then what the event is about; docs/events.md lists the fields. Writing never fails a
 // call: lines that are lost are counted, and a warning is logged once. Thread safety: used by the
 // thread that is inside the context.
-class EventLog final : public CallObserver {
+class EventLog final : public Extension {
  public:
-  // Throws InvalidArgument if the file cannot be opened.
-  EventLog(const ContextOptions& options, const ContextMemory& memory);
+  // `engine`: borrowed. Throws InvalidArgument if the file cannot be opened.
+  explicit EventLog(Engine& engine);
   ~EventLog() override;
 
   // Null: replays are watched no longer. Throws InvalidArgument: see ContextProgress.
-  void watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
-                      ContextMemory& memory, Spent& spent);
+  void watch_progress(std::shared_ptr<ProgressWatch> watch);
 
-  // CallObserver.
+  // Extension.
   void after(const CallEvent& event) noexcept override;
-  bool watches_replays() const noexcept override {
-    return has_replays_ || is_profiled_ || timer_.is_on() || progress_ != nullptr;
+  Wants wants() const noexcept override {
+    return {.replays = has_replays_ || is_profiled_ || timer_.is_on() || progress_ != nullptr,
+            .skips = !path_.empty()};
   }
   std::shared_ptr<const void> open_replay(Node& node, const InputList& inputs) noexcept override;
   void begin_launch() noexcept override;
-  bool tells_skip(bool warns) const noexcept override {
-    return !path_.empty() || log_enabled(skip_level(warns));
-  }
-  // Tells the log; after(kSkip) writes it.
-  void announce_skip(const FunctionState& function, const Explanation& why,
-                     bool warns) noexcept override;
-  std::string last_failure(const FunctionState& function) const override;
   std::shared_ptr<const void> open_range(std::string_view what, const FunctionState& function,
                                          std::uint64_t recording, const InputList* inputs,
                                          std::optional<SkipReason> reason) const noexcept override;
-  void put_into_words(Explanation& why, const Situation& situation,
-                      const Call& call) const override;
-  std::vector<std::string> notes_on(const Decision& decision, const Call& call) const override;
-  std::string text_of(const Explanation& why) const override { return to_string(why); }
+  void explain(Explanation& why, const FunctionState& function, const Call& call) const override;
 
   const FlightRecorder& recorder() const noexcept { return *recorder_; }
   const ReplayTimer& timer() const noexcept { return timer_; }
   const CallCauses& causes() const noexcept { return causes_; }
 
  private:
-  static LogLevel skip_level(bool warns) noexcept {
-    return warns ? LogLevel::kWarn : LogLevel::kDebug;
-  }
   // One for each kind of event.
   void warm_up(FunctionState& function, const KeyState& key, const CallAxes& axes,
                std::chrono::microseconds us) noexcept;
@@ -75,6 +61,8 @@ class EventLog final : public CallObserver {
   void replay(const Node& node, const CallAxes& axes, std::chrono::nanoseconds time) noexcept;
   void verify(const Node& node, const Divergence* divergence) noexcept;
   void unverified(const Node& node, UnverifiedReason reason) noexcept;
+  void announce_skip(const FunctionState& function, const Explanation& why,
+                     LogLevel level) noexcept;
   void skip(const FunctionState& function, const AnnouncedSkip& skip) noexcept;
   void evict(const Node& node, SkipReason limit) noexcept;
   void demote(const FunctionState& function, const Mismatch& last) noexcept;
@@ -111,6 +99,7 @@ class EventLog final : public CallObserver {
   template <typename Fields>
   void write(std::string_view event, Fields&& fields) noexcept;
 
+  Engine& engine_;
   const ContextMemory& memory_;
   const std::string path_;
   const std::string context_;
@@ -132,6 +121,9 @@ class EventLog final : public CallObserver {
   std::shared_ptr<ProgressWatch> watch_;  // null: none
   std::shared_ptr<ContextProgress> progress_;
 };
+
+// Returns the event log of a context. Requires: it has one.
+EventLog& event_log_of(const Engine& engine);
 
 // Returns {"kind", "recorded", "given", "text"}, and of an input its number and name.
 nlohmann::ordered_json change_json(const Mismatch& mismatch);

@@ -13,15 +13,16 @@ EventLog::~EventLog() {
   progress_->end();
 }
 
-void EventLog::watch_progress(std::shared_ptr<ProgressWatch> watch, const ContextOptions& options,
-                              ContextMemory& memory, Spent& spent) {
+void EventLog::watch_progress(std::shared_ptr<ProgressWatch> watch) {
   std::shared_ptr<ContextProgress> progress;
   if (watch != nullptr) {
-    progress = std::make_shared<ContextProgress>(options, memory, spent, timer_, watch->options());
+    progress = std::make_shared<ContextProgress>(engine_.options, *engine_.memory,
+                                                 engine_.tree.spent, timer_, watch->options());
     watch->add(progress);
   }
   std::swap(watch, watch_);
   std::swap(progress, progress_);
+  engine_.extensions.note_wants();
   if (watch == nullptr) return;
   watch->remove(*progress);
   progress->end();

@@ -15,7 +15,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/watch/event_dump.h"
 #include "extensions/watch/event_log.h"
 
@@ -115,8 +115,7 @@ void on_signal(int signal, siginfo_t* info, void* state) noexcept {
 }
 
 const FlightRecorder& recorder_of(const Context& context) {
-  const CallObserver* const events = context.share_manager()->workings().events.get();
-  return dynamic_cast<const EventLog&>(*events).recorder();
+  return event_log_of(*context.share_engine()).recorder();
 }
 
 [[noreturn]] void refuse_file(const std::string& path, const char* what, int error) {

@@ -4,30 +4,27 @@
 #include <new>
 #include <utility>
 
+#include "base/frame.h"
+
 namespace cgtree {
-namespace {
-
-constinit thread_local Refusals* t_first = nullptr;
-
-}  // namespace
-
-Refusals::Refusals() noexcept : next_(std::exchange(t_first, this)) {
+Refusals::Refusals() noexcept : next_(std::exchange(frame().refusals, this)) {
 }
 
 // Captures of two contexts may end in the order in which they began.
 Refusals::~Refusals() {
-  Refusals** place = &t_first;
+  Refusals** place = &frame().refusals;
   while (*place != nullptr && *place != this)
     place = &(*place)->next_;
   if (*place != nullptr) *place = next_;
 }
 
 void Refusals::note(Code code, std::string_view what) noexcept {
-  if (t_first == nullptr || t_first->first_) return;
+  Refusals* const innermost = frame().refusals;
+  if (innermost == nullptr || innermost->first_) return;
   try {
-    t_first->first_.emplace(Refusal{code, std::string(what)});
+    innermost->first_.emplace(Refusal{code, std::string(what)});
   } catch (const std::bad_alloc&) {
-    t_first->first_.emplace(Refusal{code, {}});
+    innermost->first_.emplace(Refusal{code, {}});
   }
 }
 

@@ -59,20 +59,7 @@ std::uint64_t StreamRef::partition() const {
   return partition;
 }
 
-namespace detail {
-
-constinit thread_local StreamRef t_current_stream;
-constinit thread_local std::uint64_t t_last_stream_scope = 0;
-
-}  // namespace detail
-
-using detail::t_current_stream;
-using detail::t_last_stream_scope;
-
 namespace {
-
-thread_local StreamScope* t_scope = nullptr;  // the innermost
-thread_local StreamFork* t_fork = nullptr;
 
 // Scopes are numbered in the process, so that two threads never have the same number. A thread
 // takes numbers in blocks; it needs another block at a multiple of their size, and at its first
@@ -100,7 +87,8 @@ void StreamRef::wait_for(StreamRef other) const {
     check(api_->sync_stream_from_to(other.device_.id, other.handle_, handle_),
           "make a stream wait for another");
   }
-  if (t_fork != nullptr) t_fork->note_wait(*this, other, t_current_stream);
+  if (StreamFork* const fork = frame().fork)
+    fork->note_wait(*this, other, current_stream_or_none());
 }
 
 Event::~Event() {
@@ -181,7 +169,7 @@ void retire_stream(StreamRef stream) noexcept {
     (*retired)(stream, identity);
     return false;
   });
-  for (StreamFork* fork = t_fork; fork != nullptr; fork = fork->outer_)
+  for (StreamFork* fork = frame().fork; fork != nullptr; fork = fork->outer_)
     fork->note_end(stream);
   forget_stream(stream);
 }
@@ -215,45 +203,44 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 }
 
 StreamRef current_stream() {
-  if (!t_current_stream) {
+  const StreamRef stream = current_stream_or_none();
+  if (!stream) {
     throw InvalidArgument(
         "no stream is current on this thread: call this inside a step function, or open a "
         "StreamScope");
   }
-  return t_current_stream;
+  return stream;
 }
 
-StreamScope::StreamScope(StreamRef stream) noexcept : previous_(t_current_stream), outer_(t_scope) {
-  if (t_last_stream_scope % kScopeNumbers == 0) [[unlikely]] {
-    t_last_stream_scope = next_scope_numbers.fetch_add(kScopeNumbers, std::memory_order_relaxed);
+StreamScope::StreamScope(StreamRef stream) noexcept : stream_(stream), outer_(frame().stream) {
+  Frame& thread = frame();
+  if (thread.last_stream_scope % kScopeNumbers == 0) [[unlikely]] {
+    thread.last_stream_scope =
+        next_scope_numbers.fetch_add(kScopeNumbers, std::memory_order_relaxed);
   }
-  ++t_last_stream_scope;
-  t_current_stream = stream;
-  t_scope = this;
-  if (t_fork != nullptr) t_fork->enter(stream);
+  ++thread.last_stream_scope;
+  thread.stream = this;
+  if (thread.fork != nullptr) thread.fork->enter(stream);
 }
 
+// Of another thread's scopes none is left out.
 StreamScope::~StreamScope() {
-  if (t_scope != this) {  // the one inside of it takes its place
-    StreamScope* inner = t_scope;
-    while (inner != nullptr && inner->outer_ != this)
-      inner = inner->outer_;
-    if (inner == nullptr) return;  // of another thread
-    inner->previous_ = previous_;
-    inner->outer_ = outer_;
-    return;
-  }
-  t_current_stream = previous_;
-  t_scope = outer_;
-  if (t_fork != nullptr) t_fork->enter(previous_);
+  Frame& thread = frame();
+  StreamScope** place = &thread.stream;
+  while (*place != nullptr && *place != this)
+    place = &(*place)->outer_;
+  if (*place == nullptr) return;
+  *place = outer_;
+  if (place == &thread.stream && thread.fork != nullptr)
+    thread.fork->enter(current_stream_or_none());
 }
 
-StreamFork::StreamFork(StreamRef own) noexcept : own_(own), outer_(t_fork) {
-  t_fork = this;
+StreamFork::StreamFork(StreamRef own) noexcept : own_(own), outer_(frame().fork) {
+  frame().fork = this;
 }
 
 StreamFork::~StreamFork() {
-  t_fork = outer_;
+  frame().fork = outer_;
 }
 
 void StreamFork::enter(StreamRef stream) noexcept {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/frame.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 
@@ -140,25 +141,11 @@ class Stream {
 // stream of the innermost StreamScope of this thread. Throws InvalidArgument if there is neither.
 StreamRef current_stream();
 
-namespace detail {
-
-// They are per thread, as in CUDA and TVM: a step function must find its stream without being
-// handed one. Each call reads them, so that they are read in place.
-extern constinit thread_local StreamRef t_current_stream;
-extern constinit thread_local std::uint64_t t_last_stream_scope;
-
-}  // namespace detail
-
-// As above, but returns null instead of throwing.
-inline StreamRef current_stream_or_none() noexcept {
-  return detail::t_current_stream;
-}
-
 // Returns the number of the StreamScope that this thread has opened last; 0 before the first. No
 // two scopes of the process have the same number, so that two equal results are of one thread,
 // which has opened none in between.
 inline std::uint64_t last_stream_scope() noexcept {
-  return detail::t_last_stream_scope;
+  return frame().last_stream_scope;
 }
 
 // A StreamScope makes `stream` current on this thread until it ends. Scopes nest: the stream of the
@@ -172,10 +159,20 @@ class StreamScope {
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
 
+  // Returns the stream that the constructor was given.
+  StreamRef stream() const noexcept { return stream_; }
+
  private:
-  StreamRef previous_;  // of outer_, or null
+  const StreamRef stream_;
   StreamScope* outer_;
 };
+
+// As current_stream(), but returns null instead of throwing. Each call reads it, so that it is read
+// in place.
+inline StreamRef current_stream_or_none() noexcept {
+  const StreamScope* const innermost = frame().stream;
+  return innermost == nullptr ? StreamRef() : innermost->stream();
+}
 
 // A StreamFork follows, while it lives, the streams that its thread forks from its own, or makes
 // current beside it: work there may run at the same time as work on its own, until that waits for

@@ -5,20 +5,6 @@
 #include "interop/device/stream.h"
 
 namespace cgtree {
-namespace {
-
-thread_local DrawHandler* t_handler = nullptr;
-
-}  // namespace
-
-DrawHandlerScope::DrawHandlerScope(DrawHandler& handler) noexcept : previous_(t_handler) {
-  t_handler = &handler;
-}
-
-DrawHandlerScope::~DrawHandlerScope() {
-  t_handler = previous_;
-}
-
 void expect_no_capture() {
   const StreamRef stream = current_stream_or_none();
   if (stream && stream.is_capturing()) {
@@ -42,23 +28,23 @@ Generator::Generator(std::uint64_t seed)
 }
 
 void Generator::set_seed(std::uint64_t seed) const {
-  if (t_handler != nullptr) return t_handler->set_seed(sequence_, seed);
+  if (DrawHandler* const draws = frame().draws) return draws->set_seed(sequence_, seed);
   (void)sequence_->set({seed, 0});
 }
 
 GeneratorState Generator::state() const {
-  if (t_handler != nullptr) return t_handler->state(sequence_);
+  if (DrawHandler* const draws = frame().draws) return draws->state(sequence_);
   const PhiloxPosition position = sequence_->position();
   return {position.seed, position.offset, nullptr};
 }
 
 void Generator::set_state(const GeneratorState& state) const {
-  if (t_handler != nullptr) return t_handler->set_state(sequence_, state);
+  if (DrawHandler* const draws = frame().draws) return draws->set_state(sequence_, state);
   (void)sequence_->set(position_of(state));
 }
 
 PhiloxRange Generator::reserve(std::uint64_t blocks) const {
-  if (t_handler != nullptr) return t_handler->reserve(sequence_, blocks);
+  if (DrawHandler* const draws = frame().draws) return draws->reserve(sequence_, blocks);
   expect_no_capture();
   return PhiloxRange(sequence_->take(blocks));
 }

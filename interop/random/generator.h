@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/frame.h"
 #include "base/mutex.h"
 #include "interop/random/philox.h"
 
@@ -134,13 +135,10 @@ class DrawHandler {
 class DrawHandlerScope {
  public:
   // Borrows the handler.
-  explicit DrawHandlerScope(DrawHandler& handler) noexcept;
-  ~DrawHandlerScope();
-  DrawHandlerScope(const DrawHandlerScope&) = delete;
-  DrawHandlerScope& operator=(const DrawHandlerScope&) = delete;
+  explicit DrawHandlerScope(DrawHandler& handler) noexcept : scope_(&handler) {}
 
  private:
-  DrawHandler* previous_;
+  const FrameScope<&Frame::draws> scope_;
 };
 
 // Throws InvalidArgument if the current stream is being captured: numbers reserved now would be

@@ -17,8 +17,6 @@
 namespace cgtree {
 namespace {
 
-thread_local StorageAllocator* t_allocator = nullptr;
-
 // Owns storages whose memory was allocated directly from a device. It has no state: one serves all.
 class DeviceMemoryOwner final : public StorageOwner {
  public:
@@ -65,27 +63,9 @@ bool runs_now(StreamRef stream) {
 
 }  // namespace
 
-AllocatorScope::AllocatorScope(StorageAllocator& allocator) noexcept : previous_(t_allocator) {
-  t_allocator = &allocator;
-}
-
-AllocatorScope::~AllocatorScope() {
-  t_allocator = previous_;
-}
-
-OutsideOfSteps::OutsideOfSteps() noexcept : hidden_(std::exchange(t_allocator, nullptr)) {
-}
-
-OutsideOfSteps::~OutsideOfSteps() {
-  t_allocator = hidden_;
-}
-
-StorageAllocator* current_allocator() noexcept {
-  return t_allocator;
-}
-
 void note_use(const StorageRef& storage, StreamRef stream) {
-  if (t_allocator != nullptr && t_allocator->keep(storage) && !runs_now(stream)) return;
+  StorageAllocator* const allocator = current_allocator();
+  if (allocator != nullptr && allocator->keep(storage) && !runs_now(stream)) return;
   try {
     storage->owner().used(*storage, stream);
   } catch (...) {
@@ -99,17 +79,17 @@ void expect_use(const StorageRef& storage, StreamRef stream) {
 }
 
 Tensor empty(const Shape& shape, DType dtype, std::optional<Device> device) {
-  if (t_allocator == nullptr && !device) {
+  StorageAllocator* const allocator = current_allocator();
+  if (allocator == nullptr && !device) {
     throw InvalidArgument(
         "empty() outside of a step function needs a device: empty(shape, dtype, "
         "context.device())");
   }
-  const Device place = device ? *device : t_allocator->device();
+  const Device place = device ? *device : allocator->device();
   const std::size_t bytes = bytes_of(shape, dtype);
-  const bool from_pool = bytes > 0 && t_allocator != nullptr && t_allocator->device() == place;
-  StorageRef storage =
-      from_pool ? t_allocator->allocate(bytes) : allocate_from_device(place, bytes);
-  if (!from_pool && bytes > 0 && t_allocator != nullptr) t_allocator->made_elsewhere(storage);
+  const bool from_pool = bytes > 0 && allocator != nullptr && allocator->device() == place;
+  StorageRef storage = from_pool ? allocator->allocate(bytes) : allocate_from_device(place, bytes);
+  if (!from_pool && bytes > 0 && allocator != nullptr) allocator->made_elsewhere(storage);
   const Shape dense(shape.dims());
   return Tensor(std::move(storage), 0, shape.is_contiguous() ? shape : dense, dtype);
 }

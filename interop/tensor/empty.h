@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/frame.h"
 #include "interop/device/device.h"
 #include "interop/tensor/storage.h"
 #include "interop/tensor/tensor.h"
@@ -40,17 +41,16 @@ class StorageAllocator {
 class AllocatorScope {
  public:
   // Borrows the allocator.
-  explicit AllocatorScope(StorageAllocator& allocator) noexcept;
-  ~AllocatorScope();
-  AllocatorScope(const AllocatorScope&) = delete;
-  AllocatorScope& operator=(const AllocatorScope&) = delete;
+  explicit AllocatorScope(StorageAllocator& allocator) noexcept : scope_(&allocator) {}
 
  private:
-  StorageAllocator* previous_;
+  const FrameScope<&Frame::allocator> scope_;
 };
 
 // Returns null outside of every scope.
-StorageAllocator* current_allocator() noexcept;
+inline StorageAllocator* current_allocator() noexcept {
+  return frame().allocator;
+}
 
 // Must be called after work that uses `storage` was enqueued on `stream`. The storage's owner, and
 // the recording that is being made, then keep the memory as long as the work needs it. Throws

@@ -1,9 +1,9 @@
 // OutsideOfSteps: memory of the library's own objects that outlive the step that makes them.
 #pragma once
 
-namespace cgtree {
+#include "base/frame.h"
 
-class StorageAllocator;
+namespace cgtree {
 
 // While an OutsideOfSteps lives, memory that its thread makes is not that of a step, whatever step
 // is open: it stays when the step fails, and no recording writes there. A device must be named.
@@ -11,14 +11,7 @@ class StorageAllocator;
 //   const OutsideOfSteps outside;
 //   state_ = empty({64}, DType::kUInt8, device);  // lives as long as its handles
 class OutsideOfSteps {
- public:
-  OutsideOfSteps() noexcept;
-  ~OutsideOfSteps();
-  OutsideOfSteps(const OutsideOfSteps&) = delete;
-  OutsideOfSteps& operator=(const OutsideOfSteps&) = delete;
-
- private:
-  StorageAllocator* const hidden_;
+  const FrameScope<&Frame::allocator> scope_{nullptr};
 };
 
 }  // namespace cgtree

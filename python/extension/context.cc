@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/context.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/metrics.h"
 #include "cgtree/values/stats_table.h"
 #include "cgtree/values/verification.h"
@@ -63,7 +63,7 @@ void close(OpenContext& object) {
   if (object.state->context == nullptr) return;
   {
     const std::shared_ptr<Context> context = object.state->context;
-    without_gil([&] { context->share_manager()->check_idle(); });
+    without_gil([&] { context->share_engine()->check_idle(); });
   }
   end(std::move(object.state->context));
 }
@@ -99,7 +99,7 @@ void enter_eager(OpenContext& object) {
   if (object.eager != nullptr) throw InvalidArgument("`with eager()` does not nest");
   const std::shared_ptr<Context> context = object.state->open();
   object.eager =
-      without_gil([&] { return std::make_unique<EagerScope>(*context->share_manager()); });
+      without_gil([&] { return std::make_unique<EagerScope>(*context->share_engine()); });
   object.eager_thread = std::this_thread::get_id();
 }
 
@@ -112,7 +112,7 @@ void leave_eager(OpenContext& object) {
 
 Reference stream(const OpenContext& object) {
   const std::shared_ptr<Context>& context = object.state->open();
-  return make_stream(context->stream(), context->share_manager());
+  return make_stream(context->stream(), context->share_engine());
 }
 
 template <typename Counts>

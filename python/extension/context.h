@@ -46,7 +46,7 @@ struct Caster<std::shared_ptr<ProgressWatch>> {
   static std::shared_ptr<ProgressWatch> from(PyObject* object, const char* what);
 };
 
-// Methods on a Context release the lock: they wait at its door.
+// Methods on a Context release the lock: they wait at its gate.
 template <>
 struct Receiver<Context> {
   static constexpr bool kIsUnlocked = true;

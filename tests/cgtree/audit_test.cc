@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"

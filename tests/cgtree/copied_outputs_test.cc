@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/ranks/group.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/rank_threads.h"
@@ -221,7 +221,7 @@ TEST_P(CopiedOutputsTest, AKeptOutputThatAnotherFunctionWritesIsWritten) {
 TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   const auto is_copied = [&] {
-    return !manager()->memory().manages(*f(random_tensor({9})).storage());
+    return !engine()->memory->manages(*f(random_tensor({9})).storage());
   };
   for (int call = 0; call < 50; ++call)
     keep(f(random_tensor({9})), {});
@@ -243,7 +243,7 @@ TEST_P(CopiedOutputsTest, OutputsAreCopiedNoLongerThanTheyAreHeldWhateverElseIsH
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); });
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   const auto is_copied = [&] {
-    return !manager()->memory().manages(*f(random_tensor({9})).storage());
+    return !engine()->memory->manages(*f(random_tensor({9})).storage());
   };
   const std::vector<float> x = random_floats(5);
   keep(g(tensor({5}, x)), affine_of(x, 3, 0));

@@ -31,7 +31,7 @@ class DecideTest : public ::testing::Test {
     return key;
   }
   InputList list() const { return InputList(std::span<const Tensor>(&input_, 1)); }
-  Situation situation() const {
+  DecisionInput situation() const {
     return {tree_, function_, *memory_, limits_, has_graphs_, graph_override_};
   }
   Decision decision() {

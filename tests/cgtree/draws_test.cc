@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cgtree/record/gather.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
@@ -36,7 +36,7 @@ class DrawsTest : public TreeTest {
     return drawn;
   }
   std::size_t table_bytes() {
-    return manager()->memory().pool(Region::kEager).statistics().allocated_bytes.current;
+    return engine()->memory->pool(Region::kEager).statistics().allocated_bytes.current;
   }
 };
 CGTREE_ON_ALL_DEVICES(DrawsTest);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"
@@ -198,7 +198,7 @@ TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
   (void)f(x);
   for (int call = 0; call < 2; ++call) {
     const Tensor y = f(x);
-    EXPECT_TRUE(manager()->memory().pool(Region::kOutput).owns(address(y))) << call;
+    EXPECT_TRUE(engine()->memory->pool(Region::kOutput).owns(address(y))) << call;
   }
   EXPECT_EQ(f.stats().replays, 1u);
 }
@@ -452,7 +452,7 @@ TEST_P(EagerBreakTest, AContextThatEndsInABreakFinishesTheCall) {
       std::optional<Context> own(std::in_place, device());
       std::optional<CompiledFunction<Tensor(Tensor)>> f;
       int call = 0;
-      std::weak_ptr<TreeManager> alive = own->share_manager();
+      std::weak_ptr<Engine> alive = own->share_engine();
       f.emplace(compile(*own, "f", [&](Tensor x) {
         Tensor y = affine(x, 2, 0);
         eager_break([&own, &f, &call, last](const StepValues&) {

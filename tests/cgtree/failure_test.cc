@@ -6,7 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
@@ -30,7 +30,7 @@ class FailureTest : public TreeTest {
     bool operator==(const Trace&) const = default;
   };
   Trace trace() {
-    ContextMemory& memory = manager()->memory();
+    ContextMemory& memory = *engine()->memory;
     memory.begin_tracking();
     return {recording_count(), stats().live_outputs, memory.pool(Region::kOutput).live(),
             memory.pool(Region::kScratch).live()};

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
@@ -327,7 +327,7 @@ TEST_P(HeldOutputsTest, OutputsOutliveTheFunctionAndTheContext) {
     for (int call = 0; call < 4; ++call)
       held.push_back(f(tensor({50}, x)));
   }
-  const std::weak_ptr<TreeManager> watch = manager();
+  const std::weak_ptr<Engine> watch = engine();
   context_.reset();
 
   EXPECT_TRUE(watch.expired());

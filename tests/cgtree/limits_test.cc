@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -170,7 +170,7 @@ TEST_P(LimitsTest, EndlessShapesTakeABoundedNumberOfSlots) {
     if (size % 100 == 0) held = y;
   }
 
-  EXPECT_LE(manager()->memory().slot_count(), 64u);
+  EXPECT_LE(engine()->memory->slot_count(), 64u);
   validate();
   EXPECT_EQ(values(held).size(), 1000u);
 }
@@ -205,7 +205,7 @@ TEST_P(LimitsTest, EndlessFunctionsLeaveNothingBehind) {
   }
 
   EXPECT_EQ(recording_count(), 0u);
-  EXPECT_LE(manager()->memory().slot_count(), 64u);
+  EXPECT_LE(engine()->memory->slot_count(), 64u);
   EXPECT_EQ(stats().calls, 1500u);
   EXPECT_EQ(stats().replays, 500u);
 }

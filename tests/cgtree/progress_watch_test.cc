@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/metrics.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/progress/mark_plan.h"
@@ -273,17 +273,17 @@ TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
 }
 
 TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
-  EXPECT_FALSE(manager()->workings().watches_replays);
+  EXPECT_FALSE(engine()->extensions.wants().replays);
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
-  EXPECT_TRUE(manager()->workings().watches_replays);
+  EXPECT_TRUE(engine()->extensions.wants().replays);
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   prepare(f, random_tensor({3}));
   EXPECT_EQ(watch->report().size(), 1u);
 
   context().watch_progress(nullptr);
 
-  EXPECT_FALSE(manager()->workings().watches_replays);
+  EXPECT_FALSE(engine()->extensions.wants().replays);
   EXPECT_THAT(watch->report(), IsEmpty());
   const std::vector<float> x = random_floats(3);
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
@@ -823,7 +823,7 @@ TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMoved
     context().watch_progress(nullptr);
     f.reset();
     for (int i = 0; i < 64; ++i) {
-      pages.push_back(manager()->workings().memory->empty_pinned({2}, DType::kInt64));
+      pages.push_back(engine()->memory->empty_pinned({2}, DType::kInt64));
       std::ranges::fill_n(pages.back().data<std::int64_t>(), 2, -1);
     }
     EXPECT_TRUE(gate.is_closed());

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/audit/audit.h"
 #include "extensions/scopes/scope_stack.h"
 #include "interop/device/node_contents.h"
@@ -89,7 +89,7 @@ class ScopeTest : public TreeTest {
   // Compares each node that launch() has made, of all recordings, with the model. Returns how many.
   std::size_t expect_paths() {
     std::size_t nodes = 0;
-    for (const auto& node : manager()->workings().tree.nodes()) {
+    for (const auto& node : engine()->tree.nodes()) {
       const NodeScopes& scopes = audit_of(node->recording).scopes;
       std::size_t i = 0;
       node->recording.for_each_graph([&](const Graph& graph, GraphExec& exec) {
@@ -145,7 +145,7 @@ TEST_P(ScopeTest, NodesHaveThePathsOfTheScopesThatWereOpen) {
   for (int call = 0; call < 4; ++call)
     (void)f(random_tensor({kCount}));
   EXPECT_EQ(expect_paths(), 5u);
-  const auto& recording = manager()->workings().tree.nodes()[0]->recording;
+  const auto& recording = engine()->tree.nodes()[0]->recording;
   EXPECT_THAT(audit_of(recording).scopes.paths,
               ElementsAre("", "layer 0", "layer 0/attention", "attention"));
 }

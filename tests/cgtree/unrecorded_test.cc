@@ -13,7 +13,7 @@
 
 #include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "interop/exchange/lent_memory.h"
@@ -443,7 +443,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
     return affine(x, 2, 1);
   });
   const Tensor x = random_tensor({kUsed});
-  const std::shared_ptr<TreeManager> asked = manager();
+  const std::shared_ptr<Engine> asked = engine();
   std::atomic<int> made = 0, let_go = 0;
   std::thread other([&] {
     for (int round = 1; round <= kRounds; ++round) {
@@ -464,7 +464,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
     }
     made = round;
     while (let_go < round)
-      (void)asked->memory().workspaces();
+      (void)asked->memory->workspaces();
   }
   other.join();
   validate();

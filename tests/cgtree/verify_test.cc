@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/device/kernel.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"
@@ -1039,7 +1039,7 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
     ++shift;
   }
   EXPECT_GE(failed, 6);
-  context.share_manager()->validate();
+  context.share_engine()->validate();
 }
 
 // What cannot be put back leaves the rest to be.
@@ -1124,7 +1124,7 @@ TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime)
     EXPECT_EQ(f.stats().verified, 1u) << function;
     f(x);
     EXPECT_EQ(f.stats().verified, 2u) << function;
-    context.share_manager()->validate();
+    context.share_engine()->validate();
   }
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/core_fixture.h"
 
@@ -286,8 +286,8 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
 
   ASSERT_EQ(y.address(), place);
   ASSERT_EQ(f.stats().replays, 1u);
-  EXPECT_TRUE(manager()->memory().any_output_live());
-  EXPECT_TRUE(manager()->memory().workspaces().empty());
+  EXPECT_TRUE(engine()->memory->any_output_live());
+  EXPECT_TRUE(engine()->memory->workspaces().empty());
   EXPECT_EQ(values(y), affine_of(x, 2, 0));
   context().mark_step();
   EXPECT_THROW((void)y.data(), StaleTensor);
@@ -360,7 +360,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   EXPECT_EQ(f.stats().replays, 1u);
   for (const Tensor& other : others)
     EXPECT_EQ(values(other), affine_of(z, 3, 0));
-  EXPECT_TRUE(manager()->memory().workspaces().empty());  // outputs are none
+  EXPECT_TRUE(engine()->memory->workspaces().empty());  // outputs are none
   validate();
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 
 namespace cgtree::testing {
 
@@ -11,9 +11,9 @@ void TreeTest::TearDown() {
   if (!context_) return;
   EXPECT_EQ(context_->stats().live_outputs, persistent_);
   validate();
-  const std::weak_ptr<TreeManager> manager = context_->share_manager();
+  const std::weak_ptr<Engine> engine = context_->share_engine();
   context_.reset();
-  EXPECT_TRUE(manager.expired());
+  EXPECT_TRUE(engine.expired());
   if (persistent_ == 0) {
     EXPECT_EQ(segments_->held(), 0);
   }
@@ -21,15 +21,15 @@ void TreeTest::TearDown() {
 }
 
 void TreeTest::validate() {
-  manager()->validate();
+  engine()->validate();
 }
 
 std::size_t TreeTest::recording_count() {
-  return manager()->recordings();
+  return engine()->tree.nodes().size();
 }
 
 bool TreeTest::owns(const void* address) {
-  return manager()->memory().owns(address);
+  return engine()->memory->owns(address);
 }
 
 }  // namespace cgtree::testing

@@ -33,7 +33,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
     make_context({});
   }
 
-  // Whatever a test has made in its body is gone by now: so must be the manager, the outputs and
+  // Whatever a test has made in its body is gone by now: so must be the engine, the outputs and
   // the pools' segments.
   void TearDown() override;
 
@@ -60,8 +60,8 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
   std::size_t recording_count();
   // Returns true if the address lies in a pool of the context.
   bool owns(const void* address);
-  // Tests that look further inside include cgtree/tree/tree_manager.h.
-  std::shared_ptr<TreeManager> manager() { return context_->share_manager(); }
+  // Tests that look further inside include cgtree/tree/engine.h.
+  std::shared_ptr<Engine> engine() { return context_->share_engine(); }
   ContextStats stats() { return context_->stats(); }
 
   // From [-1, 1), multiples of 2^-23, so that sums and small multiples are exact.

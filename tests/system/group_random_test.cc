@@ -22,7 +22,7 @@
 
 #include "cgtree/cgtree.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/flow/loop_stream.h"
@@ -143,7 +143,7 @@ class ProgramOfRank {
     context_->synchronize();
     EXPECT_EQ(side_.to_vector<float>()[0], side_value_);
     variables_.clear();
-    context_->share_manager()->validate();
+    context_->share_engine()->validate();
     return trace_;
   }
 

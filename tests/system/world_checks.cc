@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
@@ -103,7 +103,7 @@ void World::finish() {
   hoard_.clear();
   for (const auto& context : contexts_) {
     count(context->context());
-    context->context().share_manager()->validate();
+    context->context().share_engine()->validate();
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"
@@ -19,7 +19,7 @@ void World::keep_output(const WorldOperation& operation) {
   if (!x.tensor.defined()) return;
   for (const auto& made_in : contexts_) {
     Context& context = made_in->context();
-    if (x.tensor.storage()->domain() != &context.share_manager()->memory()) continue;
+    if (x.tensor.storage()->domain() != &*context.share_engine()->memory) continue;
     context.keep(x.tensor);
     for (Variable& other : variables_)
       other.is_kept = other.is_kept || other.tensor.storage() == x.tensor.storage();
@@ -100,7 +100,7 @@ void World::outlive(const WorldOperation& operation) {
 
 bool World::is_managed(const Tensor& tensor, int context) const {
   Context& made_in = contexts_[static_cast<std::size_t>(context)]->context();
-  return made_in.share_manager()->memory().manages(*tensor.storage());
+  return made_in.share_engine()->memory->manages(*tensor.storage());
 }
 
 // Keeps every result, as an evaluation does.

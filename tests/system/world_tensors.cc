@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {

@@ -153,7 +153,7 @@ class WordsTest(unittest.TestCase):
 
     def test_reasons_are_those_of_the_library(self):
         names = self.rows("cgtree/values/explanation.cc", "kNames[] =")
-        rows = self.rows("extensions/watch/explanation_text.cc", "kRows[] =")
+        rows = self.rows("cgtree/values/explanation.cc", "kRows[] =")
         self.assertEqual([[name, *row] for name, row in zip(sum(names, []), rows)],
                          [[name, *row] for name, row in _report.SKIP_REASONS.items()])
         self.assertEqual(len(rows), len(_report.SKIP_REASONS))
@@ -174,7 +174,7 @@ class WordsTest(unittest.TestCase):
     def test_sentences_are_those_of_the_library(self):
         ours = pathlib.Path("python/cgtree/_report.py").read_text(encoding="utf-8")
         ours = re.sub(r'"\s*\n\s*f?"', "", ours)
-        pieces = list(self.sentences("extensions/watch/explanation_text.cc", "std::string advice_on_type(",
+        pieces = list(self.sentences("cgtree/values/explanation.cc", "std::string advice_on_type(",
                                      "std::string advice_on_change(", "std::string advice(const Mismatch&"))
         pieces += self.sentences("extensions/progress/progress_text.cc", "std::string place_of(",
                                  "std::string kernels_of(", "std::string name_of(", "std::string marks_text(",

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "extensions/audit/audit.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/scopes/scope_stack.h"
@@ -32,7 +32,7 @@ class NvtxScopesTest : public TreeTest {
   static std::string path() { return std::string(ScopeStack::of_thread().path()); }
   std::vector<std::string> paths_of_recordings() {
     std::vector<std::string> paths;
-    for (const auto& node : manager()->workings().tree.nodes()) {
+    for (const auto& node : engine()->tree.nodes()) {
       const std::vector<std::string>& found = audit_of(node->recording).scopes.paths;
       paths.insert(paths.end(), found.begin(), found.end());
     }
@@ -122,7 +122,7 @@ TEST(NvtxConnectionTest, ARangeIsClosedByTheCgtreeThatHasOpenedIt) {
 // Otherwise each replay would be watched, and "replay f" a scope.
 TEST_P(NvtxScopesTest, TheLibraryIsNoProfilerOfCgtree) {
   EXPECT_FALSE(profiler_listens());
-  EXPECT_FALSE(manager()->workings().watches_replays);
+  EXPECT_FALSE(engine()->extensions.wants().replays);
 }
 
 CGTREE_ON_ALL_DEVICES(NvtxScopesTest);

@@ -1,4 +1,4 @@
-// Door and Visit: who is inside a context, and how the streams outside are ordered with it.
+// Gate and Entry: who is inside a context, and how the streams outside are ordered with it.
 #pragma once
 
 #include <atomic>
@@ -19,18 +19,18 @@
 
 namespace cgtree {
 
-// A Door lets one thread at a time into a context: a caller, or upkeep that another thread asks
+// A Gate lets one thread at a time into a context: a caller, or upkeep that another thread asks
 // for. A second caller is refused; a caller that meets upkeep waits, because upkeep is short and no
 // mistake of the caller's.
 // Thread safety: every function may be called from any thread.
-class Door {
+class Gate {
  public:
   // What upkeep has taken out of the context: it is destroyed outside, because it may be other
   // people's code that calls the context.
   using Leftovers = std::unique_ptr<void, void (*)(void*)>;
-  // `stream`: where the context works; must outlive the door. `domain`: of its memory. `upkeep`:
+  // `stream`: where the context works; must outlive the gate. `domain`: of its memory. `upkeep`:
   // what request_upkeep() runs; must not throw.
-  Door(ContextStream& stream, const StorageDomain& domain, std::function<Leftovers()> upkeep)
+  Gate(ContextStream& stream, const StorageDomain& domain, std::function<Leftovers()> upkeep)
       : stream_(stream), domain_(&domain), upkeep_(std::move(upkeep)) {}
 
   // Returns false if another thread is inside, or if upkeep on this thread has called back.
@@ -40,21 +40,21 @@ class Door {
   // Returns false if another thread is inside.
   bool enter_for_upkeep() noexcept;
   void leave_upkeep() noexcept;
-  // Runs the upkeep now or, if a thread is inside, before the next visit or inspection begins.
+  // Runs the upkeep now or, if a thread is inside, before the next entry or inspection begins.
   void request_upkeep() noexcept;
-  // The same, but leaves it to the next visit in any case: neither waits nor calls back.
+  // The same, but leaves it to the next entry in any case: neither waits nor calls back.
   void note_upkeep() noexcept { wants_upkeep_.store(true, std::memory_order_release); }
 
   // Returns the stream on which a call on this thread would do its work, if other code is capturing
   // it, else null.
   StreamRef foreign_capture() const { return foreign_capture(current_stream_or_none()); }
 
-  // The context of the door, for keep_context().
+  // The context of the gate, for keep_context().
   void set_context(std::weak_ptr<const void> context) noexcept { context_ = std::move(context); }
-  // Keeps the context until the visit in progress has left: the code of the caller's that it runs
-  // may destroy the caller's last handle. Requires: a visit of this thread is inside.
+  // Keeps the context until the entry in progress has left: the code of the caller's that it runs
+  // may destroy the caller's last handle. Requires: an entry of this thread is inside.
   void keep_context() { rest().context = context_.lock(); }
-  // The visit in progress is to call user.end() when its work is enqueued. Requires: as above.
+  // The entry in progress is to call user.end() when its work is enqueued. Requires: as above.
   void note_shared_use(PlainMemoryUser& user) { rest().shared = &user; }
   // Destroys code of the caller's, which may call the context, when the thread that is inside has
   // left. If the host's memory is short, it is destroyed at once.
@@ -62,9 +62,9 @@ class Door {
 
  private:
   friend class Inspection;
-  friend class Visit;
+  friend class Entry;
   using LeftBehind = std::vector<std::shared_ptr<const void>>;
-  // Who has to wait for the work of a visit.
+  // Who has to wait for the work of an entry.
   struct Outside {
     StreamSynchronization libraries;
     std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts
@@ -75,7 +75,7 @@ class Door {
   // What is left to do when a thread leaves.
   struct Rest {
     std::optional<Outside> outside;
-    PlainMemoryUser* shared = nullptr;    // whose use of plain memory ends with the visit
+    PlainMemoryUser* shared = nullptr;    // whose use of plain memory ends with the entry
     std::shared_ptr<const void> context;  // ends last
     LeftBehind left_behind;
   };
@@ -108,85 +108,85 @@ class Inspection {
  public:
   // Throws ConcurrentUse if a call stays inside for ten seconds: the thread may be waiting for
   // itself, as a log sink that is called by a call would.
-  explicit Inspection(Door& door);
-  ~Inspection() { door_.leave_upkeep(); }
+  explicit Inspection(Gate& gate);
+  ~Inspection() { gate_.leave_upkeep(); }
   Inspection(const Inspection&) = delete;
   Inspection& operator=(const Inspection&) = delete;
 
  private:
-  Door& door_;
+  Gate& gate_;
 };
 
-// A Visit is one stay of a thread inside a context. It moves the context to the caller's stream,
+// An Entry is one stay of a thread inside a context. It moves the context to the caller's stream,
 // and orders it with the streams of those who made the inputs: behind them when it begins, and
 // before them when it ends, however it ends.
 //
-//   Visit visit(door);              // throws ConcurrentUse
-//   if (visit.ask_foreign_capture()) ...
-//   visit.begin();                  // moves to the caller's stream
-//   visit.wait_for_producers(in);   // waits for the libraries and contexts that made inputs
+//   Entry entry(gate);              // throws ConcurrentUse
+//   if (entry.ask_foreign_capture()) ...
+//   entry.begin();                  // moves to the caller's stream
+//   entry.wait_for_producers(in);   // waits for the libraries and contexts that made inputs
 //   ... work on the context's stream ...
-//   visit.finish();                 // the producers wait for that work
+//   entry.finish();                 // the producers wait for that work
 //
 // If finish() is not reached, because the work has thrown, the destructor does the same; what it
 // cannot do then it logs. None of this is part of a recording: a capture must not wait for a stream
 // outside of it.
-class Visit {
+class Entry {
  public:
   // Throws ConcurrentUse if another thread is inside, or if a step function calls back. Inlined by
   // order, as all that each call does: compilers stop inlining where a file has grown.
-  [[gnu::always_inline]] explicit Visit(Door& door)
-      : door_(door), given_(current_stream_or_none()) {
-    if (!door_.enter()) [[unlikely]] {
+  [[gnu::always_inline]] explicit Entry(Gate& gate)
+      : gate_(gate), given_(current_stream_or_none()) {
+    if (!gate_.enter()) [[unlikely]] {
       refuse();
     }
     // Asked inside: an inspection may have kept upkeep out until now.
-    if (door_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
-      if (!door_.do_upkeep_inside()) refuse();
+    if (gate_.wants_upkeep_.load(std::memory_order_acquire)) [[unlikely]] {
+      if (!gate_.do_upkeep_inside()) refuse();
     }
   }
-  [[gnu::always_inline]] ~Visit() {
-    if (door_.rest_) [[unlikely]] {
+  [[gnu::always_inline]] ~Entry() {
+    if (gate_.rest_) [[unlikely]] {
       leave_with_rest();
     } else {
-      door_.leave();
+      gate_.leave();
     }
   }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
 
   // Returns false if other code is capturing the stream on which a call would do its work, or if
   // that stream is of another partition than the recordings: then no call is predicted. A caller
   // that stays in one StreamScope is not asked again: should its stream capture by now, the launch
   // is refused.
   bool may_predict() const {
-    if (given_ ? given_ == door_.stream_.get() && last_stream_scope() == door_.scope_
-               : !door_.stream_.is_home_shared()) [[likely]] {
+    if (given_ ? given_ == gate_.stream_.get() && last_stream_scope() == gate_.scope_
+               : !gate_.stream_.is_home_shared()) [[likely]] {
       return true;
     }
-    return !ask_foreign_capture() && !door_.stream_.would_be_apart(given_);
+    return !ask_foreign_capture() && !gate_.stream_.would_be_apart(given_);
   }
   // Returns the stream on which a call would do its work, if other code is capturing it, else null.
   // Must be called before anything but a replay.
-  StreamRef ask_foreign_capture() const { return door_.foreign_capture(given_); }
+  StreamRef ask_foreign_capture() const { return gate_.foreign_capture(given_); }
 
   // Moves the context to the caller's stream. Throws CaptureError, DeviceError.
   void begin() {
     begin_predicted();
-    if (door_.stream_.is_apart()) door_.scope_ = kAskAgain;
+    if (gate_.stream_.is_apart()) gate_.scope_ = kAskAgain;
   }
   // The same after may_predict().
   [[gnu::always_inline]] void begin_predicted() {
-    door_.scope_ = last_stream_scope();
-    const bool is_there = given_ ? given_ == door_.stream_.get() : door_.stream_.is_home();
+    gate_.scope_ = last_stream_scope();
+    const bool is_there = given_ ? given_ == gate_.stream_.get() : gate_.stream_.is_home();
     if (!is_there) [[unlikely]] {
-      move_to(given_ ? given_ : door_.stream_.home());
+      move_to(given_ ? given_ : gate_.stream_.home());
     }
   }
   // Whether the context cannot work on the caller's stream, so that the two wait for each other.
   // Requires: begin() has returned.
   bool has_guest() const noexcept {
-    return door_.rest_ && door_.rest_->outside && door_.rest_->outside->guest;
+    return gate_.rest_ && gate_.rest_->outside && gate_.rest_->outside->guest;
   }
   // Work on the context's stream from now on waits for the producers of the inputs: the streams of
   // libraries that lent them, and other contexts. `known`: some of the inputs, whose producers it
@@ -201,7 +201,7 @@ class Visit {
   // The producers wait for the context's stream: libraries from now on, contexts before they use
   // the memory again. Throws as begin() does.
   void finish() {
-    if (door_.rest_) [[unlikely]] {
+    if (gate_.rest_) [[unlikely]] {
       finish_order();
     }
   }
@@ -214,11 +214,11 @@ class Visit {
   void move_to(StreamRef caller);
   // Adds the producers of the inputs. Returns whether there are any.
   bool find_producers(const InputList& inputs, const InputRun* known, StreamRef captured,
-                      Door::Outside& outside) const;
+                      Gate::Outside& outside) const;
   void finish_order();
   void leave_with_rest() noexcept;
 
-  Door& door_;
+  Gate& gate_;
   const StreamRef given_;  // the calling thread's stream; may be null
 };
 

@@ -1,5 +1,5 @@
 // Probes a step before it is captured, and rebinds and audits it afterwards.
-#include "extensions/all/graph_pass.h"
+#include "extensions/all/graph_examiner.h"
 
 #include <fmt/format.h>
 
@@ -24,11 +24,16 @@ namespace {
 // The audit begins first, while the recording still says where each copy is that is rebound.
 class GraphExamination final : public Examination {
  public:
-  // `shared`: null for a recording that has an executable graph of its own. `stream`: where the
-  // step will be captured.
-  GraphExamination(std::optional<Probe> probe, OnForeignPointer on_foreign_pointer,
-                   SharedExecs* shared, StreamRef stream)
-      : probe_(std::move(probe)), audit_(on_foreign_pointer), shared_(shared), scopes_(stream) {}
+  // `examiner`: borrowed. `shared`: null for a recording that has an executable graph of its own.
+  // `stream`: where the step will be captured.
+  GraphExamination(GraphExaminer& examiner, std::uint32_t function, std::optional<Probe> probe,
+                   OnForeignPointer on_foreign_pointer, SharedExecs* shared, StreamRef stream)
+      : examiner_(examiner),
+        function_(function),
+        probe_(std::move(probe)),
+        audit_(on_foreign_pointer),
+        shared_(shared),
+        scopes_(stream) {}
 
   // Examination.
   void examine(CapturedStep& step) override {
@@ -63,6 +68,7 @@ class GraphExamination final : public Examination {
                                           .count();
   }
   void give_up() noexcept override { audit_.give_up(); }
+  bool never_patch() override { return examiner_.never_patch(function_); }
 
  private:
   void read() {
@@ -112,6 +118,8 @@ class GraphExamination final : public Examination {
     return is_read;
   }
 
+  GraphExaminer& examiner_;
+  const std::uint32_t function_;
   const std::optional<Probe> probe_;
   RecordingAudit audit_;
   SharedExecs* const shared_;
@@ -128,7 +136,7 @@ bool may_rebind(const Call& call) {
 
 }  // namespace
 
-void GraphPass::check(const CompileOptions& options) const {
+void GraphExaminer::check(const CompileOptions& options) const {
   if (is_in_group_ && options.max_switch_nodes > 0) {
     throw InvalidArgument(
         "CompileOptions::max_switch_nodes in a group: ranks may find different recordings alike; "
@@ -136,8 +144,13 @@ void GraphPass::check(const CompileOptions& options) const {
   }
 }
 
-std::unique_ptr<Examination> GraphPass::begin(
-    const Call& call, Recorder& recorder, const std::vector<std::uint32_t>& output_allocations) {
+void GraphExaminer::after(const CallEvent& event) noexcept try {
+  if (event.kind == CallEvent::kPatchRefused) never_patch(event.function->id);
+} catch (const std::bad_alloc&) {  // the next refusal is noted
+}
+
+std::unique_ptr<Examination> GraphExaminer::examine(
+    const Call& call, const std::vector<std::uint32_t>& output_allocations) {
   std::optional<Probe> probe;
   if (may_rebind(call) && !call.function().is_callers_work) {
     if (is_in_group_) {
@@ -145,15 +158,16 @@ std::unique_ptr<Examination> GraphPass::begin(
     } else if (never_patched_.contains(call.function().id)) {
       probe = {.failure = "the device has refused to change an address in a node of the function"};
     } else {
-      probe = make_probe(call, memory_, recorder, output_allocations);
+      probe = make_probe(call, *engine_.memory, engine_.recorder, output_allocations);
     }
   }
   const Function& function = call.function();
   const bool shares =
       function.options.max_switch_nodes > 0 && !never_patched_.contains(function.id);
-  const CaptureOn on = recorder.capture_on(function, CaptureMode::kThreadLocal);
-  return std::make_unique<GraphExamination>(std::move(probe), on_foreign_pointer_,
-                                            shares ? &shared_ : nullptr, on.stream);
+  const CaptureOn on = engine_.recorder.capture_on(function, CaptureMode::kThreadLocal);
+  return std::make_unique<GraphExamination>(*this, function.id, std::move(probe),
+                                            on_foreign_pointer_, shares ? &shared_ : nullptr,
+                                            on.stream);
 }
 
 }  // namespace cgtree

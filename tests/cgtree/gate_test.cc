@@ -1,5 +1,5 @@
 // Who may enter a context while who is inside.
-#include "cgtree/tree/door.h"
+#include "cgtree/tree/gate.h"
 
 #include <gtest/gtest.h>
 
@@ -15,71 +15,71 @@
 namespace cgtree {
 namespace {
 
-class DoorTest : public ::testing::Test {
+class GateTest : public ::testing::Test {
  protected:
   int upkeeps_ = 0;
   ContextStream stream_{StreamRef(), /*is_shared=*/false};
   StorageDomain domain_;
-  Door door_{stream_, domain_, [this] {
+  Gate gate_{stream_, domain_, [this] {
                ++upkeeps_;
-               return Door::Leftovers(
-                   this, [](void* test) { static_cast<DoorTest*>(test)->left_over(); });
+               return Gate::Leftovers(
+                   this, [](void* test) { static_cast<GateTest*>(test)->left_over(); });
              }};
 
   void left_over() {
-    could_enter_ = door_.enter();
-    if (could_enter_) door_.leave();
+    could_enter_ = gate_.enter();
+    if (could_enter_) gate_.leave();
   }
   bool could_enter_ = false;
 };
 
-TEST_F(DoorTest, ASecondCallerIsTurnedAwayUntilTheFirstHasLeft) {
-  ASSERT_TRUE(door_.enter());
-  EXPECT_FALSE(door_.enter());
-  EXPECT_FALSE(door_.enter_for_upkeep());
-  EXPECT_THROW(Visit{door_}, ConcurrentUse);
-  door_.leave();
+TEST_F(GateTest, ASecondCallerIsTurnedAwayUntilTheFirstHasLeft) {
+  ASSERT_TRUE(gate_.enter());
+  EXPECT_FALSE(gate_.enter());
+  EXPECT_FALSE(gate_.enter_for_upkeep());
+  EXPECT_THROW(Entry{gate_}, ConcurrentUse);
+  gate_.leave();
 
-  EXPECT_TRUE(door_.enter());
+  EXPECT_TRUE(gate_.enter());
 }
 
-TEST_F(DoorTest, ACallerWaitsForUpkeepOnAnotherThread) {
-  ASSERT_TRUE(door_.enter_for_upkeep());
-  std::future<bool> entered = std::async(std::launch::async, [&] { return door_.enter(); });
+TEST_F(GateTest, ACallerWaitsForUpkeepOnAnotherThread) {
+  ASSERT_TRUE(gate_.enter_for_upkeep());
+  std::future<bool> entered = std::async(std::launch::async, [&] { return gate_.enter(); });
   EXPECT_EQ(entered.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
-  EXPECT_FALSE(door_.enter_for_upkeep());
-  door_.leave_upkeep();
+  EXPECT_FALSE(gate_.enter_for_upkeep());
+  gate_.leave_upkeep();
 
   EXPECT_TRUE(entered.get());
 }
 
 // It would wait for itself.
-TEST_F(DoorTest, WhatUpkeepCallsBackIsTurnedAway) {
-  ASSERT_TRUE(door_.enter_for_upkeep());
-  EXPECT_FALSE(door_.enter());
-  door_.leave_upkeep();
+TEST_F(GateTest, WhatUpkeepCallsBackIsTurnedAway) {
+  ASSERT_TRUE(gate_.enter_for_upkeep());
+  EXPECT_FALSE(gate_.enter());
+  gate_.leave_upkeep();
 }
 
-TEST_F(DoorTest, UpkeepIsDoneAtOnceOrAtTheNextVisit) {
-  door_.request_upkeep();
+TEST_F(GateTest, UpkeepIsDoneAtOnceOrAtTheNextEntry) {
+  gate_.request_upkeep();
   EXPECT_EQ(upkeeps_, 1);
   {
-    const Visit visit(door_);
-    door_.request_upkeep();
+    const Entry entry(gate_);
+    gate_.request_upkeep();
     EXPECT_EQ(upkeeps_, 1);
   }
-  { const Visit visit(door_); }
-  { const Visit visit(door_); }
+  { const Entry entry(gate_); }
+  { const Entry entry(gate_); }
   EXPECT_EQ(upkeeps_, 2);
 }
 
 // What was undeclared before a call must not be replayed by it.
-TEST_F(DoorTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextVisitBegins) {
+TEST_F(GateTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextEntryBegins) {
   for (int round = 1; round <= 20; ++round) {
-    std::optional<Inspection> inspection(std::in_place, door_);
+    std::optional<Inspection> inspection(std::in_place, gate_);
     std::future<int> visited = std::async(std::launch::async, [&] {
-      door_.request_upkeep();  // finds the inspection inside
-      const Visit visit(door_);
+      gate_.request_upkeep();  // finds the inspection inside
+      const Entry entry(gate_);
       return upkeeps_;
     });
     if (round % 2 == 0) (void)visited.wait_for(std::chrono::milliseconds(2));
@@ -88,25 +88,25 @@ TEST_F(DoorTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextVisitBegins) {
   }
 }
 
-TEST_F(DoorTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextInspection) {
+TEST_F(GateTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextInspection) {
   {
-    const Inspection first(door_);
-    std::async(std::launch::async, [&] { door_.request_upkeep(); }).get();
+    const Inspection first(gate_);
+    std::async(std::launch::async, [&] { gate_.request_upkeep(); }).get();
     EXPECT_EQ(upkeeps_, 0);
   }
-  const Inspection second(door_);
+  const Inspection second(gate_);
   EXPECT_EQ(upkeeps_, 1);
 }
 
-TEST_F(DoorTest, WhatUpkeepLeavesOverMayEnter) {
-  door_.request_upkeep();
+TEST_F(GateTest, WhatUpkeepLeavesOverMayEnter) {
+  gate_.request_upkeep();
   EXPECT_TRUE(could_enter_);
   could_enter_ = false;
   {
-    const Visit visit(door_);
-    door_.request_upkeep();
+    const Entry entry(gate_);
+    gate_.request_upkeep();
   }
-  { const Visit visit(door_); }
+  { const Entry entry(gate_); }
   EXPECT_TRUE(could_enter_);
 }
 
@@ -115,22 +115,22 @@ TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
   const Stream stream(Device::host());
   ContextStream of_context(stream, /*is_shared=*/true);
   const StorageDomain domain;
-  Door door(of_context, domain, [] { return Door::Leftovers(nullptr, [](void*) {}); });
+  Gate gate(of_context, domain, [] { return Gate::Leftovers(nullptr, [](void*) {}); });
   GraphAPI& graphs = stream.ref().graphs();
 
   std::thread([&] {
     const StreamScope scope(stream);
-    Visit visit(door);
-    EXPECT_TRUE(visit.may_predict());
-    visit.begin();
+    Entry entry(gate);
+    EXPECT_TRUE(entry.may_predict());
+    entry.begin();
   }).join();
   std::thread([&] {
     check(graphs.begin_capture(stream.ref().handle(), CaptureMode::kThreadLocal), "begin");
     {
       const StreamScope scope(stream);
-      const Visit visit(door);
-      EXPECT_FALSE(visit.may_predict());
-      EXPECT_EQ(visit.ask_foreign_capture(), stream.ref());
+      const Entry entry(gate);
+      EXPECT_FALSE(entry.may_predict());
+      EXPECT_EQ(entry.ask_foreign_capture(), stream.ref());
     }
     GraphHandle graph = GraphHandle::kNull;
     check(graphs.end_capture(stream.ref().handle(), &graph), "end");

@@ -1,5 +1,5 @@
 // Says in words what keeps recordings from being replayed, with both sides of each mismatch.
-#include "extensions/watch/words.h"
+#include "cgtree/tree/words.h"
 
 #include <fmt/format.h>
 
@@ -77,12 +77,12 @@ std::pair<std::string, std::string> sides_of_output(const Mismatch& mismatch,
                       range_of(slot.range))};
 }
 
-void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Situation& situation,
+void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const DecisionInput& facts,
                const Call& call) {
   const InputList& inputs = call.inputs();
   for (Mismatch& mismatch : mismatches) {
     if (mismatch.is_of_input()) {
-      mismatch.input_name = situation.function.input_options(mismatch.input).name;
+      mismatch.input_name = facts.function.input_options(mismatch.input).name;
     }
     if (mismatch.kind == Kind::kOverlap) {
       mismatch.recorded = call.describe(mismatch.other);
@@ -99,10 +99,10 @@ void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Sit
       mismatch.given = inputs.key();
     } else if (mismatch.kind == Kind::kFootprint) {
       std::tie(mismatch.recorded, mismatch.given) =
-          sides_of_output(mismatch, nearest->recording, situation.memory);
+          sides_of_output(mismatch, nearest->recording, facts.memory);
     } else {
       std::tie(mismatch.recorded, mismatch.given) =
-          sides_of_input(mismatch, nearest->recording, inputs, situation.memory);
+          sides_of_input(mismatch, nearest->recording, inputs, facts.memory);
     }
   }
 }
@@ -139,20 +139,20 @@ std::string tried_again_after(const Backoff& backoff) {
 }
 
 // Returns what the reason is about in this call; "" if the reason says it all.
-std::string detail_of(SkipReason reason, const Situation& situation, const Call& call) {
-  const FunctionState& function = situation.function;
+std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call& call) {
+  const FunctionState& function = facts.function;
   if (reason == SkipReason::kUnsafePadding)
     return function.axes->why_not(reason, call.axes()) + unsafe_inputs_of(call);
   if (is_of_axes(reason)) return function.axes->why_not(reason, call.axes());
   const KeyState* const key = function.find(call);
-  const Limits& limits = situation.limits;
-  const Spent& spent = situation.tree.spent;
+  const Limits& limits = facts.limits;
+  const Spent& spent = facts.tree.spent;
   switch (reason) {
     case SkipReason::kOtherDevice:
-      return on_other_device(call, situation.memory.device());
+      return on_other_device(call, facts.memory.device());
     case SkipReason::kOtherPartition:
       return fmt::format("stream {:#x}",
-                         static_cast<std::uintptr_t>(situation.memory.stream().handle()));
+                         static_cast<std::uintptr_t>(facts.memory.stream().handle()));
     case SkipReason::kCaptureFailed:
     case SkipReason::kCaptureDisturbed:
     case SkipReason::kKeepsTensor:
@@ -175,7 +175,7 @@ std::string detail_of(SkipReason reason, const Situation& situation, const Call&
       return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
                          function.options.max_recordings);
     case SkipReason::kContextLimit:
-      return fmt::format("{} recordings, max_recordings is {}", situation.tree.nodes().size(),
+      return fmt::format("{} recordings, max_recordings is {}", facts.tree.nodes().size(),
                          limits.recordings);
     case SkipReason::kGraphBytesLimit:
       return fmt::format(
@@ -207,11 +207,19 @@ std::vector<std::string> notes_on_copies(const Call& call, std::span<const std::
 
 }  // namespace
 
-void put_into_words(Explanation& why, const Situation& situation, const Call& call) {
-  const FunctionState& function = situation.function;
-  if (why.skip_reason) why.detail = detail_of(*why.skip_reason, situation, call);
-  add_sides(why.mismatches, situation.tree.find(why.nearest), situation, call);
+Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call,
+                    const Extensions& extensions) {
+  Explanation why = explain(decision, facts, call);
+  const FunctionState& function = facts.function;
+  if (why.skip_reason) why.detail = detail_of(*why.skip_reason, facts, call);
+  add_sides(why.mismatches, facts.tree.find(why.nearest), facts, call);
   if (function.axes != nullptr) why.axes = function.axes->in_use(call.axes(), !why.skip_reason);
+  if (why.outcome == Outcome::kReplay) return why;
+  const std::optional<CallOutcome> last = function.last_outcome.get();
+  if (last && last->outcome == Outcome::kThrow)
+    why.last_failure = facts.tree.last_failure(function);
+  extensions.explain(why, function, call);
+  return why;
 }
 
 std::vector<std::string> notes_on(const Decision& decision, const Call& call) {

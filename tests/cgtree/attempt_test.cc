@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/tree_manager.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "interop/device/kernel.h"
 #include "tests/support/core_fixture.h"
@@ -32,7 +32,7 @@ bool is_stale(const Tensor& tensor) {
 }
 
 // The work is sum += ones, and whatever a test does.
-class OpenCallTest : public TreeTest {
+class AttemptTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 16;
 
@@ -83,9 +83,9 @@ class OpenCallTest : public TreeTest {
   Tensor ones_, sum_;
   float expected_ = 0;
 };
-CGTREE_ON_ALL_DEVICES(OpenCallTest);
+CGTREE_ON_ALL_DEVICES(AttemptTest);
 
-TEST_P(OpenCallTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
+TEST_P(AttemptTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
   Steps steps = make_steps();
   std::vector<std::int64_t> seen;
   for (int i = 0; i < 6; ++i) {
@@ -108,7 +108,7 @@ TEST_P(OpenCallTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
   EXPECT_EQ(steps.stats().replays, 4u);
 }
 
-TEST_P(OpenCallTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
+TEST_P(AttemptTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
   Steps steps = make_steps();
   const Lengths next{-1};
   const std::vector<Binding> fewer = {};
@@ -139,7 +139,7 @@ TEST_P(OpenCallTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
 }
 
 // Whatever it did: a caller that asks for its outcome keeps a step that has ended.
-TEST_P(OpenCallTest, AStepThatHasEndedIsNoCallInProgress) {
+TEST_P(AttemptTest, AStepThatHasEndedIsNoCallInProgress) {
   std::vector<Steps> all;
   for (int i = 0; i < 3; ++i)
     all.push_back(make_steps());
@@ -155,7 +155,7 @@ TEST_P(OpenCallTest, AStepThatHasEndedIsNoCallInProgress) {
     replays += step.replayed();
     EXPECT_THROW(step.end(), InvalidArgument);
     kept.push_back(std::move(step));
-    manager()->check_idle();
+    engine()->check_idle();
     if (random_() % 2 == 0) {
       EXPECT_EQ(values(f(ones_)), std::vector<float>(kCount, 2));
     }
@@ -168,7 +168,7 @@ TEST_P(OpenCallTest, AStepThatHasEndedIsNoCallInProgress) {
   expect_sum();
 }
 
-TEST_P(OpenCallTest, AStepThatHasEndedMayOutliveItsStepsAndIsRefusedByName) {
+TEST_P(AttemptTest, AStepThatHasEndedMayOutliveItsStepsAndIsRefusedByName) {
   std::optional<Steps> steps = make_steps();
   Step step = steps->begin({}, bindings());
   for (; step.must_run(); step.end())
@@ -180,7 +180,7 @@ TEST_P(OpenCallTest, AStepThatHasEndedMayOutliveItsStepsAndIsRefusedByName) {
   expect_sum();
 }
 
-TEST_P(OpenCallTest, AStepThatHasFailedIsNoCallInProgress) {
+TEST_P(AttemptTest, AStepThatHasFailedIsNoCallInProgress) {
   Steps steps = make_steps();
   bool throws = false;
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
@@ -202,7 +202,7 @@ TEST_P(OpenCallTest, AStepThatHasFailedIsNoCallInProgress) {
   expect_sum();
 }
 
-TEST_P(OpenCallTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
+TEST_P(AttemptTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
   Steps steps = make_steps();
   std::optional<Step> step;
   const auto expect_refused = [&] {
@@ -236,7 +236,7 @@ TEST_P(OpenCallTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
   expect_sum();
 }
 
-TEST_P(OpenCallTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) {
+TEST_P(AttemptTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) {
   for (const bool with_steps : {false, true}) {
     std::optional<Steps> steps = make_steps();
     std::optional<Step> step;
@@ -247,7 +247,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns)
       if (with_steps) steps.reset();
       EXPECT_EQ(values.get<Lengths>(0).value, lengths_.value);
       enqueue();  // inside the step, until the break returns
-      EXPECT_THROW(manager()->check_idle(), ConcurrentUse);
+      EXPECT_THROW(engine()->check_idle(), ConcurrentUse);
     });
     EXPECT_FALSE(current_stream_or_none());
     EXPECT_THROW(eager_break([](const StepValues&) {}), InvalidArgument);
@@ -261,7 +261,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns)
   }
 }
 
-TEST_P(OpenCallTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns) {
+TEST_P(AttemptTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns) {
   Steps steps = make_steps();
   std::optional<Step> step;
   bool destroys = true;
@@ -296,7 +296,7 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns
 }
 
 // Its work was captured and is launched: the call is over when end() returns, as it would be.
-TEST_P(OpenCallTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
+TEST_P(AttemptTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
   Steps steps = make_steps();
   std::optional<Step> step;
   int breaks = 0;
@@ -323,11 +323,11 @@ TEST_P(OpenCallTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
 }
 
 // begin() replays: there is no Step yet, but the Steps and the context may go.
-TEST_P(OpenCallTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
+TEST_P(AttemptTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
   for (const bool with_key : {false, true}) {
     for (const bool with_context : {false, true}) {
       std::optional<Context> own(std::in_place, device());
-      std::weak_ptr<TreeManager> alive = own->share_manager();
+      std::weak_ptr<Engine> alive = own->share_engine();
       std::optional<Steps> steps(std::in_place, *own, "decode",
                                  StepsOptions{.bindings = {{.host_bytes = sizeof(Lengths)}}});
       const Stream stream(device(), StreamKind::kNonBlocking);
@@ -359,7 +359,7 @@ TEST_P(OpenCallTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
   }
 }
 
-TEST_P(OpenCallTest, AStreamScopeThatEndsInsideAStepLeavesNoStreamBehind) {
+TEST_P(AttemptTest, AStreamScopeThatEndsInsideAStepLeavesNoStreamBehind) {
   Steps steps = make_steps();
   const Stream own(device(), StreamKind::kNonBlocking);
   const Stream side(device(), StreamKind::kNonBlocking);

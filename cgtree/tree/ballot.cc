@@ -1,5 +1,5 @@
 // Votes on what the ranks of a group are about to do, and on how it went.
-#include "extensions/ranks/agreement.h"
+#include "cgtree/tree/ballot.h"
 
 #include <fmt/format.h>
 
@@ -136,7 +136,7 @@ Digest digest_of(const CompileOptions& options) {
   return digest;
 }
 
-Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
+Ballot::Ballot(const ContextOptions& options) : group_(options.group) {
   CGTREE_CHECK(group_ != nullptr);
   const std::string what = fmt::format(
       "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
@@ -149,7 +149,7 @@ Agreement::Agreement(const ContextOptions& options) : group_(options.group) {
 
 // Returns the smallest words of all ranks, which are at the same vote. Throws GroupError if
 // they are not; `what` says what this one is at.
-Agreement::Words Agreement::vote(Vote vote, Words words, const std::string& what) {
+Ballot::Words Ballot::vote(Vote vote, Words words, const std::string& what) {
   const std::uint64_t digest = Digest().add(static_cast<std::uint64_t>(vote)).add(digest_).value();
   words[kDigest] = digest;
   words[kNotDigest] = ~digest;
@@ -167,20 +167,20 @@ Agreement::Words Agreement::vote(Vote vote, Words words, const std::string& what
   throw GroupError(message);
 }
 
-void Agreement::begin(const CompileOptions& options, Digest digest, std::string what) {
+void Ballot::begin(const CompileOptions& options, Digest digest, std::string what) {
   CGTREE_CHECK(!is_open() && !what.empty());
   digest_ = digest.add(digest_of(options).value()).value();
   (void)vote(Vote::kBegin, kNothing, what);
   what_ = std::move(what);
 }
 
-void Agreement::go_on(std::string what) {
+void Ballot::go_on(std::string what) {
   CGTREE_CHECK(!is_open() && !what.empty());
   digest_ = Digest().add(digest_).add(what).value();
   what_ = std::move(what);
 }
 
-AttemptResult Agreement::end(AttemptResult mine) {
+AttemptResult Ballot::end(AttemptResult mine) {
   if (!is_open()) return mine;
   const std::string call = std::exchange(what_, "");
   Words words = kNothing;

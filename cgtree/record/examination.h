@@ -1,10 +1,9 @@
-// RecordingPass: examines steps between their capture and their first launch.
+// Examination: looks at a step between its capture and its first launch.
 //
-// The core records without one. extensions/all has one: it audits the memory that a graph refers
-// to, and rebinds inputs. It reaches a step through three doors: it may have the
-// recorder capture the step once more, with stand-ins for inputs (Recorder::try_capture()); it sees
-// the capture that is kept before its root and tail nodes are added; and it reads the nodes of the
-// graph when they are there.
+// It reaches a step in three ways: before the capture it may have the recorder capture the step
+// once more, with stand-ins for inputs (Recorder::try_capture()); it sees the capture that is kept
+// before its root and tail nodes are added; and it reads the nodes of the graph when they are
+// there.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,6 @@
 #include "cgtree/record/recording.h"
 
 namespace cgtree {
-
-class Recorder;
 
 // A CapturedStep is a step whose capture has ended, on its way to a recording.
 struct CapturedStep {
@@ -40,8 +37,8 @@ class Examination {
  public:
   virtual ~Examination() = default;
 
-  // May take work from the nodes that will be added, and have a Rebinding do it. `step`: stays
-  // until this is destroyed.
+  // May take work from the nodes that will be added, and have an Attachment do it. `step`: stays
+  // until give_up() or never_patch().
   virtual void examine(CapturedStep& step) = 0;
   // The graphs have their root and tail nodes. Returns whether it has given the recording an
   // executable graph, and a share in it.
@@ -56,29 +53,9 @@ class Examination {
   virtual void finish() = 0;
   // In place of finish(), after a launch: host memory has run out.
   virtual void give_up() noexcept = 0;
-};
-
-// A RecordingPass belongs to one context; this one examines nothing.
-//
-// Thread safety: used by the thread that is inside the context.
-class RecordingPass {
- public:
-  RecordingPass() = default;
-  RecordingPass(const RecordingPass&) = delete;
-  RecordingPass& operator=(const RecordingPass&) = delete;
-  virtual ~RecordingPass() = default;
-
-  // A function is compiled. Throws InvalidArgument for options that cannot be followed.
-  virtual void check(const CompileOptions&) const {}
-  // A call is about to be captured to be kept. `output_allocations`: what its warm-up has noted.
-  // Both are borrowed until the examination ends. Returns null for none.
-  virtual std::unique_ptr<Examination> begin(
-      const Call&, Recorder&, const std::vector<std::uint32_t>& /*output_allocations*/) {
-    return nullptr;
-  }
-  // The device has refused to patch a node of the function: from now on its inputs are copied, and
+  // The device has refused to patch a node: from now on the inputs of the function are copied, and
   // its recordings share nothing. Returns false if that was so before.
-  virtual bool never_patch(const Function&) { return false; }
+  virtual bool never_patch() = 0;
 };
 
 }  // namespace cgtree

@@ -5,12 +5,15 @@
 #include <vector>
 
 #include "cgtree/tree/decide.h"
+#include "cgtree/tree/extension.h"
 
 namespace cgtree {
 
-// Adds to an explanation what it says in words: the names of inputs and both sides of each
-// mismatch, the subject of the reason, and the sizes of axes.
-void put_into_words(Explanation& why, const Situation& situation, const Call& call);
+// Returns why a call goes the way that was decided, in words: with the names of inputs and both
+// sides of each mismatch, the subject of the reason, the sizes of axes, and what extensions know of
+// earlier calls.
+Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call,
+                    const Extensions& extensions);
 
 // Returns which copies are dear, what became of inputs that may be rebound, and which outputs keep
 // a padded size.

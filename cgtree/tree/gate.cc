@@ -1,5 +1,5 @@
 // Lets callers and upkeep into a context, and orders its stream with the streams outside.
-#include "cgtree/tree/door.h"
+#include "cgtree/tree/gate.h"
 
 #include <chrono>
 #include <exception>
@@ -10,7 +10,7 @@
 
 namespace cgtree {
 
-bool Door::enter_for_upkeep() noexcept {
+bool Gate::enter_for_upkeep() noexcept {
   if (!upkeep_mutex_.try_lock()) return false;
   upkeeper_.store(std::this_thread::get_id());  // before inside_: who finds that taken looks here
   if (!inside_.exchange(true, kAcquire)) return true;
@@ -19,31 +19,31 @@ bool Door::enter_for_upkeep() noexcept {
   return false;
 }
 
-void Door::leave_behind(std::shared_ptr<const void> code) noexcept {
+void Gate::leave_behind(std::shared_ptr<const void> code) noexcept {
   try {
     rest().left_behind.push_back(std::move(code));
   } catch (const std::bad_alloc&) {
   }
 }
 
-Door::LeftBehind Door::take_left_behind() noexcept {
+Gate::LeftBehind Gate::take_left_behind() noexcept {
   return rest_ ? std::exchange(rest_->left_behind, {}) : LeftBehind();
 }
 
-void Door::leave_upkeep() noexcept {
+void Gate::leave_upkeep() noexcept {
   const LeftBehind ends_outside = take_left_behind();
   leave();
   upkeeper_.store(std::thread::id());
   upkeep_mutex_.unlock();
 }
 
-bool Door::enter_after_upkeep() noexcept {
+bool Gate::enter_after_upkeep() noexcept {
   if (upkeeper_.load() == std::this_thread::get_id()) return false;
   const std::lock_guard no_upkeep_inside(upkeep_mutex_);
   return !inside_.exchange(true, kAcquire);
 }
 
-bool Door::do_upkeep_inside() noexcept {
+bool Gate::do_upkeep_inside() noexcept {
   while (wants_upkeep_.exchange(false, std::memory_order_acq_rel)) {
     {
       const Leftovers leftovers = upkeep_();
@@ -55,24 +55,24 @@ bool Door::do_upkeep_inside() noexcept {
   return true;
 }
 
-void Door::request_upkeep() noexcept {
+void Gate::request_upkeep() noexcept {
   wants_upkeep_.store(true, std::memory_order_release);
   if (!enter_for_upkeep()) return;                        // who enters next does it
   wants_upkeep_.store(false, std::memory_order_relaxed);  // a later request sets it again
-  const Leftovers leftovers = upkeep_();                  // end behind the door
+  const Leftovers leftovers = upkeep_();                  // end behind the gate
   leave_upkeep();
 }
 
-Inspection::Inspection(Door& door) : door_(door) {
+Inspection::Inspection(Gate& gate) : gate_(gate) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience(10);
   constexpr std::chrono::microseconds kPause(20);  // a short replay
   const Clock::time_point begin = Clock::now();
   for (;;) {
-    if (door_.enter_for_upkeep()) {
-      if (!door_.wants_upkeep_.load(std::memory_order_acquire)) return;
-      door_.leave_upkeep();  // what upkeep leaves over must end outside
-      door_.request_upkeep();
+    if (gate_.enter_for_upkeep()) {
+      if (!gate_.wants_upkeep_.load(std::memory_order_acquire)) return;
+      gate_.leave_upkeep();  // what upkeep leaves over must end outside
+      gate_.request_upkeep();
       continue;
     }
     if (Clock::now() - begin > kPatience) {
@@ -84,29 +84,29 @@ Inspection::Inspection(Door& door) : door_(door) {
   }
 }
 
-void Visit::refuse() {
+void Entry::refuse() {
   throw ConcurrentUse(
       "this context is busy: another thread is inside it, or a step function called back; make one "
       "context per thread, or lock around it");
 }
 
-StreamRef Door::foreign_capture(StreamRef caller) const {
+StreamRef Gate::foreign_capture(StreamRef caller) const {
   const StreamRef outside = caller ? caller : stream_.home();
   return outside.is_capturing() ? outside : StreamRef();
 }
 
 // A context cannot move to a stream of another device. Then it works at home, behind that stream
 // and before it.
-void Visit::move_to(StreamRef caller) {
-  if (door_.stream_.can_move_to(caller)) return door_.stream_.move_to(caller);
-  if (door_.stream_.get() != door_.stream_.home()) door_.stream_.move_to(door_.stream_.home());
-  const StreamRef home = door_.stream_.home();
+void Entry::move_to(StreamRef caller) {
+  if (gate_.stream_.can_move_to(caller)) return gate_.stream_.move_to(caller);
+  if (gate_.stream_.get() != gate_.stream_.home()) gate_.stream_.move_to(gate_.stream_.home());
+  const StreamRef home = gate_.stream_.home();
   home.wait_for(caller);
-  door_.rest().outside = {StreamSynchronization(home), {}, caller};
+  gate_.rest().outside = {StreamSynchronization(home), {}, caller};
 }
 
-bool Visit::find_producers(const InputList& inputs, const InputRun* known, StreamRef captured,
-                           Door::Outside& outside) const {
+bool Entry::find_producers(const InputList& inputs, const InputRun* known, StreamRef captured,
+                           Gate::Outside& outside) const {
   const std::uint64_t capture = captured ? capture_of(captured) : 0;
   const auto is_captured = [&](StreamRef producer) {
     if (capture == 0 || !producer || capture_of(producer) != capture) return false;
@@ -128,7 +128,7 @@ bool Visit::find_producers(const InputList& inputs, const InputRun* known, Strea
       any = true;
       if (!is_captured(storage->producer())) outside.libraries.add(inputs[i]);
     }
-    if (storage->domain() == nullptr || storage->domain() == door_.domain_) continue;
+    if (storage->domain() == nullptr || storage->domain() == gate_.domain_) continue;
     any = true;
     if (!is_captured(storage->stream())) outside.of_contexts.push_back(storage);
   }
@@ -136,11 +136,11 @@ bool Visit::find_producers(const InputList& inputs, const InputRun* known, Strea
 }
 
 // If this throws, nothing is left to finish for the producers.
-bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known, StreamRef captured) {
-  const StreamRef stream = door_.stream_.get();
-  const bool has_guest = door_.rest_ && door_.rest_->outside;
-  Door::Outside outside{
-      StreamSynchronization(stream), {}, has_guest ? door_.rest_->outside->guest : StreamRef()};
+bool Entry::wait_for_producers(const InputList& inputs, const InputRun* known, StreamRef captured) {
+  const StreamRef stream = gate_.stream_.get();
+  const bool has_guest = gate_.rest_ && gate_.rest_->outside;
+  Gate::Outside outside{
+      StreamSynchronization(stream), {}, has_guest ? gate_.rest_->outside->guest : StreamRef()};
   const bool any = find_producers(inputs, known, captured, outside);
   if (outside.libraries.streams() == 0 && outside.of_contexts.empty() && !outside.captured)
     return any;
@@ -148,27 +148,27 @@ bool Visit::wait_for_producers(const InputList& inputs, const InputRun* known, S
     storage->owner().order_before(stream);
   outside.libraries.begin();
   if (outside.captured) outside.captured->begin();
-  door_.rest().outside.emplace(std::move(outside));
+  gate_.rest().outside.emplace(std::move(outside));
   return true;
 }
 
-void Visit::order_producers_before(const InputList& inputs, StreamRef stream, StreamRef captured) {
-  Door::Outside outside{StreamSynchronization(stream), {}, {}};
+void Entry::order_producers_before(const InputList& inputs, StreamRef stream, StreamRef captured) {
+  Gate::Outside outside{StreamSynchronization(stream), {}, {}};
   (void)find_producers(inputs, nullptr, captured, outside);
   for (const StorageRef& storage : outside.of_contexts)
     storage->owner().order_before(stream);
   outside.libraries.begin();
   if (!outside.captured) return;
   outside.captured->begin();
-  door_.rest().outside.emplace(
-      Door::Outside{StreamSynchronization(stream), {}, {}, std::move(outside.captured)});
+  gate_.rest().outside.emplace(
+      Gate::Outside{StreamSynchronization(stream), {}, {}, std::move(outside.captured)});
 }
 
 // Each on its own: a stream that refuses must not keep the others from waiting.
-void Visit::finish_order() {
-  PlainMemoryUser* const shared = std::exchange(door_.rest_->shared, nullptr);
-  const std::optional<Door::Outside> outside = std::exchange(door_.rest_->outside, std::nullopt);
-  const StreamRef stream = door_.stream_.get();
+void Entry::finish_order() {
+  PlainMemoryUser* const shared = std::exchange(gate_.rest_->shared, nullptr);
+  const std::optional<Gate::Outside> outside = std::exchange(gate_.rest_->outside, std::nullopt);
+  const StreamRef stream = gate_.stream_.get();
   std::exception_ptr failure;
   const auto attempt = [&](auto&& finish) {
     try {
@@ -188,16 +188,16 @@ void Visit::finish_order() {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Visit::leave_with_rest() noexcept {
+void Entry::leave_with_rest() noexcept {
   try {
     finish_order();  // the work has thrown, if there is anything to do
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
-  const std::shared_ptr<const void> context = std::move(door_.rest_->context);  // has the door
-  const Door::LeftBehind ends_outside = door_.take_left_behind();
-  door_.rest_.reset();
-  door_.leave();
+  const std::shared_ptr<const void> context = std::move(gate_.rest_->context);  // has the gate
+  const Gate::LeftBehind ends_outside = gate_.take_left_behind();
+  gate_.rest_.reset();
+  gate_.leave();
 }
 
 }  // namespace cgtree

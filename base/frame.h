@@ -1,0 +1,83 @@
+// Frame: all that is current on a thread. A step function must find its stream, its allocator and
+// its generators without being handed them, as in CUDA and TVM.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace cgtree {
+
+class AxisLengths;
+class BodyMemory;
+class BreakHandler;
+class DrawHandler;
+class FlowLog;
+class Key;
+class OrderInBody;
+class Refusals;
+class RingRounds;
+class RunLog;
+class StepScope;
+class StorageAllocator;
+class StreamFork;
+class StreamScope;
+enum class GraphOverride : std::uint8_t;
+
+// Each member is the innermost of its class, or null. The class says what null means; scopes of the
+// class set the member and put it back.
+struct Frame {
+  StreamScope* stream = nullptr;
+  StreamFork* fork = nullptr;
+  std::uint64_t last_stream_scope = 0;  // the number of the scope that was opened last
+  StorageAllocator* allocator = nullptr;
+  DrawHandler* draws = nullptr;
+  Refusals* refusals = nullptr;
+  GraphOverride graphs{};  // GraphOverride::kNone
+
+  StepScope* step = nullptr;
+  AxisLengths* lengths = nullptr;
+  const Key* key = nullptr;
+  BreakHandler* breaks = nullptr;
+
+  BodyMemory* body = nullptr;  // the next five are of control flow
+  RunLog* body_log = nullptr;
+  FlowLog* flow_log = nullptr;
+  const OrderInBody* order = nullptr;
+  const RingRounds* rounds = nullptr;
+  bool is_trial = false;  // a body is run to see what it does
+};
+
+namespace detail {
+
+extern constinit thread_local Frame t_frame;
+
+}  // namespace detail
+
+// Returns the frame of the calling thread. Each call reads it, so that it is read in place.
+inline Frame& frame() noexcept {
+  return detail::t_frame;
+}
+
+// A FrameScope sets a member of its thread's frame until it ends. Scopes of a member nest.
+template <auto kMember>
+class FrameScope {
+ public:
+  using Value = std::remove_reference_t<decltype(std::declval<Frame&>().*kMember)>;
+
+  explicit FrameScope(Value value) noexcept : outer_(std::exchange(frame().*kMember, value)) {}
+  ~FrameScope() { frame().*kMember = outer_; }
+  FrameScope(const FrameScope&) = delete;
+  FrameScope& operator=(const FrameScope&) = delete;
+
+  Value outer() const noexcept { return outer_; }
+
+ private:
+  const Value outer_;
+};
+
+using LengthsScope = FrameScope<&Frame::lengths>;
+using KeyScope = FrameScope<&Frame::key>;
+using BreakScope = FrameScope<&Frame::breaks>;
+
+}  // namespace cgtree

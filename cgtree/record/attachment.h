@@ -1,0 +1,47 @@
+// Attachment: what an extension keeps with a recording, and does when the recording is replayed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "allocator/pool/block.h"
+#include "interop/device/code.h"
+
+namespace cgtree {
+
+class GraphExec;
+
+// A RebindChoice says what became of an input, or buffer, that may be rebound.
+struct RebindChoice {
+  std::uint32_t input = 0;
+  bool is_rebound = false;
+  std::size_t nodes = 0;  // that have its address; 0 if that is not proved
+  std::string why;
+};
+
+// A recording has up to three: its audit, which knows the addresses in its graphs; a rebinding in
+// place of a tail node, which patches the addresses of inputs; and its share in an executable graph
+// of several recordings. Each overrides its own function.
+class Attachment {
+ public:
+  Attachment() = default;
+  Attachment(const Attachment&) = default;
+  Attachment& operator=(const Attachment&) = default;
+  virtual ~Attachment() = default;
+
+  // Returns whether a graph has an address in the range.
+  virtual bool refers_to(Range) const noexcept { return true; }
+  // `addresses`: of the inputs that are rebound, in the order of GatherNode's list. If a node
+  // cannot be patched, it and those behind it are left to the next call.
+  virtual Code bind(const GraphExec&, std::span<const std::uint64_t> /*addresses*/) {
+    return Code::kSuccess;
+  }
+  // Makes the executable graph do what the recording was recorded to do, but for its root and tail
+  // nodes. Returns whether it was another recording's turn. Throws DeviceError; the next call goes
+  // on.
+  virtual bool take() { return false; }
+};
+
+}  // namespace cgtree

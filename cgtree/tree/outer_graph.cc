@@ -1,0 +1,112 @@
+// Calls whose work becomes part of another graph: of a capture of the caller's, or of an outer
+// step.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "cgtree/record/breaks.h"
+#include "cgtree/record/outputs.h"
+#include "cgtree/record/step.h"
+#include "cgtree/tree/attempt.h"
+#include "cgtree/tree/ordering.h"
+
+namespace cgtree {
+
+// The work becomes part of a graph of the caller's, which uses the same memory at each launch. An
+// engine's memory is its own.
+void Attempt::join_capture(const InputList& inputs, StreamRef captured) {
+  ContextMemory& memory = memory_;
+  hold();
+  const std::uint64_t capture = capture_of(captured);
+  if (capture_of(memory.stream()) != capture) {
+    // The caller launches the graph behind the context's stream.
+    (void)entry_.wait_for_producers(inputs, nullptr, captured);
+    wait_for_readers(engine_, function_, inputs);
+    note_captured_uses(engine_, function_, inputs);
+    (void)order_behind_neighbours(engine_, function_, inputs, memory.stream());
+  } else {
+    await_others(inputs, captured);
+  }
+  memory.plain().end(/*in_graph=*/true);
+  for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    const StorageRef& storage = inputs[i].storage();
+    memory.hold_for_capture(capture, storage);
+    if (storage->domain() != &memory) storage->owner().used(*storage, captured);
+  }
+  begin_skip(SkipReason::kForeignCapture, captured);
+}
+
+// A stream that captures waits for no work outside of the capture, so the host does.
+void Attempt::await_others(const InputList& inputs, StreamRef captured) {
+  const ContextMemory& memory = *engine_.memory;
+  const auto is_lent = [&](const Tensor& input) {
+    if (!input.defined()) return false;
+    const Storage& storage = *input.storage();
+    return storage.state() == Storage::State::kBorrowed ||
+           (storage.domain() != nullptr && storage.domain() != &memory);
+  };
+  note_captured_uses(engine_, function_, inputs);
+  bool any = engine_.memory->streams().has_readers();
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    any = any || is_lent(inputs[i]);
+  if (!any) return;
+  const RelaxedCapture relaxed(memory.stream().api().graphs());
+  const Stream beside(memory.device());
+  entry_.order_producers_before(inputs, beside, captured);
+  wait_for_readers(engine_, function_, inputs, beside);
+  (void)order_behind_neighbours(engine_, function_, inputs, beside);
+  beside.synchronize();
+}
+
+// The outer step's recording includes the work, and the outer step's pool the outputs. The
+// context's own call may be in progress.
+void Engine::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
+  if (StepScope::innermost() != memory.get()) {
+    throw InvalidArgument(fmt::format(
+        "'{}' belongs to one context, and is called inside a step function of another, whose "
+        "stream and memory it would use: compile it in that context too, or call it before or "
+        "after",
+        function.name));
+  }
+  const std::shared_ptr<const void> owner = StepScope::current()->owner();
+  const HeldInputs held(inputs);
+  const Call call(function, *memory, held.list());
+  call.check();
+  order_nested(function, held.list());
+  const BreakScope none(nullptr);
+  hand_out(run_nested_step(call, *memory), outputs);
+  if (StepScope::current()->allocations().is_verification) return;
+  function.counters.nested_calls.fetch_add(1, std::memory_order_relaxed);
+  function.last_outcome.set_skipped(SkipReason::kNestedCall);
+}
+
+// What a nested call writes in place, and its step has not made, may have readers. A recording
+// waits for them at each launch; a stream that captures for the caller cannot, so the host does.
+void Engine::order_nested(const FunctionState& function, const InputList& inputs) {
+  StepAllocations& step = StepScope::current()->allocations();
+  if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {
+    for_each_written(function, inputs,
+                     [&](const Storage& storage) { step.written.push_back(&storage); });
+    append_plain_uses(function, inputs, *memory, step.plain_uses);
+    return;
+  }
+  PlainMemoryUser& plain = memory->plain();
+  const StreamRef stream = current_stream();
+  if (!stream.is_capturing()) {
+    wait_for_readers(*this, function, inputs, stream);
+    if (order_behind_neighbours(*this, function, inputs, stream)) gate.note_shared_use(plain);
+    return;
+  }
+  note_captured_uses(*this, function, inputs);
+  if (!memory->streams().has_readers()) return;
+  const RelaxedCapture relaxed(stream.api().graphs());
+  const Stream beside(memory->device());
+  wait_for_readers(*this, function, inputs, beside);
+  if (order_behind_neighbours(*this, function, inputs, beside)) plain.end(/*in_graph=*/true);
+  beside.synchronize();
+}
+
+}  // namespace cgtree
