@@ -11,7 +11,7 @@
 namespace cgtree {
 
 // The locks of the library, in the order in which a thread takes them: first to last. A thread that
-// holds a lock takes only later ones. docs/architecture.md says what each guards.
+// holds a lock takes only later ones. docs/locks.md has a row for each.
 //
 // The second column says what a thread may do while it holds the lock:
 //   kBrief    only what ends by itself. No call of a device that may block: one that enqueues work,

@@ -1,4 +1,4 @@
-"""docs/architecture.md lists every lock of base/mutex.h, in the same order, and says the same of it."""
+"""docs/locks.md lists every lock of base/mutex.h, in the same order, and says the same of it."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ class LocksDocTest(unittest.TestCase):
     def test_the_table_is_the_list(self):
         declared = RANK.findall((ROOT / "base/mutex.h").read_text(encoding="utf-8"))
         self.assertGreater(len(declared), 30)
-        text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+        text = (ROOT / "docs/locks.md").read_text(encoding="utf-8")
         rows = [line.split("|") for line in text.splitlines() if line.startswith("| `k")]
         told = [(rank, "kLong" if row[-2].strip() == "long" else "")
                 for row in rows for rank in re.findall(r"`(k\w+)`", row[1])]

@@ -80,7 +80,7 @@ ROOMS = [path.parent for path in source_tree.files(ROOT)
          if path.name == "ROOM" and path.parent.name not in ("all", "none")
          and "part: around" in (ROOT / path).read_text(encoding="utf-8").splitlines()]
 ROOM_PAGES = [ROOT / room / "README.md" for room in ROOMS]
-PAGES += [ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md")),
+PAGES += [ROOT / "allocator/README.md", ROOT / "tests/acceptance.md", *sorted(ROOT.glob("docs/**/*.md")),
           *(page for page in ROOM_PAGES if page.is_file())]
 LABEL = re.compile(r"(?<![:\w])//((?:[\w-]+/)*[\w-]*)(?::([\w./-]*\w))?")
 
