@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -206,6 +206,7 @@ cgtree_sources(memory
   cgtree/memory/context_stream.cc
   cgtree/memory/declared_memory.cc
   cgtree/memory/plain_memory.cc
+  cgtree/memory/recorded_memory.cc
   cgtree/memory/releases.cc
   cgtree/memory/slots.cc)
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/condition.h"
 #include "base/mutex.h"
 #include "simulator/work.h"
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

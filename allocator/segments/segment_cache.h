@@ -15,6 +15,7 @@
 #include "allocator/segments/driver_gate.h"
 #include "allocator/segments/stream_progress.h"
 #include "base/call_list.h"
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -9,6 +9,7 @@
 
 #include "allocator/segments/driver_gate.h"
 #include "allocator/segments/stream_events.h"
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

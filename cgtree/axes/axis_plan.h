@@ -177,7 +177,8 @@ class AxisPlan {
 
   // Whether the step function may see a larger input `i` than the actual one.
   bool pads(std::size_t i) const noexcept {
-    return std::ranges::any_of(padded_, [&](const PaddedTensor& one) { return one.tensor == i; });
+    return std::any_of(padded_.begin(), padded_.end(),
+                       [&](const PaddedTensor& one) { return one.tensor == i; });
   }
   // What fills input `i` beyond its actual sizes.
   const Padding& padding(std::size_t i) const { return options_.inputs[i].padding; }

@@ -3,13 +3,12 @@
 // second is all else: it lives as long as the recording does, or ends it.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "base/log_event.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
@@ -18,27 +17,9 @@ namespace cgtree {
 class Footprint {
  public:
   Footprint() = default;
-  explicit Footprint(std::vector<Range> ranges) : ranges_(std::move(ranges)) {
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const Range& a, const Range& b) { return a.address < b.address; });
-    std::size_t kept = 0;
-    for (const Range& range : ranges_) {
-      if (kept > 0 && range.address <= ranges_[kept - 1].end()) {
-        Range& last = ranges_[kept - 1];
-        last.bytes = std::max(last.end(), range.end()) - last.address;
-      } else {
-        ranges_[kept++] = range;
-      }
-    }
-    ranges_.resize(kept);
-  }
+  explicit Footprint(std::vector<Range> ranges);
 
-  bool overlaps(const Range& range) const {
-    const auto after = std::upper_bound(
-        ranges_.begin(), ranges_.end(), range.address,
-        [](std::uintptr_t address, const Range& candidate) { return address < candidate.end(); });
-    return after != ranges_.end() && after->overlaps(range);
-  }
+  bool overlaps(const Range& range) const;
 
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
   std::size_t bytes() const noexcept {
@@ -64,36 +45,17 @@ class KeptStorages {
   KeptStorages() = default;
   // `keeper`: has the recording; must outlive it. `room`: for so many calls of add(). Throws
   // std::bad_alloc.
-  KeptStorages(std::vector<StorageRef> storages, StorageKeeper& keeper, std::size_t room = 0)
-      : KeptStorages(keeper) {
-    storages_.reserve(storages.size() + room);
-    for (StorageRef& storage : storages) {
-      storage->owner().add_keeper(*storage, keeper);
-      storages_.push_back(std::move(storage));
-    }
-  }
+  KeptStorages(std::vector<StorageRef> storages, StorageKeeper& keeper, std::size_t room = 0);
   ~KeptStorages() {
     if (storages_.empty() || keeper_->takes_over(storages_)) return;
     let_go(storages_, *keeper_);
   }
   // Has the owners of the storages, which the keeper keeps no longer, wait for its replays.
-  static void let_go(std::span<const StorageRef> storages, StorageKeeper& keeper) noexcept {
-    for (const StorageRef& storage : storages) {
-      tell(*storage, keeper);
-      storage->owner().remove_keeper(*storage, keeper);
-    }
-  }
+  static void let_go(std::span<const StorageRef> storages, StorageKeeper& keeper) noexcept;
   // Adds memory that the keeper itself owns. Requires: there is room.
-  void add(StorageRef storage) noexcept {
-    storage->owner().add_keeper(*storage, *keeper_);
-    storages_.push_back(std::move(storage));
-  }
+  void add(StorageRef storage) noexcept;
   // Returns true if mark_step() has ended one of them: an output of an earlier call.
-  bool any_stale() const noexcept {
-    return std::any_of(storages_.begin(), storages_.end(), [](const StorageRef& storage) {
-      return storage->state() == Storage::State::kStale;
-    });
-  }
+  bool any_stale() const noexcept;
   // Throws StaleTensor if one of them has ended.
   void expect_live() const {
     for (const StorageRef& storage : storages_)
@@ -110,14 +72,6 @@ class KeptStorages {
 
  private:
   explicit KeptStorages(StorageKeeper& keeper) noexcept : keeper_(&keeper) {}
-  static void tell(Storage& storage, const StorageKeeper& keeper) noexcept {
-    try {
-      storage.owner().used(storage, keeper.replays_on());
-    } catch (const std::exception& error) {
-      log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", storage.bytes(),
-                error.what());
-    }
-  }
 
   std::vector<StorageRef> storages_;
   StorageKeeper* keeper_ = nullptr;

@@ -86,7 +86,8 @@ struct StepAllocations {
 
   // Notes a workspace that a warm-up uses, once. `workspace`: 0 for none.
   void note_workspace(std::uint64_t workspace) {
-    if (workspace != 0 && std::ranges::find(workspaces, workspace) == workspaces.end())
+    if (workspace != 0 &&
+        std::find(workspaces.begin(), workspaces.end(), workspace) == workspaces.end())
       workspaces.push_back(workspace);
   }
 

@@ -38,7 +38,7 @@ class Examination {
   virtual ~Examination() = default;
 
   // May take work from the nodes that will be added, and have an Attachment do it. `step`: stays
-  // until give_up() or never_patch().
+  // while the recording is made; never_patch() may come after it.
   virtual void examine(CapturedStep& step) = 0;
   // The graphs have their root and tail nodes. Returns whether it has given the recording an
   // executable graph, and a share in it.

@@ -221,8 +221,9 @@ struct Recording {
 
   // Returns the bodies of a conditional node of a graph or body; none for another node.
   std::span<const GraphHandle> bodies_of(NodeHandle node) const noexcept {
-    const auto found = std::ranges::find(bodies, node, &ConditionalBodies::node);
-    return found == bodies.end() ? std::span<const GraphHandle>() : std::span(found->graphs);
+    for (const ConditionalBodies& conditional : bodies)
+      if (conditional.node == node) return conditional.graphs;
+    return {};
   }
   // Calls visit(graph) for each graph, and then for each body.
   template <typename Visit>

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "cgtree/values/progress.h"

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/condition.h"
 #include "base/mutex.h"
 
 namespace cgtree {

@@ -1,5 +1,6 @@
 // Checks foreign memory, and synchronizes with its library when a tensor ends.
 #include "interop/exchange/foreign_memory.h"
+#include "base/condition.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,6 @@
 // In which order locks may be taken, and what may be done while they are held.
 #include "base/mutex.h"
+#include "base/condition.h"
 
 #include <gtest/gtest.h>
 
