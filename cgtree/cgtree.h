@@ -1,4 +1,4 @@
-// The public interface of cgtree for C++ programs, in one include. Groups of ranks over MPI, and
+// The public interface of the core, in one include. Extensions have headers of their own.
 #pragma once
 
 #if __cplusplus <= 201703L
