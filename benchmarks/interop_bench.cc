@@ -18,7 +18,7 @@
 #include "benchmarks/support/times.h"
 #include "bindings/c/c_api.h"
 #include "cgtree/cgtree.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/dlpack_tensor.h"
 
 namespace cgtree::benchmarks {
@@ -90,8 +90,8 @@ void add_imports(const Options& options) {
             [=, producer = producer](benchmark::State& state, const Batches& batches) {
               const Foreign foreign(device, producer);
               HostTime(state, foreign.consumer, batches).measure([&] {
-                benchmark::DoNotOptimize(
-                    as_tensor(foreign.owner, foreign.array, {.consumer = foreign.consumer.ref()}));
+                benchmark::DoNotOptimize(from_cuda_array_interface(
+                    foreign.array, foreign.owner, {.consumer = foreign.consumer.ref()}));
               });
             });
     add_row(fmt::format("BM_CaiImport/api:c/stream:{}", name), options, kCalls,
@@ -114,8 +114,8 @@ void add_exports(const Options& options) {
     add_row(fmt::format("BM_CaiExport/api:cpp/stream:{}", is_idle ? "none" : "own"), options,
             kCalls, [=](benchmark::State& state, const Batches& batches) {
               const Foreign foreign(device, Producer::kNone);
-              const Tensor tensor =
-                  as_tensor(foreign.owner, foreign.array, {.consumer = foreign.consumer.ref()});
+              const Tensor tensor = from_cuda_array_interface(foreign.array, foreign.owner,
+                                                              {.consumer = foreign.consumer.ref()});
               HostTime(state, foreign.consumer, batches).measure([&] {
                 benchmark::DoNotOptimize(to_cuda_array_interface(tensor, {.is_idle = is_idle}));
               });

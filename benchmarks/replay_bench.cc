@@ -21,7 +21,7 @@
 #include "cgtree/cgtree.h"
 #include "cgtree/record/gather.h"
 #include "interop/device/graph.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"
@@ -245,7 +245,7 @@ void run_with_imported(benchmark::State& state, const Batches& batches, Device d
   for (const Tensor& tensor : owned) {
     CudaArrayInterface array = to_cuda_array_interface(tensor, {.is_idle = true});
     array.stream = static_cast<std::uintptr_t>(producer.ref().handle());
-    imported.push_back(as_tensor(std::make_shared<Tensor>(tensor), array, {}));
+    imported.push_back(from_cuda_array_interface(array, std::make_shared<Tensor>(tensor), {}));
   }
   for (int call = 0; call < 2; ++call)
     (void)step(imported);

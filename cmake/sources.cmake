@@ -65,9 +65,9 @@ set(CGTREE_DOCUMENTED_HEADERS
   simulator/host_device.h
   interop/device/node_contents.h
   interop/exchange/cuda_array_interface.h
-  interop/exchange/cuda_array_tensor.h
   interop/exchange/dlpack.h
   interop/exchange/dlpack_tensor.h
+  interop/exchange/foreign_array.h
   interop/tensor/stream_synchronization.h
   interop/exchange/type_string.h
   targets/code_generator.h
@@ -126,11 +126,11 @@ cgtree_sources(devices
 
 cgtree_sources(tensors
   interop/exchange/cuda_array_interface.cc
-  interop/exchange/cuda_array_tensor.cc
   interop/exchange/cuda_stream.cc
   interop/exchange/dlpack.cc
   interop/exchange/dlpack_exchange.cc
   interop/exchange/dlpack_tensor.cc
+  interop/exchange/foreign_array.cc
   interop/exchange/foreign_memory.cc
   interop/exchange/from_memory.cc
   interop/exchange/lent_memory.cc

@@ -55,10 +55,8 @@ EXCEPTIONS = {
     "BucketLimits.max_bytes": "docs/dynamic_shapes.md",
     "BucketLimits.bytes": "what max_bytes is compared with",
     "ImportOptions.on_any_device": "docs/tensor_boundary.md",
+    "ImportOptions.producer": "docs/tensor_boundary.md",
     "ExportOptions.pending": "docs/tensor_boundary.md",
-    "ExchangeOptions.on_any_device": "docs/tensor_boundary.md",
-    "DlpackImportOptions.producer": "docs/tensor_boundary.md",
-    "DlpackImportOptions.on_any_device": "docs/tensor_boundary.md",
 }
 
 

@@ -10,7 +10,6 @@
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "interop/exchange/cuda_array_interface.h"
-#include "interop/exchange/cuda_array_tensor.h"
 
 namespace cgtree::capi {
 namespace {
@@ -96,7 +95,7 @@ cgt_cai array_to_c(const CudaArrayInterface& array, TensorObject& object) {
   if (array.stream) made.flags |= CGT_CAI_HAS_STREAM;
   made.stream = array.stream.value_or(0);
   made.data = array.data;
-  const std::string type = to_string(array.type);
+  const std::string& type = array.type.text;
   std::memcpy(made.typestr, type.data(), std::min(type.size(), sizeof(made.typestr) - 1));
   return made;
 }

@@ -14,10 +14,9 @@
 namespace cgtree::capi {
 namespace {
 
-DlpackImportOptions import_options(const cgt_dlpack_import_options* given) {
+ImportOptions import_options(const cgt_dlpack_import_options* given) {
   const cgt_dlpack_import_options read = read_struct(given, "cgt_dlpack_import_options");
-  return {stream_of_c(read.consumer), stream_of_c(read.producer),
-          sync_of_c(read.sync).value_or(SyncPolicy::kEventWait)};
+  return {stream_of_c(read.consumer), stream_of_c(read.producer), sync_of_c(read.sync)};
 }
 
 DlpackExportOptions export_options(const cgt_dlpack_export_options* given) {
@@ -49,7 +48,7 @@ cgt_status import_tensor(Theirs* stolen, const cgt_dlpack_import_options* option
     };
     std::unique_ptr<Ours, Deleter> taken(tensor);
     required(out, "the place for the tensor");
-    const DlpackImportOptions read = import_options(options);
+    const ImportOptions read = import_options(options);
     *out = make_tensor(from_dlpack(taken.release(), read));
   });
 }
@@ -71,17 +70,6 @@ const Tensor& tensor_of_object(void* object) {
 
 int to_result(cgt_status status) noexcept {
   return status == CGT_OK ? 0 : -1;
-}
-
-dlpack::TensorView view_of(const Tensor& tensor) {
-  const bool is_host = tensor.device().type == DeviceType::kHost;
-  return {tensor.elements() == 0 ? nullptr : tensor.data(),
-          is_host ? dlpack::DeviceRef{dlpack::kCpu, 0} : to_dlpack_device(tensor.device()),
-          tensor.rank(),
-          to_dlpack_type(tensor.dtype()),
-          const_cast<std::int64_t*>(tensor.shape().dims().data()),
-          const_cast<std::int64_t*>(tensor.shape().strides().data()),
-          0};
 }
 
 // What the allocator of the exchange table gave. When it comes back as an object, it becomes the
@@ -125,10 +113,7 @@ int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
   return to_result(guarded([&] {
     required(out, "the place for the DLPack tensor");
-    const Tensor& tensor = tensor_of_object(object);
-    DlpackExportOptions options;
-    if (tensor.device().type != DeviceType::kHost) options.stream = -1;
-    *out = to_dlpack(tensor, options).release();
+    *out = to_unordered_dlpack(tensor_of_object(object)).release();
   }));
 }
 

@@ -20,6 +20,8 @@
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/foreign_array.h"
+#include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
@@ -69,27 +71,11 @@ class HostNode {
     Mutex<LockRank::kHandles> mutex;  // guards failure
     std::exception_ptr failure;
   };
-  // An Operand is a tensor of a node, whose memory belongs to the recording.
-  struct Operand {
-    void* data;
-    std::size_t bytes;
-    Shape shape;
-    DType dtype;
-
-    explicit Operand(const Tensor& tensor)
-        : data(tensor.data()),
-          bytes(static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype())),
-          shape(tensor.shape()),
-          dtype(tensor.dtype()) {}
-    Tensor tensor() const {
-      return Tensor(ImportedStorage::make({Device::host(), data, bytes, nullptr, {}, false}, {}), 0,
-                    shape, dtype);
-    }
-  };
   struct Call {
     std::shared_ptr<State> state;
-    std::vector<Operand> inputs;
-    std::vector<Operand> outputs;
+    // Of memory that belongs to the recording.
+    std::vector<ForeignArray> inputs;
+    std::vector<ForeignArray> outputs;
   };
   struct Output {
     Shape shape;
@@ -128,19 +114,18 @@ class HostNode {
     auto call = std::make_shared<Call>(Call{state_, {}, {}});
     std::vector<Tensor> outputs;
     for (const Tensor& input : inputs) {
-      call->inputs.emplace_back(input);
+      call->inputs.push_back(array_of(input));
       note_use(input.storage(), stream);
     }
     for (const Output& output : known->second) {
       outputs.push_back(empty(output.shape, output.dtype));
-      call->outputs.emplace_back(outputs.back());
+      call->outputs.push_back(array_of(outputs.back()));
       note_use(outputs.back().storage(), stream);
     }
     check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()),
           "launch a function of PyTorch");
     // The recording keeps what the node needs.
-    note_use(ImportedStorage::make({stream.device(), nullptr, 0, std::move(call), {}, false}, {}),
-             stream);
+    note_use(import_memory({stream.device(), nullptr, 0, std::move(call), {}, false}, {}), stream);
     return outputs;
   }
 
@@ -168,8 +153,8 @@ class HostNode {
   }
   static void run_now(const Call& call) {
     std::vector<Tensor> inputs;
-    for (const Operand& input : call.inputs)
-      inputs.push_back(input.tensor());
+    for (const ForeignArray& input : call.inputs)
+      inputs.push_back(wrap_array(ForeignArray(input), {}, {}));
     const std::vector<at::Tensor> made = call.state->function(inputs);
     if (made.size() != call.outputs.size()) {
       throw InvalidArgument("a function of PyTorch returned " + std::to_string(made.size()) +
@@ -177,7 +162,7 @@ class HostNode {
                             " when it was warmed up");
     }
     for (std::size_t i = 0; i < made.size(); ++i)
-      to_torch(call.outputs[i].tensor()).copy_(made[i].detach());
+      to_torch(wrap_array(ForeignArray(call.outputs[i]), {}, {})).copy_(made[i].detach());
   }
 
   const std::shared_ptr<State> state_;

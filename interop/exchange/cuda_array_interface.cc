@@ -1,122 +1,27 @@
-// Prints values, reads the fields of an interface one by one, and checks the array as a whole.
+// Reads the fields of an array, and describes tensors by them.
 #include "interop/exchange/cuda_array_interface.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
 namespace cgtree {
 namespace {
 
-constexpr std::size_t kMaxText = 60;   // characters
-constexpr std::size_t kMaxItems = 10;  // of a list
-constexpr int kMaxDepth = 4;           // of lists in lists
-
-std::string text_of(const InterfaceValue& value, int depth);
-
-struct Printer {
-  int depth;
-
-  std::string operator()(InterfaceValue::None) const { return "None"; }
-  std::string operator()(bool value) const { return value ? "True" : "False"; }
-  std::string operator()(std::int64_t value) const { return std::to_string(value); }
-  std::string operator()(std::uint64_t value) const { return std::to_string(value); }
-  std::string operator()(const std::string& value) const {
-    const bool is_cut = value.size() > kMaxText;
-    return fmt::format("'{}{}'", value.substr(0, kMaxText), is_cut ? "..." : "");
-  }
-  std::string operator()(const InterfaceValue::Other& value) const {
-    return value.text.substr(0, kMaxText);
-  }
-  std::string operator()(const InterfaceList& list) const {
-    if (depth == kMaxDepth) return "(...)";
-    std::string text = "(";
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (i > 0) text += ", ";
-      if (i == kMaxItems) return text + fmt::format("... {} in all)", list.size());
-      text += text_of(list[i], depth + 1);
-    }
-    return text + (list.size() == 1 ? ",)" : ")");
-  }
-};
-
-std::string text_of(const InterfaceValue& value, int depth) {
-  return std::visit(Printer{depth}, value.value);
-}
-
-}  // namespace
-
-std::string to_string(const InterfaceValue& value) {
-  return text_of(value, 0);
-}
-
-namespace {
-
 [[noreturn]] void refuse(std::string_view what) {
   throw BoundaryError(BoundaryFault::kWrongValue, what);
 }
 
-InterfaceValue list_of(const std::vector<std::int64_t>& numbers) {
-  InterfaceList list;
-  for (const std::int64_t number : numbers)
-    list.push_back({number});
-  return {std::move(list)};
-}
-
-InterfaceValue number_of(std::uint64_t number) {
-  if (number > static_cast<std::uint64_t>(INT64_MAX)) return {number};
-  return {static_cast<std::int64_t>(number)};
-}
-
-[[noreturn]] void refuse_shape(const std::vector<std::int64_t>& shape, std::int64_t least) {
-  const std::string text = fmt::format("'shape' is ({})", fmt::join(shape, ", "));
-  if (least < 0) refuse(fmt::format("{}: {} is negative", text, least));
-  refuse(fmt::format("{}: more than {} elements", text, INT64_MAX));
-}
-
-// Throws if an int64 cannot count the elements.
-std::int64_t checked_elements(const std::vector<std::int64_t>& shape) {
-  std::int64_t least = 1;
-  std::int64_t elements = 1;
-  bool overflows = false;
-  for (const std::int64_t dim : shape) {
-    least = std::min(least, dim);
-    overflows = __builtin_mul_overflow(elements, dim, &elements) || overflows;
-  }
-  if (least == 0) return 0;
-  if (least < 0 || overflows) refuse_shape(shape, least);
-  return elements;
-}
-
-// Throws unless the first and the last byte of every element have an address.
-void check_reach(const CudaArrayInterface& array, std::int64_t elements) {
-  using Wide = __int128;
-  const Wide bytes = element_bytes(array.type).value_or(1);
-  Wide low = 0;
-  Wide high = bytes * elements;
-  if (array.strides) {
-    high = bytes;
-    for (std::size_t axis = 0; axis < array.shape.size(); ++axis) {
-      const Wide reach = static_cast<Wide>(array.shape[axis] - 1) * (*array.strides)[axis];
-      (reach < 0 ? low : high) += reach;
-    }
-  }
-  const Wide data = array.data;
-  if (data + low < 0 || data + high > static_cast<Wide>(UINTPTR_MAX)) {
-    refuse(fmt::format("{} would reach beyond the addresses there are", describe(array)));
-  }
-}
-
-}  // namespace
-
-void check_interface(const CudaArrayInterface& array) {
+void check_fields(const CudaArrayInterface& array) {
   if (array.version < 0) {
     refuse(fmt::format("'version' is {}: expected 0 to 3, or later", array.version));
   }
-  const std::int64_t elements = checked_elements(array.shape);
   if (array.strides && array.strides->size() != array.shape.size()) {
     refuse(fmt::format("'strides' is ({}), {} numbers, but 'shape' is ({}), {} dimensions",
                        fmt::join(*array.strides, ", "), array.strides->size(),
@@ -127,158 +32,116 @@ void check_interface(const CudaArrayInterface& array) {
         "'stream' is 0, which could mean no stream or either default stream: expected None, 1 "
         "(legacy), 2 (per thread) or a cudaStream_t");
   }
-  if (elements == 0) return;
-  if (array.data == 0) {
-    refuse(fmt::format("'data' is null, but 'shape' is ({}), {} elements",
-                       fmt::join(array.shape, ", "), elements));
+}
+
+DType element_type(const TypeString& type, std::optional<DType> wanted) {
+  if (type.dtype && (!wanted || *wanted == *type.dtype)) return *type.dtype;
+  if (type.dtype) {
+    refuse(fmt::format("'typestr' is '{}', which is {}, but {} was asked for", type.text,
+                       name(*type.dtype), name(*wanted)));
   }
-  check_reach(array, elements);
-}
-
-std::int64_t elements_of(const CudaArrayInterface& array) {
-  return checked_elements(array.shape);
-}
-
-InterfaceEntries to_entries(const CudaArrayInterface& array) {
-  InterfaceEntries entries;
-  entries.shape = list_of(array.shape);
-  entries.typestr = InterfaceValue{to_string(array.type)};
-  entries.data =
-      InterfaceValue{InterfaceList{number_of(array.data), InterfaceValue{array.read_only}}};
-  entries.version = InterfaceValue{array.version};
-  entries.strides = array.strides ? list_of(*array.strides) : InterfaceValue{};
-  entries.descr = array.descr;
-  if (array.version >= 3 || array.stream) {
-    entries.stream = array.stream ? number_of(*array.stream) : InterfaceValue{};
+  if (!wanted) {
+    throw BoundaryError(BoundaryFault::kNotSupported,
+                        fmt::format("'typestr' is '{}': tensors have no such elements; say with "
+                                    "ImportOptions::dtype how to read them",
+                                    type.text));
   }
-  return entries;
-}
-
-std::string describe(const CudaArrayInterface& array) {
-  std::string text = fmt::format("{} ({})", to_string(array.type), fmt::join(array.shape, ", "));
-  if (array.strides) text += fmt::format(" strides ({}) bytes", fmt::join(*array.strides, ", "));
-  return text + fmt::format(" at {:#x}", array.data);
-}
-
-namespace {
-
-[[noreturn]] void wrong_type(std::string_view field, const InterfaceValue& value,
-                             std::string_view expected) {
-  throw BoundaryError(BoundaryFault::kWrongType,
-                      fmt::format("'{}' is {}: expected {}", field, to_string(value), expected));
-}
-
-const InterfaceValue& required(const std::optional<InterfaceValue>& value, std::string_view field,
-                               std::string_view expected) {
-  if (!value) {
-    throw BoundaryError(BoundaryFault::kMissing,
-                        fmt::format("'{}' is missing: expected {}", field, expected));
+  if (type.bytes != static_cast<std::int64_t>(size_of(*wanted))) {
+    refuse(fmt::format("'typestr' is '{}', but {}, which was asked for, has {} bytes", type.text,
+                       name(*wanted), size_of(*wanted)));
   }
-  return *value;
+  return *wanted;
 }
 
-bool is_given(const std::optional<InterfaceValue>& value) {
-  return value && !value->is_none();
-}
-
-std::int64_t to_integer(const InterfaceValue& value, std::string_view field,
-                        const InterfaceValue& whole, std::string_view expected) {
-  if (const auto* number = std::get_if<std::int64_t>(&value.value)) return *number;
-  wrong_type(field, whole, expected);
-}
-
-std::vector<std::int64_t> to_integers(const InterfaceValue& value, std::string_view field,
-                                      std::string_view expected) {
-  const auto* const list = std::get_if<InterfaceList>(&value.value);
-  if (list == nullptr) wrong_type(field, value, expected);
-  std::vector<std::int64_t> numbers;
-  numbers.reserve(list->size());
-  for (const InterfaceValue& item : *list)
-    numbers.push_back(to_integer(item, field, value, expected));
-  return numbers;
-}
-
-// Throws unless the value is an integer that is not negative.
-std::uintptr_t to_address(const InterfaceValue& value, std::string_view field,
-                          const InterfaceValue& whole, std::string_view expected) {
-  if (const auto* large = std::get_if<std::uint64_t>(&value.value)) return *large;
-  const std::int64_t number = to_integer(value, field, whole, expected);
-  if (number < 0) {
-    throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("'{}' is {}: {} is negative; expected {}", field,
-                                    to_string(whole), number, expected));
-  }
-  return static_cast<std::uintptr_t>(number);
-}
-
-void read_data(const InterfaceValue& value, CudaArrayInterface& array) {
-  constexpr std::string_view kExpected = "a pair of an address and whether it is read-only";
-  const auto* const pair = std::get_if<InterfaceList>(&value.value);
-  if (pair == nullptr || pair->size() != 2) wrong_type("data", value, kExpected);
-  array.data = to_address((*pair)[0], "data", value, kExpected);
-  const auto* const read_only = std::get_if<bool>(&(*pair)[1].value);
-  if (read_only == nullptr) wrong_type("data", value, kExpected);
-  array.read_only = *read_only;
-}
-
-// A field of a record is: its name, or its title and name; its type, or its own fields; its shape.
-bool is_record_field(const InterfaceValue& value) {
-  const auto* const field = std::get_if<InterfaceList>(&value.value);
-  if (field == nullptr || field->size() < 2 || field->size() > 3) return false;
-  const auto is_text_or_list = [](const InterfaceValue& item) {
-    return std::holds_alternative<std::string>(item.value) ||
-           std::holds_alternative<InterfaceList>(item.value);
-  };
-  return is_text_or_list((*field)[0]) && is_text_or_list((*field)[1]);
-}
-
-void check_descr(const InterfaceValue& value) {
-  constexpr std::string_view kExpected =
-      "a list of fields, each (name, type) or (name, type, shape)";
-  const auto* const list = std::get_if<InterfaceList>(&value.value);
-  if (list == nullptr) wrong_type("descr", value, kExpected);
-  for (const InterfaceValue& field : *list) {
-    if (!is_record_field(field)) wrong_type("descr", value, kExpected);
-  }
-}
-
-void refuse_mask(const InterfaceValue& mask) {
-  throw BoundaryError(
-      BoundaryFault::kNotSupported,
-      fmt::format("'mask' is {}: masked arrays are not supported; expected None", to_string(mask)));
+SyncPolicy sync_of_environment() {
+  const char* const value = std::getenv("CGTREE_CUDA_ARRAY_INTERFACE_SYNC");
+  const bool is_off = value != nullptr && std::string_view(value) == "0";
+  return is_off ? SyncPolicy::kIgnore : SyncPolicy::kEventWait;
 }
 
 }  // namespace
 
-CudaArrayInterface parse_cuda_array_interface(const InterfaceEntries& entries) {
+ForeignArray read_array(const CudaArrayInterface& array, std::optional<DType> dtype) {
+  check_fields(array);
+  ForeignArray read;
+  read.dtype = element_type(array.type, dtype);
+  read.shape = shape_of_layout(array.shape, array.strides ? array.strides->data() : nullptr,
+                               StrideUnit::kBytes, read.dtype);
+  read.data = reinterpret_cast<void*>(array.data);
+  read.is_read_only = array.read_only;
+  if (array.stream) read.stream = static_cast<StreamHandle>(*array.stream);
+  return read;
+}
+
+Tensor from_cuda_array_interface(const CudaArrayInterface& array, std::shared_ptr<void> owner,
+                                 ImportOptions options) {
+  ForeignArray read = read_array(array, options.dtype);
+  read.owner = std::move(owner);
+  if (read.stream && !options.sync) options.sync = sync_of_environment();
+  if (options.device && !options.consumer) {
+    const StreamRef current = current_stream_or_none();
+    const bool fits = current && current.device() == *options.device;
+    options.consumer = fits ? current : StreamRef(*options.device, StreamHandle::kLegacy);
+  }
+  return import_array(std::move(read), options);
+}
+
+namespace {
+
+int version_of(const ExportOptions& options) {
+  int version = 3;
+  if (options.version) {
+    version = *options.version;
+  } else if (const char* value = std::getenv("CGTREE_CUDA_ARRAY_INTERFACE_EXPORT_VERSION")) {
+    const std::string_view text(value);
+    if (std::from_chars(text.data(), text.data() + text.size(), version).ec != std::errc()) {
+      version = -1;
+    }
+  }
+  if (version < 0 || version > 3) {
+    refuse(fmt::format("version {} of the CUDA array interface was asked for: expected 0 to 3",
+                       version));
+  }
+  return version;
+}
+
+// Returns nothing if the layout is row-major.
+std::optional<std::vector<std::int64_t>> byte_strides(const Tensor& tensor) {
+  if (tensor.is_contiguous()) return std::nullopt;
+  std::vector<std::int64_t> strides(tensor.shape().strides().begin(),
+                                    tensor.shape().strides().end());
+  for (std::int64_t& stride : strides)
+    stride *= static_cast<std::int64_t>(size_of(tensor.dtype()));
+  return strides;
+}
+
+// Returns nothing if nothing is pending, or if a stream captures.
+std::optional<std::uintptr_t> join(const Tensor& tensor, std::span<const StreamRef> given) {
+  for (const StreamRef stream : given)
+    expect_same_device(tensor, stream);
+  const PendingStreams pending = pending_streams(tensor, given);
+  if (pending.streams.empty() || !pending.capturing.empty()) return std::nullopt;
+  const StreamRef exported = pending.streams.front();
+  for (const StreamRef stream : pending.streams)
+    exported.wait_for(stream);
+  const StreamHandle handle = exported.handle();
+  return static_cast<std::uintptr_t>(handle == StreamHandle::kNull ? StreamHandle::kLegacy
+                                                                   : handle);
+}
+
+}  // namespace
+
+CudaArrayInterface to_cuda_array_interface(const Tensor& tensor, const ExportOptions& options) {
   CudaArrayInterface array;
-  constexpr std::string_view kVersion = "an integer, 0 to 3 or later";
-  const InterfaceValue& version = required(entries.version, "version", kVersion);
-  array.version = to_integer(version, "version", version, kVersion);
-  constexpr std::string_view kShape = "a tuple of integers, one per dimension";
-  array.shape = to_integers(required(entries.shape, "shape", kShape), "shape", kShape);
-  constexpr std::string_view kType = "a string, as '<f4'";
-  const InterfaceValue& type = required(entries.typestr, "typestr", kType);
-  const auto* const text = std::get_if<std::string>(&type.value);
-  if (text == nullptr) wrong_type("typestr", type, kType);
-  array.type = parse_type_string(*text);
-  read_data(required(entries.data, "data", "a pair of an address and whether it is read-only"),
-            array);
-  if (is_given(entries.strides)) {
-    array.strides = to_integers(*entries.strides, "strides",
-                                "None, or a tuple of integers, bytes per dimension");
-  }
-  if (is_given(entries.stream)) {
-    array.stream = to_address(*entries.stream, "stream", *entries.stream,
-                              "None, 1, 2 or a cudaStream_t as an integer");
-  }
-  if (is_given(entries.descr)) {
-    check_descr(*entries.descr);
-    array.descr = entries.descr;
-  }
-  if (is_given(entries.mask)) refuse_mask(*entries.mask);
-  check_interface(array);
-  if (elements_of(array) == 0) array.data = 0;
+  void* const data = tensor.data();  // throws where there is none
+  array.version = version_of(options);
+  array.shape.assign(tensor.shape().dims().begin(), tensor.shape().dims().end());
+  array.strides = byte_strides(tensor);
+  array.type = type_string_of(tensor.dtype());
+  array.read_only = is_read_only(tensor);
+  if (tensor.elements() == 0) return array;
+  array.data = reinterpret_cast<std::uintptr_t>(data);
+  if (array.version >= 3 && !options.is_idle) array.stream = join(tensor, options.pending);
   return array;
 }
 

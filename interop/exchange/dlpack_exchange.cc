@@ -31,11 +31,7 @@ Device device_of(dlpack::DeviceRef device) {
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
              dlpack::SetError set_error) noexcept {
   try {
-    // No work is pending on new memory.
-    const bool is_host = prototype->device.type == dlpack::kCpu;
-    DlpackExportOptions options;
-    if (!is_host) options.stream = -1;
-    *out = to_dlpack(empty_like(*prototype), options).release();
+    *out = to_unordered_dlpack(empty_like(*prototype)).release();  // nothing is pending there
     return 0;
   } catch (const OutOfMemory& error) {
     set_error(error_context, "MemoryError", error.what());
@@ -92,17 +88,15 @@ const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noex
   return is_whole ? exchange : nullptr;
 }
 
-Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
-                     const ExchangeOptions& options) {
+Tensor from_exchange(const dlpack::Exchange& exchange, void* object, ImportOptions options) {
   dlpack::ManagedVersioned* given = nullptr;
   if (exchange.from_object(object, &given) != 0 || given == nullptr) refused("convert its tensor");
   DlpackTensor owned(given->deleter != nullptr ? given : nullptr);
-  DlpackImportOptions import{options.consumer, {}, options.sync, options.on_any_device};
   if (given->version.major == dlpack::kVersion.major) {
-    import.producer = current_stream_of(exchange, given->tensor.device);
+    options.producer = current_stream_of(exchange, given->tensor.device);
   }
   (void)owned.release();
-  return from_dlpack(given, import);
+  return from_dlpack(given, options);
 }
 
 dlpack::Exchange make_exchange(dlpack::FromObject from_object, dlpack::ToObject to_object,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "interop/exchange/dlpack.h"
-#include "interop/tensor/stream_synchronization.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -11,18 +11,11 @@ namespace cgtree {
 // to older ones.
 const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noexcept;
 
-struct ExchangeOptions {
-  StreamRef consumer = {};  // as in DlpackImportOptions
-  SyncPolicy sync = SyncPolicy::kEventWait;
-  bool on_any_device = false;
-};
-
 // Makes a tensor of `object`, whose type `exchange` belongs to. The library is queried for its
 // current stream, and our work waits for that stream; when the last reference is released, that
 // stream waits for our work. Throws BoundaryError if the library refuses (its own error is then
 // set, and the caller must fetch it); otherwise as from_dlpack().
-Tensor from_exchange(const dlpack::Exchange& exchange, void* object,
-                     const ExchangeOptions& options = {});
+Tensor from_exchange(const dlpack::Exchange& exchange, void* object, ImportOptions options = {});
 
 // Returns the stream on which the library works on a device now; null for memory of the host.
 // Throws BoundaryError if the library refuses, as from_exchange().

@@ -15,21 +15,14 @@
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
-#include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
+#include "interop/tensor/empty.h"
+#include "interop/tensor/outside_of_steps.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {
 namespace {
-
-// The common part of the two structs.
-struct Given {
-  const dlpack::TensorView& tensor;
-  bool needs_strides;
-  bool is_read_only;
-  std::shared_ptr<void> owner;
-};
 
 [[noreturn]] void refuse(BoundaryFault fault, std::string_view what) {
   throw BoundaryError(fault, what);
@@ -42,23 +35,20 @@ std::shared_ptr<void> own(T* stolen) {
   });
 }
 
-Shape shape_of(const dlpack::TensorView& tensor, bool needs_strides, DType dtype) {
-  if (tensor.ndim < 0) {
-    refuse(BoundaryFault::kWrongValue, fmt::format("ndim is {}: it is negative", tensor.ndim));
+// Throws unless there are as many sizes as dimensions, and strides if they are needed.
+void check_fields(const dlpack::TensorView& view, bool needs_strides) {
+  if (view.ndim < 0) {
+    refuse(BoundaryFault::kWrongValue, fmt::format("ndim is {}: it is negative", view.ndim));
   }
-  if (tensor.ndim == 0) return {};
-  if (tensor.shape == nullptr) {
-    refuse(BoundaryFault::kMissing, fmt::format("shape is null, but ndim is {}", tensor.ndim));
+  if (view.ndim == 0) return;
+  if (view.shape == nullptr) {
+    refuse(BoundaryFault::kMissing, fmt::format("shape is null, but ndim is {}", view.ndim));
   }
-  if (tensor.strides == nullptr && needs_strides) {
+  if (view.strides == nullptr && needs_strides) {
     refuse(BoundaryFault::kMissing,
            fmt::format("strides are null, but ndim is {}: from DLPack 1.2 on they must be given",
-                       tensor.ndim));
+                       view.ndim));
   }
-  const auto rank = static_cast<std::size_t>(tensor.ndim);
-  std::optional<std::span<const std::int64_t>> strides;
-  if (tensor.strides != nullptr) strides.emplace(tensor.strides, rank);
-  return shape_of_layout({tensor.shape, rank}, strides, StrideUnit::kElements, dtype);
 }
 
 DeviceType type_of(dlpack::DeviceRef device) {
@@ -79,77 +69,56 @@ DeviceType type_of(dlpack::DeviceRef device) {
                      to_string(device)));
 }
 
-// Returns the device of the memory. `consumer` may be null; it is of that device, or `anywhere`.
-Device device_of(dlpack::DeviceRef given, const void* data, StreamRef consumer, bool anywhere) {
-  const DeviceType type = type_of(given);
+Device device_of(dlpack::DeviceRef device, StreamRef consumer) {
+  const DeviceType type = type_of(device);
   if (type == DeviceType::kHost) return Device::host();
-  const bool is_anywhere = given.type == dlpack::kCudaManaged;
-  const Device said{type, is_anywhere ? 0 : given.id};
-  const Device device = is_anywhere && consumer ? consumer.device() : said;
-  DeviceAPI& api = device_api(device);
-  if (consumer && consumer.device() != device && !anywhere) {
-    refuse(BoundaryFault::kWrongValue,
-           fmt::format("data is on {}, but is to be used on a stream of {}", to_string(device),
-                       to_string(consumer.device())));
-  }
-  return data == nullptr ? device : locate(api, device, data, !anywhere);
+  if (device.type != dlpack::kCudaManaged) return {type, device.id};
+  return consumer && consumer.device().type == type ? consumer.device() : Device{type, 0};
 }
 
-// Throws if the data ends beyond the address space.
-std::size_t bytes_to_end(const std::byte* data, std::uint64_t offset, std::size_t bytes) {
-  std::uintptr_t end = reinterpret_cast<std::uintptr_t>(data);
-  if (offset > PTRDIFF_MAX || __builtin_add_overflow(end, offset, &end) ||
-      __builtin_add_overflow(end, bytes, &end)) {
+// Returns null for null data.
+void* first_element(const dlpack::TensorView& view) {
+  auto address = reinterpret_cast<std::uintptr_t>(view.data);
+  if (address == 0) return nullptr;
+  if (view.byte_offset > PTRDIFF_MAX ||
+      __builtin_add_overflow(address, view.byte_offset, &address)) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("data at {} + {}, {} bytes, reaches beyond the addresses there are",
-                       static_cast<const void*>(data), offset, bytes));
+           fmt::format("data at {} + {} is beyond the addresses there are", view.data,
+                       view.byte_offset));
   }
-  return offset + bytes;
-}
-
-struct Place {
-  std::byte* data;
-  std::size_t offset;  // of the first element
-  std::size_t bytes;   // from `data` on
-};
-
-Place place_of(const dlpack::TensorView& tensor, const Shape& shape, DType dtype) {
-  if (shape.elements() == 0) return {nullptr, 0, 0};
-  auto* const data = static_cast<std::byte*>(tensor.data);
-  if (data == nullptr) {
-    refuse(BoundaryFault::kWrongValue,
-           fmt::format("data is null, but the shape is {}", to_string(shape)));
-  }
-  const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-  const Place place{data, tensor.byte_offset, bytes_to_end(data, tensor.byte_offset, bytes)};
-  check_alignment(reinterpret_cast<std::uintptr_t>(data) + place.offset, dtype);
-  return place;
-}
-
-Tensor take(Given given, const DlpackImportOptions& options) {
-  const dlpack::TensorView& tensor = given.tensor;
-  const DType dtype = from_dlpack_type(tensor.dtype);
-  Shape shape = shape_of(tensor, given.needs_strides, dtype);
-  const Place place = place_of(tensor, shape, dtype);
-  StreamRef consumer = consumer_or_current(options.consumer);
-  // Host memory may be used on the stream of any device, to copy from.
-  if (consumer && consumer.device().type != type_of(tensor.device)) consumer = {};
-  const void* const first = place.data == nullptr ? nullptr : place.data + place.offset;
-  const Device device = device_of(tensor.device, first, consumer, options.on_any_device);
-  const bool is_elsewhere = consumer && consumer.device() != device;
-  if (!consumer || (is_elsewhere && !options.on_any_device)) {
-    consumer = {device, StreamHandle::kLegacy};
-  }
-  const StreamRef order = order_import(options.producer, consumer, options.sync);
-  const StreamRef producer = options.sync == SyncPolicy::kIgnore ? StreamRef() : options.producer;
-  return imported(
-      {device, place.data, place.bytes, std::move(given.owner), producer, given.is_read_only},
-      order, place.offset, std::move(shape), dtype);
+  return reinterpret_cast<void*>(address);
 }
 
 }  // namespace
 
-Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const DlpackImportOptions& options) {
+ForeignArray read_view(const dlpack::TensorView& view, bool needs_strides, StreamRef consumer) {
+  ForeignArray array;
+  array.dtype = from_dlpack_type(view.dtype);
+  check_fields(view, needs_strides);
+  array.shape = shape_of_layout({view.shape, static_cast<std::size_t>(view.ndim)}, view.strides,
+                                StrideUnit::kElements, array.dtype);
+  if (array.shape.elements() > 0) array.data = first_element(view);
+  array.device = device_of(view.device, consumer);
+  array.is_machine_memory = array.device->type == DeviceType::kHost;
+  return array;
+}
+
+namespace {
+
+Tensor take(ForeignArray&& array, std::shared_ptr<void> owner, bool is_read_only,
+            const ImportOptions& options) {
+  array.owner = std::move(owner);
+  array.is_read_only = is_read_only;
+  return import_array(std::move(array), options);
+}
+
+StreamRef consumer_of(const ImportOptions& options) {
+  return options.consumer ? options.consumer : current_stream_or_none();
+}
+
+}  // namespace
+
+Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const ImportOptions& options) {
   if (stolen == nullptr) refuse(BoundaryFault::kMissing, "no tensor was given: a null pointer was");
   std::shared_ptr<void> owner = own(stolen);
   const dlpack::Version version = stolen->version;
@@ -160,40 +129,21 @@ Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const DlpackImportOptions& 
                        version.major, version.minor, dlpack::kVersion.major, dlpack::kVersion.major,
                        dlpack::kVersion.minor));
   }
-  return take({stolen->tensor, version.minor >= 2, (stolen->flags & dlpack::kReadOnly) != 0,
-               std::move(owner)},
-              options);
+  return take(read_view(stolen->tensor, version.minor >= 2, consumer_of(options)), std::move(owner),
+              (stolen->flags & dlpack::kReadOnly) != 0, options);
 }
 
-Tensor from_dlpack(dlpack::Managed* stolen, const DlpackImportOptions& options) {
+Tensor from_dlpack(dlpack::Managed* stolen, const ImportOptions& options) {
   if (stolen == nullptr) refuse(BoundaryFault::kMissing, "no tensor was given: a null pointer was");
-  return take({stolen->tensor, false, false, own(stolen)}, options);
+  std::shared_ptr<void> owner = own(stolen);
+  return take(read_view(stolen->tensor, false, consumer_of(options)), std::move(owner), false,
+              options);
 }
 
 namespace {
 
-// The streams on which work on the tensor may be pending.
-struct Pending {
-  std::vector<StreamRef> streams;
-  std::vector<StreamRef> capturing;  // those of them that capture
-};
-
-Pending pending_on(const Tensor& tensor) {
-  Pending pending;
-  const auto add = [&](StreamRef stream) {
-    auto& streams = pending.streams;
-    if (!stream || stream.device() != tensor.device()) return;
-    if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
-    streams.push_back(stream);
-    if (capture_of(stream) != 0) pending.capturing.push_back(stream);
-  };
-  add(tensor.storage()->stream());
-  add(current_stream_or_none());
-  return pending;
-}
-
 // Returns null for -1. Requires a device that has streams.
-StreamRef consumer_of(Device device, std::optional<std::intptr_t> stream) {
+StreamRef stream_of(Device device, std::optional<std::intptr_t> stream) {
   if (stream == 0) {
     refuse(BoundaryFault::kWrongValue,
            "stream is 0, which could mean either default stream: expected -1, 1 (legacy), 2 (per "
@@ -216,46 +166,47 @@ void expect_no_stream(const Tensor& tensor, std::optional<std::intptr_t> stream)
 }
 
 // Makes the consumer's stream wait for pending work or, inside a capture, for captured work.
-void order(const Pending& pending, std::optional<std::intptr_t> stream, StreamRef consumer) {
+void order(const PendingStreams& pending, std::optional<std::intptr_t> stream, StreamRef consumer) {
   if (!consumer || (!stream && !pending.capturing.empty())) return;
   for (const StreamRef other : pending.capturing.empty() ? pending.streams : pending.capturing)
     (void)order_import(other, consumer, SyncPolicy::kEventWait);
 }
 
-void wait_for_all(const Pending& pending) {
+void wait_for_all(const PendingStreams& pending) {
   for (const StreamRef stream : pending.streams) {
     if (pending.capturing.empty()) stream.synchronize();
   }
 }
 
 // Makes a row-major tensor outside of every pool, so that no context can invalidate it.
-Tensor own_memory(const Tensor& like, Device device, StreamRef stream) {
-  const std::size_t bytes = like.bytes();
-  void* const data = bytes == 0 ? nullptr : allocate_device_memory(device, bytes);
-  std::shared_ptr<void> owner(data, [device](void* memory) { free_device_memory(device, memory); });
-  StorageRef storage =
-      ImportedStorage::make({device, data, bytes, std::move(owner), {}, false}, stream);
-  return Tensor(std::move(storage), 0, Shape(like.shape().dims()), like.dtype());
+Tensor own_memory(const Tensor& like, Device device) {
+  const OutsideOfSteps outside;
+  return empty(Shape(like.shape().dims()), like.dtype(), device);
 }
 
 Tensor copied(const Tensor& tensor, StreamRef stream) {
-  Tensor copy = own_memory(tensor, tensor.device(), stream);
+  Tensor copy = own_memory(tensor, tensor.device());
   if (tensor.elements() > 0) copy_elements(stream, copy, tensor);
   return copy;
 }
 
-Tensor copied_to_host(const Tensor& tensor, const Pending& pending) {
-  const Device host = Device::host();
-  const StreamRef stream = pending.streams.empty()
-                               ? StreamRef(tensor.device(), StreamHandle::kLegacy)
-                               : pending.streams.front();
-  for (const StreamRef other : pending.streams)
-    stream.wait_for(other);
+Tensor copied_to_host(const Tensor& tensor, StreamRef stream) {
   const Tensor dense = tensor.is_contiguous() ? tensor : copied(tensor, stream);
-  Tensor copy = own_memory(tensor, host, StreamRef(host, StreamHandle::kLegacy));
+  Tensor copy = own_memory(tensor, Device::host());
   if (tensor.elements() == 0) return copy;
   dense.copy_to_host(copy.data(), copy.bytes(), stream);
   return copy;
+}
+
+// Returns a stream of the tensor's device that waits for all that is pending.
+StreamRef joined(const Tensor& tensor, const PendingStreams& pending) {
+  const auto own = std::find_if(pending.streams.begin(), pending.streams.end(),
+                                [&](StreamRef one) { return one.device() == tensor.device(); });
+  const StreamRef stream =
+      own != pending.streams.end() ? *own : StreamRef(tensor.device(), StreamHandle::kLegacy);
+  for (const StreamRef other : pending.streams)
+    stream.wait_for(other);
+  return stream;
 }
 
 struct Ready {
@@ -263,18 +214,16 @@ struct Ready {
   bool is_copied = false;
 };
 
-Ready make_copy(const Tensor& tensor, Device device, const Pending& pending, StreamRef consumer) {
+Ready make_copy(const Tensor& tensor, Device device, const PendingStreams& pending,
+                StreamRef consumer) {
   if (!pending.capturing.empty() || (consumer && capture_of(consumer) != 0)) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
                        fmt::format("a copy of {} for another library cannot be made while a "
                                    "capture is open: export it before or after",
                                    describe(tensor)));
   }
-  if (device != tensor.device()) return {copied_to_host(tensor, pending), true};
-  const bool has_own = !consumer && !pending.streams.empty();
-  const StreamRef stream = has_own    ? pending.streams.front()
-                           : consumer ? consumer
-                                      : StreamRef(device, StreamHandle::kLegacy);
+  const StreamRef stream = consumer ? consumer : joined(tensor, pending);
+  if (device != tensor.device()) return {copied_to_host(tensor, stream), true};
   Tensor copy = copied(tensor, stream);
   if (device.type == DeviceType::kHost) stream.synchronize();
   return {std::move(copy), true};
@@ -297,11 +246,11 @@ Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
   }
   const bool is_host = device.type == DeviceType::kHost;
   if (is_host) expect_no_stream(tensor, options.stream);
-  const StreamRef consumer = is_host ? StreamRef() : consumer_of(device, options.stream);
+  const StreamRef consumer = is_host ? StreamRef() : stream_of(device, options.stream);
   const bool is_copied = moves || options.copy == true;
   if (!is_host && !consumer && !is_copied)
     return {tensor, false};  // -1: pending work is not queried
-  const Pending pending = pending_on(tensor);
+  const PendingStreams pending = pending_streams(tensor);
   if (!moves && !is_host) order(pending, options.stream, consumer);
   if (is_host && !moves) wait_for_all(pending);
   if (is_copied) return make_copy(tensor, device, pending, consumer);
@@ -324,15 +273,10 @@ void drop(Managed* managed) {
 template <typename Managed>
 std::unique_ptr<Exported<Managed>> exported(const Tensor& tensor) {
   auto made = std::make_unique_for_overwrite<Exported<Managed>>();
-  const Shape& shape = tensor.shape();
-  std::copy(shape.dims().begin(), shape.dims().end(), made->shape.begin());
-  std::copy(shape.strides().begin(), shape.strides().end(), made->strides.begin());
   dlpack::TensorView& view = made->managed.tensor;
-  view.data = tensor.elements() == 0 ? nullptr : tensor.data();
-  view.device = to_dlpack_device(tensor.device());
-  if (tensor.device().type == DeviceType::kHost) view.device.id = 0;  // there is one CPU
-  view.ndim = shape.rank();
-  view.dtype = to_dlpack_type(tensor.dtype());
+  view = view_of(tensor);
+  std::copy_n(view.shape, view.ndim, made->shape.begin());
+  std::copy_n(view.strides, view.ndim, made->strides.begin());
   view.shape = made->shape.data();
   view.strides = made->strides.data();
   made->managed.context = made.get();
@@ -365,6 +309,24 @@ UnversionedDlpackTensor to_unversioned_dlpack(const Tensor& tensor,
   }
   auto made = exported<dlpack::Managed>(prepare(tensor, options).tensor);
   return UnversionedDlpackTensor(&made.release()->managed);
+}
+
+DlpackTensor to_unordered_dlpack(const Tensor& tensor) {
+  DlpackExportOptions options;
+  if (tensor.device().type != DeviceType::kHost) options.stream = -1;
+  return to_dlpack(tensor, options);
+}
+
+dlpack::TensorView view_of(const Tensor& tensor) {
+  dlpack::TensorView view = {};
+  if (tensor.elements() > 0) view.data = tensor.data();
+  view.device = to_dlpack_device(tensor.device());
+  if (tensor.device().type == DeviceType::kHost) view.device.id = 0;  // there is one CPU
+  view.ndim = tensor.rank();
+  view.dtype = to_dlpack_type(tensor.dtype());
+  view.shape = const_cast<std::int64_t*>(tensor.shape().dims().data());
+  view.strides = const_cast<std::int64_t*>(tensor.shape().strides().data());
+  return view;
 }
 
 }  // namespace cgtree

@@ -6,37 +6,25 @@
 #include <optional>
 
 #include "interop/exchange/dlpack.h"
-#include "interop/tensor/stream_synchronization.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// The options of an import.
-struct DlpackImportOptions {
-  // The stream on which the tensor is used first. The default is the thread's current stream, else
-  // the legacy stream of its device. The producer was told of this stream when it was asked for the
-  // tensor, and has ordered its work before it. So nothing waits here, unless there is a
-  // `producer`.
-  StreamRef consumer = {};
-  // The stream of the producer's work, if it was not told of ours (the exchange API). Then both
-  // directions are synchronized, as with the CUDA Array Interface.
-  StreamRef producer = {};
-  SyncPolicy sync = SyncPolicy::kEventWait;
-  // The memory may lie on another device than the consumer's stream.
-  bool on_any_device = false;
-};
+// Reads the memory and the layout. The device of memory that moves to where it is used is that of
+// `consumer`, which may be null. Throws BoundaryError for missing strides where they are needed, a
+// missing shape, and unsupported element types, devices and layouts.
+ForeignArray read_view(const dlpack::TensorView& view, bool needs_strides, StreamRef consumer);
 
 // Takes `stolen`, which must not be null, even if it throws: its deleter is called once, on the
 // thread of the last release. Without a `producer`, work enqueued on the consumer's stream that
 // uses the memory must be done before that. Pageable and pinned memory of the host becomes a tensor
 // of the host.
 //
-// Throws BoundaryError for another major version (then only the deleter is called), missing strides
-// from 1.2 on, a missing shape, null data, unsupported element types, devices and layouts, and
-// memory that the device does not reach or that is not aligned. Throws InvalidArgument if the
-// device does not exist; CaptureError, DeviceError as order_import().
-Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const DlpackImportOptions& options = {});
-Tensor from_dlpack(dlpack::Managed* stolen, const DlpackImportOptions& options = {});
+// Throws BoundaryError for another major version (then only the deleter is called); otherwise as
+// read_view(), which needs strides from 1.2 on, and as import_array().
+Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const ImportOptions& options = {});
+Tensor from_dlpack(dlpack::Managed* stolen, const ImportOptions& options = {});
 
 // Source of the names and rules: the Python array API standard, __dlpack__.
 struct DlpackExportOptions {
@@ -81,5 +69,11 @@ constexpr bool wants_versioned(std::optional<dlpack::Version> max_version) noexc
 DlpackTensor to_dlpack(const Tensor& tensor, const DlpackExportOptions& options = {});
 UnversionedDlpackTensor to_unversioned_dlpack(const Tensor& tensor,
                                               const DlpackExportOptions& options = {});
+
+// Exports without any order of streams, for a consumer that orders its own work.
+DlpackTensor to_unordered_dlpack(const Tensor& tensor);
+
+// Describes a tensor, without an owner. The view is valid as long as the tensor and its storage.
+dlpack::TensorView view_of(const Tensor& tensor);
 
 }  // namespace cgtree

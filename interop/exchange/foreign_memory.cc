@@ -1,119 +1,22 @@
-// Checks foreign memory, and synchronizes with its library when a tensor ends.
+// Synchronizes with the other library when its memory is released, or a stream ends.
 #include "interop/exchange/foreign_memory.h"
 #include "base/condition.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "base/mutex.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
-#include "interop/exchange/lent_memory.h"
-#include "interop/tensor/empty.h"
 
 namespace cgtree {
-namespace {
-
-[[noreturn]] void refuse_dims(BoundaryFault fault, std::span<const std::int64_t> dims,
-                              std::string_view why) {
-  throw BoundaryError(fault, fmt::format("shape ({}) has {}", fmt::join(dims, ", "), why));
-}
-
-// Returns the product of the dims. Throws if they are no shape, or an int64 cannot count the
-// elements.
-std::int64_t checked_elements(std::span<const std::int64_t> dims) {
-  if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    // The dims are not printed: if the count is wrong, they may not exist.
-    throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("the shape has {} dimensions: at most {} are supported",
-                                    dims.size(), static_cast<int>(Shape::kMaxRank)));
-  }
-  std::int64_t least = 1;
-  for (const std::int64_t dim : dims)
-    least = std::min(least, dim);
-  if (least < 0) refuse_dims(BoundaryFault::kWrongValue, dims, "a negative dimension");
-  std::int64_t elements = 1;
-  for (const std::int64_t dim : dims) {
-    if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
-      refuse_dims(BoundaryFault::kWrongValue, dims, "more elements than there are");
-    }
-  }
-  return least == 0 ? 0 : elements;
-}
-
-// Requires dims without a 0, and strides in elements that are not negative.
-void check_bytes(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
-                 DType dtype) {
-  __int128 elements = 1;
-  for (std::size_t axis = 0; axis < dims.size(); ++axis)
-    elements += static_cast<__int128>(dims[axis] - 1) * strides[axis];
-  if (elements <= INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) return;
-  refuse_dims(BoundaryFault::kWrongValue, dims,
-              fmt::format("with strides ({}) more bytes than there are", fmt::join(strides, ", ")));
-}
-
-// Requires an axis with at least two indices.
-std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t axis,
-                            std::int64_t unit) {
-  const std::int64_t stride = strides[axis];
-  if (stride < 0) {
-    throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("strides ({}): {} of axis {} is negative, which is not "
-                                    "supported; make a copy in the order of the axes first",
-                                    fmt::join(strides, ", "), stride, axis));
-  }
-  if (stride % unit != 0) {
-    throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("strides ({}): {} of axis {} is no multiple of the {} bytes of "
-                                    "an element, which is not supported; make a dense copy first",
-                                    fmt::join(strides, ", "), stride, axis, unit));
-  }
-  return stride / unit;
-}
-
-}  // namespace
-
-StreamRef consumer_or_current(StreamRef given) {
-  return given ? given : current_stream_or_none();
-}
-
-void check_alignment(std::uintptr_t address, DType dtype) {
-  if ((address & (alignment_of(dtype) - 1)) == 0) return;  // alignments are powers of two
-  throw BoundaryError(BoundaryFault::kNotSupported,
-                      fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
-                                  alignment_of(dtype), name(dtype)));
-}
-
-Shape shape_of_layout(std::span<const std::int64_t> dims,
-                      std::optional<std::span<const std::int64_t>> strides, StrideUnit unit,
-                      DType dtype) {
-  const std::int64_t elements = checked_elements(dims);
-  if (elements == 0) return Shape(dims);
-  if (!strides) {
-    if (elements > INT64_MAX / static_cast<std::int64_t>(size_of(dtype))) {
-      refuse_dims(BoundaryFault::kWrongValue, dims, "more bytes than there are");
-    }
-    return Shape(dims);
-  }
-  std::array<std::int64_t, Shape::kMaxRank> of_axes;
-  const std::span<std::int64_t> steps = std::span(of_axes).first(dims.size());
-  const auto element =
-      unit == StrideUnit::kBytes ? static_cast<std::int64_t>(size_of(dtype)) : std::int64_t{1};
-  // An axis with one index may have any stride that an int64 can hold in bytes.
-  const std::int64_t most = INT64_MAX / static_cast<std::int64_t>(size_of(dtype));
-  std::int64_t dense = 1;
-  for (std::size_t axis = dims.size(); axis-- > 0; dense *= dims[axis])
-    steps[axis] = dims[axis] > 1 ? checked_stride(*strides, axis, element) : std::min(dense, most);
-  check_bytes(dims, steps, dtype);
-  return Shape(dims, steps);
-}
-
 namespace {
 
 // Returns true also if that is unknown: legacy streams refuse the query while others capture.
@@ -124,7 +27,75 @@ bool may_be_capturing(StreamRef stream) noexcept {
   return !ok(graphs->capture_info(stream.handle(), &info)) || info.status != CaptureStatus::kNone;
 }
 
-}  // namespace
+// An ImportedStorage is the memory with the streams that use it.
+class ImportedStorage final : private StorageOwner {
+ public:
+  ImportedStorage(ImportedMemory&& memory, StreamRef consumer);
+
+  Storage& storage() noexcept { return storage_; }
+
+  // The next two are called with the lock of the list.
+
+  bool is_ordered_with(StreamIdentity stream) noexcept {
+    if (stream == producer_) return true;
+    const std::lock_guard lock(mutex_);
+    return std::any_of(users_.begin(), users_.end(),
+                       [&](const User& user) { return user.identity == stream; });
+  }
+  // The stream is retired: `last` is behind all its work. Returns true if it is the producer's.
+  bool leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept {
+    if (stream == producer_) {
+      has_producer_ended_.store(true, std::memory_order_release);
+      Storage::note_change();
+      return true;
+    }
+    const std::lock_guard lock(mutex_);
+    for (User& user : users_) {
+      if (user.identity != stream) continue;
+      user.stream = StreamRef();
+      user.last = last;
+    }
+    return false;
+  }
+
+ private:
+  friend class ImportList;
+  struct User {
+    StreamRef stream;  // null once it was retired
+    StreamIdentity identity;
+    std::shared_ptr<Event> last;  // of one that was retired, or that only its thread can name
+  };
+
+  void release(Storage& storage, bool was_live) noexcept override;
+  [[noreturn]] void throw_stale(const Storage&) const override {
+    throw StaleTensor("memory of another library is never invalidated by this one");
+  }
+  void used(Storage&, StreamRef stream) override {
+    if (memory_.producer) add_user(stream);
+  }
+  bool may_be_invalidated() const noexcept override { return false; }
+  bool is_read_only(const Storage&) const noexcept override { return memory_.is_read_only; }
+  StreamRef producer(const Storage&) const noexcept override {
+    return has_producer_ended_.load(std::memory_order_acquire) ? StreamRef() : memory_.producer;
+  }
+
+  void add_user(StreamRef stream);
+  std::vector<User> take_done_users();
+  void synchronize_with(const User& user) noexcept;
+
+  const ImportedMemory memory_;
+  const StreamIdentity producer_;
+  const std::thread::id thread_;
+  std::atomic<bool> has_producer_ended_{false};
+  Storage storage_;
+  Mutex<LockRank::kForeignMemory> mutex_;
+  std::vector<User> users_;  // each once, without the producer
+  std::size_t next_look_ = 0;
+  // In the list of those that have a producer's stream; all guarded by its mutex.
+  bool is_released_ = false;
+  ImportedStorage* next_ = nullptr;
+  ImportedStorage* previous_ = nullptr;
+};
 
 // ImportList: the imports that are ordered with a stream of another library, so that they learn
 // when a stream ends. It belongs to the process.
@@ -161,7 +132,11 @@ class ImportList {
     std::unique_lock lock(mutex_);
     if (!any_of([&](ImportedStorage& import) { return import.is_ordered_with(identity); })) return;
     lock.unlock();
-    const std::shared_ptr<Event> last = record(stream);
+    const auto last = std::make_shared<Event>();
+    log_failures([&] {
+      const RelaxedCapture relaxed(stream.api().graphs());
+      if (!may_be_capturing(stream)) last->record(stream);
+    });
     lock.lock();
     removed_.wait(lock, [&] {
       return !any_of([&](ImportedStorage& import) {
@@ -172,7 +147,7 @@ class ImportList {
     for (ImportedStorage* import = first_; import != nullptr; import = import->next_)
       must_wait = import->leave(identity, last) || must_wait;
     lock.unlock();
-    if (must_wait) wait_for(*last);
+    if (must_wait) log_failures([&] { last->synchronize(); });
   }
   template <typename Predicate>
   bool any_of(Predicate predicate) noexcept {
@@ -181,25 +156,13 @@ class ImportList {
     }
     return false;
   }
-  static std::shared_ptr<Event> record(StreamRef stream) noexcept {
-    auto last = std::make_shared<Event>();
+  template <typename Run>
+  static void log_failures(const Run& run) noexcept {
     try {
-      const RelaxedCapture relaxed(stream.api().graphs());
-      if (!may_be_capturing(stream)) last->record(stream);
+      run();
     } catch (const std::exception& error) {
-      log_failure(error);
+      log_event(LogLevel::kError, "synchronization_lost error=\"{}\"", error.what());
     }
-    return last;
-  }
-  static void wait_for(const Event& last) noexcept {
-    try {
-      last.synchronize();
-    } catch (const std::exception& error) {
-      log_failure(error);
-    }
-  }
-  static void log_failure(const std::exception& error) noexcept {
-    log_event(LogLevel::kError, "synchronization_lost error=\"{}\"", error.what());
   }
 
   Mutex<LockRank::kImports> mutex_;  // guards the list
@@ -209,10 +172,6 @@ class ImportList {
       [this](StreamRef stream, StreamIdentity identity) { retire(stream, identity); }};
 };
 
-StorageRef ImportedStorage::make(ImportedMemory&& memory, StreamRef consumer) {
-  return StorageRef((new ImportedStorage(std::move(memory), consumer))->storage_);
-}
-
 ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
     : memory_(std::move(memory)),
       producer_(recent_identity_of(memory_.producer)),
@@ -221,10 +180,6 @@ ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
   if (memory_.producer && consumer) add_user(consumer);
   if (memory_.producer || memory_.is_read_only) storage_.lend();
   if (memory_.producer) ImportList::get().add(*this);
-}
-
-void ImportedStorage::used(Storage&, StreamRef stream) {
-  if (memory_.producer) add_user(stream);
 }
 
 // The per-thread default stream cannot be named by the thread that releases the memory, so its
@@ -267,41 +222,6 @@ std::vector<ImportedStorage::User> ImportedStorage::take_done_users() {
   return done;
 }
 
-bool ImportedStorage::is_read_only(const Storage&) const noexcept {
-  return memory_.is_read_only;
-}
-
-StreamRef ImportedStorage::producer(const Storage&) const noexcept {
-  return has_producer_ended_.load(std::memory_order_acquire) ? StreamRef() : memory_.producer;
-}
-
-void ImportedStorage::throw_stale(const Storage&) const {
-  throw StaleTensor("memory of another library is never invalidated by this one");
-}
-
-bool ImportedStorage::is_ordered_with(StreamIdentity stream) noexcept {
-  if (stream == producer_) return true;
-  const std::lock_guard lock(mutex_);
-  return std::any_of(users_.begin(), users_.end(),
-                     [&](const User& user) { return user.identity == stream; });
-}
-
-// The stream is retired: `last` is behind all its work. Returns true if it is the producer's.
-bool ImportedStorage::leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept {
-  if (stream == producer_) {
-    has_producer_ended_.store(true, std::memory_order_release);
-    Storage::note_change();
-    return true;
-  }
-  const std::lock_guard lock(mutex_);
-  for (User& user : users_) {
-    if (user.identity != stream) continue;
-    user.stream = StreamRef();
-    user.last = last;
-  }
-  return false;
-}
-
 void ImportedStorage::release(Storage&, bool) noexcept {
   if (memory_.producer) {
     ImportList::get().begin_release(*this);
@@ -340,19 +260,10 @@ void ImportedStorage::synchronize_with(const User& user) noexcept {
   }
 }
 
-Tensor imported(ImportedMemory&& memory, StreamRef consumer, std::size_t offset, Shape shape,
-                DType dtype) {
-  const bool has_elements = shape.elements() > 0;
-  if (current_allocator() != nullptr && has_elements) {
-    const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(memory.data) + offset;
-    const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-    if (StorageRef lent = find_lent(memory.device, first, bytes)) {
-      const std::size_t begin = first - lent->address();
-      return Tensor(std::move(lent), begin, std::move(shape), dtype);
-    }
-  }
-  return Tensor(ImportedStorage::make(std::move(memory), consumer), offset, std::move(shape),
-                dtype);
+}  // namespace
+
+StorageRef import_memory(ImportedMemory&& memory, StreamRef consumer) {
+  return StorageRef((new ImportedStorage(std::move(memory), consumer))->storage());
 }
 
 }  // namespace cgtree

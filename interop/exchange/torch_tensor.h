@@ -7,91 +7,71 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
+namespace detail {
+
+// By DType.
+inline constexpr std::array<at::ScalarType, kDTypeCount> kTorchTypes = {
+    at::kBool,
+    at::kChar,
+    at::kShort,
+    at::kInt,
+    at::kLong,
+    at::kByte,
+    at::kUInt16,
+    at::kUInt32,
+    at::kUInt64,
+    at::kHalf,
+    at::kBFloat16,
+    at::kFloat,
+    at::kDouble,
+    at::kFloat8_e4m3fn,
+    at::kFloat8_e4m3fnuz,
+    at::kFloat8_e5m2,
+    at::kFloat8_e5m2fnuz,
+    at::kFloat8_e8m0fnu,
+    at::kComplexFloat,
+    at::kComplexDouble,
+};
+
+// By PyTorch's type.
+inline constexpr auto kOurTypes = [] {
+  std::array<std::optional<DType>, static_cast<std::size_t>(at::ScalarType::NumOptions)> types = {};
+  for (std::size_t i = 0; i < kTorchTypes.size(); ++i)
+    types[static_cast<std::size_t>(kTorchTypes[i])] = static_cast<DType>(i);
+  return types;
+}();
+
+}  // namespace detail
+
 // Throws BoundaryError for types that a Tensor cannot have.
 inline DType from_torch_type(at::ScalarType type) {
-  switch (type) {
-    case at::kBool:
-      return DType::kBool;
-    case at::kChar:
-      return DType::kInt8;
-    case at::kShort:
-      return DType::kInt16;
-    case at::kInt:
-      return DType::kInt32;
-    case at::kLong:
-      return DType::kInt64;
-    case at::kByte:
-      return DType::kUInt8;
-    case at::kUInt16:
-      return DType::kUInt16;
-    case at::kUInt32:
-      return DType::kUInt32;
-    case at::kUInt64:
-      return DType::kUInt64;
-    case at::kHalf:
-      return DType::kFloat16;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kFloat8_e4m3fn:
-      return DType::kFloat8E4M3FN;
-    case at::kFloat8_e4m3fnuz:
-      return DType::kFloat8E4M3FNUZ;
-    case at::kFloat8_e5m2:
-      return DType::kFloat8E5M2;
-    case at::kFloat8_e5m2fnuz:
-      return DType::kFloat8E5M2FNUZ;
-    case at::kFloat8_e8m0fnu:
-      return DType::kFloat8E8M0FNU;
-    case at::kComplexFloat:
-      return DType::kComplex64;
-    case at::kComplexDouble:
-      return DType::kComplex128;
-    default:
-      throw BoundaryError(BoundaryFault::kNotSupported,
-                          std::string("a tensor of PyTorch has elements of type ") +
-                              c10::toString(type) + ", which is not supported");
+  const auto number = static_cast<std::size_t>(type);
+  if (number < detail::kOurTypes.size() && detail::kOurTypes[number]) [[likely]] {
+    return *detail::kOurTypes[number];
   }
+  throw BoundaryError(BoundaryFault::kNotSupported,
+                      std::string("a tensor of PyTorch has elements of type ") +
+                          c10::toString(type) + ", which is not supported");
 }
 
+// Returns PyTorch's name of the type.
 inline at::ScalarType to_torch_type(DType dtype) noexcept {
-  constexpr at::ScalarType kTypes[kDTypeCount] = {at::kBool,
-                                                  at::kChar,
-                                                  at::kShort,
-                                                  at::kInt,
-                                                  at::kLong,
-                                                  at::kByte,
-                                                  at::kUInt16,
-                                                  at::kUInt32,
-                                                  at::kUInt64,
-                                                  at::kHalf,
-                                                  at::kBFloat16,
-                                                  at::kFloat,
-                                                  at::kDouble,
-                                                  at::kFloat8_e4m3fn,
-                                                  at::kFloat8_e4m3fnuz,
-                                                  at::kFloat8_e5m2,
-                                                  at::kFloat8_e5m2fnuz,
-                                                  at::kFloat8_e8m0fnu,
-                                                  at::kComplexFloat,
-                                                  at::kComplexDouble};
-  return kTypes[static_cast<int>(dtype)];
+  return detail::kTorchTypes[static_cast<std::size_t>(dtype)];
 }
 
 // Throws BoundaryError for other devices than the CPU and CUDA's.
@@ -102,6 +82,7 @@ inline Device from_torch_device(c10::Device device) {
                                                         ": expected the CPU, or CUDA");
 }
 
+// Returns the CPU, or the device of CUDA with the same number.
 inline c10::Device to_torch_device(Device device) {
   if (device.type == DeviceType::kHost) return c10::Device(c10::kCPU);
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device.id));
@@ -175,7 +156,7 @@ inline Shape shape_of(const at::Tensor& tensor, DType dtype, const Shape* known)
       std::ranges::equal(known->strides(), strides)) {
     return *known;
   }
-  return shape_of_layout(dims, strides, StrideUnit::kElements, dtype);
+  return shape_of_layout(dims, strides.data(), StrideUnit::kElements, dtype);
 }
 
 inline void check_is_plain(const at::Tensor& tensor) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <iterator>
@@ -16,34 +15,32 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "type strings are written with '<'");
 
+constexpr char kOpaque = 'V';
+
 struct TypeRow {
   DType dtype;
-  char kind;
-  std::int64_t bytes;
+  std::string_view text;
+
+  constexpr char kind() const noexcept { return text[1]; }
 };
 
 constexpr TypeRow kTypes[] = {
-    {DType::kBool, 'b', 1},      {DType::kInt8, 'i', 1},        {DType::kInt16, 'i', 2},
-    {DType::kInt32, 'i', 4},     {DType::kInt64, 'i', 8},       {DType::kUInt8, 'u', 1},
-    {DType::kUInt16, 'u', 2},    {DType::kUInt32, 'u', 4},      {DType::kUInt64, 'u', 8},
-    {DType::kFloat16, 'f', 2},   {DType::kFloat32, 'f', 4},     {DType::kFloat64, 'f', 8},
-    {DType::kComplex64, 'c', 8}, {DType::kComplex128, 'c', 16},
+    {DType::kBool, "|b1"},       {DType::kInt8, "|i1"},           {DType::kInt16, "<i2"},
+    {DType::kInt32, "<i4"},      {DType::kInt64, "<i8"},          {DType::kUInt8, "|u1"},
+    {DType::kUInt16, "<u2"},     {DType::kUInt32, "<u4"},         {DType::kUInt64, "<u8"},
+    {DType::kFloat16, "<f2"},    {DType::kBFloat16, "<V2"},       {DType::kFloat32, "<f4"},
+    {DType::kFloat64, "<f8"},    {DType::kFloat8E4M3FN, "|V1"},   {DType::kFloat8E4M3FNUZ, "|V1"},
+    {DType::kFloat8E5M2, "|V1"}, {DType::kFloat8E5M2FNUZ, "|V1"}, {DType::kFloat8E8M0FNU, "|V1"},
+    {DType::kComplex64, "<c8"},  {DType::kComplex128, "<c16"},
 };
-
-// The types by kind, from 'b' to 'u', and by the logarithm of the bytes.
-constexpr auto kByKind = [] {
-  std::array<std::array<std::optional<DType>, 5>, 'u' - 'b' + 1> table = {};
-  for (const TypeRow& row : kTypes)
-    table[row.kind - 'b'][std::countr_zero(static_cast<std::uint64_t>(row.bytes))] = row.dtype;
-  return table;
-}();
+static_assert(std::size(kTypes) == kDTypeCount);
 
 [[noreturn]] void refuse(BoundaryFault fault, std::string_view text, std::string_view why) {
   throw BoundaryError(fault, fmt::format("'typestr' is '{}': {}", text.substr(0, 40), why));
 }
 
-bool is_time(char kind) {
-  return kind == 'm' || kind == 'M';
+bool is_among(char letter, std::string_view letters) noexcept {
+  return letters.find(letter) != std::string_view::npos;
 }
 
 // Returns whether elements of the kind may have this size.
@@ -66,72 +63,63 @@ bool is_size_of(char kind, std::int64_t count) {
   }
 }
 
+// Returns whether text after the size is the unit of a time, such as "[ns]".
+bool is_unit(char kind, std::string_view text) {
+  return is_among(kind, "mM") && text.size() > 2 && text.size() < 16 && text.front() == '[' &&
+         text.back() == ']';
+}
+
+// `count`: bits for kind 't', characters for 'U', else bytes.
+std::int64_t whole_bytes(char kind, std::int64_t count) {
+  if (kind == 't') return count % 8 == 0 ? count / 8 : 0;
+  return kind == 'U' ? 4 * count : count;
+}
+
+std::optional<DType> find_dtype(char kind, std::int64_t bytes) {
+  if (kind == kOpaque) return std::nullopt;
+  const auto* const row =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& known) {
+        return known.kind() == kind && static_cast<std::int64_t>(size_of(known.dtype)) == bytes;
+      });
+  return row == std::end(kTypes) ? std::nullopt : std::optional(row->dtype);
+}
+
 }  // namespace
 
 TypeString parse_type_string(std::string_view text) {
   constexpr std::string_view kForm =
       "expected a byte order ('<', '|', '='), a letter of \"tbiufcmMSUV\" and a size, as in '<f4'";
   const auto wrong = BoundaryFault::kWrongValue;
-  if (text.size() < 3) refuse(wrong, text, kForm);
-  TypeString type{text[0], text[1], 0, ""};
-  if (std::string_view("<>|=").find(type.byte_order) == std::string_view::npos) {
-    refuse(wrong, text, kForm);
-  }
-  if (type.kind == 'O') {
+  if (text.size() < 3 || !is_among(text[0], "<>|=")) refuse(wrong, text, kForm);
+  const char kind = text[1];
+  if (kind == 'O') {
     refuse(BoundaryFault::kNotSupported, text, "references to Python objects mean nothing here");
   }
-  if (std::string_view("tbiufcmMSUV").find(type.kind) == std::string_view::npos) {
-    refuse(wrong, text, kForm);
-  }
+  if (!is_among(kind, "tbiufcmMSUV")) refuse(wrong, text, kForm);
+  std::int64_t count = 0;
   const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + 2, end, type.count);
+  const auto [rest, error] = std::from_chars(text.data() + 2, end, count);
   if (error != std::errc() || text[2] == '-') refuse(wrong, text, kForm);
-  type.unit.assign(rest, end);
-  const bool is_unit = is_time(type.kind) && type.unit.size() > 2 && type.unit.front() == '[' &&
-                       type.unit.back() == ']' && type.unit.size() < 16;
-  if (!type.unit.empty() && !is_unit) refuse(wrong, text, kForm);
-  if (type.count == 0) refuse(wrong, text, "its elements would have no bytes");
-  if (type.count > INT32_MAX) refuse(wrong, text, "its elements would have more than 2 GiB");
-  if (!is_size_of(type.kind, type.count)) {
-    refuse(wrong, text, fmt::format("there is no type '{}' of {} bytes", type.kind, type.count));
+  if (rest != end && !is_unit(kind, {rest, end})) refuse(wrong, text, kForm);
+  if (count == 0) refuse(wrong, text, "its elements would have no bytes");
+  if (count > INT32_MAX) refuse(wrong, text, "its elements would have more than 2 GiB");
+  if (!is_size_of(kind, count)) {
+    refuse(wrong, text, fmt::format("there is no type '{}' of {} bytes", kind, count));
   }
-  const bool has_order = type.count > 1 && type.kind != 'S' && type.kind != 'V' && type.kind != 't';
-  if (type.byte_order == '>') {
-    if (has_order || type.kind == 'U') {
-      refuse(BoundaryFault::kNotSupported, text,
-             "its bytes are in the other order than this machine's: convert it to '<' first");
-    }
-    type.byte_order = '|';
+  const bool has_order = kind == 'U' || (count > 1 && !is_among(kind, "tSV"));
+  if (text[0] == '>' && has_order) {
+    refuse(BoundaryFault::kNotSupported, text,
+           "its bytes are in the other order than this machine's: convert it to '<' first");
   }
-  return type;
+  const std::int64_t bytes = whole_bytes(kind, count);
+  return {std::string(text), find_dtype(kind, bytes), bytes};
 }
 
-std::string to_string(const TypeString& type) {
-  return fmt::format("{}{}{}{}", type.byte_order, type.kind, type.count, type.unit);
-}
-
-std::optional<std::int64_t> element_bytes(const TypeString& type) {
-  if (type.kind == 't') {
-    if (type.count % 8 != 0) return std::nullopt;
-    return type.count / 8;
-  }
-  return type.kind == 'U' ? 4 * type.count : type.count;
-}
-
-std::optional<DType> to_dtype(const TypeString& type) {
-  const auto kind = static_cast<std::size_t>(type.kind - 'b');
-  const auto bytes = static_cast<std::uint64_t>(type.count);
-  if (kind >= kByKind.size() || bytes == 0 || bytes > 16 || (bytes & (bytes - 1)) != 0)
-    return std::nullopt;
-  return kByKind[kind][static_cast<std::size_t>(std::countr_zero(bytes))];
-}
-
-TypeString to_type_string(DType dtype) {
-  const auto* const row = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                       [&](const TypeRow& known) { return known.dtype == dtype; });
+TypeString type_string_of(DType dtype) {
+  const TypeRow& row = kTypes[static_cast<int>(dtype)];
   const auto bytes = static_cast<std::int64_t>(size_of(dtype));
-  const char order = bytes == 1 ? '|' : '<';
-  return {order, row == std::end(kTypes) ? 'V' : row->kind, bytes, ""};
+  return {std::string(row.text), row.kind() == kOpaque ? std::nullopt : std::optional(dtype),
+          bytes};
 }
 
 }  // namespace cgtree

@@ -12,29 +12,19 @@
 
 namespace cgtree {
 
+// A TypeString is read once, and kept as text for messages.
 struct TypeString {
-  char byte_order = '|';   // '<', '|' (irrelevant) or '=' (native); never '>'
-  char kind = 'V';         // one of "tbiufcmMSUV"
-  std::int64_t count = 1;  // positive: bits for kind 't', characters for 'U', else bytes
-  std::string unit;        // the unit of times, such as "[ns]", or empty
-
-  bool operator==(const TypeString&) const = default;
+  std::string text;
+  std::optional<DType> dtype;  // none: times, strings, records
+  std::int64_t bytes = 0;      // of one element; 0 if they are not whole
 };
 
 // Throws BoundaryError for text that is no type string, for elements whose bytes are swapped, and
 // for Python objects.
 TypeString parse_type_string(std::string_view text);
 
-std::string to_string(const TypeString& type);
-
-// Returns the bytes of one element; nothing if an element is less than a byte.
-std::optional<std::int64_t> element_bytes(const TypeString& type);
-
-// Returns nothing if there is no such DType: times, strings, records.
-std::optional<DType> to_dtype(const TypeString& type);
-
-// Returns bytes of kind 'V' for bfloat16 and floats of eight bits, which have no letter, as other
-// libraries do.
-TypeString to_type_string(DType dtype);
+// Bfloat16 and floats of eight bits, which have no letter, are bytes of kind 'V', as other
+// libraries write them.
+TypeString type_string_of(DType dtype);
 
 }  // namespace cgtree

@@ -83,9 +83,9 @@ Tensor make_scalar(PyObject* value, std::optional<DType> given) {
 }
 
 // Without a device, the stream is of its own device, or of the best one.
-ObjectImport import_options(PyObject* stream, std::optional<SyncPolicy> sync,
-                            std::optional<DType> dtype, std::optional<Device> device) {
-  ObjectImport options = {.sync = sync, .dtype = dtype, .device = device};
+ImportOptions import_options(PyObject* stream, std::optional<SyncPolicy> sync,
+                             std::optional<DType> dtype, std::optional<Device> device) {
+  ImportOptions options = {.sync = sync, .dtype = dtype, .device = device};
   if (stream == nullptr) return options;
   const std::optional<Device> place = device ? device : device_of_stream(stream);
   options.consumer = to_stream(stream, place.value_or(Device::best()));

@@ -2,12 +2,11 @@
 #include "python/extension/borrowed.h"
 
 #include <memory>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "base/error.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/dlpack_tensor.h"
+#include "interop/exchange/foreign_array.h"
 
 namespace cgtree::python {
 
@@ -36,16 +35,13 @@ void BorrowedTensor::take(const dlpack::TensorView& view, StreamRef stream, Tens
     if (tensor.elements() != 0) move_to(first, tensor);
     return;
   }
-  const DType dtype = from_dlpack_type(view.dtype);
-  const auto rank = static_cast<std::size_t>(view.ndim);
-  std::optional<std::span<const std::int64_t>> strides;
-  if (view.strides != nullptr) strides.emplace(view.strides, rank);
-  const Shape shape = shape_of_layout({view.shape, rank}, strides, StrideUnit::kElements, dtype);
-  const bool is_empty = shape.elements() == 0;
-  if (!is_empty) check_alignment(reinterpret_cast<std::uintptr_t>(first), dtype);
-  storage_ = new BorrowedStorage(stream, stream.device(), is_empty ? nullptr : first,
-                                 static_cast<std::size_t>(shape.extent()) * size_of(dtype));
-  tensor = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, shape, dtype);
+  const ForeignArray array = read_view(view, /*needs_strides=*/false, stream);
+  const bool is_empty = array.data == nullptr;
+  if (!is_empty) check_alignment(reinterpret_cast<std::uintptr_t>(first), array.dtype);
+  storage_ =
+      new BorrowedStorage(stream, stream.device(), array.data,
+                          static_cast<std::size_t>(array.shape.extent()) * size_of(array.dtype));
+  tensor = Tensor::known_to_fit(StorageRef(storage_->storage()), 0, array.shape, array.dtype);
   other_ = nullptr;
   other_tensor_ = {};
   stream_ = stream;

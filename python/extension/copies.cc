@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "interop/tensor/outside_of_steps.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/import.h"
 
@@ -26,13 +26,9 @@ StreamRef stream_for(const Tensor& tensor) {
 }
 
 // Makes a row-major tensor on the tensor's device, outside of any pool.
-Tensor dense_like(const Tensor& tensor, StreamRef stream) {
-  const Device device = tensor.device();
-  void* const data = allocate_device_memory(device, tensor.bytes());
-  std::shared_ptr<void> owner(data, [device](void* memory) { free_device_memory(device, memory); });
-  StorageRef storage =
-      ImportedStorage::make({device, data, tensor.bytes(), std::move(owner), {}, false}, stream);
-  return Tensor(std::move(storage), 0, Shape(tensor.shape().dims()), tensor.dtype());
+Tensor dense_like(const Tensor& tensor) {
+  const OutsideOfSteps outside;
+  return empty(Shape(tensor.shape().dims()), tensor.dtype(), tensor.device());
 }
 
 void expect_no_capture(StreamRef stream, const Tensor& tensor) {
@@ -60,7 +56,7 @@ void upload(const Tensor& destination, const Tensor& source) {
   const StreamRef host(source.device(), StreamHandle::kLegacy);
   Tensor dense = source;
   if (!source.is_contiguous()) {
-    dense = dense_like(source, host);
+    dense = dense_like(source);
     copy_elements(host, dense, source);
     host.synchronize();
   }
@@ -69,7 +65,7 @@ void upload(const Tensor& destination, const Tensor& source) {
   if (destination.is_contiguous()) {
     return destination.copy_from_host(dense.data(), dense.bytes(), stream);
   }
-  const Tensor staged = dense_like(destination, stream);
+  const Tensor staged = dense_like(destination);
   staged.copy_from_host(dense.data(), dense.bytes(), stream);
   copy_elements(stream, destination, staged);
   stream.synchronize();
@@ -112,7 +108,7 @@ void copy_to_host_memory(const Tensor& tensor, void* destination) {
   if (own) stream.wait_for(own);
   Tensor dense = tensor;
   if (!tensor.is_contiguous()) {
-    dense = dense_like(tensor, stream);
+    dense = dense_like(tensor);
     copy_elements(stream, dense, tensor);
   }
   dense.copy_to_host(destination, dense.bytes(), stream);

@@ -9,8 +9,6 @@
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/foreign_memory.h"
-#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/import.h"
 #include "python/extension/tensor.h"
 
@@ -67,7 +65,7 @@ Reference make_capsule(UnversionedDlpackTensor tensor) {
 
 namespace {
 
-Tensor take(PyObject* capsule, const DlpackImportOptions& options) {
+Tensor take(PyObject* capsule, const ImportOptions& options) {
   if (auto* const taken =
           take_struct<dlpack::ManagedVersioned>(capsule, kVersioned, kUsedVersioned))
     return from_dlpack(taken, options);
@@ -92,16 +90,10 @@ namespace {
 constexpr const char* kCapsule = "dlpack_exchange_api";
 constexpr const char* kAttribute = "__dlpack_c_exchange_api__";
 
-DlpackExportOptions unordered(const Tensor& tensor) {
-  DlpackExportOptions options;
-  if (tensor.device().type != DeviceType::kHost) options.stream = -1;
-  return options;
-}
-
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
   return guarded_status([&] {
     const Tensor& tensor = expect_object<Tensor>(static_cast<PyObject*>(object), "from_object");
-    *out = to_dlpack(tensor, unordered(tensor)).release();
+    *out = to_unordered_dlpack(tensor).release();
   });
 }
 
@@ -112,14 +104,7 @@ int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
 // Writes a view that is valid as long as the object, which holds the shape.
 int view_of_object(void* object, dlpack::TensorView* out) noexcept {
   return guarded_status([&] {
-    const Tensor& tensor = expect_object<Tensor>(static_cast<PyObject*>(object), "view_of_object");
-    out->data = tensor.elements() == 0 ? nullptr : tensor.data();
-    out->device = to_dlpack_device(tensor.device());
-    out->ndim = tensor.rank();
-    out->dtype = to_dlpack_type(tensor.dtype());
-    out->shape = const_cast<std::int64_t*>(tensor.shape().dims().data());
-    out->strides = const_cast<std::int64_t*>(tensor.shape().strides().data());
-    out->byte_offset = 0;
+    *out = view_of(expect_object<Tensor>(static_cast<PyObject*>(object), "view_of_object"));
   });
 }
 
@@ -160,11 +145,9 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
 
 // Keeps the lock, because the functions of the other library run Python.
 Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
-                       const ObjectImport& options) {
+                       const ImportOptions& options) {
   try {
-    Tensor tensor = from_exchange(
-        exchange, object,
-        {options.consumer, options.sync.value_or(SyncPolicy::kEventWait), options.on_any_device});
+    Tensor tensor = from_exchange(exchange, object, options);
     expect_dtype(options, tensor);
     return tensor;
   } catch (const BoundaryError&) {
@@ -178,7 +161,7 @@ Reference export_exchange(const dlpack::Exchange& exchange, const Tensor& tensor
     throw BoundaryError(BoundaryFault::kNotSupported,
                         "the other library's exchange API makes no objects of its type");
   }
-  DlpackTensor made = to_dlpack(tensor, unordered(tensor));
+  DlpackTensor made = to_unordered_dlpack(tensor);
   void* object = nullptr;
   // It takes the struct even if it fails.
   if (exchange.to_object(made.release(), &object) != 0 || object == nullptr) throw PythonError();
@@ -191,21 +174,21 @@ namespace {
 
 dlpack::DeviceRef device_of(PyObject* object) {
   const Reference pair = checked(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
-  const InterfaceValue value = to_interface_value(pair.get());
-  const auto* const list = std::get_if<InterfaceList>(&value.value);
-  const bool is_pair = list != nullptr && list->size() == 2;
-  const auto* const type = is_pair ? std::get_if<std::int64_t>(&(*list)[0].value) : nullptr;
-  const auto* const id = is_pair ? std::get_if<std::int64_t>(&(*list)[1].value) : nullptr;
-  const auto fits = [](const std::int64_t* number) {
-    return number != nullptr && *number >= INT32_MIN && *number <= INT32_MAX;
-  };
-  if (fits(type) && fits(id)) {
-    return {static_cast<std::int32_t>(*type), static_cast<std::int32_t>(*id)};
+  const Reference items = is_tuple_or_list(pair.get()) ? items_of(pair.get()) : Reference();
+  if (items && PyTuple_Size(items.get()) == 2) {
+    const auto type = find_int64(PyTuple_GetItem(items.get(), 0));
+    const auto id = find_int64(PyTuple_GetItem(items.get(), 1));
+    const auto fits = [](std::optional<std::int64_t> number) {
+      return number && *number >= INT32_MIN && *number <= INT32_MAX;
+    };
+    if (fits(type) && fits(id)) {
+      return {static_cast<std::int32_t>(*type), static_cast<std::int32_t>(*id)};
+    }
   }
   throw BoundaryError(BoundaryFault::kWrongType,
                       fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 "
                                   "bits, DLPack's type and number of the device",
-                                  to_string(value)));
+                                  describe_value(pair.get())));
 }
 
 // Returns the `stream` argument of __dlpack__ for our stream. Work outside of a capture cannot wait
@@ -236,12 +219,12 @@ Reference ask(PyObject* object, const Reference& stream) {
 
 }  // namespace
 
-Tensor import_dlpack(PyObject* object, const ObjectImport& options) {
-  DlpackImportOptions import;
+Tensor import_dlpack(PyObject* object, const ImportOptions& options) {
+  ImportOptions import;
   import.consumer = options.consumer;
   if (PyCapsule_CheckExact(object)) return take(object, import);
   const dlpack::DeviceRef device = device_of(object);
-  StreamRef consumer = consumer_or_current(options.consumer);
+  StreamRef consumer = options.consumer ? options.consumer : current_stream_or_none();
   if (options.on_any_device && consumer && consumer.device().type == DeviceType::kCuda &&
       device.type == dlpack::kCuda && consumer.device().id != device.id) {
     // The producer orders its work with a stream of its device, and we order ours with that.

@@ -23,7 +23,7 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type);
 
 // Imports an object of the type that the table belongs to. Throws BoundaryError and PythonError.
 Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
-                       const ObjectImport& options);
+                       const ImportOptions& options);
 
 // Makes an object of the type that the table belongs to. It has the memory of the tensor, which it
 // keeps alive, and nothing waits. Throws BoundaryError, StaleTensor and PythonError.

@@ -228,19 +228,11 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
   return true;
 }
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  const auto end = [](const Tensor& tensor) {
-    return tensor.address() +
-           static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
-  };
-  return a.elements() > 0 && b.elements() > 0 && a.address() < end(b) && b.address() < end(a);
-}
-
 void check_apart(const FlatCall& flat) {
   for (const auto& [a, b, distance] : flat.apart) {
     const Tensor& first = flat.tensors[a];
     const Tensor& second = flat.tensors[b];
-    if (!overlap(first, second)) [[likely]] {
+    if (!may_overlap(first, second)) [[likely]] {
       continue;
     }
     if (distance != 0 &&

@@ -14,9 +14,9 @@
 #include "extensions/flow/body.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/compiled.h"
 #include "python/extension/tensor.h"
 
@@ -26,30 +26,15 @@ namespace {
 // It belongs to the thread that launches or replays, because the host device runs work there.
 thread_local std::optional<PythonError> t_raised;
 
-// Makes a tensor that does not own its memory, which belongs to the recording.
-struct Operand {
-  Device device;
-  void* data;
-  std::size_t bytes;
-  Shape shape;
-  DType dtype;
-  bool is_read_only;
-
-  Tensor tensor() const {
-    // It has no stream, because a host function must not call the device.
-    StorageRef storage =
-        ImportedStorage::make({device, data, bytes, nullptr, {}, is_read_only}, StreamRef());
-    return Tensor(std::move(storage), 0, shape, dtype);
-  }
-};
-
 struct HostCall {
   std::shared_ptr<void> function;
-  std::vector<Operand> operands;
+  std::vector<ForeignArray> operands;  // of memory that belongs to the recording
 
   void run() const {
-    const Reference arguments = new_tuple(
-        operands.size(), [&](std::size_t i) { return make_tensor(operands[i].tensor()); });
+    // The tensors have no stream, because a host function must not call the device.
+    const Reference arguments = new_tuple(operands.size(), [&](std::size_t i) {
+      return make_tensor(wrap_array(ForeignArray(operands[i]), {}, {}));
+    });
     (void)call_python(static_cast<PyObject*>(function.get()), arguments.get());
   }
 };
@@ -88,13 +73,6 @@ void launch_in_body(StreamRef stream, HostCall* call) {
                  std::span(arguments).first(count));
 }
 
-Operand operand_of(const Tensor& tensor) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
-  return {tensor.device(), tensor.data(),  bytes,
-          tensor.shape(),  tensor.dtype(), is_read_only(tensor)};
-}
-
 void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors) {
   const StreamRef stream = current_stream();
   if (stream.device().type != DeviceType::kHost) {
@@ -113,8 +91,8 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
   for (const Tensor& tensor : tensors)
     note_use(tensor.storage(), stream);
   const std::size_t bytes = is_in_body ? sizeof(HostCall) : 0;
-  const StorageRef kept = ImportedStorage::make(
-      {stream.device(), called, bytes, std::move(call), {}, false}, StreamRef());
+  const StorageRef kept =
+      import_memory({stream.device(), called, bytes, std::move(call), {}, false}, StreamRef());
   // Each run of a body makes a call of its own, and its address is a parameter of the kernel.
   if (is_in_body) current_allocator()->made_elsewhere(kept);
   note_use(kept, stream);
@@ -129,7 +107,7 @@ void launch(Callable function, Rest given) {
   std::vector<Tensor> tensors;
   for (PyObject* const object : given) {
     tensors.push_back(expect_object<Tensor>(object, "launch"));
-    call->operands.push_back(operand_of(tensors.back()));
+    call->operands.push_back(array_of(tensors.back()));
   }
   without_gil([&] {
     enqueue(std::move(call), tensors);

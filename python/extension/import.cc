@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_interface.h"
-#include "interop/exchange/cuda_array_tensor.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/foreign_array.h"
+#include "python/extension/array_interface.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/tensor.h"
 
@@ -17,7 +17,7 @@ namespace cgtree::python {
 namespace {
 
 // Returns the dict of the protocol: the attribute of an object, or the dict itself.
-Reference interface_dict(PyObject* object, const char* attribute) {
+Reference dict_of(PyObject* object, const char* attribute) {
   if (PyDict_Check(object)) return Reference::borrow(object);
   Reference dict = checked(PyObject_GetAttrString(object, attribute));
   if (PyDict_Check(dict.get())) return dict;
@@ -45,30 +45,6 @@ std::shared_ptr<void> owner_with_stream(PyObject* owner) {
   return keep_object(checked(PyTuple_Pack(2, owner, stream.get())).get());
 }
 
-// Any memory of the machine is accepted, not only memory of the host device.
-Tensor import_host(const CudaArrayInterface& array, std::shared_ptr<void> owner,
-                   std::optional<DType> wanted) {
-  const std::optional<DType> found = cgtree::to_dtype(array.type);
-  const DType dtype = found ? *found : wanted.value_or(DType::kUInt8);
-  const bool is_read_as =
-      wanted && element_bytes(array.type) == static_cast<std::int64_t>(size_of(*wanted));
-  if (!found && !is_read_as) {
-    throw BoundaryError(
-        BoundaryFault::kNotSupported,
-        fmt::format("'typestr' is '{}': tensors have no such elements", to_string(array.type)));
-  }
-  std::optional<std::span<const std::int64_t>> strides;
-  if (array.strides) strides = *array.strides;
-  Shape shape = shape_of_layout(array.shape, strides, StrideUnit::kBytes, dtype);
-  const bool is_empty = shape.elements() == 0;
-  if (!is_empty) check_alignment(array.data, dtype);
-  const Device host = Device::host();
-  const std::size_t bytes = static_cast<std::size_t>(shape.extent()) * size_of(dtype);
-  void* const data = is_empty ? nullptr : reinterpret_cast<void*>(array.data);
-  return imported({host, data, bytes, std::move(owner), {}, array.read_only},
-                  StreamRef(host, StreamHandle::kLegacy), 0, std::move(shape), dtype);
-}
-
 bool names_a_stream(PyObject* dict) {
   const Reference key = from_text("stream");
   PyObject* const stream = PyDict_GetItemWithError(dict, key.get());
@@ -76,18 +52,12 @@ bool names_a_stream(PyObject* dict) {
   return stream != nullptr && stream != Py_None;
 }
 
-Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ObjectImport& options) {
-  const CudaArrayInterface array = parse_cuda_array_interface(to_interface_entries(dict));
-  ImportOptions import{options.consumer, options.sync, options.dtype, options.on_any_device};
-  if (!import.consumer && options.device) {
-    const StreamRef current = current_stream_or_none();
-    const bool fits = current && current.device() == *options.device;
-    import.consumer = fits ? current : StreamRef(*options.device, StreamHandle::kLegacy);
-  }
+Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ImportOptions& options) {
+  const CudaArrayInterface array = read_interface(dict);
   const bool is_ordered = array.stream && *array.stream > 2;  // not one of the default streams
   std::shared_ptr<void> kept = is_ordered ? owner_with_stream(owner) : owner_of(owner);
   const GilRelease released;
-  return from_cuda_array_interface(array, std::move(kept), import);
+  return from_cuda_array_interface(array, std::move(kept), options);
 }
 
 [[noreturn]] void refuse_type(PyObject* object) {
@@ -125,7 +95,7 @@ void expect_plain_values(PyObject* object) {
 
 }  // namespace
 
-void expect_dtype(const ObjectImport& options, const Tensor& tensor) {
+void expect_dtype(const ImportOptions& options, const Tensor& tensor) {
   if (!options.dtype || *options.dtype == tensor.dtype()) return;
   throw BoundaryError(
       BoundaryFault::kWrongValue,
@@ -145,18 +115,23 @@ void expect_resolved_values(PyObject* object) {
   }
 }
 
-Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options) {
-  const Reference dict = interface_dict(object, "__cuda_array_interface__");
+Tensor import_cuda_array(PyObject* object, PyObject* owner, const ImportOptions& options) {
+  const Reference dict = dict_of(object, "__cuda_array_interface__");
   return import_cuda_dict(dict.get(), owner, options);
 }
 
-Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& options) {
-  const Reference dict = interface_dict(object, "__array_interface__");
-  const CudaArrayInterface array = parse_cuda_array_interface(to_interface_entries(dict.get()));
-  return import_host(array, owner_of(owner), options.dtype);
+Tensor import_host_array(PyObject* object, PyObject* owner, const ImportOptions& options) {
+  const Reference dict = dict_of(object, "__array_interface__");
+  ForeignArray array = read_array(read_interface(dict.get()), options.dtype);
+  array.device = Device::host();
+  array.is_machine_memory = true;
+  array.stream.reset();
+  array.owner = owner_of(owner);
+  return import_array(std::move(array),
+                      {.consumer = StreamRef(Device::host(), StreamHandle::kLegacy)});
 }
 
-Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait) {
+Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs_wait) {
   if (is_tensor(object)) {
     expect_dtype(options, tensor_of(object));
     return tensor_of(object);
@@ -166,7 +141,7 @@ Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_
     return import_exchange(*exchange, object, options);
   }
   const Reference cuda = find_attribute(object, "__cuda_array_interface__");
-  if (cuda && !PyDict_Check(cuda.get())) (void)interface_dict(object, "__cuda_array_interface__");
+  if (cuda && !PyDict_Check(cuda.get())) (void)dict_of(object, "__cuda_array_interface__");
   if (cuda && names_a_stream(cuda.get())) return import_cuda_dict(cuda.get(), object, options);
   if (!options.dtype && find_attribute(object, "__dlpack__") &&
       find_attribute(object, "__dlpack_device__")) {

@@ -1,24 +1,12 @@
 // import_object(): makes tensors of the arrays of other libraries without copying data.
 #pragma once
 
-#include <optional>
-
 #include "base/error.h"
-#include "interop/tensor/stream_synchronization.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/python.h"
 
 namespace cgtree::python {
-
-struct ObjectImport {
-  StreamRef consumer = {};  // as in ImportOptions
-  std::optional<SyncPolicy> sync = {};
-  std::optional<DType> dtype = {};
-  // The host device, if memory that a CUDA array interface names is memory of the host.
-  std::optional<Device> device = {};
-  // The memory may lie on another device than the consumer's stream.
-  bool on_any_device = false;
-};
 
 // Returns a tensor of cgtree as it is, and imports others by the first protocol that the object
 // has: the exchange API of its type, a CUDA array interface with a stream, DLPack, a CUDA array
@@ -26,19 +14,19 @@ struct ObjectImport {
 // wait of the host can tell the producer that our work is done. Requires: the GIL.
 //
 // Throws BoundaryError, TypeError for an object without a protocol, and what the object raises.
-Tensor import_object(PyObject* object, const ObjectImport& options, bool* needs_wait = nullptr);
+Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs_wait = nullptr);
 
 // Throws BoundaryError if the object has the negative or the conjugate bit, so that its memory does
 // not hold its values. Only PyTorch's tensors have them.
 void expect_resolved_values(PyObject* object);
 // Throws BoundaryError for another dtype than that which is wanted.
-void expect_dtype(const ObjectImport& options, const Tensor& tensor);
+void expect_dtype(const ImportOptions& options, const Tensor& tensor);
 
 // Imports a dict or an object with the attribute. The tensor keeps `owner`, which may be null.
-Tensor import_cuda_array(PyObject* object, PyObject* owner, const ObjectImport& options);
-Tensor import_dlpack(PyObject* object, const ObjectImport& options);
+Tensor import_cuda_array(PyObject* object, PyObject* owner, const ImportOptions& options);
+Tensor import_dlpack(PyObject* object, const ImportOptions& options);
 // Imports memory of the host from a dict or an object with the attribute.
-Tensor import_host_array(PyObject* object, PyObject* owner, const ObjectImport& options);
+Tensor import_host_array(PyObject* object, PyObject* owner, const ImportOptions& options);
 
 // Calls run() and then inputs.settle(), which waits for work on tensors of other libraries, also if
 // run() throws. Then what run() throws comes out, and not that settle() fails too.

@@ -8,50 +8,19 @@
 #include <vector>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
+#include "python/extension/array_interface.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/stream.h"
 
 namespace cgtree::python {
 namespace {
 
-// The keys of the dicts, which are made once.
-enum Key { kShape, kTypestr, kData, kStrides, kVersion, kStream };
-const std::array<PyObject*, 6>& keys() {
-  static const std::array<PyObject*, 6> made = {
-      PyUnicode_InternFromString("shape"),   PyUnicode_InternFromString("typestr"),
-      PyUnicode_InternFromString("data"),    PyUnicode_InternFromString("strides"),
-      PyUnicode_InternFromString("version"), PyUnicode_InternFromString("stream")};
-  return made;
-}
-
-PyObject* type_string(DType dtype) {
-  static std::array<PyObject*, kDTypeCount> made = {};
-  PyObject*& text = made[static_cast<std::size_t>(dtype)];
-  if (text == nullptr) text = from_text(to_string(to_type_string(dtype))).release();
-  return text;
-}
-
-Reference dict_of(const Tensor& tensor, const CudaArrayInterface& array, bool has_stream) {
-  const auto& key = keys();
-  Reference dict = new_dict();
-  put(dict, key[kShape], from_integers(array.shape));
-  put(dict, key[kTypestr], type_string(tensor.dtype()));
-  const Reference address = to_python(array.data);
-  put(dict, key[kData],
-      checked(PyTuple_Pack(2, address.get(), array.read_only ? Py_True : Py_False)));
-  put(dict, key[kStrides],
-      array.strides ? from_integers(*array.strides) : Reference::borrow(Py_None));
-  put(dict, key[kVersion], array.version);
-  if (has_stream) put(dict, key[kStream], array.stream);
-  return dict;
-}
-
 Reference cuda_dict(const Tensor& tensor, const ExportOptions& options) {
   const CudaArrayInterface array = to_cuda_array_interface(tensor, options);
-  return dict_of(tensor, array, array.version >= 3);
+  return interface_dict(tensor, array, array.version >= 3);
 }
 
 void expect_device(const Tensor& tensor, bool is_host, const char* name) {
@@ -135,24 +104,12 @@ Request read_request(PyObject* const* values, PyObject* names) {
   return request;
 }
 
-Reference export_capsule(const Tensor& tensor, const Request& request) {
-  const bool is_versioned = wants_versioned(request.max_version);
-  const bool may_block = request.options.device || request.options.copy == true;
-  if (!may_block) {
-    return is_versioned ? make_capsule(to_dlpack(tensor, request.options))
-                        : make_capsule(to_unversioned_dlpack(tensor, request.options));
-  }
-  DlpackTensor versioned;
-  UnversionedDlpackTensor unversioned;
-  {
-    const GilRelease released;
-    if (is_versioned) {
-      versioned = to_dlpack(tensor, request.options);
-    } else {
-      unversioned = to_unversioned_dlpack(tensor, request.options);
-    }
-  }
-  return is_versioned ? make_capsule(std::move(versioned)) : make_capsule(std::move(unversioned));
+// Copies may wait for a device.
+template <auto make>
+Reference export_capsule(const Tensor& tensor, const DlpackExportOptions& options) {
+  const auto run = [&] { return make(tensor, options); };
+  const bool may_block = options.device || options.copy == true;
+  return make_capsule(may_block ? without_gil(run) : run());
 }
 
 PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t count,
@@ -163,13 +120,16 @@ PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t cou
       throw PythonError();
     }
     const Request request = names == nullptr ? Request{} : read_request(values, names);
-    return export_capsule(tensor_of(self), request).release();
+    const auto make = wants_versioned(request.max_version)
+                          ? &export_capsule<&to_dlpack>
+                          : &export_capsule<&to_unversioned_dlpack>;
+    return make(tensor_of(self), request.options).release();
   });
 }
 
 Reference dlpack_device(const Tensor& tensor) {
   const dlpack::DeviceRef device = to_dlpack_device(tensor.device());
-  return pack(device.type, device.type == dlpack::kCpu ? 0 : device.id);
+  return pack(device.type, device.id);
 }
 
 Reference cuda_array_interface_property(const Tensor& tensor) {
@@ -185,7 +145,7 @@ Reference array_interface_property(const Tensor& tensor) {
   // NumPy reads a null pointer as a scalar.
   alignas(64) static const char kNowhere = 0;
   if (array.data == 0) array.data = reinterpret_cast<std::uintptr_t>(&kNowhere);
-  return dict_of(tensor, array, false);
+  return interface_dict(tensor, array, false);
 }
 
 }  // namespace

@@ -45,8 +45,7 @@ std::optional<DType> dtype_of_text(std::string_view text) {
   if (text.empty() || text.size() > 4) return std::nullopt;  // "<c16"
   const bool has_order = std::string_view("<|=>").find(text.front()) != std::string_view::npos;
   try {
-    return cgtree::to_dtype(
-        parse_type_string(has_order ? std::string(text) : fmt::format("={}", text)));
+    return parse_type_string(has_order ? std::string(text) : fmt::format("={}", text)).dtype;
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
@@ -57,57 +56,6 @@ std::string all_dtypes() {
   for (int i = 0; i < kDTypeCount; ++i)
     names += fmt::format("{}{}", i == 0 ? "" : ", ", name(static_cast<DType>(i)));
   return names;
-}
-
-bool is_tuple_or_list(PyObject* object) {
-  return PyTuple_Check(object) || PyList_Check(object);
-}
-
-InterfaceValue other(PyObject* object) {
-  return {InterfaceValue::Other{fmt::format("an object of type '{}'", type_name(object))}};
-}
-
-InterfaceValue integer_value(PyObject* object) {
-  const Reference number = checked(PyNumber_Index(object));
-  int overflow = 0;
-  const long long value = PyLong_AsLongLongAndOverflow(number.get(), &overflow);
-  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
-  if (overflow == 0) return {std::int64_t{value}};
-  const unsigned long long large = PyLong_AsUnsignedLongLong(number.get());
-  if (PyErr_Occurred() == nullptr) return {std::uint64_t{large}};
-  PyErr_Clear();
-  return {InterfaceValue::Other{"an integer of more than 64 bits"}};
-}
-
-// Limits what a field may hold, because a list may contain itself or repeat another many times.
-constexpr int kMaxDepth = 8;
-constexpr std::size_t kMaxItems = 1 << 14;
-
-InterfaceValue value_of(PyObject* object, int depth, std::size_t& items);
-
-InterfaceValue list_value(PyObject* object, int depth, std::size_t& items) {
-  InterfaceList list;
-  for_each_item(object, [&](PyObject* item) {
-    if (++items > kMaxItems) {
-      throw BoundaryError(BoundaryFault::kNotSupported,
-                          fmt::format("a field of the interface has more than {} items in lists of "
-                                      "lists, which is not supported",
-                                      kMaxItems));
-    }
-    list.push_back(value_of(item, depth, items));
-  });
-  return {std::move(list)};
-}
-
-InterfaceValue value_of(PyObject* object, int depth, std::size_t& items) {
-  if (object == Py_None) return {};
-  if (PyBool_Check(object)) return {object == Py_True};
-  if (PyUnicode_Check(object)) return {to_text(object, "a field")};
-  if (is_tuple_or_list(object)) {
-    return depth > kMaxDepth ? other(object) : list_value(object, depth + 1, items);
-  }
-  if (PyIndex_Check(object) != 0) return integer_value(object);
-  return other(object);
 }
 
 [[noreturn]] void refuse_large(PyObject* number, const char* what, const char* range) {
@@ -274,29 +222,47 @@ std::optional<Device> device_for_empty(std::optional<Device> given) {
   return current ? current.device() : Device::best();
 }
 
-InterfaceValue to_interface_value(PyObject* object) {
-  std::size_t items = 0;
-  return value_of(object, 0, items);
+std::optional<std::int64_t> find_int64(PyObject* object) {
+  if (PyBool_Check(object) || PyIndex_Check(object) == 0) return std::nullopt;
+  const Reference number = checked(PyNumber_Index(object));
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.get(), &overflow);
+  if (overflow != 0) return std::nullopt;
+  if (value == -1 && PyErr_Occurred() != nullptr) throw PythonError();
+  return value;
 }
 
-InterfaceEntries to_interface_entries(PyObject* dict) {
-  InterfaceEntries entries;
-  const auto read = [&](const char* key, std::optional<InterfaceValue>& field) {
-    const Reference name = from_text(key);
-    // A reference is held, because reading the value may run code that changes the dict.
-    const Reference value = Reference::borrow(PyDict_GetItemWithError(dict, name.get()));
-    if (!value && PyErr_Occurred() != nullptr) throw PythonError();
-    if (value) field = to_interface_value(value.get());
-  };
-  read("shape", entries.shape);
-  read("typestr", entries.typestr);
-  read("data", entries.data);
-  read("version", entries.version);
-  read("strides", entries.strides);
-  read("descr", entries.descr);
-  read("mask", entries.mask);
-  read("stream", entries.stream);
-  return entries;
+bool is_tuple_or_list(PyObject* object) {
+  return PyTuple_Check(object) || PyList_Check(object);
+}
+
+namespace {
+
+constexpr std::size_t kMaxText = 60;  // characters
+constexpr Py_ssize_t kMaxItems = 10;
+
+// Python refuses to print the longest integers. Objects of other types run code of their own.
+std::string describe_item(PyObject* object) {
+  const bool is_plain = object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
+                        PyFloat_CheckExact(object) || PyUnicode_CheckExact(object);
+  const Reference text = Reference::steal(is_plain ? PyObject_Repr(object) : nullptr);
+  PyErr_Clear();
+  if (!text) return fmt::format("an object of type '{}'", type_name(object));
+  const std::string whole = to_text(text.get(), "a value");
+  return whole.size() > kMaxText ? whole.substr(0, kMaxText) + "..." : whole;
+}
+
+}  // namespace
+
+std::string describe_value(PyObject* object) {
+  if (!is_tuple_or_list(object)) return describe_item(object);
+  const Reference items = items_of(object);
+  const Py_ssize_t count = PyTuple_Size(items.get());
+  std::string text = "(";
+  for (Py_ssize_t i = 0; i < std::min(count, kMaxItems); ++i)
+    text += (i == 0 ? "" : ", ") + describe_item(PyTuple_GetItem(items.get(), i));
+  if (count > kMaxItems) return text + fmt::format(", ... {} in all)", count);
+  return text + (count == 1 ? ",)" : ")");
 }
 
 Reference from_text(std::string_view text) {

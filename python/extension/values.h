@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "interop/device/device.h"
-#include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/dtype.h"
 #include "python/extension/errors.h"
 
@@ -99,10 +98,11 @@ Device to_device(PyObject* object);
 // allocates from the pool; otherwise the device of the current stream, or the best device.
 std::optional<Device> device_for_empty(std::optional<Device> given);
 
-// Reads a field of an array interface for the parser and for messages.
-InterfaceValue to_interface_value(PyObject* object);
-// Requires: `dict` is a dict.
-InterfaceEntries to_interface_entries(PyObject* dict);
+// Returns nullopt for an object that is no integer of 64 bits, and for a bool.
+std::optional<std::int64_t> find_int64(PyObject* object);
+bool is_tuple_or_list(PyObject* object);
+// Returns the value for a message, which is never long.
+std::string describe_value(PyObject* object);
 
 Reference from_text(std::string_view text);
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor = 1);

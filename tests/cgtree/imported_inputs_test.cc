@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "interop/device/graph.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "simulator/host_device.h"
 #include "tests/support/call_trace.h"
 #include "tests/support/host_slot.h"
@@ -27,7 +27,7 @@ Tensor import(const Tensor& memory, StreamRef producer, bool is_read_only = fals
   CudaArrayInterface array = to_cuda_array_interface(memory, {.is_idle = true});
   array.stream = static_cast<std::uintptr_t>(producer.handle());
   array.read_only = is_read_only;
-  return as_tensor(std::make_shared<Tensor>(memory), array, {.consumer = producer});
+  return from_cuda_array_interface(array, std::make_shared<Tensor>(memory), {.consumer = producer});
 }
 
 void enqueue_copy(StreamRef stream, const Tensor& to, const Tensor& from) {
@@ -235,8 +235,8 @@ TEST(ImportedInputsTraceTest, AReplayOfReadOnlyMemoryWithoutAStreamIsPredictedAs
     const Tensor memory = from_host<float>({4}, zeros, device);
     CudaArrayInterface array = to_cuda_array_interface(memory, {.is_idle = true});
     array.read_only = true;
-    const Tensor weight =
-        as_tensor(std::make_shared<Tensor>(memory), array, {.consumer = stream.ref()});
+    const Tensor weight = from_cuda_array_interface(array, std::make_shared<Tensor>(memory),
+                                                    {.consumer = stream.ref()});
     for (const bool is_static : {false, true}) {
       const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); },
                                          {.inputs = {{.is_static = is_static}}});

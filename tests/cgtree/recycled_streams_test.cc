@@ -16,7 +16,7 @@
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
 #include "interop/device/stream_identity.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/captured_log.h"
@@ -49,9 +49,9 @@ class RecycledStreamsTest : public TreeTest {
   }
   // Memory of another library, which works on `producer`.
   Tensor import(const Tensor& memory, StreamRef producer, StreamRef consumer) {
-    return imported({device(), memory.data(), memory.bytes(), std::make_shared<Tensor>(memory),
-                     producer, false},
-                    consumer, 0, memory.shape(), memory.dtype());
+    ForeignArray array = array_of(memory);
+    array.owner = std::make_shared<Tensor>(memory);
+    return wrap_array(std::move(array), producer, consumer);
   }
   Tensor zeros() { return tensor({kCount}, std::vector<float>(kCount)); }
 

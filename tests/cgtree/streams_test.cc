@@ -13,7 +13,7 @@
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
 #include "interop/device/graph.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -951,9 +951,9 @@ TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
     Context context(device);
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 1, 1); });
     const Tensor four = filled(device, 4), nine = filled(device, 9), memory = filled(device, 0);
-    const Tensor lent = imported(
-        {device, memory.data(), memory.bytes(), std::make_shared<Tensor>(memory), branch, false},
-        branch, 0, memory.shape(), memory.dtype());
+    ForeignArray array = array_of(memory);
+    array.owner = std::make_shared<Tensor>(memory);
+    const Tensor lent = wrap_array(std::move(array), branch, branch);
     Tensor z;
     Graph graph;
     {

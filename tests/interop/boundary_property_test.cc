@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/dlpack_tensor.h"
-#include "interop/exchange/foreign_memory.h"
+#include "interop/exchange/foreign_array.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -69,12 +69,10 @@ RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughTheCudaArrayInterface
   const Tensor memory = pool();
   const Tensor view = any_view(memory);
   const CudaArrayInterface array = to_cuda_array_interface(view);
-  const CudaArrayInterface read = parse_cuda_array_interface(to_entries(array));
-  RC_ASSERT(read == array);
   const Stream stream(Device::host());
 
-  expect_same(from_cuda_array_interface(read, nullptr, {.consumer = stream, .dtype = view.dtype()}),
-              view);
+  expect_same(
+      from_cuda_array_interface(array, nullptr, {.consumer = stream, .dtype = view.dtype()}), view);
 }
 
 RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughDlpack, ()) {
@@ -97,7 +95,7 @@ RC_GTEST_PROP(BoundaryPropertyTest, AnyNumbersAreRefusedOrAreAShape,
   const DType dtype = any_dtype();
   const auto unit = *rc::gen::element(StrideUnit::kBytes, StrideUnit::kElements);
   try {
-    const Shape shape = shape_of_layout(dims, std::span<const std::int64_t>(steps), unit, dtype);
+    const Shape shape = shape_of_layout(dims, steps.data(), unit, dtype);
     RC_ASSERT(shape.rank() == static_cast<int>(dims.size()));
     RC_ASSERT(shape.extent() >= 0);
     RC_ASSERT(shape.extent() <= INT64_MAX / static_cast<std::int64_t>(size_of(dtype)));

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "simulator/host_device.h"
@@ -47,7 +47,7 @@ class CaiOrderTest : public ::testing::Test {
 
   GraphAPI& graphs() { return *trace_->device().graphs(); }
   CudaArrayInterface array(std::optional<StreamRef> stream) const {
-    CudaArrayInterface array{.shape = {8}, .type = to_type_string(DType::kFloat32)};
+    CudaArrayInterface array{.shape = {8}, .type = type_string_of(DType::kFloat32)};
     array.data = data_.address();
     if (stream) array.stream = static_cast<std::uintptr_t>(stream->handle());
     return array;
@@ -398,7 +398,7 @@ TEST_P(CaiDataTest, OurWorkSeesTheProducersAndTheProducersNextWorkWaitsForOurs) 
   check(bench.fill(producer.ref().handle(), x, 0, count), "fill");
   for (int i = 0; i < 50; ++i)
     check(bench.add_one(producer.ref().handle(), x, count), "add");
-  CudaArrayInterface array{.shape = {count}, .type = to_type_string(DType::kFloat32)};
+  CudaArrayInterface array{.shape = {count}, .type = type_string_of(DType::kFloat32)};
   array.data = data.address();
   array.stream = static_cast<std::uintptr_t>(producer.ref().handle());
 

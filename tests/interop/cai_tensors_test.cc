@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/cuda_array_tensor.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -20,6 +20,55 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+
+// T-CAI 10.
+// Acceptance: cai 10.
+TEST(TypeStringTest, EveryTypeStringIsReadOrRefused) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const TypeString written = type_string_of(static_cast<DType>(i));
+    const TypeString read = parse_type_string(written.text);
+    EXPECT_EQ(read.dtype, written.dtype) << written.text;
+    EXPECT_EQ(read.bytes, static_cast<std::int64_t>(size_of(static_cast<DType>(i))));
+    const bool has_letter = written.text[1] != 'V';
+    EXPECT_EQ(written.dtype, has_letter ? std::optional(static_cast<DType>(i)) : std::nullopt);
+  }
+  for (const auto& [text, bytes] : {std::pair("<f16", 16),
+                                    {"<c32", 32},
+                                    {"<M8[ns]", 8},
+                                    {"<m8", 8},
+                                    {"|V8", 8},
+                                    {"|S5", 5},
+                                    {"<U3", 12},
+                                    {"|t8", 1},
+                                    {"|t24", 3},
+                                    {"|t4", 0},
+                                    {"|t12", 0}}) {
+    EXPECT_EQ(parse_type_string(text).dtype, std::nullopt) << text;
+    EXPECT_EQ(parse_type_string(text).bytes, bytes) << text;
+  }
+  for (const char* text : {"", "f4", "<f", "<f4 ", "<x4", "?f4", "<f-4", "<f3", "<i16", "|b8",
+                           "<V0", "<M8ns", "<f4[ns]", "<V99999999999", "<M8[]", "|V-8", "<c4"}) {
+    try {
+      (void)parse_type_string(text);
+      ADD_FAILURE() << text;
+    } catch (const BoundaryError& error) {
+      EXPECT_EQ(error.fault(), BoundaryFault::kWrongValue) << text;
+      EXPECT_THAT(std::string(error.message()), HasSubstr("'typestr' is"));
+    }
+  }
+}
+
+// T-CAI 8.
+// Acceptance: cai 8.
+TEST(TypeStringTest, SwappedBytesAndPythonObjectsAreNotSupported) {
+  for (const auto& [text, why] : {std::pair(">f4", "its bytes are in the other order"),
+                                  {">U1", "its bytes are in the other order"},
+                                  {"|O8", "Python objects"}}) {
+    EXPECT_THAT([text = text] { (void)parse_type_string(text); },
+                ThrowsMessage<BoundaryError>(HasSubstr(why)));
+  }
+  EXPECT_EQ(parse_type_string(">u1").dtype, DType::kUInt8) << "one byte has no order";
+}
 
 class CaiTensorsTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
@@ -38,10 +87,11 @@ class CaiTensorsTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
   // The first elements of data at `address`, as another library would describe them.
   static CudaArrayInterface floats_at(std::uintptr_t address, std::vector<std::int64_t> shape) {
-    return {.shape = std::move(shape), .type = to_type_string(DType::kFloat32), .data = address};
+    return {.shape = std::move(shape), .type = type_string_of(DType::kFloat32), .data = address};
   }
   Tensor through(const Tensor& tensor) const {
-    return as_tensor(std::make_shared<Tensor>(tensor), to_cuda_array_interface(tensor), here());
+    return from_cuda_array_interface(to_cuda_array_interface(tensor),
+                                     std::make_shared<Tensor>(tensor), here());
   }
 
   std::optional<Stream> stream_;
@@ -120,6 +170,34 @@ TEST_P(CaiTensorsTest, LayoutsThatTensorsHaveNotAreRefusedByName) {
   EXPECT_THAT(import, ThrowsMessage<BoundaryError>(HasSubstr("'stream' is 0")));
 }
 
+TEST_P(CaiTensorsTest, FieldsThatContradictEachOtherAreRefusedByName) {
+  const Tensor tensor = counted({2, 3});
+  const auto refusal = [&](auto change) {
+    CudaArrayInterface array = floats_at(tensor.address(), {2, 3});
+    change(array);
+    try {
+      (void)from_cuda_array_interface(array, nullptr, here());
+    } catch (const BoundaryError& error) {
+      return std::string(error.message());
+    }
+    return std::string();
+  };
+  using Array = CudaArrayInterface;
+  EXPECT_EQ(refusal([](Array&) {}), "");
+  EXPECT_THAT(refusal([](Array& a) { a.version = -1; }), HasSubstr("'version' is -1: expected 0"));
+  EXPECT_THAT(refusal([](Array& a) { a.shape = {0, -3}; }), HasSubstr("shape (0, -3): -3 is neg"));
+  EXPECT_THAT(refusal([](Array& a) {
+                a.shape = {INT64_MAX, INT64_MAX};
+              }),
+              HasSubstr("more elements than there are"));
+  EXPECT_THAT(refusal([](Array& a) { a.shape = {INT64_MAX / 2}; }), HasSubstr("more bytes"));
+  EXPECT_THAT(refusal([](Array& a) { a.strides = {12}; }),
+              HasSubstr("1 numbers, but 'shape' is (2, 3), 2 dim"));
+  EXPECT_THAT(refusal([](Array& a) { a.data = 0; }), HasSubstr("data is null"));
+  EXPECT_THAT(refusal([](Array& a) { a.data = UINTPTR_MAX - 19; }),
+              HasSubstr("beyond the addresses there are"));
+}
+
 TEST_P(CaiTensorsTest, StridesOfAxesWithoutAStepDoNotMatter) {
   const Tensor tensor = counted({4});
   CudaArrayInterface array = floats_at(tensor.address(), {1, 4, 1});
@@ -177,7 +255,7 @@ TEST_P(CaiTensorsTest, ReadOnlyMemoryStaysReadOnly) {
 TEST_P(CaiTensorsTest, OpaqueBytesAreReadAsTheCallerSays) {
   const Tensor tensor = empty({4}, DType::kBFloat16, device());
   const CudaArrayInterface array = to_cuda_array_interface(tensor);
-  EXPECT_EQ(to_string(array.type), "<V2");
+  EXPECT_EQ(array.type.text, "<V2");
   ImportOptions options = here();
 
   EXPECT_THAT([&] { (void)from_cuda_array_interface(array, nullptr, options); },
@@ -241,9 +319,9 @@ TEST_P(CaiTensorsTest, TheOwnerStaysAsLongAsAnyHandle) {
   const Tensor tensor = counted({4});
   auto owner = std::make_shared<int>(0);
   const std::weak_ptr<int> watched = owner;
-  EXPECT_THROW((void)as_tensor(nullptr, to_cuda_array_interface(tensor), here()), BoundaryError);
 
-  Tensor back = as_tensor(std::move(owner), to_cuda_array_interface(tensor), here());
+  Tensor back =
+      from_cuda_array_interface(to_cuda_array_interface(tensor), std::move(owner), here());
   Tensor view = back.slice(0, 1, 3);
   back = Tensor();
 
@@ -263,7 +341,7 @@ TEST_P(CaiTensorsTest, AnImportThatIsRefusedDropsTheOwner) {
   array.strides = {-4};
   array.data += 12;
 
-  EXPECT_THROW((void)as_tensor(std::move(owner), array, here()), BoundaryError);
+  EXPECT_THROW((void)from_cuda_array_interface(array, std::move(owner), here()), BoundaryError);
 
   EXPECT_TRUE(watched.expired());
 }
@@ -277,8 +355,9 @@ TEST_P(CaiTensorsTest, ThreadsImportAndExportSideBySide) {
     threads.emplace_back([&] {
       const Stream own(device());
       for (int round = 0; round < 50; ++round) {
-        const Tensor back = as_tensor(std::make_shared<Tensor>(tensor),
-                                      to_cuda_array_interface(tensor), {.consumer = own.ref()});
+        const Tensor back =
+            from_cuda_array_interface(to_cuda_array_interface(tensor),
+                                      std::make_shared<Tensor>(tensor), {.consumer = own.ref()});
         EXPECT_EQ(back.data(), tensor.data());
       }
     });

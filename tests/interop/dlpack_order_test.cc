@@ -83,6 +83,20 @@ TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAllThatIsPendingAndTheHostDoes
                             "wait_event theirs"}));
 }
 
+// An import on any device is ordered by a stream of another device than its memory's.
+TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAStreamOfAnotherDevice) {
+  const Device other{device_.type, 1};
+  const Tensor there = empty({8}, DType::kFloat32, other);
+  const Stream reader(other);
+  ForeignVersioned foreign(there.data(), to_dlpack_device(other), {8}, {1});
+  const Tensor tensor = from_dlpack(&foreign.managed, {.consumer = *ours_, .on_any_device = true});
+  trace_->clear();
+
+  (void)to_dlpack(tensor, {.stream = number(reader)});
+
+  EXPECT_EQ(order(), (Calls{"record_event ours", "wait_event other"}));
+}
+
 // T-DL 13.
 // Acceptance: dlpack 13.
 TEST_F(DlpackOrderTest, StreamNumbersMeanWhatTheStandardSays) {

@@ -61,7 +61,8 @@ TEST_P(FromMemoryTest, MemoryThatCannotBeATensorIsRefused) {
   const auto refused = [&](void* data, StreamRef stream = {}) {
     return [=, this] { (void)from_memory(device(), data, {2}, DType::kFloat32, nullptr, stream); };
   };
-  EXPECT_THAT(refused(nullptr), ThrowsMessage<BoundaryError>(HasSubstr("float32 {2} at a null")));
+  EXPECT_THAT(refused(nullptr),
+              ThrowsMessage<BoundaryError>(HasSubstr("data is null, but the shape is {2}")));
   EXPECT_THAT(refused(static_cast<char*>(memory_) + 2),
               ThrowsMessage<BoundaryError>(HasSubstr("not aligned to the 4 bytes of float32")));
   std::vector<float> host(2);

@@ -36,6 +36,36 @@ class CaiPythonTest(unittest.TestCase):
         self.assertIsNone(array["strides"])
         self.assertIs(type(array["stream"]), int)
 
+    # Acceptance: cai 1.
+    def test_01_an_entry_of_the_wrong_type_is_named_with_what_it_is(self):
+        made = tensor(floats(4))
+        for key, value, text in (("shape", 6, "'shape' is 6: expected a tuple"),
+                                 ("shape", (2, 1.5), "'shape' is (2, 1.5)"),
+                                 ("shape", (2, True), "'shape' is (2, True)"),
+                                 ("shape", [[2]], "'shape' is (an object of type 'list',)"),
+                                 ("typestr", 4, "'typestr' is 4: expected a string"),
+                                 ("data", 64, "'data' is 64: expected a pair"),
+                                 ("data", (64,), "'data' is (64,)"),
+                                 ("data", (64, 0), "'data' is (64, 0)"),
+                                 ("data", (True, False), "'data' is (True, False)"),
+                                 ("version", "3", "'version' is '3': expected an integer"),
+                                 ("strides", "8", "'strides' is '8'"),
+                                 ("stream", 1.0, "'stream' is 1.0"),
+                                 ("stream", made, "'stream' is an object of type 'Tensor'")):
+            with self.subTest(key=key, value=value):
+                self.assertRefused(TypeError, text, from_cai, Foreign(made, **{key: value}))
+        for value in ((-8, False), (1 << 64, False)):
+            self.assertRefused(ValueError, "'data' is (", from_cai, Foreign(made, data=value))
+
+    def test_long_values_are_cut_short_in_messages(self):
+        made = tensor(floats(4))
+        for value, text in (("x" * 10000, "..."), (["x"] * 1001, "1001 in all"),
+                            (10 ** 5000, "'int'")):
+            with self.assertRaises(cgtree.BoundaryError) as caught:
+                from_cai(Foreign(made, shape=value))
+            self.assertIn(text, str(caught.exception))
+            self.assertLess(len(str(caught.exception)), 250)
+
     # Acceptance: cai 2.
     def test_02_each_mandatory_key_is_missed(self):
         for key in ("shape", "typestr", "data", "version"):
@@ -117,6 +147,9 @@ class CaiPythonTest(unittest.TestCase):
         for text in ("<f16", "|S8", "|V8", "<U2", "<m8[ns]"):
             self.assertRefused(BufferError, text, from_cai, Foreign(eight, typestr=text))
         self.assertEqual(from_cai(Foreign(eight, typestr="<M8[ns]"), dtype="int64").dtype, "int64")
+        for array in (floats(3), Foreign(tensor(floats(3)))):
+            self.assertRefused(ValueError, "is float32, but int32 was asked for",
+                               cgtree.as_tensor, array, dtype="int32")
 
     # Acceptance: cai 11.
     def test_11_mask(self):
