@@ -86,13 +86,13 @@ set(CGTREE_DOCUMENTED_HEADERS
 # The headers that bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
   bindings/torch/torch.h
+  bindings/torch/allocator.h
   bindings/torch/draws.h
   bindings/torch/host_node.h
   bindings/torch/inputs.h
   bindings/torch/step.h
-  interop/exchange/foreign_memory.h
-  interop/exchange/torch_allocator.h
-  interop/exchange/torch_tensor.h)
+  bindings/torch/tensors.h
+  interop/exchange/foreign_memory.h)
 
 # Each list is compiled as one file, which takes a third of the time: no two of its files may give one name to
 # two things.

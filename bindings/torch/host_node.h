@@ -16,13 +16,13 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "bindings/torch/tensors.h"
 #include "cgtree/values/key.h"
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_array.h"
 #include "interop/exchange/foreign_memory.h"
-#include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 

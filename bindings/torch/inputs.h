@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/torch/tensors.h"
 #include "cgtree/values/input_list.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree::detail {

@@ -16,8 +16,8 @@
 
 #include "bindings/torch/host_node.h"
 #include "bindings/torch/inputs.h"
+#include "bindings/torch/tensors.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/tensor.h"
 
 // PyTorch for the CPU alone has no headers for CUDA. Define it as 0 to do without them.
@@ -34,8 +34,8 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include "bindings/torch/allocator.h"
 #include "bindings/torch/draws.h"
-#include "interop/exchange/torch_allocator.h"
 #endif
 
 namespace cgtree::detail {

@@ -26,13 +26,13 @@
 #include <vector>
 
 #include "bindings/torch/step.h"
+#include "bindings/torch/tensors.h"
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/values/key.h"
 #include "cgtree/values/metrics.h"
 #include "cgtree/values/verification.h"
 #include "extensions/sizes/precapture.h"
-#include "interop/exchange/torch_tensor.h"
 
 namespace cgtree {
 

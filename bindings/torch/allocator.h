@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "bindings/torch/tensors.h"
 #include "interop/device/stream.h"
-#include "interop/exchange/torch_tensor.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -34,6 +34,7 @@ inline StreamRef from_torch_stream(c10::cuda::CUDAStream stream) {
           handle == 0 ? StreamHandle::kLegacy : static_cast<StreamHandle>(handle)};
 }
 
+// Returns the same stream; the legacy stream is PyTorch's default.
 inline c10::cuda::CUDAStream to_torch_stream(StreamRef stream) {
   const auto device = static_cast<c10::DeviceIndex>(stream.device().id);
   if (stream.handle() == StreamHandle::kLegacy) return c10::cuda::getDefaultCUDAStream(device);
@@ -55,6 +56,7 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
     static_cast<void>(installed);
   }
 
+ private:
   // Throws OutOfMemory inside a step function.
   c10::DataPtr allocate(std::size_t bytes) override {
     if (!is_in_step()) return base_.allocate(bytes);
@@ -193,7 +195,6 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
   }
   std::string name() override { return base_.name(); }
 
- private:
   explicit TorchAllocator(CUDAAllocator& base) noexcept : base_(base) {}
 
   static bool is_in_step() noexcept {
