@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "interop/device/device_api.h"
+#include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/dtype.h"
 #include "interop/tensor/shape.h"

@@ -236,7 +236,7 @@ class Arguments {
 // Returns the buffers for outputs: none, a tensor, or a sequence in which None means no buffer.
 Reference buffers_of(PyObject* out) {
   if (out == nullptr) return pack();
-  return PyTuple_Check(out) || PyList_Check(out) ? items_of(out) : pack(out);
+  return is_tuple_or_list(out) ? items_of(out) : pack(out);
 }
 
 // Returns the inputs by position and then those by name. Throws InvalidArgument if one before them

@@ -111,8 +111,7 @@ auto enqueue(const Run& run) {
 }
 
 LoopRound to_round(PyObject* result) {
-  const bool is_pair =
-      (PyTuple_Check(result) || PyList_Check(result)) && PySequence_Size(result) == 2;
+  const bool is_pair = is_tuple_or_list(result) && PySequence_Size(result) == 2;
   if (!is_pair) {
     throw InvalidArgument(
         "the body of loop(rows=...) must return two tensors: the flag and the row");

@@ -68,8 +68,8 @@ class Callbacks {
   std::vector<Tensor> inputs(const CallSizes& sizes) {
     const GilAcquire gil;
     const Reference given = call_with(make_inputs_, dict_of(sizes));
-    const bool is_list = PyTuple_Check(given.get()) || PyList_Check(given.get());
-    const Reference items = is_list ? items_of(given.get()) : pack(given.get());
+    const Reference items =
+        is_tuple_or_list(given.get()) ? items_of(given.get()) : pack(given.get());
     std::vector<Tensor> tensors;
     for_each_item(items.get(), [&](PyObject* item) {
       tensors.push_back(import_object(item, {.consumer = context_.stream(), .on_any_device = true},
