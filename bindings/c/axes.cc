@@ -9,44 +9,23 @@
 #include "cgtree/values/axes.h"
 
 namespace cgtree::capi {
-
-template <>
-inline constexpr std::size_t kFirstSize<cgt_precapture_options> = offsetof(cgt_precapture_options,
-                                                                           key);
-template <>
-inline constexpr std::size_t kFirstSize<cgt_learner_step> = offsetof(cgt_learner_step, bytes);
-
 namespace {
 
 std::string_view axis_of_c(const char* axis) {
   return &required(axis, "the axis");
 }
 
-BucketCost cost_of_c(const CompiledObject& function, cgt_bucket_cost cost, void* user) {
-  if (cost == nullptr) return {};
-  return [&function, cost, user](std::int64_t size) {
-    const Callback callback(fmt::format("the cost of '{}'", function.core.name()));
-    double price = 0;
-    callback.call([&] {
-      price = cost(user, size);
-      return CGT_OK;
-    });
-    return price;
-  };
-}
-
-// `user` is kept as long as the result.
-MakeInputs make_inputs_of_c(const CompiledObject& function, cgt_make_inputs make,
-                            std::shared_ptr<void> user, std::size_t count) {
+// `kept` lives as long as the result.
+MakeInputs make_inputs_of_c(const CompiledObject& function, cgt_make_inputs make, void* user,
+                            std::size_t count, std::shared_ptr<void> kept = nullptr) {
   required(make, "make_inputs");
-  return [&function, make, user = std::move(user), count](const CallSizes& sizes) {
+  return [&function, make, user, count, kept = std::move(kept)](const CallSizes& sizes) {
     std::vector<cgt_axis_size> told;
     for (const std::string& axis : function.axes)
       told.push_back({axis.c_str(), sizes[axis]});
     std::vector<cgt_tensor> made(count, nullptr);
     const Callback callback(fmt::format("make_inputs of '{}'", function.core.name()));
-    callback.call(
-        [&] { return make(user.get(), told.data(), told.size(), made.data(), made.size()); });
+    callback.call([&] { return make(user, told.data(), told.size(), made.data(), made.size()); });
     return tensors_of(made, "precaptured input", function.core.name());
   };
 }
@@ -58,49 +37,53 @@ std::size_t held_outputs_of_c(std::uint64_t given) {
 
 LearnOptions learn_options(const cgt_learn_options& given) {
   LearnOptions options{.held_outputs = held_outputs_of_c(given.held_outputs)};
-  if (given.max_sizes != 0) options.max_sizes = given.max_sizes;
-  if (given.max_bytes != 0) options.max_bytes = given.max_bytes;
-  if (given.busy_fraction != 0) options.busy_fraction = given.busy_fraction;
-  if (given.generator_count > 0) required(given.generators, "cgt_learn_options::generators");
-  for (const cgt_generator generator : std::span(given.generators, given.generator_count))
-    options.generators.push_back(*generator_of(generator));
+  read_count(given.max_sizes, options.max_sizes);
+  read_count(given.max_bytes, options.max_bytes);
+  read_number(given.busy_fraction, options.busy_fraction);
+  options.generators = generators_of(given.generators, given.generator_count);
   return options;
 }
 
-PrecaptureOptions::KeyValues key_values_of_c(const cgt_key_values& given) {
-  check_flags(given.flags, 0, "cgt_key_values");
-  PrecaptureOptions::KeyValues part{&required(given.name, "cgt_key_values::name"), {}};
-  if (given.number_count > 0) required(given.numbers, "cgt_key_values::numbers");
-  if (given.text_count > 0) required(given.texts, "cgt_key_values::texts");
-  part.values.assign(given.numbers, given.numbers + given.number_count);
-  for (const char* const text : std::span(given.texts, given.text_count))
+std::vector<std::int64_t> sizes_of_c(const cgt_precapture_values& given,
+                                     std::string_view function) {
+  if (given.text_count > 0) {
+    throw InvalidArgument(
+        fmt::format("precapture of '{}': axis '{}' is to have texts", function, given.name));
+  }
+  const auto sizes = span_of_c(given.numbers, given.number_count, "cgt_precapture_values::numbers");
+  for (const std::int64_t size : sizes) {
+    if (size < 0) {
+      throw InvalidArgument(fmt::format("precapture of '{}': axis '{}' is to have size {}",
+                                        function, given.name, size));
+    }
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+PrecaptureOptions::KeyValues key_values_of_c(const cgt_precapture_values& given) {
+  PrecaptureOptions::KeyValues part{given.name, {}};
+  for (const std::int64_t number :
+       span_of_c(given.numbers, given.number_count, "cgt_precapture_values::numbers"))
+    part.values.emplace_back(number);
+  for (const char* const text :
+       span_of_c(given.texts, given.text_count, "cgt_precapture_values::texts"))
     part.values.emplace_back(std::string(&required(text, "a text of the key")));
   return part;
 }
 
 PrecaptureOptions precapture_options(const CompiledObject& function,
                                      const cgt_precapture_options& given) {
+  constexpr std::string_view kWhat = "cgt_precapture_values";
   PrecaptureOptions options;
-  constexpr std::string_view kSizes = "cgt_axis_sizes";
-  for_each_struct(given.sizes, given.size_count, kSizes, [&](const cgt_axis_sizes& each) {
-    check_flags(each.flags, 0, kSizes);
-    auto& made = options.sizes.emplace_back();
-    made.axis = axis_of_c(each.axis);
-    if (each.size_count > 0) required(each.sizes, "cgt_axis_sizes::sizes");
-    made.sizes.assign(each.sizes, each.sizes + each.size_count);
-    for (const std::int64_t size : made.sizes) {
-      if (size < 0) {
-        throw InvalidArgument(fmt::format("precapture of '{}': axis '{}' is to have size {}",
-                                          function.core.name(), made.axis, size));
-      }
-    }
+  for_each_struct(given.sizes, given.size_count, kWhat, [&](const cgt_precapture_values& axis) {
+    required(axis.name, "the axis");
+    options.sizes.push_back({axis.name, sizes_of_c(axis, function.core.name())});
   });
-  for_each_struct(given.key, given.key_size, "cgt_key_values", [&](const cgt_key_values& part) {
+  for_each_struct(given.key, given.key_size, kWhat, [&](const cgt_precapture_values& part) {
+    required(part.name, "the name of a part of the key");
     options.key.push_back(key_values_of_c(part));
   });
-  if (given.max_microseconds != 0) {
-    options.max_time = microseconds_of_c(given.max_microseconds);
-  }
+  if (given.max_microseconds != 0) options.max_time = microseconds_of_c(given.max_microseconds);
   options.held_outputs = held_outputs_of_c(given.held_outputs);
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {
@@ -118,11 +101,10 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
 void precapture(cgt_function handle, const cgt_precapture_options* options, bool only_predicts) {
   const cgt_precapture_options given =
       read_struct(&required(options, "the options"), "cgt_precapture_options");
-  const FunctionTable::Pin pin = function_of(handle);
+  const FunctionTable::Pin pin = FunctionTable::pin(handle);
   CompiledObject& function = pin->compiled();
   const MakeInputs make_inputs =
-      make_inputs_of_c(function, given.make_inputs, std::shared_ptr<void>(given.user, [](void*) {}),
-                       given.input_count);
+      make_inputs_of_c(function, given.make_inputs, given.user, given.input_count);
   const PrecaptureOptions read = precapture_options(function, given);
   const PrecaptureReport report = only_predicts
                                       ? cgtree::predict_memory(function.core, read, make_inputs)
@@ -149,40 +131,21 @@ using namespace cgtree::capi;
 extern "C" {
 
 cgt_status cgt_axis_length(const char* axis, cgt_tensor* out) {
-  return guarded([&] {
-    required(out, "the place for the tensor");
-    *out = make_tensor(axis_length(axis_of_c(axis)));
-  });
+  return write_result(out, [&] { return make_tensor(axis_length(axis_of_c(axis))); });
 }
 
 cgt_status cgt_function_histogram_json(cgt_function function, const char* axis, char* buffer,
                                        size_t capacity, size_t* length) {
-  return guarded([&] {
-    const auto pin = function_of(function);
-    write_text(to_json(pin->compiled().core.histogram(axis_of_c(axis))), buffer, capacity, length);
+  return write_text(buffer, capacity, length, [&] {
+    return to_json(FunctionTable::pin(function)->compiled().core.histogram(axis_of_c(axis)));
   });
 }
 
-cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis, size_t max_buckets,
-                                        cgt_bucket_cost cost, void* user, int64_t* buckets,
-                                        size_t* count) {
-  return guarded([&] {
-    required(buckets, "the place for the buckets");
-    required(count, "the place for their number");
-    const auto pin = function_of(function);
-    const std::vector<std::int64_t> suggested = suggest_buckets(
-        pin->compiled().core, axis_of_c(axis), max_buckets, cost_of_c(pin->compiled(), cost, user));
-    std::copy(suggested.begin(), suggested.end(), buckets);
-    *count = suggested.size();
-  });
-}
-
-cgt_status cgt_function_suggest_all_buckets_json(cgt_function function, size_t max_combinations,
-                                                 char* buffer, size_t capacity, size_t* length) {
-  return guarded([&] {
-    const auto suggested = suggest_buckets(function_of(function)->compiled().core,
-                                           {.max_combinations = max_combinations});
-    write_text(to_json(suggested), buffer, capacity, length);
+cgt_status cgt_function_suggest_buckets_json(cgt_function function, size_t max_combinations,
+                                             char* buffer, size_t capacity, size_t* length) {
+  return write_text(buffer, capacity, length, [&] {
+    return to_json(suggest_buckets(FunctionTable::pin(function)->compiled().core,
+                                   {.max_combinations = max_combinations}));
   });
 }
 
@@ -197,9 +160,8 @@ cgt_status cgt_function_predict_memory(cgt_function function,
 
 cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, size_t capacity,
                                         size_t* length) {
-  return guarded([&] {
-    write_text(last_report(function_of(function)->compiled()), buffer, capacity, length);
-  });
+  return write_text(buffer, capacity, length,
+                    [&] { return last_report(FunctionTable::pin(function)->compiled()); });
 }
 
 cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options) {
@@ -207,18 +169,15 @@ cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* op
     const cgt_learn_options given =
         read_struct(&required(options, "the options"), "cgt_learn_options");
     // From here on, the user data is released whatever happens.
-    const auto release = [release = given.release](void* user) {
-      if (release != nullptr) Release{release}(user);
-    };
-    std::shared_ptr<void> user(given.user, release);
-    const auto pin = function_of(function);
+    std::shared_ptr<void> kept = take_over(given.user, given.release);
+    const auto pin = FunctionTable::pin(function);
     CompiledObject& object = pin->compiled();
     if (object.learner != nullptr) {
       throw InvalidArgument(fmt::format("'{}' learns sizes already", object.core.name()));
     }
     object.learner = std::make_unique<SizeLearner>(
         object.core,
-        make_inputs_of_c(object, given.make_inputs, std::move(user), given.input_count),
+        make_inputs_of_c(object, given.make_inputs, given.user, given.input_count, std::move(kept)),
         learn_options(given));
   });
 }
@@ -227,7 +186,7 @@ cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
                              cgt_learner_step* step) {
   return guarded([&] {
     expect_room(step, "cgt_learner_step");
-    const auto pin = function_of(function);
+    const auto pin = FunctionTable::pin(function);
     const CompiledObject& object = pin->compiled();
     if (object.learner == nullptr) {
       throw InvalidArgument(fmt::format("'{}' learns no sizes: cgt_function_learn() comes first",

@@ -175,15 +175,9 @@ enum {
 
 // ---- Devices ------------------------------------------------------------------------------------
 
-// Returns the first GPU if this program can use it, and the host device otherwise.
-CGT_API cgt_status cgt_device_best(cgt_device* out);
-// Parses "auto", "host", "cuda" or "cuda:1".
+// Parses "host", "cuda", "cuda:1" or "auto": the first GPU if this program can use it, and the host
+// device otherwise.
 CGT_API cgt_status cgt_device_parse(const char* text, cgt_device* out);
-// Writes an attribute as text: integers in decimal, and "" if the device does not have it. `kind`
-// is a number of cgtree::DeviceAttribute. Numbers up to 16 are those of TVM: 0 is whether the
-// device exists, 5 is its name.
-CGT_API cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* buffer,
-                                        size_t capacity, size_t* length);
 
 // ---- Streams ------------------------------------------------------------------------------------
 
@@ -197,10 +191,6 @@ CGT_API cgt_status cgt_stream_destroy(cgt_stream stream);
 CGT_API cgt_status cgt_stream_retire(cgt_stream stream);
 // Waits, on the calling thread, until all work on the stream is done.
 CGT_API cgt_status cgt_stream_synchronize(cgt_stream stream);
-// Writes whether any code captures the stream, this library or the caller.
-CGT_API cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out);
-// Writes the id of the capture that the stream is in; 0 if it is in none.
-CGT_API cgt_status cgt_stream_capture_id(cgt_stream stream, uint64_t* out);
 // Makes work that is enqueued on `stream` from now on wait for all that is enqueued on `other`.
 CGT_API cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other);
 // The next two make `stream` the current one of this thread until the cgt_stream_pop() that belongs
@@ -253,12 +243,11 @@ typedef struct cgt_tensor_info {
 // memory comes from the context.
 CGT_API cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
                                     const cgt_device* device, cgt_tensor* out);
-// Makes a number that is passed to a call by value; `value` has the size of the type, which is not
-// CGT_COMPLEX128.
-CGT_API cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out);
-// Makes a tensor of uint8 {bytes} on the host with a copy of a struct. As an input of a compiled
-// function it is passed by value: the step function gets it on its own device.
-CGT_API cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out);
+// Makes a tensor on the host with a copy of these values, which is passed to a call by value: the
+// step function gets it on its own device. It is a number, of any type but CGT_COMPLEX128, or a
+// step block: a struct, as uint8 {its size}.
+CGT_API cgt_status cgt_tensor_by_value(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
+                                       const void* values, cgt_tensor* out);
 // Releases the handle. The memory is released with the last handle and the work that uses it.
 CGT_API cgt_status cgt_tensor_destroy(cgt_tensor tensor);
 // Makes another handle of the same tensor.
@@ -312,8 +301,7 @@ enum { CGT_RUN_EAGERLY = 0, CGT_EVICT = 1, CGT_REFUSE = 2 };
 // The ranks that take their decisions together: see Group in extensions/ranks/group.h.
 typedef struct cgt_group {
   uint32_t struct_size;
-  uint32_t flags;  // 0: there are none yet
-  int32_t rank;    // in [0, size)
+  int32_t rank;  // in [0, size)
   int32_t size;
   // Replaces each word by the smallest that a rank has given for it, and returns when all ranks
   // have called it. A status other than CGT_OK, if a rank does not come, fails the call.
@@ -515,6 +503,14 @@ typedef struct cgt_input_options {
   double tolerance;
 } cgt_input_options;
 
+// Options of one output of a function.
+typedef struct cgt_output_options {
+  uint32_t struct_size;
+  cgt_rebind rebind;  // whether the work itself writes into a buffer of the caller's
+  const char* name;   // for messages
+  double tolerance;   // as cgt_input_options has it
+} cgt_output_options;
+
 // The policy for the sizes that calls give an axis. docs/dynamic_shapes.md compares the policies.
 typedef int32_t cgt_axis_policy;
 enum {
@@ -591,11 +587,11 @@ typedef struct cgt_function_options {
   const cgt_input_options* inputs;  // by position; other inputs have the defaults
   size_t input_count;
   uint64_t max_recordings;
-  cgt_at_limit at_limit;
-  int32_t reserved;
+  const cgt_output_options* outputs;  // by position; other outputs have the defaults
+  size_t output_count;
   const cgt_axis_options* axes;
   size_t axis_count;
-  const char* const* output_names;  // for messages, one per output; it and its elements may be NULL
+  cgt_at_limit at_limit;
   cgt_while_missing while_missing;
   cgt_on_static_change on_static_change;
   uint64_t max_static_changes;
@@ -607,10 +603,6 @@ typedef struct cgt_function_options {
   // A call is not padded if that makes its work (the product of all sizes, and of the values of
   // `keys`) larger than this many times, and then runs eagerly.
   double max_waste;
-  // The tolerances of outputs of a verified replay, one per output; may be NULL.
-  const double* output_tolerances;
-  // Whether outputs with a buffer are written there by the work itself; one per output, or NULL.
-  const cgt_rebind* output_rebinds;
   // Counts where it is larger than that of the context.
   uint64_t verify_first;
   // Recordings share an executable graph where a replay of one after another has to patch at most
@@ -645,12 +637,9 @@ CGT_API cgt_status cgt_function_destroy(cgt_function function);
 // If a call fails, the context and the outputs are as before the call.
 CGT_API cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
                             cgt_tensor* outputs, size_t output_count);
-// As cgt_call(), but output i is written into buffers[i] where that is not NULL. A buffer has the
-// shape and type of its output, and shares no memory with an input or another buffer.
-CGT_API cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs,
-                                 size_t input_count, const cgt_tensor* buffers, size_t buffer_count,
-                                 cgt_tensor* outputs, size_t output_count);
-// As cgt_call_into(), with a key.
+// As cgt_call(), with a key, which may have no parts. Output i is written into buffers[i] where
+// that is not NULL. A buffer has the shape and type of its output, and shares no memory with an
+// input or another buffer.
 CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t key_size,
                                   const cgt_tensor* inputs, size_t input_count,
                                   const cgt_tensor* buffers, size_t buffer_count,
@@ -863,7 +852,6 @@ typedef struct cgt_loop_row {
   uint64_t loop;    // from 1 on: its number among the loops that have run with this stream
   size_t bytes;     // of the row
   int32_t is_last;  // of its loop
-  int32_t reserved;
 } cgt_loop_row;
 // Waits for the next row, for `max_microseconds` at most, and copies it to the front of `buffer`.
 // If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT if rows were
@@ -887,21 +875,11 @@ CGT_API cgt_status cgt_axis_length(const char* axis, cgt_tensor* out);
 // Writes the sizes that calls gave an axis, ascending: [{"size": 3, "count": 17}, ...].
 CGT_API cgt_status cgt_function_histogram_json(cgt_function function, const char* axis,
                                                char* buffer, size_t capacity, size_t* length);
-// Returns the cost of a call that is padded to `size`. It must not fall as sizes grow.
-typedef double (*cgt_bucket_cost)(void* user, int64_t size);
-// Writes the at most `max_buckets` sizes, ascending, that would have cost least for the histogram,
-// and their number into `count`. If `cost` is NULL, the cost is the size. Requires: `buckets` has
-// room for `max_buckets` sizes.
-CGT_API cgt_status cgt_function_suggest_buckets(cgt_function function, const char* axis,
-                                                size_t max_buckets, cgt_bucket_cost cost,
-                                                void* user, int64_t* buckets, size_t* count);
-
 // Writes the buckets that would have cost least together, as {"batch": [1, 4], "length": [128]},
 // for all axes and for cgt_function_options::keys: at most `max_combinations` of them, one of each.
 // A call costs the product of its sizes. Without axes the result is {}.
-CGT_API cgt_status cgt_function_suggest_all_buckets_json(cgt_function function,
-                                                         size_t max_combinations, char* buffer,
-                                                         size_t capacity, size_t* length);
+CGT_API cgt_status cgt_function_suggest_buckets_json(cgt_function function, size_t max_combinations,
+                                                     char* buffer, size_t capacity, size_t* length);
 
 // The size of one axis of a call, or the value of an integer of its key.
 typedef struct cgt_axis_size {
@@ -914,25 +892,16 @@ typedef struct cgt_axis_size {
 typedef cgt_status (*cgt_make_inputs)(void* user, const cgt_axis_size* sizes, size_t size_count,
                                       cgt_tensor* inputs, size_t input_count);
 
-// The sizes of one axis to precapture.
-typedef struct cgt_axis_sizes {
+// The sizes of one axis to precapture, which are numbers, or the values of a part of the key:
+// numbers or texts.
+typedef struct cgt_precapture_values {
   uint32_t struct_size;
-  uint32_t flags;  // 0: there are none yet
-  const char* axis;
-  const int64_t* sizes;
-  size_t size_count;
-} cgt_axis_sizes;
-
-// A part of the key, and its values: numbers or texts.
-typedef struct cgt_key_values {
-  uint32_t struct_size;
-  uint32_t flags;  // 0: there are none yet
   const char* name;
   const int64_t* numbers;
   size_t number_count;
   const char* const* texts;
   size_t text_count;
-} cgt_key_values;
+} cgt_precapture_values;
 
 // The combinations to record, and the limits of recording them.
 typedef struct cgt_precapture_options {
@@ -942,7 +911,7 @@ typedef struct cgt_precapture_options {
   void* user;
   // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
   // theirs.
-  const cgt_axis_sizes* sizes;
+  const cgt_precapture_values* sizes;
   size_t size_count;
   // No combination is begun after this time.
   uint64_t max_microseconds;
@@ -953,7 +922,7 @@ typedef struct cgt_precapture_options {
   uint64_t held_outputs;
   // All parts of the key, in its order. A part without values has those of its policy in
   // cgt_function_options::keys. None: the key has just the parts that are named there.
-  const cgt_key_values* key;
+  const cgt_precapture_values* key;
   size_t key_size;
 } cgt_precapture_options;
 // For cgt_precapture_options::held_outputs, where 0 means the default.
@@ -1044,7 +1013,6 @@ CGT_API cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed
 // A position in the sequence of a seed.
 typedef struct cgt_generator_state {
   uint32_t struct_size;
-  uint32_t reserved;
   uint64_t seed;
   uint64_t offset;  // the number of blocks used so far
   // Not 0 for a state that was taken inside a step function while it was recorded. Then the numbers
@@ -1151,7 +1119,6 @@ typedef struct cgt_cai_import_options {
   cgt_sync_policy sync;
   const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
   cgt_dtype dtype;             // how to read elements that are opaque bytes; 0: they are refused
-  int32_t reserved;
 } cgt_cai_import_options;
 
 enum { CGT_CAI_EXPORT_IDLE = 1u << 0, CGT_CAI_EXPORT_HAS_VERSION = 1u << 1 };
@@ -1162,7 +1129,6 @@ typedef struct cgt_cai_export_options {
   const cgt_stream* pending;  // further streams with work on the tensor
   size_t pending_count;
   int32_t version;
-  int32_t reserved;
 } cgt_cai_export_options;
 
 // Keeps `owner` until the last handle of the tensor is destroyed, then calls release(owner). If
@@ -1175,7 +1141,6 @@ CGT_API cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_opt
                                      cgt_cai* array);
 
 // The structs of dlpack/dlpack.h, which need not be included.
-struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 struct DLPackExchangeAPI;
 
@@ -1201,19 +1166,13 @@ typedef struct cgt_dlpack_export_options {
   cgt_device device;
 } cgt_dlpack_export_options;
 
-// The next two take `stolen` over.
+// Takes `stolen` over.
 CGT_API cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
                                           const cgt_dlpack_import_options* options,
                                           cgt_tensor* out);
-CGT_API cgt_status cgt_tensor_from_unversioned_dlpack(struct DLManagedTensor* stolen,
-                                                      const cgt_dlpack_import_options* options,
-                                                      cgt_tensor* out);
-// The next two keep the memory until the deleter is called.
+// Keeps the memory until the deleter is called.
 CGT_API cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_export_options* options,
                                         struct DLManagedTensorVersioned** out);
-CGT_API cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,
-                                                    const cgt_dlpack_export_options* options,
-                                                    struct DLManagedTensor** out);
 
 // Returns DLPack's table of conversions that do not wait, for kernel libraries. It is valid until
 // the process ends. Its objects are handles, a cgt_tensor each: where DLPack says "Python error",

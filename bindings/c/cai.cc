@@ -106,9 +106,9 @@ CudaArrayInterface export_array(const Tensor& tensor, const cgt_cai_export_optio
   check_flags(read.flags, CGT_CAI_EXPORT_IDLE | CGT_CAI_EXPORT_HAS_VERSION, kWhat);
   ExportOptions options;
   std::vector<StreamRef> pending;
-  if (read.pending_count > 0) required(read.pending, "the array of pending streams");
-  for (std::size_t i = 0; i < read.pending_count; ++i)
-    pending.push_back(stream_of_c(read.pending[i]));
+  for (const cgt_stream stream :
+       span_of_c(read.pending, read.pending_count, "the array of pending streams"))
+    pending.push_back(stream_of_c(stream));
   options.pending = pending;
   options.is_idle = (read.flags & CGT_CAI_EXPORT_IDLE) != 0;
   if ((read.flags & CGT_CAI_EXPORT_HAS_VERSION) != 0) options.version = read.version;
@@ -126,9 +126,8 @@ extern "C" {
 cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release)(void*),
                                const cgt_cai_import_options* options, cgt_tensor* out) {
   return guarded([&] {
-    std::shared_ptr<void> kept;
-    if (release != nullptr) kept = std::shared_ptr<void>(owner, Release{release});
-    required(out, "the place for the tensor");
+    std::shared_ptr<void> kept = take_over(owner, release);
+    required(out, "the place for the result");
     const cgt_cai read = read_struct(&required(array, "the array"), "cgt_cai");
     *out = make_tensor(
         from_cuda_array_interface(array_of_c(read), std::move(kept), import_options(options)));
@@ -138,7 +137,7 @@ cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release
 cgt_status cgt_tensor_to_cai(cgt_tensor tensor, const cgt_cai_export_options* options,
                              cgt_cai* array) {
   return guarded([&] {
-    TensorObject& object = TensorTable::get(number_of(tensor), "the tensor");
+    TensorObject& object = TensorTable::get(tensor);
     write_struct(array_to_c(export_array(object.tensor, options), object), array, "cgt_cai");
   });
 }

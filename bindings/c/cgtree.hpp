@@ -120,11 +120,21 @@ class Owner {
   Handle handle_ = {};
 };
 
-// Tells the call of an exception of the caller's. An exception itself would lose its text on the
-// way through a library with another C++ library inside.
-inline cgt_status threw(const std::exception& error) noexcept {
-  cgt_set_error(error.what());
-  return CGT_STEP_THREW;
+// Returns the status of a callback that runs `code`. The text of an exception is told to the call:
+// the exception itself would lose it on the way through a library with another C++ library inside.
+// `thrown` receives an exception that is no Error.
+template <typename Code>
+cgt_status status_of(const Code& code, std::exception_ptr* thrown = nullptr) {
+  try {
+    code();
+    return CGT_OK;
+  } catch (const Error& error) {
+    return error.status();
+  } catch (const std::exception& error) {
+    if (thrown != nullptr) *thrown = std::current_exception();
+    cgt_set_error(error.what());
+    return CGT_STEP_THREW;
+  }
 }
 
 // Returns the address of a stream that is given, and NULL for one that is left out.
@@ -132,13 +142,27 @@ inline const cgt_stream* given(const cgt_stream& stream) noexcept {
   return stream.device.type == 0 ? nullptr : &stream;
 }
 
-// Returns the text that write(buffer, capacity, &length) writes, also if it grows meanwhile.
-template <typename Write>
-std::string text(const Write& write) {
+inline std::int32_t rank(Span<std::int64_t> shape) noexcept {
+  return static_cast<std::int32_t>(shape.size());
+}
+
+// Returns the value that a function of c_api.h writes into its last parameter.
+template <typename... Parameters, typename... Arguments>
+auto result(cgt_status (*function)(Parameters...), const Arguments&... arguments) {
+  using Last = std::tuple_element_t<sizeof...(Arguments), std::tuple<Parameters...>>;
+  std::remove_pointer_t<Last> value = {};
+  check(function(arguments..., &value));
+  return value;
+}
+
+// Returns the text that a function of c_api.h writes into its last parameters, also if it grows
+// meanwhile.
+template <typename... Parameters, typename... Arguments>
+std::string text(cgt_status (*function)(Parameters...), const Arguments&... arguments) {
   std::string buffer(1024, '\0');
   for (;;) {
     std::size_t length = 0;
-    const cgt_status status = write(buffer.data(), buffer.size(), &length);
+    const cgt_status status = function(arguments..., buffer.data(), buffer.size(), &length);
     if (status != CGT_BUFFER_TOO_SMALL) {
       check(status);
       buffer.resize(length);
@@ -154,9 +178,7 @@ std::string text(const Write& write) {
 
 // Returns the first GPU if this program can use it, and the host device otherwise.
 inline cgt_device best_device() {
-  cgt_device device;
-  check(cgt_device_best(&device));
-  return device;
+  return detail::result(cgt_device_parse, "auto");
 }
 
 // A Stream is made and destroyed here. Streams of others are values: {device, native}. Where a
@@ -164,9 +186,8 @@ inline cgt_device best_device() {
 class Stream {
  public:
   // A blocking stream is ordered with the legacy stream.
-  explicit Stream(cgt_device device, bool is_blocking = false) {
-    check(cgt_stream_create(device, is_blocking ? 1 : 0, &stream_));
-  }
+  explicit Stream(cgt_device device, bool is_blocking = false)
+      : stream_(detail::result(cgt_stream_create, device, is_blocking)) {}
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, cgt_stream{})) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -199,9 +220,7 @@ class StreamScope {
 // Returns the stream on which a step function has to launch its work. Throws outside of step
 // functions, unless a stream is in scope.
 inline cgt_stream current_stream() {
-  cgt_stream stream;
-  check(cgt_current_stream(&stream));
-  return stream;
+  return detail::result(cgt_current_stream);
 }
 
 // ---- Tensors ------------------------------------------------------------------------------------
@@ -273,61 +292,41 @@ class Tensor : public TensorRef {
   cgt_tensor release() noexcept { return std::exchange(handle_, nullptr); }
 };
 
-namespace detail {
-
-// Returns the tensor that make(&handle) makes.
-template <typename Make>
-Tensor tensor(const Make& make) {
-  cgt_tensor made = nullptr;
-  check(make(&made));
-  return Tensor(made);
-}
-
-}  // namespace detail
-
 inline Tensor TensorRef::share() const {
-  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_share(handle_, out); });
+  return Tensor(detail::result(cgt_tensor_share, handle_));
 }
 inline Tensor TensorRef::reshape(Span<std::int64_t> shape) const {
-  return detail::tensor([&](cgt_tensor* out) {
-    return cgt_tensor_reshape(handle_, static_cast<std::int32_t>(shape.size()), shape.data(), out);
-  });
+  return Tensor(detail::result(cgt_tensor_reshape, handle_, detail::rank(shape), shape.data()));
 }
 inline Tensor TensorRef::slice(std::int32_t axis, std::int64_t begin, std::int64_t end) const {
-  return detail::tensor(
-      [&](cgt_tensor* out) { return cgt_tensor_slice(handle_, axis, begin, end, out); });
+  return Tensor(detail::result(cgt_tensor_slice, handle_, axis, begin, end));
 }
 inline Tensor TensorRef::transpose(std::int32_t axis, std::int32_t other) const {
-  return detail::tensor(
-      [&](cgt_tensor* out) { return cgt_tensor_transpose(handle_, axis, other, out); });
+  return Tensor(detail::result(cgt_tensor_transpose, handle_, axis, other));
 }
 
 // Makes a tensor without setting its contents: in memory of the context, inside a step function.
 inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype) {
-  return detail::tensor([&](cgt_tensor* out) {
-    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), nullptr,
-                            out);
-  });
+  return Tensor(
+      detail::result(cgt_tensor_empty, dtype, detail::rank(shape), shape.data(), nullptr));
 }
 inline Tensor empty(Span<std::int64_t> shape, cgt_dtype dtype, cgt_device device) {
-  return detail::tensor([&](cgt_tensor* out) {
-    return cgt_tensor_empty(dtype, static_cast<std::int32_t>(shape.size()), shape.data(), &device,
-                            out);
-  });
+  return Tensor(
+      detail::result(cgt_tensor_empty, dtype, detail::rank(shape), shape.data(), &device));
 }
 
 // Makes a number that is passed to a call by value; T has the size of the type.
 template <typename T>
 Tensor scalar(T value, cgt_dtype dtype) {
-  return detail::tensor([&](cgt_tensor* out) { return cgt_tensor_scalar(dtype, &value, out); });
+  return Tensor(detail::result(cgt_tensor_by_value, dtype, 0, nullptr, &value));
 }
 
 // Makes a struct that is passed to a call by value.
 template <typename T>
 Tensor step_block(const T& value) {
   static_assert(std::is_trivially_copyable_v<T>, "a step block is copied byte by byte");
-  return detail::tensor(
-      [&](cgt_tensor* out) { return cgt_tensor_step_block(&value, sizeof(value), out); });
+  const std::int64_t bytes = sizeof(value);
+  return Tensor(detail::result(cgt_tensor_by_value, CGT_UINT8, 1, &bytes, &value));
 }
 
 // Makes a tensor of the caller's device memory, dense and row-major. `stream` is the one of the
@@ -353,9 +352,8 @@ inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtyp
     delete static_cast<std::shared_ptr<void>*>(kept);
   };
   void* const kept = owner ? new std::shared_ptr<void>(std::move(owner)) : nullptr;
-  return detail::tensor([&](cgt_tensor* out) {
-    return cgt_tensor_from_cai(&array, kept, kept != nullptr ? release : nullptr, &options, out);
-  });
+  return Tensor(detail::result(cgt_tensor_from_cai, &array, kept,
+                               kept != nullptr ? release : nullptr, &options));
 }
 
 // ---- Contexts -----------------------------------------------------------------------------------
@@ -365,27 +363,13 @@ inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtyp
 class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watch_destroy> {
  public:
   // Makes a watch; without options it has the defaults.
-  explicit ProgressWatch(const cgt_progress_options* options = nullptr) : Owner(make(options)) {}
+  explicit ProgressWatch(const cgt_progress_options* options = nullptr)
+      : Owner(detail::result(cgt_progress_watch_create, options)) {}
 
   // The next two say how far the replays have come that have not ended, as text and as JSON. Any
   // thread.
-  std::string report() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_progress_watch_report(get(), buffer, capacity, length);
-    });
-  }
-  std::string report_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_progress_watch_json(get(), buffer, capacity, length);
-    });
-  }
-
- private:
-  static cgt_progress_watch make(const cgt_progress_options* options) {
-    cgt_progress_watch made = nullptr;
-    check(cgt_progress_watch_create(options, &made));
-    return made;
-  }
+  std::string report() const { return detail::text(cgt_progress_watch_report, get()); }
+  std::string report_json() const { return detail::text(cgt_progress_watch_json, get()); }
 };
 
 // A Context owns the handle of a context. Its functions and steps may outlive it.
@@ -393,95 +377,51 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
  public:
   // Makes a context; without options it has the defaults.
   explicit Context(cgt_device device, const cgt_context_options* options = nullptr)
-      : Owner(make(device, options)) {}
+      : Owner(detail::result(cgt_context_create, device, options)) {}
 
-  // The next three are cgt_context_mark_step(), cgt_tensor_keep() and cgt_context_release_memory(),
-  // which returns the bytes.
+  // The next nine are the functions of c_api.h with their names. Those that drop or free return how
+  // much.
   void mark_step() const { check(cgt_context_mark_step(get())); }
   void keep(const Tensor& output) const { check(cgt_tensor_keep(output.get(), get())); }
-  std::size_t release_memory() const {
-    std::size_t bytes = 0;
-    check(cgt_context_release_memory(get(), &bytes));
-    return bytes;
-  }
-  // The next two are for memory that recordings refer to and no tensor is; see
-  // cgt_context_declare().
   void declare(const char* name, const void* address, std::size_t bytes) const {
     check(cgt_context_declare(get(), name, address, bytes));
   }
   void undeclare(const char* name) const { check(cgt_context_undeclare(get(), name)); }
-  // Drops the recordings that refer to the range, and returns how many.
   std::size_t invalidate(const void* address, std::size_t bytes) const {
-    std::size_t dropped = 0;
-    check(cgt_context_invalidate(get(), address, bytes, &dropped));
-    return dropped;
+    return detail::result(cgt_context_invalidate, get(), address, bytes);
   }
-  // Waits, on the calling thread, until all work that calls have launched is done.
+  std::size_t trim() const { return detail::result(cgt_context_trim, get()); }
+  std::size_t release_memory() const { return detail::result(cgt_context_release_memory, get()); }
   void synchronize() const { check(cgt_context_synchronize(get())); }
-  // The stream of the latest call: the caller's, or the context's own.
-  cgt_stream stream() const {
-    cgt_stream stream;
-    check(cgt_context_stream(get(), &stream));
-    return stream;
-  }
-  // Gives unused memory back to the device's cache, and returns the bytes.
-  std::size_t trim() const {
-    std::size_t bytes = 0;
-    check(cgt_context_trim(get(), &bytes));
-    return bytes;
-  }
-  // The next six are for monitors; any thread. See the functions of c_api.h with these
-  // names.
-  std::string stats_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_context_stats_json(get(), buffer, capacity, length);
-    });
-  }
-  std::string snapshot_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_context_snapshot_json(get(), buffer, capacity, length);
-    });
-  }
+  cgt_stream stream() const { return detail::result(cgt_context_stream, get()); }
+  // The next five are the reports of c_api.h, for any thread.
+  std::string stats_json() const { return detail::text(cgt_context_stats_json, get()); }
+  std::string snapshot_json() const { return detail::text(cgt_context_snapshot_json, get()); }
   std::string metrics_text() const {
     const cgt_context context = get();
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_metrics_text(&context, 1, buffer, capacity, length);
-    });
+    return detail::text(cgt_metrics_text, &context, std::size_t{1});
   }
-  std::string recent_events() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_context_recent_events(get(), buffer, capacity, length);
-    });
-  }
+  std::string recent_events() const { return detail::text(cgt_context_recent_events, get()); }
   void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
-  // The next two have replays leave marks from now on, by which the watch says where one hangs, and
-  // end that.
+  // The next two are cgt_context_watch_progress(), with a watch and without.
   void watch_progress(const ProgressWatch& watch) const {
     check(cgt_context_watch_progress(get(), watch.get()));
   }
   void watch_no_progress() const { check(cgt_context_watch_progress(get(), nullptr)); }
-
- private:
-  static cgt_context make(cgt_device device, const cgt_context_options* options) {
-    cgt_context made = nullptr;
-    check(cgt_context_create(device, options, &made));
-    return made;
-  }
 };
 
 // Options of a function, or of steps.
 struct Options {
   // The options of one input, or of one binding of steps.
-  struct Input {
+  struct Input : cgt_input_options {
     // `flags` are CGT_INPUT_..., and host_bytes is for step blocks of steps. The name is borrowed
     // until the function or the steps are made.
     Input(const char* name = nullptr, std::uint32_t flags = 0, std::size_t host_bytes = 0)
-        : options(sized<cgt_input_options>()) {
-      options.name = name;
-      options.flags = flags;
-      options.host_bytes = host_bytes;
+        : cgt_input_options(sized<cgt_input_options>()) {
+      this->name = name;
+      this->flags = flags;
+      this->host_bytes = host_bytes;
     }
-    cgt_input_options options;
   };
 
   Options() = default;
@@ -496,7 +436,7 @@ struct Options {
     cgt_function_options made = rest;
     static_assert(sizeof(Input) == sizeof(cgt_input_options),
                   "an array of one is one of the other");
-    if (!inputs.empty()) made.inputs = &inputs.data()->options, made.input_count = inputs.size();
+    if (!inputs.empty()) made.inputs = inputs.data(), made.input_count = inputs.size();
     return made;
   }
 };
@@ -537,15 +477,44 @@ class FunctionHandle : public detail::Owner<cgt_function, cgt_function_destroy> 
   void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
   void unfreeze() const { check(cgt_function_unfreeze(get())); }
   // The counters of the calls.
-  std::string stats_json() const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_function_stats_json(get(), buffer, capacity, length);
-    });
-  }
+  std::string stats_json() const { return detail::text(cgt_function_stats_json, get()); }
 
  protected:
   using Owner::Owner;
 };
+
+namespace detail {
+
+// The results of a callback: none, a Tensor, or a std::array of them.
+template <typename Result>
+struct Results {
+  static_assert(std::is_same_v<Tensor, Result>,
+                "a body returns nothing, a cgt::Tensor, or a std::array of them");
+  static constexpr std::size_t kCount = 1;
+  static void give(Result result, cgt_tensor* to) { to[0] = result.release(); }
+  static Result take(const cgt_tensor* from) { return Tensor(from[0]); }
+};
+template <>
+struct Results<void> {
+  static constexpr std::size_t kCount = 0;
+  static void take(const cgt_tensor*) {}
+};
+template <std::size_t count>
+struct Results<std::array<Tensor, count>> {
+  static constexpr std::size_t kCount = count;
+  static void give(std::array<Tensor, count> result, cgt_tensor* to) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = result[i].release();
+  }
+  static std::array<Tensor, count> take(const cgt_tensor* from) {
+    std::array<Tensor, count> result;
+    for (std::size_t i = 0; i < count; ++i)
+      result[i] = Tensor(from[i]);
+    return result;
+  }
+};
+
+}  // namespace detail
 
 // A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
 // Tensor, or a std::array<Tensor, outputs>. It is kept until the context and calls are done with
@@ -577,47 +546,24 @@ class Function : public FunctionHandle {
   Result call(Span<KeyPart> key, const cgt_tensor* inputs, std::size_t count) const {
     cgt_tensor made[outputs + 1] = {};
     check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
-    if constexpr (outputs == 1) {
-      return Tensor(made[0]);
-    } else {
-      Result result;
-      for (std::size_t i = 0; i < outputs; ++i)
-        result[i] = Tensor(made[i]);
-      return result;
-    }
+    return detail::Results<Result>::take(made);
   }
   // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_function_explain(get(), key.data(), key.size(), handles(inputs), inputs.size(),
-                                  buffer, capacity, length);
-    });
+    return detail::text(cgt_function_explain, get(), key.data(), key.size(),
+                        reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
 
  private:
   static_assert(sizeof(TensorRef) == sizeof(cgt_tensor), "an array of one is one of the other");
-  static const cgt_tensor* handles(Span<TensorRef> tensors) {
-    return reinterpret_cast<const cgt_tensor*>(tensors.data());
-  }
-
   template <typename Body>
   static cgt_status run(void* user, const cgt_tensor* inputs, std::size_t input_count,
                         cgt_tensor* made, std::size_t) {
-    try {
-      Result result = (*static_cast<Body*>(user))(
-          Span<TensorRef>(reinterpret_cast<const TensorRef*>(inputs), input_count));
-      if constexpr (outputs == 1) {
-        made[0] = result.release();
-      } else {
-        for (std::size_t i = 0; i < outputs; ++i)
-          made[i] = result[i].release();
-      }
-      return CGT_OK;
-    } catch (const Error& error) {
-      return error.status();
-    } catch (const std::exception& error) {
-      return detail::threw(error);
-    }
+    return detail::status_of([&] {
+      detail::Results<Result>::give((*static_cast<Body*>(user))(Span<TensorRef>(
+                                        reinterpret_cast<const TensorRef*>(inputs), input_count)),
+                                    made);
+    });
   }
 
   template <typename Body>
@@ -629,9 +575,7 @@ class Function : public FunctionHandle {
     step.user = new Body(std::move(body));
     step.release = [](void* user) { delete static_cast<Body*>(user); };
     const cgt_function_options all = options.get();
-    cgt_function made = nullptr;
-    check(cgt_compile(context.get(), name, &step, &all, &made));
-    return made;
+    return detail::result(cgt_compile, context.get(), name, &step, &all);
   }
 };
 
@@ -664,9 +608,7 @@ class Step {
   // Returns the address of binding `i` for the work. Throws std::logic_error unless must_run().
   void* address(std::size_t i) const {
     check_open("address()");
-    void* address = nullptr;
-    check(cgt_step_address(steps_, i, &address));
-    return address;
+    return detail::result(cgt_step_address, steps_, i);
   }
   // If it throws, the call has ended, unless it is on another thread than begin(), or inside a
   // function that the step has called. Throws std::logic_error if there is nothing to end: another
@@ -695,36 +637,27 @@ class Steps : public FunctionHandle {
   // The inputs of the options are the bindings, by position. `name` is the name in messages.
   Steps(const Context& context, const char* name, const Options& options = {},
         cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
-      : FunctionHandle(make(context, name, options, mode)) {}
+      : FunctionHandle(make(context, name, options.get(), mode)) {}
 
   // Begins a call, or replays it. One step may be open at a time. If this throws, none is.
   Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
-    std::int32_t must_run = 0;
-    check(cgt_step_begin(get(), key.data(), key.size(), bindings.data(), bindings.size(),
-                         detail::given(stream), &must_run));
-    return Step(get(), must_run);
+    return Step(get(), detail::result(cgt_step_begin, get(), key.data(), key.size(),
+                                      bindings.data(), bindings.size(), detail::given(stream)));
   }
   // Drops the recordings that refer to the range, and returns how many.
   std::size_t invalidate(const void* address, std::size_t bytes) const {
-    std::size_t dropped = 0;
-    check(cgt_steps_invalidate(get(), address, bytes, &dropped));
-    return dropped;
+    return detail::result(cgt_steps_invalidate, get(), address, bytes);
   }
   // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
-    return detail::text([&](char* buffer, std::size_t capacity, std::size_t* length) {
-      return cgt_steps_explain(get(), key.data(), key.size(), bindings.data(), bindings.size(),
-                               buffer, capacity, length);
-    });
+    return detail::text(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
+                        bindings.size());
   }
 
  private:
-  static cgt_function make(const Context& context, const char* name, const Options& options,
-                           cgt_capture_mode mode) {
-    const cgt_function_options all = options.get();
-    cgt_function made = nullptr;
-    check(cgt_steps_create(context.get(), name, &all, mode, &made));
-    return made;
+  static cgt_function make(const Context& context, const char* name,
+                           const cgt_function_options& options, cgt_capture_mode mode) {
+    return detail::result(cgt_steps_create, context.get(), name, &options, mode);
   }
 };
 
@@ -754,15 +687,8 @@ class StepValues {
 // Calls body(StepValues) at this point of the step, and in each replay.
 template <typename Body>
 void eager_break(Body body) {
-  const cgt_break_body run = [](void* user, const cgt_step_values* values) -> cgt_status {
-    try {
-      (*static_cast<Body*>(user))(StepValues(values));
-      return CGT_OK;
-    } catch (const Error& error) {
-      return error.status();
-    } catch (const std::exception& error) {
-      return detail::threw(error);
-    }
+  const cgt_break_body run = [](void* user, const cgt_step_values* values) {
+    return detail::status_of([&] { (*static_cast<Body*>(user))(StepValues(values)); });
   };
   check(cgt_eager_break(run, new Body(std::move(body)),
                         [](void* user) { delete static_cast<Body*>(user); }));
@@ -777,13 +703,13 @@ inline void refuse_capture(const std::string& why) {
 class Scope {
  public:
   // The name is copied.
-  explicit Scope(const char* name) { check(cgt_scope_open(name, &scope_)); }
+  explicit Scope(const char* name) : scope_(detail::result(cgt_scope_open, name)) {}
   ~Scope() { (void)cgt_scope_close(scope_); }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  std::uint64_t scope_ = 0;
+  std::uint64_t scope_;
 };
 
 // ---- Random numbers -----------------------------------------------------------------------------
@@ -792,23 +718,14 @@ class Scope {
 class Generator : public detail::Owner<cgt_generator, cgt_generator_destroy> {
  public:
   // Begins at the first block of the sequence of `seed`.
-  explicit Generator(std::uint64_t seed) : Owner(make(seed)) {}
+  explicit Generator(std::uint64_t seed) : Owner(detail::result(cgt_generator_create, seed)) {}
 
   // Begins the sequence of `seed` at the next draw or replay. Throws inside a step function that is
   // being recorded.
   void set_seed(std::uint64_t seed) const { check(cgt_generator_set_seed(get(), seed)); }
   // Reserves the next `blocks` blocks of four words for kernels on current_stream().
   cgt_philox_range reserve(std::uint64_t blocks) const {
-    cgt_philox_range range;
-    check(cgt_generator_reserve(get(), blocks, &range));
-    return range;
-  }
-
- private:
-  static cgt_generator make(std::uint64_t seed) {
-    cgt_generator made = nullptr;
-    check(cgt_generator_create(seed, &made));
-    return made;
+    return detail::result(cgt_generator_reserve, get(), blocks);
   }
 };
 
@@ -844,34 +761,6 @@ inline const cgt_generator* handles(Span<GeneratorRef> generators) noexcept {
   return reinterpret_cast<const cgt_generator*>(generators.data());
 }
 
-// The results of a body: none, a Tensor, or a std::array of them.
-template <typename Result>
-struct Results {
-  static_assert(std::is_same_v<Tensor, Result>,
-                "a body returns nothing, a cgt::Tensor, or a std::array of them");
-  static constexpr std::size_t kCount = 1;
-  static void give(Result result, cgt_tensor* to) { to[0] = result.release(); }
-  static Result take(const cgt_tensor* from) { return Tensor(from[0]); }
-};
-template <>
-struct Results<void> {
-  static constexpr std::size_t kCount = 0;
-  static void take(const cgt_tensor*) {}
-};
-template <std::size_t count>
-struct Results<std::array<Tensor, count>> {
-  static constexpr std::size_t kCount = count;
-  static void give(std::array<Tensor, count> result, cgt_tensor* to) {
-    for (std::size_t i = 0; i < count; ++i)
-      to[i] = result[i].release();
-  }
-  static std::array<Tensor, count> take(const cgt_tensor* from) {
-    std::array<Tensor, count> result;
-    for (std::size_t i = 0; i < count; ++i)
-      result[i] = Tensor(from[i]);
-    return result;
-  }
-};
 // The flag of a loop may also be a tensor that lives outside of the body.
 template <>
 struct Results<TensorRef> {
@@ -895,92 +784,79 @@ struct LambdaBody {
 
   static cgt_status enqueue(void* user, cgt_tensor* results, std::size_t) {
     const LambdaBody& self = *static_cast<const LambdaBody*>(user);
-    try {
-      if constexpr (std::is_void_v<Result>) {
-        self.lambda();
-      } else {
-        Results<Result>::give(self.lambda(), results);
-      }
-      return CGT_OK;
-    } catch (const Error& error) {
-      return error.status();
-    } catch (const std::exception& error) {
-      self.thrown = std::current_exception();
-      return threw(error);
-    }
+    return status_of(
+        [&] {
+          if constexpr (std::is_void_v<Result>) {
+            self.lambda();
+          } else {
+            Results<Result>::give(self.lambda(), results);
+          }
+        },
+        &self.thrown);
   }
   cgt_body get() { return {enqueue, this}; }
 };
 
-// Throws what a lambda has thrown, and Error for another failure of the call.
-inline void check_bodies(cgt_status status, const std::exception_ptr& thrown) {
+// Calls function(bodies), and throws what a lambda has thrown, or Error for another failure.
+template <typename Function, typename... Lambdas>
+void with_bodies(const Function& function, Lambdas&... lambdas) {
+  std::exception_ptr thrown;
+  std::tuple<LambdaBody<Lambdas>...> bodies{LambdaBody<Lambdas>{lambdas, thrown}...};
+  const auto given = std::apply(
+      [](auto&... each) { return std::array<cgt_body, sizeof...(each)>{each.get()...}; }, bodies);
+  const cgt_status status = function(given.data());
   if (status == CGT_STEP_THREW && thrown != nullptr) std::rethrow_exception(thrown);
   check(status);
 }
 
+// Returns the results of the body that function(bodies, results, count) runs.
+template <typename Function, typename First, typename... Others>
+auto results_of(const Function& function, First& first, Others&... others) {
+  using Result = std::invoke_result_t<First&>;
+  static_assert((std::is_same_v<Result, std::invoke_result_t<Others&>> && ...),
+                "all bodies return the same");
+  constexpr std::size_t kCount = Results<Result>::kCount;
+  cgt_tensor made[kCount + 1] = {};
+  with_bodies([&](const cgt_body* bodies) { return function(bodies, made, kCount); }, first,
+              others...);
+  return Results<Result>::take(made);
+}
+
 }  // namespace detail
 
-// The next six are cgt_branch() and cgt_choose() with callables, which return nothing, a Tensor or
-// a std::array of them, all the same. They throw what a callable throws. The generators that bodies
-// may draw from stand in front of the callables.
+// The next four are cgt_branch() and cgt_choose() with callables, which return nothing, a Tensor or
+// a std::array of them, all the same; a branch may lack its second way if it returns nothing. They
+// throw what a callable throws. The generators that bodies may draw from stand in front of the
+// callables.
 //
 //   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
 //   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });
 //   cgt::branch(predicate, {generator}, [&] { add_noise(x, generator); });
-template <typename Then>
-void branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then) {
-  std::exception_ptr thrown;
-  detail::LambdaBody<std::remove_reference_t<Then>> body{then, thrown};
-  static_assert(std::is_void_v<typename decltype(body)::Result>,
-                "a branch with results needs a second way");
-  const cgt_body given = body.get();
-  detail::check_bodies(cgt_branch(predicate.get(), &given, nullptr, detail::handles(generators),
-                                  generators.size(), nullptr, 0),
-                       thrown);
-}
-template <typename Then, typename = detail::IfBody<Then>>
-void branch(TensorRef predicate, Then&& then) {
-  branch(predicate, {}, then);
-}
-template <typename Then, typename Otherwise>
+template <typename Then, typename... Otherwise>
 auto branch(TensorRef predicate, Span<GeneratorRef> generators, Then&& then,
-            Otherwise&& otherwise) {
-  using Result = std::invoke_result_t<Then&>;
-  static_assert(std::is_same_v<Result, std::invoke_result_t<Otherwise&>>,
-                "both ways return the same");
-  std::exception_ptr thrown;
-  detail::LambdaBody<std::remove_reference_t<Then>> first{then, thrown};
-  detail::LambdaBody<std::remove_reference_t<Otherwise>> second{otherwise, thrown};
-  const cgt_body given[] = {first.get(), second.get()};
-  constexpr std::size_t kCount = detail::Results<Result>::kCount;
-  cgt_tensor made[kCount + 1] = {};
-  detail::check_bodies(cgt_branch(predicate.get(), &given[0], &given[1],
-                                  detail::handles(generators), generators.size(), made, kCount),
-                       thrown);
-  return detail::Results<Result>::take(made);
+            Otherwise&&... otherwise) {
+  static_assert(sizeof...(otherwise) == 1 || std::is_void_v<std::invoke_result_t<Then&>>,
+                "a branch with results needs a second way");
+  static_assert(sizeof...(otherwise) <= 1, "a branch has two ways at most");
+  return detail::results_of(
+      [&](const cgt_body* bodies, cgt_tensor* results, std::size_t count) {
+        return cgt_branch(predicate.get(), bodies, sizeof...(otherwise) == 1 ? bodies + 1 : nullptr,
+                          detail::handles(generators), generators.size(), results, count);
+      },
+      then, otherwise...);
 }
-template <typename Then, typename Otherwise, typename = detail::IfBody<Then>>
-auto branch(TensorRef predicate, Then&& then, Otherwise&& otherwise) {
-  return branch(predicate, {}, then, otherwise);
+template <typename Then, typename... Otherwise, typename = detail::IfBody<Then>>
+auto branch(TensorRef predicate, Then&& then, Otherwise&&... otherwise) {
+  return branch(predicate, {}, then, otherwise...);
 }
-
 template <typename First, typename... Others>
 auto choose(TensorRef index, Span<GeneratorRef> generators, First&& first, Others&&... others) {
-  using Result = std::invoke_result_t<First&>;
-  static_assert((std::is_same_v<Result, std::invoke_result_t<Others&>> && ...),
-                "all bodies return the same");
-  std::exception_ptr thrown;
-  std::tuple<detail::LambdaBody<std::remove_reference_t<First>>,
-             detail::LambdaBody<std::remove_reference_t<Others>>...>
-      bodies{{first, thrown}, {others, thrown}...};
-  const auto given = std::apply(
-      [](auto&... each) { return std::array<cgt_body, sizeof...(each)>{each.get()...}; }, bodies);
-  constexpr std::size_t kCount = detail::Results<Result>::kCount;
-  cgt_tensor made[kCount + 1] = {};
-  detail::check_bodies(cgt_choose(index.get(), given.data(), given.size(),
-                                  detail::handles(generators), generators.size(), made, kCount),
-                       thrown);
-  return detail::Results<Result>::take(made);
+  return detail::results_of(
+      [&](const cgt_body* bodies, cgt_tensor* results, std::size_t count) {
+        return cgt_choose(index.get(), bodies, 1 + sizeof...(others), detail::handles(generators),
+                          generators.size(), results, count);
+      },
+      first, others...);
 }
 template <typename First, typename... Others, typename = detail::IfBody<First>>
 auto choose(TensorRef index, First&& first, Others&&... others) {
@@ -991,13 +867,13 @@ auto choose(TensorRef index, First&& first, Others&&... others) {
 // one that lives longer. They return the number of rounds, and throw as branch().
 template <typename Body>
 Tensor loop(std::int64_t max_rounds, Span<GeneratorRef> generators, Body&& body) {
-  std::exception_ptr thrown;
-  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
-  const cgt_body given = round.get();
   cgt_tensor rounds = nullptr;
-  detail::check_bodies(
-      cgt_loop(max_rounds, &given, detail::handles(generators), generators.size(), &rounds),
-      thrown);
+  detail::with_bodies(
+      [&](const cgt_body* bodies) {
+        return cgt_loop(max_rounds, bodies, detail::handles(generators), generators.size(),
+                        &rounds);
+      },
+      body);
   return Tensor(rounds);
 }
 template <typename Body>
@@ -1019,7 +895,7 @@ class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy
   // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
   // behind.
   LoopStream(cgt_device device, std::size_t row_bytes, std::size_t rows)
-      : Owner(make(device, row_bytes, rows)) {}
+      : Owner(detail::result(cgt_loop_stream_create, device, row_bytes, rows)) {}
 
   // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
   // nothing if there is none by then. Throws if rows were lost, and goes on with the oldest one
@@ -1035,13 +911,6 @@ class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy
   // The loop of the row that is next ends with the round that it is in, or, if it has not begun,
   // with its first one. Any thread.
   void stop() const { check(cgt_loop_stream_stop(get())); }
-
- private:
-  static cgt_loop_stream make(cgt_device device, std::size_t row_bytes, std::size_t rows) {
-    cgt_loop_stream made = nullptr;
-    check(cgt_loop_stream_create(device, row_bytes, rows, &made));
-    return made;
-  }
 };
 
 // The next two are loop() with a callable that returns a LoopRound. Each round hands out its row.
@@ -1053,15 +922,15 @@ class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy
 template <typename Body>
 Tensor loop(std::int64_t max_rounds, const LoopStream& rows, Span<GeneratorRef> generators,
             Body&& body) {
-  std::exception_ptr thrown;
-  detail::LambdaBody<std::remove_reference_t<Body>> round{body, thrown};
-  static_assert(std::is_same_v<typename decltype(round)::Result, LoopRound>,
+  static_assert(std::is_same_v<std::invoke_result_t<Body&>, LoopRound>,
                 "the body of a loop that hands out rows returns a cgt::LoopRound");
-  const cgt_body given = round.get();
   cgt_tensor rounds = nullptr;
-  detail::check_bodies(cgt_loop_rows(max_rounds, rows.get(), &given, detail::handles(generators),
-                                     generators.size(), &rounds),
-                       thrown);
+  detail::with_bodies(
+      [&](const cgt_body* bodies) {
+        return cgt_loop_rows(max_rounds, rows.get(), bodies, detail::handles(generators),
+                             generators.size(), &rounds);
+      },
+      body);
   return Tensor(rounds);
 }
 template <typename Body>

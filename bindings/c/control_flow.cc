@@ -38,14 +38,6 @@ std::function<void()> without_results(const Enqueue& body) {
   return [&body] { (void)body(); };
 }
 
-std::vector<Generator> generators_of(const cgt_generator* generators, std::size_t count) {
-  if (count > 0) required(generators, "the array of generators");
-  std::vector<Generator> all;
-  for (std::size_t i = 0; i < count; ++i)
-    all.push_back(*GeneratorTable::pin(number_of(generators[i]), fmt::format("generator {}", i)));
-  return all;
-}
-
 std::vector<Tensor> branch_of(const Tensor& predicate, const Enqueue& then,
                               const Enqueue& otherwise, const std::vector<Generator>& generators,
                               bool has_results) {
@@ -77,7 +69,7 @@ void give_rounds(Tensor made, cgt_tensor* rounds) {
 
 cgt_loop_row c_row_of(const std::optional<LoopRow>& row) noexcept {
   if (!row) return {};
-  return {0, row->round, row->loop, row->bytes, row->is_last ? 1 : 0, 0};
+  return {0, row->round, row->loop, row->bytes, row->is_last ? 1 : 0};
 }
 
 }  // namespace
@@ -108,12 +100,11 @@ cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_coun
                       const cgt_generator* generators, size_t generator_count, cgt_tensor* results,
                       size_t result_count) {
   return guarded([&] {
-    if (body_count > 0) required(bodies, "the array of bodies");
     if (result_count > 0) required(results, "the array of results");
     const Tensor number = tensor_of(index, "the index");
     std::vector<Enqueue> all;
-    for (std::size_t i = 0; i < body_count; ++i)
-      all.push_back(body_of(&bodies[i], fmt::format("body {} of choose()", i), result_count));
+    for (const cgt_body& body : span_of_c(bodies, body_count, "the array of bodies"))
+      all.push_back(body_of(&body, fmt::format("body {} of choose()", all.size()), result_count));
     std::vector<Tensor> made =
         choose_of(number, all, generators_of(generators, generator_count), result_count > 0);
     give_out(made, results);
@@ -134,7 +125,7 @@ cgt_status cgt_loop_rows(int64_t max_rounds, cgt_loop_stream stream, const cgt_b
                          const cgt_generator* generators, size_t generator_count,
                          cgt_tensor* rounds) {
   return guarded([&] {
-    const auto pin = loop_stream_of(stream);
+    const auto pin = LoopStreamTable::pin(stream);
     const auto round =
         round_of<LoopRound>(body_of(body, "the body of loop()", 2), [](std::vector<Tensor> made) {
           return LoopRound{std::move(made[0]), std::move(made[1])};
@@ -145,16 +136,12 @@ cgt_status cgt_loop_rows(int64_t max_rounds, cgt_loop_stream stream, const cgt_b
 
 cgt_status cgt_loop_stream_create(cgt_device device, size_t row_bytes, size_t rows,
                                   cgt_loop_stream* out) {
-  return guarded([&] {
-    (void)required(out, "the place for the loop stream");
-    *out = handle_of<cgt_loop_stream>(LoopStreamTable::make(device_of_c(device), row_bytes, rows));
-  });
+  return write_result(out,
+                      [&] { return LoopStreamTable::make(device_of_c(device), row_bytes, rows); });
 }
 
 cgt_status cgt_loop_stream_destroy(cgt_loop_stream stream) {
-  return guarded([&] {
-    if (stream != nullptr) LoopStreamTable::destroy(number_of(stream), "the loop stream");
-  });
+  return guarded([&] { LoopStreamTable::destroy(stream); });
 }
 
 cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
@@ -163,17 +150,17 @@ cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t cap
     constexpr std::string_view kWhat = "cgt_loop_row";
     constexpr auto kLongest =
         std::chrono::floor<std::chrono::microseconds>(std::chrono::nanoseconds::max());
-    const auto pin = loop_stream_of(stream);
+    const auto pin = LoopStreamTable::pin(stream);
     auto* const bytes = static_cast<std::byte*>(buffer);
-    if (capacity > 0) required(bytes, "the buffer");
+    const std::span<std::byte> to = span_of_c(bytes, capacity, "the buffer");
     expect_room(row, kWhat);
     const auto limit = std::min(microseconds_of_c(max_microseconds), kLongest);
-    write_struct(c_row_of(pin->next({bytes, capacity}, limit)), row, kWhat);
+    write_struct(c_row_of(pin->next(to, limit)), row, kWhat);
   });
 }
 
 cgt_status cgt_loop_stream_stop(cgt_loop_stream stream) {
-  return guarded([&] { loop_stream_of(stream)->stop(); });
+  return guarded([&] { LoopStreamTable::pin(stream)->stop(); });
 }
 
 }  // extern "C"

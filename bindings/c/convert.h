@@ -29,19 +29,31 @@
 
 namespace cgtree::capi {
 
-static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1);
-static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
-static_assert(CGT_COMPLEX128 == static_cast<int>(DType::kComplex128) + 1 &&
-              CGT_COMPLEX128 == kDTypeCount);
-
-// Throws InvalidArgument for a number that is no CGT_... type.
-inline DType dtype_of_c(cgt_dtype dtype) {
-  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) return static_cast<DType>(dtype - 1);
-  throw InvalidArgument(fmt::format("dtype is {}: expected {} (CGT_BOOL) to {} (CGT_COMPLEX128)",
-                                    dtype, static_cast<int>(CGT_BOOL),
-                                    static_cast<int>(CGT_COMPLEX128)));
+// Returns the enumerator of a number in C, where the first one has the number `first`. Throws
+// InvalidArgument for another number; `c_last` is the name of the last one in C.
+template <typename Enum>
+Enum choice_of_c(std::int32_t given, Enum last, std::string_view option, std::string_view c_last,
+                 std::int32_t first = 0) {
+  const std::int32_t most = static_cast<std::int32_t>(last) + first;
+  if (given >= first && given <= most) return static_cast<Enum>(given - first);
+  throw InvalidArgument(
+      fmt::format("{} is {}: expected {} to {} ({})", option, given, first, most, c_last));
 }
-// Each number is one more than that of DType, so that 0 can stand for none.
+
+static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1 && CGT_COMPLEX128 == kDTypeCount);
+static_assert(CGT_FLOAT64 == static_cast<int>(DType::kFloat64) + 1);
+static_assert(CGT_SYNC_EVENT_WAIT == static_cast<int>(SyncPolicy::kEventWait) + 1);
+static_assert(CGT_SYNC_IGNORE == static_cast<int>(SyncPolicy::kIgnore) + 1);
+static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
+static_assert(CGT_CAPTURE_MODE_GLOBAL == static_cast<int>(CaptureMode::kGlobal));
+static_assert(CGT_CAPTURE_MODE_RELAXED == static_cast<int>(CaptureMode::kRelaxed));
+static_assert(CGT_REPLAYED == static_cast<int>(Outcome::kReplay) + 1);
+static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
+
+// The next two convert types. The number of a type is one more in C, so that 0 can stand for none.
+inline DType dtype_of_c(cgt_dtype dtype) {
+  return choice_of_c(dtype, DType::kComplex128, "dtype", "CGT_COMPLEX128", CGT_BOOL);
+}
 inline cgt_dtype to_c(DType dtype) noexcept {
   return static_cast<cgt_dtype>(dtype) + 1;
 }
@@ -71,23 +83,8 @@ inline cgt_stream to_c(StreamRef stream) noexcept {
 
 // Returns nullopt for CGT_SYNC_DEFAULT.
 inline std::optional<SyncPolicy> sync_of_c(cgt_sync_policy sync) {
-  switch (sync) {
-    case CGT_SYNC_DEFAULT:
-      return std::nullopt;
-    case CGT_SYNC_EVENT_WAIT:
-      return SyncPolicy::kEventWait;
-    case CGT_SYNC_SYNCHRONIZE:
-      return SyncPolicy::kSynchronize;
-    case CGT_SYNC_ENQUEUE:
-      return SyncPolicy::kEnqueue;
-    case CGT_SYNC_IGNORE:
-      return SyncPolicy::kIgnore;
-    default:
-      throw InvalidArgument(
-          fmt::format("sync is {}: expected 0 (CGT_SYNC_DEFAULT) to 4 "
-                      "(CGT_SYNC_IGNORE)",
-                      sync));
-  }
+  if (sync == CGT_SYNC_DEFAULT) return std::nullopt;
+  return choice_of_c(sync, SyncPolicy::kIgnore, "sync", "CGT_SYNC_IGNORE", CGT_SYNC_EVENT_WAIT);
 }
 
 // Caps times that a duration cannot hold, so that UINT64_MAX is no limit.
@@ -96,34 +93,19 @@ inline std::chrono::microseconds microseconds_of_c(std::uint64_t given) noexcept
       static_cast<std::int64_t>(std::min<std::uint64_t>(given, INT64_MAX)));
 }
 
+// The next two read an option whose default in C is 0.
+inline void read_count(std::uint64_t given, std::size_t& option) noexcept {
+  if (given != 0) option = given;
+}
+inline void read_number(double given, double& option) noexcept {
+  if (given != 0) option = given;
+}
+
 // Throws InvalidArgument if a bit is set that is not in `known`.
 inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_view what) {
   if ((flags & ~known) == 0) return;
   throw InvalidArgument(
       fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
-}
-
-static_assert(CGT_REPLAYED == static_cast<int>(Outcome::kReplay) + 1);
-static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
-
-static_assert(CGT_FROZEN_RUN_EAGERLY == static_cast<int>(WhenFrozen::kRunEagerly));
-static_assert(CGT_FROZEN_REFUSE == static_cast<int>(WhenFrozen::kThrow));
-
-// Throws InvalidArgument for another number.
-inline WhenFrozen when_frozen_of_c(cgt_when_frozen when) {
-  if (when == CGT_FROZEN_RUN_EAGERLY || when == CGT_FROZEN_REFUSE) {
-    return static_cast<WhenFrozen>(when);
-  }
-  throw InvalidArgument(fmt::format(
-      "when is {}: expected 0 (CGT_FROZEN_RUN_EAGERLY) or 1 (CGT_FROZEN_REFUSE)", when));
-}
-
-// `skip_reason` may be NULL.
-inline void write_outcome(const std::optional<CallOutcome>& last, cgt_outcome* outcome,
-                          const char** skip_reason) noexcept {
-  *outcome = last ? static_cast<cgt_outcome>(last->outcome) + 1 : CGT_NO_CALL;
-  if (skip_reason == nullptr) return;
-  *skip_reason = last && last->skip_reason ? name(*last->skip_reason).data() : "";
 }
 
 // ---- Options, in options.cc ----

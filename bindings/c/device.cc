@@ -4,8 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <string>
-#include <variant>
 
 #include "bindings/c/convert.h"
 #include "bindings/c/status.h"
@@ -17,20 +15,8 @@
 namespace cgtree::capi {
 namespace {
 
-std::string text_of(const AttributeValue& value) {
-  if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  return "";
-}
-
 PushedStreams& pushed_streams() {
   return marks.frame != nullptr ? marks.frame->pushed : thread_state().pushed;
-}
-
-// Returns the API also for a device that does not exist, because that is one of the attributes.
-DeviceAPI& api_of(cgt_device device) {
-  DeviceAPI* const api = find_device_api(static_cast<DeviceType>(device.type));
-  return api != nullptr ? *api : device_api(device_of_c(device));  // throws
 }
 
 // The C function is the first argument of the kernel.
@@ -80,35 +66,17 @@ using namespace cgtree::capi;
 
 extern "C" {
 
-cgt_status cgt_device_best(cgt_device* out) {
-  return guarded([&] { required(out, "the place for the device") = to_c(Device::best()); });
-}
-
 cgt_status cgt_device_parse(const char* text, cgt_device* out) {
-  return guarded([&] {
-    required(out, "the place for the device") = to_c(parse_device(&required(text, "the text")));
-  });
-}
-
-cgt_status cgt_device_attribute(cgt_device device, int32_t kind, char* buffer, size_t capacity,
-                                size_t* length) {
-  return guarded([&] {
-    const AttributeValue value =
-        api_of(device).attribute(device.id, static_cast<DeviceAttribute>(kind));
-    write_text(text_of(value), buffer, capacity, length);
-  });
+  return write_result(out, [&] { return to_c(parse_device(&required(text, "the text"))); });
 }
 
 cgt_status cgt_stream_create(cgt_device device, int32_t is_blocking, cgt_stream* out) {
-  return guarded([&] {
-    required(out, "the place for the stream");
+  return write_result(out, [&] {
     const Device where = device_of_c(device);
+    const StreamKind kind = is_blocking != 0 ? StreamKind::kBlocking : StreamKind::kNonBlocking;
     StreamHandle handle = StreamHandle::kNull;
-    check(
-        device_api(where).create_stream(
-            where.id, is_blocking != 0 ? StreamKind::kBlocking : StreamKind::kNonBlocking, &handle),
-        "create a stream");
-    *out = to_c(StreamRef(where, handle));
+    check(device_api(where).create_stream(where.id, kind, &handle), "create a stream");
+    return to_c(StreamRef(where, handle));
   });
 }
 
@@ -129,38 +97,25 @@ cgt_status cgt_stream_synchronize(cgt_stream stream) {
   return guarded([&] { stream_of_c(stream).synchronize(); });
 }
 
-cgt_status cgt_stream_capture_state(cgt_stream stream, cgt_capture_state* out) {
-  return guarded([&] {
-    const StreamRef asked = stream_of_c(stream);
-    CaptureInfo info;
-    check(asked.graphs().capture_info(asked.handle(), &info), "ask a stream for its capture");
-    required(out, "the place for the state") = static_cast<cgt_capture_state>(info.status);
-  });
-}
-
-cgt_status cgt_stream_capture_id(cgt_stream stream, std::uint64_t* out) {
-  return guarded([&] { required(out, "the place for the id") = capture_of(stream_of_c(stream)); });
-}
-
 cgt_status cgt_stream_wait(cgt_stream stream, cgt_stream other) {
   return guarded([&] { stream_of_c(stream).wait_for(stream_of_c(other)); });
 }
 
 cgt_status cgt_current_stream(cgt_stream* out) {
-  return guarded([&] { required(out, "the place for the stream") = to_c(current_stream()); });
+  return write_result(out, [] { return to_c(current_stream()); });
 }
 
 cgt_status cgt_stream_push(cgt_stream stream) {
-  return guarded([&] { pushed_streams().push(stream_of_c(stream)); });
+  return guarded([&] { pushed_streams().emplace_front(stream_of_c(stream)); });
 }
 
 cgt_status cgt_stream_pop(void) {
   return guarded([&] {
-    if (pushed_streams().is_empty()) {
+    if (pushed_streams().empty()) {
       throw InvalidArgument(
           "cgt_stream_pop(): no cgt_stream_push() is open, on this thread and in this callback");
     }
-    pushed_streams().pop();
+    pushed_streams().pop_front();
   });
 }
 
@@ -170,9 +125,8 @@ cgt_status cgt_launch_host(cgt_stream stream, const char* name, cgt_host_body bo
   return guarded([&] {
     required(name, "the name");
     required(body, "the body");
-    if (argument_count > 0) required(arguments, "the array of arguments");
     launch_host(stream_of_c(stream), name, body, required(dims, "the dims"),
-                {arguments, argument_count});
+                span_of_c(arguments, argument_count, "the array of arguments"));
   });
 }
 

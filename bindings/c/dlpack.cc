@@ -34,34 +34,6 @@ DlpackExportOptions export_options(const cgt_dlpack_export_options* given) {
   return options;
 }
 
-// `Ours` is the library's own declaration of DLPack's struct.
-template <typename Ours, typename Theirs>
-cgt_status import_tensor(Theirs* stolen, const cgt_dlpack_import_options* options,
-                         cgt_tensor* out) {
-  return guarded([&] {
-    auto* const tensor = reinterpret_cast<Ours*>(&required(stolen, "the DLPack tensor"));
-    // From here on, the deleter is called whatever happens.
-    struct Deleter {
-      void operator()(Ours* unused) const noexcept {
-        if (unused->deleter != nullptr) unused->deleter(unused);
-      }
-    };
-    std::unique_ptr<Ours, Deleter> taken(tensor);
-    required(out, "the place for the tensor");
-    const ImportOptions read = import_options(options);
-    *out = make_tensor(from_dlpack(taken.release(), read));
-  });
-}
-
-template <typename Theirs, typename Export>
-cgt_status export_tensor(cgt_tensor tensor, const cgt_dlpack_export_options* options, Theirs** out,
-                         const Export& make) {
-  return guarded([&] {
-    required(out, "the place for the DLPack tensor");
-    *out = reinterpret_cast<Theirs*>(make(tensor_of(tensor), export_options(options)).release());
-  });
-}
-
 // ---- The exchange table ----
 
 const Tensor& tensor_of_object(void* object) {
@@ -98,7 +70,7 @@ std::unique_ptr<Allocated> take_back(dlpack::ManagedVersioned* managed) {
 int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void* error_context,
              dlpack::SetError set_error) noexcept {
   const cgt_status status = guarded([&] {
-    required(out, "the place for the DLPack tensor");
+    required(out, "the place for the result");
     *out = &(new Allocated(empty_like(required(prototype, "the prototype"))))->managed;
   });
   if (status == CGT_OK) return 0;
@@ -111,10 +83,8 @@ int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void
 
 // Exports without a stream, because the caller orders its own work.
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
-  return to_result(guarded([&] {
-    required(out, "the place for the DLPack tensor");
-    *out = to_unordered_dlpack(tensor_of_object(object)).release();
-  }));
+  return to_result(write_result(
+      out, [&] { return to_unordered_dlpack(tensor_of_object(object)).release(); }));
 }
 
 int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
@@ -124,18 +94,12 @@ int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {
     auto* const theirs = reinterpret_cast<DLManagedTensorVersioned*>(stolen);
     return to_result(cgt_tensor_from_dlpack(theirs, nullptr, handle));
   }
-  return to_result(guarded([&] {
-    required(handle, "the place for the object");
-    *handle = make_tensor(std::move(ours->tensor));
-  }));
+  return to_result(write_result(handle, [&] { return make_tensor(std::move(ours->tensor)); }));
 }
 
 // The view is valid as long as the handle.
 int view_of_object(void* object, dlpack::TensorView* out) noexcept {
-  return to_result(guarded([&] {
-    const Tensor& tensor = tensor_of_object(object);
-    required(out, "the place for the view") = view_of(tensor);
-  }));
+  return to_result(write_result(out, [&] { return view_of(tensor_of_object(object)); }));
 }
 
 dlpack::Exchange make_table() {
@@ -154,24 +118,26 @@ extern "C" {
 
 cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
                                   const cgt_dlpack_import_options* options, cgt_tensor* out) {
-  return import_tensor<dlpack::ManagedVersioned>(stolen, options, out);
-}
-
-cgt_status cgt_tensor_from_unversioned_dlpack(struct DLManagedTensor* stolen,
-                                              const cgt_dlpack_import_options* options,
-                                              cgt_tensor* out) {
-  return import_tensor<dlpack::Managed>(stolen, options, out);
+  return guarded([&] {
+    auto* const tensor =
+        reinterpret_cast<dlpack::ManagedVersioned*>(&required(stolen, "the DLPack tensor"));
+    // From here on, the deleter is called whatever happens.
+    const auto drop = [](dlpack::ManagedVersioned* unused) {
+      if (unused->deleter != nullptr) unused->deleter(unused);
+    };
+    std::unique_ptr<dlpack::ManagedVersioned, decltype(drop)> taken(tensor, drop);
+    required(out, "the place for the result");
+    const ImportOptions read = import_options(options);
+    *out = make_tensor(from_dlpack(taken.release(), read));
+  });
 }
 
 cgt_status cgt_tensor_to_dlpack(cgt_tensor tensor, const cgt_dlpack_export_options* options,
                                 struct DLManagedTensorVersioned** out) {
-  return export_tensor(tensor, options, out, to_dlpack);
-}
-
-cgt_status cgt_tensor_to_unversioned_dlpack(cgt_tensor tensor,
-                                            const cgt_dlpack_export_options* options,
-                                            struct DLManagedTensor** out) {
-  return export_tensor(tensor, options, out, to_unversioned_dlpack);
+  return write_result(out, [&] {
+    return reinterpret_cast<DLManagedTensorVersioned*>(
+        to_dlpack(tensor_of(tensor), export_options(options)).release());
+  });
 }
 
 const struct DLPackExchangeAPI* cgt_dlpack_exchange_api(void) {

@@ -13,9 +13,8 @@ extern "C" {
 
 cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user)) {
   return guarded([&] {
-    std::shared_ptr<void> kept;
-    if (release != nullptr) kept = std::shared_ptr<void>(user, Release{release});
-    if (body == nullptr) throw InvalidArgument("the function of an eager break is NULL");
+    const std::shared_ptr<void> kept = take_over(user, release);
+    required(body, "the function of an eager break");
     eager_break([body, user, kept](const StepValues& values) {
       const Callback callback("the function of an eager break");
       callback.call([&] { return body(user, reinterpret_cast<const cgt_step_values*>(&values)); });

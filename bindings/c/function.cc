@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/log_event.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "cgtree/values/metrics.h"
@@ -21,74 +20,56 @@
 namespace cgtree::capi {
 namespace {
 
-// A CStep is a C function as a step function. It owns the user data.
-class CStep {
- public:
-  CStep(std::string name, const cgt_step& step) : name_(std::move(name)), step_(step) {}
-  ~CStep();
-  CStep(const CStep&) = delete;
-  CStep& operator=(const CStep&) = delete;
-
-  const std::string& name() const noexcept { return name_; }
-  std::size_t outputs() const noexcept { return step_.output_count; }
-
+// A CStep is a C function as a step function.
+struct CStep {
   // Throws what Callback::call() throws.
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
 
- private:
-  const std::string name_;
-  const cgt_step step_;
+  const std::string name;
+  const cgt_step step;
+  const std::shared_ptr<void> user;  // keeps the user data
 };
-
-CStep::~CStep() {
-  if (step_.release == nullptr) return;
-  try {
-    step_.release(step_.user);
-  } catch (...) {
-    log_event(LogLevel::kError, "release_threw function=\"{}\"", name_);
-  }
-}
 
 std::vector<Tensor> CStep::run(std::span<const Tensor> inputs) const {
   thread_state().step_capture = CGT_CAPTURE_NONE;
-  const Callback callback("step function '" + name_ + "'");
+  const Callback callback("step function '" + name + "'");
   std::vector<cgt_tensor> given;
   given.reserve(inputs.size());
   for (const Tensor& input : inputs)
     given.push_back(make_tensor(Tensor(input)));
-  std::vector<cgt_tensor> made(step_.output_count, nullptr);
+  std::vector<cgt_tensor> made(step.output_count, nullptr);
   try {
-    callback.call([&] {
-      return step_.body(step_.user, given.data(), given.size(), made.data(), made.size());
-    });
-    return tensors_of(made, "output", name_);
+    callback.call(
+        [&] { return step.body(step.user, given.data(), given.size(), made.data(), made.size()); });
+    return tensors_of(made, "output", name);
   } catch (...) {
     thread_state().step_capture = capture_state_now();
     throw;
   }
 }
 
-cgt_function compile(cgt_context context, const std::shared_ptr<CStep>& step,
+cgt_function compile(cgt_context context, const std::shared_ptr<const CStep>& step,
                      const cgt_function_options* options) {
-  const auto pin = context_of(context);
-  FunctionOptions read = function_options(options, step->outputs());
+  const auto pin = ContextTable::pin(context);
+  const std::size_t outputs = step->step.output_count;
+  FunctionOptions read = function_options(options, outputs);
   for (const std::size_t bytes : read.host_bytes) {
     if (bytes == 0) continue;
     throw InvalidArgument(
         "cgt_input_options::host_bytes is for cgt_steps_create(): make a function's input with "
-        "cgt_tensor_step_block()");
+        "cgt_tensor_by_value()");
   }
   if (std::ranges::find(read.copied, true) != read.copied.end()) {
     throw InvalidArgument(fmt::format(
         "CGT_INPUT_COPIED is for cgt_steps_create(): an input of '{}' is copied unless it has "
         "CGT_INPUT_STATIC",
-        step->name()));
+        step->name));
   }
   CompiledCore core(
-      *pin, step->name(), [step](std::span<const Tensor> inputs) { return step->run(inputs); },
+      *pin, step->name, [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
-  return handle_of<cgt_function>(FunctionTable::make(
-      std::in_place_type<CompiledObject>, std::move(core), step->outputs(), std::move(read.axes)));
+  return FunctionTable::make(std::in_place_type<CompiledObject>, std::move(core), outputs,
+                             std::move(read.axes));
 }
 
 // Stands for an output without a buffer.
@@ -103,8 +84,8 @@ class Arguments {
   Arguments(const cgt_tensor* inputs, std::size_t input_count, const cgt_tensor* buffers = nullptr,
             std::size_t buffer_count = 0)
       : buffers_(buffer_count) {
-    if (input_count > 0) required(inputs, "the array of inputs");
-    if (buffer_count > 0) required(buffers, "the array of buffers");
+    const auto given = span_of_c(inputs, input_count, "the array of inputs");
+    const auto to_write = span_of_c(buffers, buffer_count, "the array of buffers");
     const std::size_t count = input_count + buffer_count;
     const Tensor** to = few_.data();
     if (count > few_.size()) {
@@ -113,12 +94,11 @@ class Arguments {
     }
     list_ = {to, count};
     const std::size_t found =
-        TensorTable::find_all(std::span(inputs, input_count), to,
-                              [](const TensorObject& object) { return &object.tensor; });
+        TensorTable::find_all(given, to, [](const TensorObject& object) { return &object.tensor; });
     if (found < input_count) throw_bad_tensor(inputs[found], "input", found);
     to += input_count;
     for (std::size_t i = 0; i < buffer_count; ++i)
-      *to++ = buffers[i] == nullptr ? &no_buffer() : &buffer_at(buffers[i], i);
+      *to++ = to_write[i] == nullptr ? &no_buffer() : &buffer_at(to_write[i], i);
   }
 
   InputList list() const noexcept { return {list_, buffers_}; }
@@ -129,7 +109,7 @@ class Arguments {
     throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
   }
   static const Tensor& buffer_at(cgt_tensor handle, std::size_t i) {
-    if (const TensorObject* const object = TensorTable::find(number_of(handle))) [[likely]] {
+    if (const TensorObject* const object = TensorTable::find(handle)) [[likely]] {
       return object->tensor;
     }
     throw_bad_tensor(handle, "buffer", i);
@@ -143,7 +123,7 @@ class Arguments {
 
 void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs,
           std::size_t output_count, const Key& key = {}) {
-  const FunctionTable::Pin pin = function_of(function);
+  const FunctionTable::Pin pin = FunctionTable::pin(function);
   const CompiledObject& compiled = pin->compiled();
   if (output_count != compiled.outputs) {
     throw InvalidArgument(fmt::format("'{}' has {} outputs, but there is room for {}",
@@ -190,123 +170,104 @@ cgt_status cgt_context_create(cgt_device device, const cgt_context_options* opti
                               cgt_context* out) {
   return guarded([&] {
     ContextOptions read = context_options(options);
-    required(out, "the place for the context");
-    Context context(device_of_c(device), std::move(read));
-    *out = handle_of<cgt_context>(ContextTable::make(std::move(context)));
+    required(out, "the place for the result");
+    *out = ContextTable::make(Context(device_of_c(device), std::move(read)));
   });
 }
 
 cgt_status cgt_context_destroy(cgt_context context) {
-  return guarded([&] {
-    if (context != nullptr) ContextTable::destroy(number_of(context), "the context");
-  });
+  return guarded([&] { ContextTable::destroy(context); });
 }
 
 cgt_status cgt_context_mark_step(cgt_context context) {
-  return guarded([&] { context_of(context)->mark_step(); });
+  return guarded([&] { ContextTable::pin(context)->mark_step(); });
 }
 
 cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context) {
-  return guarded([&] { context_of(context)->keep(tensor_of(output)); });
+  return guarded([&] { ContextTable::pin(context)->keep(tensor_of(output)); });
 }
 
-cgt_status cgt_context_release_captured(cgt_context context, std::uint64_t capture,
-                                        std::size_t* released) {
-  return guarded([&] {
-    const std::size_t count =
-        context_of(context)->release_captured(capture != 0 ? std::optional(capture) : std::nullopt);
-    if (released != nullptr) *released = count;
+cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture, size_t* released) {
+  return write_count(released, [&] {
+    return ContextTable::pin(context)->release_captured(capture != 0 ? std::optional(capture)
+                                                                     : std::nullopt);
   });
 }
 
-cgt_status cgt_context_trim(cgt_context context, std::size_t* bytes) {
-  return guarded([&] {
-    const std::size_t given_back = context_of(context)->trim();
-    if (bytes != nullptr) *bytes = given_back;
-  });
+cgt_status cgt_context_trim(cgt_context context, size_t* bytes) {
+  return write_count(bytes, [&] { return ContextTable::pin(context)->trim(); });
 }
 
-cgt_status cgt_context_release_memory(cgt_context context, std::size_t* bytes) {
-  return guarded([&] {
-    const std::size_t given_back = context_of(context)->release_memory();
-    if (bytes != nullptr) *bytes = given_back;
-  });
+cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes) {
+  return write_count(bytes, [&] { return ContextTable::pin(context)->release_memory(); });
 }
 
 cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
-                               std::size_t bytes) {
+                               size_t bytes) {
   return guarded([&] {
-    context_of(context)->declare(&required(name, "the name of the memory"), address, bytes);
+    ContextTable::pin(context)->declare(&required(name, "the name of the memory"), address, bytes);
   });
 }
 
 cgt_status cgt_context_undeclare(cgt_context context, const char* name) {
   return guarded(
-      [&] { context_of(context)->undeclare(&required(name, "the name of the memory")); });
+      [&] { ContextTable::pin(context)->undeclare(&required(name, "the name of the memory")); });
 }
 
-cgt_status cgt_context_invalidate(cgt_context context, const void* address, std::size_t bytes,
-                                  std::size_t* dropped) {
-  return guarded([&] {
-    const std::size_t count = context_of(context)->invalidate(address, bytes);
-    if (dropped != nullptr) *dropped = count;
-  });
+cgt_status cgt_context_invalidate(cgt_context context, const void* address, size_t bytes,
+                                  size_t* dropped) {
+  return write_count(dropped,
+                     [&] { return ContextTable::pin(context)->invalidate(address, bytes); });
 }
 
 cgt_status cgt_context_synchronize(cgt_context context) {
-  return guarded([&] { context_of(context)->synchronize(); });
+  return guarded([&] { ContextTable::pin(context)->synchronize(); });
 }
 
 cgt_status cgt_context_stream(cgt_context context, cgt_stream* out) {
-  return guarded(
-      [&] { required(out, "the place for the stream") = to_c(context_of(context)->stream()); });
+  return write_result(out, [&] { return to_c(ContextTable::pin(context)->stream()); });
 }
 
 cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
                                   size_t* length) {
-  return guarded(
-      [&] { write_text(to_json(context_of(context)->stats()), buffer, capacity, length); });
+  return write_text(buffer, capacity, length,
+                    [&] { return to_json(ContextTable::pin(context)->stats()); });
 }
 
 cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
                                      size_t* length) {
-  return guarded(
-      [&] { write_text(context_of(context)->snapshot_json(), buffer, capacity, length); });
+  return write_text(buffer, capacity, length,
+                    [&] { return ContextTable::pin(context)->snapshot_json(); });
 }
 
 cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
                             size_t capacity, size_t* length) {
-  return guarded([&] {
-    if (count > 0) (void)required(contexts, "the contexts");
+  return write_text(buffer, capacity, length, [&] {
     std::vector<ContextMetrics> all;
-    for (const cgt_context context : std::span(contexts, count))
-      all.push_back(context_of(context)->metrics());
-    write_text(metrics_text(std::span<const ContextMetrics>(all)), buffer, capacity, length);
+    for (const cgt_context context : span_of_c(contexts, count, "the array of contexts"))
+      all.push_back(ContextTable::pin(context)->metrics());
+    return metrics_text(std::span<const ContextMetrics>(all));
   });
 }
 
 cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
                                      size_t* length) {
-  return guarded(
-      [&] { write_text(recent_events(*context_of(context)), buffer, capacity, length); });
+  return write_text(buffer, capacity, length,
+                    [&] { return recent_events(*ContextTable::pin(context)); });
 }
 
 cgt_status cgt_context_dump_events(cgt_context context, const char* path) {
-  return guarded([&] { dump_events(*context_of(context), &required(path, "the path")); });
+  return guarded([&] { dump_events(*ContextTable::pin(context), &required(path, "the path")); });
 }
 
 cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count) {
   return guarded([&] {
-    if (count > 0) (void)required(signals, "the signals");
-    dump_events_on_signal(&required(path, "the path"), {signals, count});
+    dump_events_on_signal(&required(path, "the path"), span_of_c(signals, count, "the signals"));
   });
 }
 
 cgt_status cgt_scope_open(const char* name, uint64_t* scope) {
-  return guarded([&] {
-    (void)required(scope, "the place for the scope");
-    *scope = open_scope(&required(name, "the name of the scope"));
-  });
+  return write_result(scope, [&] { return open_scope(&required(name, "the name of the scope")); });
 }
 
 cgt_status cgt_scope_close(uint64_t scope) {
@@ -320,11 +281,12 @@ cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* st
   return guarded([&] {
     const cgt_step read = read_struct(&required(step, "the step"), "cgt_step");
     // From here on, the user data is released whatever happens.
-    const auto shared = std::make_shared<CStep>(name == nullptr ? "" : name, read);
+    std::shared_ptr<void> user = take_over(read.user, read.release);
     required(name, "the function's name");
     required(read.body, "cgt_step::body");
-    required(out, "the place for the function");
-    *out = compile(context, shared, options);
+    required(out, "the place for the result");
+    *out = compile(context, std::make_shared<const CStep>(CStep{name, read, std::move(user)}),
+                   options);
   });
 }
 
@@ -332,24 +294,16 @@ cgt_status cgt_function_destroy(cgt_function function) {
   return guarded([&] {
     if (function == nullptr) return;
     {
-      const auto pin = function_of(function);
+      const auto pin = FunctionTable::pin(function);
       if (StepsObject* const steps = std::get_if<StepsObject>(&pin->kind)) leave(*steps);
     }
-    FunctionTable::destroy(number_of(function), "the function");
+    FunctionTable::destroy(function);
   });
 }
 
 cgt_status cgt_call(cgt_function function, const cgt_tensor* inputs, size_t input_count,
                     cgt_tensor* outputs, size_t output_count) {
   return guarded([&] { call(function, Arguments(inputs, input_count), outputs, output_count); });
-}
-
-cgt_status cgt_call_into(cgt_function function, const cgt_tensor* inputs, size_t input_count,
-                         const cgt_tensor* buffers, size_t buffer_count, cgt_tensor* outputs,
-                         size_t output_count) {
-  return guarded([&] {
-    call(function, Arguments(inputs, input_count, buffers, buffer_count), outputs, output_count);
-  });
 }
 
 cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t key_size,
@@ -362,51 +316,52 @@ cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key, size_t
 }
 
 cgt_status cgt_current_key_number(const char* name, int64_t* out) {
-  return guarded([&] {
-    required(out, "the place for the number") = current_key().number(&required(name, "the name"));
-  });
+  return write_result(out, [&] { return current_key().number(&required(name, "the name")); });
 }
 
 cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity, size_t* length) {
-  return guarded([&] {
+  return write_text(buffer, capacity, length, [&] {
     const Key key = current_key();
-    const std::string text(key.string(&required(name, "the name")));
-    write_text(text, buffer, capacity, length);
+    return std::string(key.string(&required(name, "the name")));
   });
 }
 
 cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, size_t key_size,
                                 const cgt_tensor* inputs, size_t input_count, char* buffer,
                                 size_t capacity, size_t* length) {
-  return guarded([&] {
+  return write_text(buffer, capacity, length, [&] {
     const Arguments arguments(inputs, input_count);
     const Key read = key_of(key, key_size);
-    const Explanation why =
-        function_of(function)->compiled().core.explain(arguments.list().with_key(read.text()));
-    write_text(spelled(to_string(why), Spelling::kC), buffer, capacity, length);
+    const auto pin = FunctionTable::pin(function);
+    const Explanation why = pin->compiled().core.explain(arguments.list().with_key(read.text()));
+    return spelled(to_string(why), Spelling::kC);
   });
 }
 
 cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
                                    size_t* length) {
-  return guarded([&] {
-    write_text(to_json(function_of(function)->handle().stats()), buffer, capacity, length);
-  });
+  return write_text(buffer, capacity, length,
+                    [&] { return to_json(FunctionTable::pin(function)->handle().stats()); });
 }
 
 cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when) {
-  return guarded([&] { function_of(function)->handle().freeze(when_frozen_of_c(when)); });
+  return guarded([&] {
+    FunctionTable::pin(function)->handle().freeze(
+        choice_of_c(when, WhenFrozen::kThrow, "when", "CGT_FROZEN_REFUSE"));
+  });
 }
 
 cgt_status cgt_function_unfreeze(cgt_function function) {
-  return guarded([&] { function_of(function)->handle().unfreeze(); });
+  return guarded([&] { FunctionTable::pin(function)->handle().unfreeze(); });
 }
 
 cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome* outcome,
                                      const char** skip_reason) {
-  return guarded([&] {
-    required(outcome, "the place for the outcome");
-    write_outcome(function_of(function)->handle().last_outcome(), outcome, skip_reason);
+  return write_result(outcome, [&] {
+    const std::optional<CallOutcome> last = FunctionTable::pin(function)->handle().last_outcome();
+    const bool is_skipped = last && last->skip_reason;
+    if (skip_reason != nullptr) *skip_reason = is_skipped ? name(*last->skip_reason).data() : "";
+    return last ? static_cast<cgt_outcome>(last->outcome) + 1 : CGT_NO_CALL;
   });
 }
 

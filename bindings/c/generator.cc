@@ -53,7 +53,7 @@ template <typename Fill>
 cgt_status fill_on(cgt_generator generator, cgt_tensor tensor, const cgt_stream* stream,
                    const Fill& fill) {
   return guarded([&] {
-    const auto pin = generator_of(generator);
+    const auto pin = GeneratorTable::pin(generator);
     const Tensor& to = tensor_of(tensor);
     if (stream == nullptr) return fill(to, *pin);
     const StreamScope scope(stream_of_c(*stream));
@@ -70,30 +70,24 @@ using namespace cgtree::capi;
 extern "C" {
 
 cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out) {
-  return guarded([&] {
-    required(out, "the place for the generator");
-    *out = handle_of<cgt_generator>(GeneratorTable::make(Generator(seed)));
-  });
+  return write_result(out, [&] { return GeneratorTable::make(Generator(seed)); });
 }
 
 cgt_status cgt_generator_destroy(cgt_generator generator) {
-  return guarded([&] {
-    if (generator != nullptr) GeneratorTable::destroy(number_of(generator), "the generator");
-  });
+  return guarded([&] { GeneratorTable::destroy(generator); });
 }
 
 cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed) {
-  return guarded([&] { generator_of(generator)->set_seed(seed); });
+  return guarded([&] { GeneratorTable::pin(generator)->set_seed(seed); });
 }
 
 cgt_status cgt_generator_get_state(cgt_generator generator, cgt_generator_state* state) {
   return guarded([&] {
     constexpr std::string_view kWhat = "cgt_generator_state";
     expect_room(state, kWhat);
-    const GeneratorState found = generator_of(generator)->state();
-    write_struct(
-        cgt_generator_state{0, 0, found.seed, found.offset, keep_recorded(found.recording)}, state,
-        kWhat);
+    const GeneratorState found = GeneratorTable::pin(generator)->state();
+    write_struct(cgt_generator_state{0, found.seed, found.offset, keep_recorded(found.recording)},
+                 state, kWhat);
   });
 }
 
@@ -101,14 +95,14 @@ cgt_status cgt_generator_set_state(cgt_generator generator, const cgt_generator_
   return guarded([&] {
     const cgt_generator_state read =
         read_struct(&required(state, "the state"), "cgt_generator_state");
-    generator_of(generator)->set_state({read.seed, read.offset, find_recorded(read.recording)});
+    GeneratorTable::pin(generator)->set_state(
+        {read.seed, read.offset, find_recorded(read.recording)});
   });
 }
 
 cgt_status cgt_generator_reserve(cgt_generator generator, uint64_t blocks, cgt_philox_range* out) {
-  return guarded([&] {
-    required(out, "the place for the range");
-    *out = std::bit_cast<cgt_philox_range>(generator_of(generator)->reserve(blocks));
+  return write_result(out, [&] {
+    return std::bit_cast<cgt_philox_range>(GeneratorTable::pin(generator)->reserve(blocks));
   });
 }
 

@@ -44,9 +44,16 @@ class HandleError : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
 };
-// Throws HandleError. `what` is what the handle was passed as: "input 3".
+// Throws HandleError. `what` names the argument: "input 3"; "": "the tensor", and so on.
 [[noreturn]] void throw_bad_handle(std::uint64_t handle, HandleKind expected,
                                    std::string_view what);
+
+// Returns the number that an opaque pointer of the C header stands for.
+template <typename Opaque>
+std::uint64_t number_of(Opaque* handle) noexcept {
+  static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
+  return reinterpret_cast<std::uint64_t>(handle);
+}
 
 // The next two divide a handle: the index of a slot, and how often the slot was used. The kind has
 // the other 4 bits.
@@ -57,41 +64,43 @@ inline constexpr int kGenerationBits = 36;
 // uses the object, or its handle and all pins.
 enum class Keeping { kHandle, kPins };
 
-// A HandleTable is the one table of objects T. It has no constructor and no destructor, so handles
-// may be used until the process ends. Thread safety: all functions may be called on any thread.
-template <typename T, HandleKind Kind, Keeping Kept>
+// A HandleTable is the one table of objects T, whose handles are opaque pointers. It has no
+// constructor and no destructor, so handles may be used until the process ends. Thread safety: all
+// functions may be called on any thread.
+template <typename T, typename Handle, HandleKind Kind, Keeping Kept>
 class HandleTable {
  public:
   class Pin;
 
   // Makes T{parts...} and returns its handle. Throws OutOfMemory and bad_alloc.
   template <typename... Parts>
-  static std::uint64_t make(Parts&&... parts) {
+  static Handle make(Parts&&... parts) {
     Slot* slot = take_spare();
     if (slot == nullptr) [[unlikely]]
       slot = &take_shared();
     new (&slot->object) T{std::forward<Parts>(parts)...};
     if constexpr (Kept == Keeping::kPins) slot->references.store(1, std::memory_order_relaxed);
-    const std::uint64_t handle = slot->word.load(std::memory_order_relaxed) | kKindBits;
-    slot->word.store(handle, std::memory_order_release);
-    return handle;
+    const std::uint64_t number = slot->word.load(std::memory_order_relaxed) | kKindBits;
+    slot->word.store(number, std::memory_order_release);
+    return reinterpret_cast<Handle>(number);
   }
 
   // Returns null if the handle names no object.
-  static T* find(std::uint64_t handle) noexcept {
-    Slot* const slot = slot_of(handle);
-    const bool is_live = slot != nullptr && slot->word.load(std::memory_order_acquire) == handle;
+  static T* find(Handle handle) noexcept {
+    const std::uint64_t number = number_of(handle);
+    Slot* const slot = slot_of(number);
+    const bool is_live = slot != nullptr && slot->word.load(std::memory_order_acquire) == number;
     return is_live ? &slot->object : nullptr;
   }
   // Writes project(object) for each handle into `out`, until a handle that names no object. Returns
   // how many it wrote. Handles in the same chunk share one look-up of the chunk.
-  template <typename Handle, typename U, typename Project>
-  static std::size_t find_all(std::span<Handle* const> handles, U** out, Project project) noexcept {
+  template <typename U, typename Project>
+  static std::size_t find_all(std::span<const Handle> handles, U** out, Project project) noexcept {
     constexpr std::uint64_t kSameChunk = kKindMask | (kIndexMask & ~std::uint64_t{kChunk - 1});
     std::uint64_t last = 0;
     Slot* slots = nullptr;
     for (std::size_t i = 0; i < handles.size(); ++i) {
-      const auto handle = reinterpret_cast<std::uint64_t>(handles[i]);
+      const std::uint64_t handle = number_of(handles[i]);
       if (((handle ^ last) & kSameChunk) != 0) [[unlikely]] {
         last = handle;
         slots = chunk_of(handle);
@@ -104,31 +113,36 @@ class HandleTable {
     }
     return handles.size();
   }
-  // As find(), but throws HandleError; `what` is what the handle was passed as.
-  static T& get(std::uint64_t handle, std::string_view what) {
+  // As find(), but throws HandleError; `what` is as for throw_bad_handle().
+  static T& get(Handle handle, std::string_view what = {}) {
     if (T* const object = find(handle)) [[likely]]
       return *object;
-    throw_bad_handle(handle, Kind, what);
+    throw_bad_handle(number_of(handle), Kind, what);
   }
   // As get(), and keeps the object until the pin ends.
-  static Pin pin(std::uint64_t handle, std::string_view what) requires(Kept == Keeping::kPins) {
-    Slot* const slot = slot_of(handle);
-    if (slot == nullptr || !retain(*slot, handle)) throw_bad_handle(handle, Kind, what);
+  static Pin pin(Handle handle, std::string_view what = {}) requires(Kept == Keeping::kPins) {
+    const std::uint64_t number = number_of(handle);
+    Slot* const slot = slot_of(number);
+    if (slot == nullptr || !retain(*slot, number)) throw_bad_handle(number, Kind, what);
     return Pin(*slot);
   }
 
-  // Ends the handle, and the object when no pin keeps it. Throws HandleError.
-  static void destroy(std::uint64_t handle, std::string_view what) { release(end(handle, what)); }
+  // Ends the handle, and the object when no pin keeps it; does nothing for null. Throws
+  // HandleError.
+  static void destroy(Handle handle) {
+    if (handle != nullptr) release(end(handle));
+  }
   // The next two are the halves of destroy(): end() ends the handle and returns the index of its
   // slot, whose object stays until release().
-  static std::uint32_t end(std::uint64_t handle, std::string_view what) {
-    Slot* const slot = slot_of(handle);
-    std::uint64_t expected = handle;
-    if (slot == nullptr || !slot->word.compare_exchange_strong(expected, handle & ~kKindMask,
+  static std::uint32_t end(Handle handle) {
+    const std::uint64_t number = number_of(handle);
+    Slot* const slot = slot_of(number);
+    std::uint64_t expected = number;
+    if (slot == nullptr || !slot->word.compare_exchange_strong(expected, number & ~kKindMask,
                                                                std::memory_order_acq_rel)) {
-      throw_bad_handle(handle, Kind, what);
+      throw_bad_handle(number, Kind, {});
     }
-    return static_cast<std::uint32_t>(handle & kIndexMask);
+    return static_cast<std::uint32_t>(number & kIndexMask);
   }
   static void release(std::uint32_t index) noexcept { release(slot_at(index)); }
 
@@ -264,8 +278,8 @@ class HandleTable {
 };
 
 // A Pin keeps an object alive while another thread may destroy its handle.
-template <typename T, HandleKind Kind, Keeping Kept>
-class HandleTable<T, Kind, Kept>::Pin {
+template <typename T, typename Handle, HandleKind Kind, Keeping Kept>
+class HandleTable<T, Handle, Kind, Kept>::Pin {
  public:
   // Takes a reference over, which retain() has taken.
   explicit Pin(Slot& slot) noexcept : slot_(&slot) {}

@@ -17,45 +17,52 @@ void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_vie
   constexpr std::string_view kKinds[] = {"nothing",     "a context", "a function",   "a tensor",
                                          "a generator", "a watch",   "a loop stream"};
   const std::string_view wanted = kKinds[static_cast<std::size_t>(expected)];
-  if (handle == 0) throw HandleError(fmt::format("{} is NULL: expected {}", what, wanted));
+  const std::string name =
+      what.empty() ? fmt::format("the {}", wanted.substr(2)) : std::string(what);
+  if (handle == 0) throw HandleError(fmt::format("{} is NULL: expected {}", name, wanted));
   const std::uint64_t kind = handle >> (kIndexBits + kGenerationBits);
   const std::string_view found = kKinds[kind < std::size(kKinds) ? kind : 0];
   if (found == wanted) {
     throw HandleError(fmt::format(
         "{} is {:#x}, {} that was destroyed, or never made here: use a handle until it is "
         "destroyed, and those made inside a step function until it returns",
-        what, handle, wanted));
+        name, handle, wanted));
   }
   throw HandleError(
-      fmt::format("{} is {:#x}, the handle of {}: expected {}", what, handle, found, wanted));
+      fmt::format("{} is {:#x}, the handle of {}: expected {}", name, handle, found, wanted));
+}
+
+std::vector<Generator> generators_of(const cgt_generator* generators, std::size_t count) {
+  std::vector<Generator> all;
+  for (const cgt_generator each : span_of_c(generators, count, "the array of generators"))
+    all.push_back(*GeneratorTable::pin(each, fmt::format("generator {}", all.size())));
+  return all;
 }
 
 cgt_tensor make_tensor(Tensor&& tensor) {
   CallbackFrame* const frame = marks.frame;
   if (frame != nullptr) [[unlikely]]
     make_room(frame->made);
-  const std::uint64_t handle = TensorTable::make(std::move(tensor), frame);
+  const cgt_tensor handle = TensorTable::make(std::move(tensor), frame);
   if (frame != nullptr) [[unlikely]]
     frame->made.push_back(handle);
-  return handle_of<cgt_tensor>(handle);
+  return handle;
 }
 
 void destroy_tensor(cgt_tensor handle) {
-  const std::uint64_t number = number_of(handle);
-  if (marks.frame == nullptr) [[likely]] {
-    return TensorTable::destroy(number, "the tensor");
-  }
-  const CallbackFrame* const owner = TensorTable::get(number, "the tensor").frame;
+  if (marks.frame == nullptr || handle == nullptr) [[likely]]
+    return TensorTable::destroy(handle);
+  const CallbackFrame* const owner = TensorTable::get(handle).frame;
   for (CallbackFrame* frame = marks.frame;; frame = frame->outer) {
     if (frame == owner) {
-      if (frame != nullptr) std::erase(frame->made, number);
-      return TensorTable::destroy(number, "the tensor");
+      if (frame != nullptr) std::erase(frame->made, handle);
+      return TensorTable::destroy(handle);
     }
     if (frame == nullptr || !frame->is_body) break;
   }
   std::vector<std::uint32_t>& parked = thread_state().parked;
   make_room(parked);
-  parked.push_back(TensorTable::end(number, "the tensor"));
+  parked.push_back(TensorTable::end(handle));
   marks.has_parked = true;
 }
 
@@ -79,9 +86,9 @@ Callback::Callback(std::string name, bool is_body) : failures_before_(thread_sta
 
 Callback::~Callback() {
   marks.frame = frame_.outer;
-  for (const std::uint64_t handle : frame_.made) {
+  for (const cgt_tensor handle : frame_.made) {
     try {
-      TensorTable::destroy(handle, "a step function's tensor");
+      TensorTable::destroy(handle);
     } catch (const std::exception&) {  // another thread has destroyed it
     }
   }
@@ -128,12 +135,15 @@ void ParkedScope::release_parked() noexcept {
     TensorTable::release(slot);
 }
 
-void Release::operator()(void* owner) const noexcept {
-  try {
-    release(owner);
-  } catch (...) {
-    log_event(LogLevel::kError, "release_threw owner={}", owner);
-  }
+std::shared_ptr<void> take_over(void* owner, void (*release)(void*)) {
+  if (release == nullptr) return nullptr;
+  return {owner, [release](void* taken) noexcept {
+            try {
+              release(taken);
+            } catch (...) {
+              log_event(LogLevel::kError, "release_threw owner={}", taken);
+            }
+          }};
 }
 
 }  // namespace cgtree::capi

@@ -68,19 +68,16 @@ struct FunctionObject {
     return std::get_if<StepsObject>(&kind)->steps;
   }
   // The next two throw InvalidArgument for a function of the other kind.
-  CompiledObject& compiled() {
-    if (auto* const compiled = std::get_if<CompiledObject>(&kind)) [[likely]]
-      return *compiled;
-    throw InvalidArgument(fmt::format(
-        "'{}' was made by cgt_steps_create(): expected a function made by cgt_compile()",
-        handle().name()));
-  }
-  StepsObject& steps() {
-    if (auto* const steps = std::get_if<StepsObject>(&kind)) [[likely]]
-      return *steps;
-    throw InvalidArgument(fmt::format(
-        "'{}' was made by cgt_compile(): expected a function made by cgt_steps_create()",
-        handle().name()));
+  CompiledObject& compiled() { return as<CompiledObject>("cgt_steps_create()", "cgt_compile()"); }
+  StepsObject& steps() { return as<StepsObject>("cgt_compile()", "cgt_steps_create()"); }
+
+ private:
+  template <typename Kind>
+  Kind& as(std::string_view other, std::string_view expected) {
+    if (auto* const found = std::get_if<Kind>(&kind)) [[likely]]
+      return *found;
+    throw InvalidArgument(fmt::format("'{}' was made by {}: expected a function made by {}",
+                                      handle().name(), other, expected));
   }
 };
 
@@ -90,47 +87,26 @@ struct TensorObject {
   std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
 };
 
-// A watch, which contexts share.
-struct WatchObject {
-  std::shared_ptr<ProgressWatch> watch;
-};
-
 // The next six are the tables of all handles. Those of tensors are not pinned, because each call
 // reads many.
-using ContextTable = HandleTable<Context, HandleKind::kContext, Keeping::kPins>;
-using FunctionTable = HandleTable<FunctionObject, HandleKind::kFunction, Keeping::kPins>;
-using TensorTable = HandleTable<TensorObject, HandleKind::kTensor, Keeping::kHandle>;
-using GeneratorTable = HandleTable<Generator, HandleKind::kGenerator, Keeping::kPins>;
-using WatchTable = HandleTable<WatchObject, HandleKind::kProgressWatch, Keeping::kPins>;
-using LoopStreamTable = HandleTable<LoopStream, HandleKind::kLoopStream, Keeping::kPins>;
+using ContextTable = HandleTable<Context, cgt_context, HandleKind::kContext, Keeping::kPins>;
+using FunctionTable =
+    HandleTable<FunctionObject, cgt_function, HandleKind::kFunction, Keeping::kPins>;
+using TensorTable = HandleTable<TensorObject, cgt_tensor, HandleKind::kTensor, Keeping::kHandle>;
+using GeneratorTable =
+    HandleTable<Generator, cgt_generator, HandleKind::kGenerator, Keeping::kPins>;
+using WatchTable = HandleTable<std::shared_ptr<ProgressWatch>, cgt_progress_watch,
+                               HandleKind::kProgressWatch, Keeping::kPins>;
+using LoopStreamTable =
+    HandleTable<LoopStream, cgt_loop_stream, HandleKind::kLoopStream, Keeping::kPins>;
 
-// The next two convert between a number of a HandleTable and the opaque pointer of the C header.
-template <typename Handle>
-std::uint64_t number_of(Handle* handle) noexcept {
-  static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
-  return reinterpret_cast<std::uint64_t>(handle);
-}
-template <typename Handle>
-Handle handle_of(std::uint64_t number) noexcept {
-  return reinterpret_cast<Handle>(number);
+// Throws HandleError; `what` is as for throw_bad_handle().
+inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = {}) {
+  return TensorTable::get(handle, what).tensor;
 }
 
-// The next five throw HandleError; `what` says which argument the handle is.
-inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = "the tensor") {
-  return TensorTable::get(number_of(handle), what).tensor;
-}
-inline ContextTable::Pin context_of(cgt_context handle) {
-  return ContextTable::pin(number_of(handle), "the context");
-}
-inline FunctionTable::Pin function_of(cgt_function handle) {
-  return FunctionTable::pin(number_of(handle), "the function");
-}
-inline GeneratorTable::Pin generator_of(cgt_generator handle) {
-  return GeneratorTable::pin(number_of(handle), "the generator");
-}
-inline LoopStreamTable::Pin loop_stream_of(cgt_loop_stream handle) {
-  return LoopStreamTable::pin(number_of(handle), "the loop stream");
-}
+// Throws HandleError that names the first wrong one: "generator 1".
+std::vector<Generator> generators_of(const cgt_generator* generators, std::size_t count);
 
 // Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.
 void leave(StepsObject& object);
@@ -182,11 +158,8 @@ class Callback {
 std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
                                std::string_view function);
 
-// Calls a release function of C as the deleter of a shared_ptr, and logs what it throws.
-struct Release {
-  void (*release)(void*);
-  // Never throws: it runs on the thread of the last owner.
-  void operator()(void* owner) const noexcept;
-};
+// Takes `owner` over: the last copy of the result calls release(owner), and logs what it throws.
+// Returns null if `release` is NULL.
+std::shared_ptr<void> take_over(void* owner, void (*release)(void*));
 
 }  // namespace cgtree::capi

@@ -12,19 +12,6 @@
 #include "extensions/ranks/group.h"
 
 namespace cgtree::capi {
-
-template <>
-inline constexpr std::size_t kFirstSize<cgt_context_options> =
-    offsetof(cgt_context_options, on_foreign_pointer) +
-    sizeof(cgt_context_options::on_foreign_pointer);
-template <>
-inline constexpr std::size_t kFirstSize<cgt_input_options> = offsetof(cgt_input_options, padding);
-template <>
-inline constexpr std::size_t kFirstSize<cgt_function_options> = offsetof(cgt_function_options,
-                                                                         axes);
-template <>
-inline constexpr std::size_t kFirstSize<cgt_axis_options> = offsetof(cgt_axis_options, multiple_of);
-
 namespace {
 
 #define CGTREE_SAME_NUMBER(Enum, value, python, c) \
@@ -35,91 +22,58 @@ CGTREE_CHOICES(CGTREE_SAME_NUMBER)
 // An index above this is refused before memory is allocated for it.
 constexpr std::size_t kMaxInputs = 1u << 16;
 
-void read_count(std::uint64_t given, std::size_t& option) {
-  if (given != 0) option = given;
-}
-void read_number(double given, double& option) {
-  if (given != 0) option = given;
-}
 void read_time(std::uint64_t given, std::chrono::microseconds& option) {
   if (given != 0) option = microseconds_of_c(given);
 }
 void read_text(const char* given, std::string& option) {
   if (given != nullptr) option = given;
 }
+bool read_flag(std::uint32_t given, std::uint32_t flag, std::uint32_t& known) {
+  known |= flag;
+  return (given & flag) != 0;
+}
 template <typename Enum>
 void read_choice(std::int32_t given, Enum& option, std::string_view name) {
-  const auto& choices = kChoices<Enum>;
-  if (given < 0 || given >= static_cast<std::int32_t>(choices.size())) {
-    throw InvalidArgument(fmt::format("{} is {}: expected 0 to {} ({})", name, given,
-                                      choices.size() - 1, choices.back().c));
-  }
-  option = static_cast<Enum>(given);
+  constexpr OptionChoice<Enum> kLast = kChoices<Enum>.back();
+  option = choice_of_c(given, kLast.value, name, kLast.c);
 }
 
-// Read one row of the table: `given` is the struct of C, `options` that of C++.
+// Read one row of the table: `given` is the struct of C, `options` that of C++, and `known` has the
+// flags that were read.
 #define CGTREE_READ(type, member, python, c) CGTREE_READ_##type(member, c)
 #define CGTREE_READ_Count(member, c) read_count(given.c, options.member);
 #define CGTREE_READ_Number(member, c) read_number(given.c, options.member);
 #define CGTREE_READ_Time(member, c) read_time(given.c, options.member);
 #define CGTREE_READ_Text(member, c) read_text(given.c, options.member);
 #define CGTREE_READ_Choice(member, c) read_choice(given.c, options.member, #c);
-#define CGTREE_READ_Flag(member, c) options.member = (given.flags & c) != 0;
-#define CGTREE_READ_Inverse(member, c) options.member = (given.flags & c) == 0;
+#define CGTREE_READ_Flag(member, c) options.member = read_flag(given.flags, c, known);
+#define CGTREE_READ_Inverse(member, c) options.member = !read_flag(given.flags, c, known);
 #define CGTREE_READ_Nested(member, c)
 #define CGTREE_READ_Other(member, c)
 
-// Add the flag of one row to the known flags.
-#define CGTREE_FLAG(type, member, python, c) CGTREE_FLAG_##type(c)
-#define CGTREE_FLAG_Count(c)
-#define CGTREE_FLAG_Number(c)
-#define CGTREE_FLAG_Time(c)
-#define CGTREE_FLAG_Text(c)
-#define CGTREE_FLAG_Choice(c)
-#define CGTREE_FLAG_Flag(c) | c
-#define CGTREE_FLAG_Inverse(c) | c
-#define CGTREE_FLAG_Nested(c)
-#define CGTREE_FLAG_Other(c)
-#define CGTREE_FLAGS(LIST) (0u LIST(CGTREE_FLAG, CGTREE_FLAG))
-
-template <typename T>
-std::span<const T> array_of_c(const T* array, std::size_t count, std::string_view what) {
-  if (count > 0) required(array, what);
-  return {array, count};
-}
-
 void read_inputs(const cgt_function_options& function, FunctionOptions& made) {
   constexpr std::string_view kWhat = "cgt_input_options";
-  for_each_struct(
-      function.inputs, function.input_count, kWhat, [&](const cgt_input_options& given) {
-        check_flags(given.flags, CGTREE_FLAGS(CGTREE_INPUT_OPTIONS) | CGT_INPUT_COPIED, kWhat);
-        InputOptions& options = made.compile.inputs.emplace_back();
-        CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
-        read_choice(given.padding, options.padding.kind, "padding");
-        if (options.padding.kind == Padding::Kind::kValue) {
-          options.padding.value = given.padding_value;
-        }
-        made.host_bytes.push_back(given.host_bytes);
-        made.copied.push_back((given.flags & CGT_INPUT_COPIED) != 0);
-      });
+  for_each_struct(function.inputs, function.input_count, kWhat,
+                  [&](const cgt_input_options& given) {
+                    std::uint32_t known = 0;
+                    InputOptions& options = made.compile.inputs.emplace_back();
+                    CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
+                    made.copied.push_back(read_flag(given.flags, CGT_INPUT_COPIED, known));
+                    check_flags(given.flags, known, kWhat);
+                    read_choice(given.padding, options.padding.kind, "padding");
+                    if (options.padding.kind == Padding::Kind::kValue) {
+                      options.padding.value = given.padding_value;
+                    }
+                    made.host_bytes.push_back(given.host_bytes);
+                  });
 }
 
-void read_outputs(const cgt_function_options& given, std::size_t count,
-                  std::vector<OutputOptions>& outputs) {
-  if (given.output_names == nullptr && given.output_tolerances == nullptr) return;
-  for (std::size_t i = 0; i < count; ++i) {
-    OutputOptions& output = outputs.emplace_back();
-    if (given.output_names != nullptr) read_text(given.output_names[i], output.name);
-    if (given.output_tolerances != nullptr) output.tolerance = given.output_tolerances[i];
-  }
-}
-
-void read_output_rebinds(const cgt_function_options& given, std::size_t count,
-                         std::vector<OutputOptions>& outputs) {
-  if (given.output_rebinds == nullptr) return;
-  if (outputs.size() < count) outputs.resize(count);
-  for (std::size_t i = 0; i < count; ++i)
-    read_choice(given.output_rebinds[i], outputs[i].rebind, "output_rebinds");
+void read_outputs(const cgt_function_options& function, std::vector<OutputOptions>& outputs) {
+  for_each_struct(function.outputs, function.output_count, "cgt_output_options",
+                  [&](const cgt_output_options& given) {
+                    OutputOptions& options = outputs.emplace_back();
+                    CGTREE_OUTPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
+                  });
 }
 
 // `what` is "input" or "output", and `most` how many there can be.
@@ -140,7 +94,7 @@ AxisOptions axis_of_c(const cgt_axis_options& given) {
   required(given.name, "cgt_axis_options::name");
   AxisOptions options;
   CGTREE_AXIS_OPTIONS(CGTREE_READ, CGTREE_READ)
-  const auto sizes = array_of_c(given.sizes, given.size_count, "cgt_axis_options::sizes");
+  const auto sizes = span_of_c(given.sizes, given.size_count, "cgt_axis_options::sizes");
   options.sizes.assign(sizes.begin(), sizes.end());
   return options;
 }
@@ -150,10 +104,10 @@ void read_axes(const cgt_function_options& function, std::size_t outputs, Compil
       function.axes, function.axis_count, "cgt_axis_options", [&](const cgt_axis_options& given) {
         const std::string& axis = options.axes.emplace_back(axis_of_c(given)).name;
         read_uses(axis, "input",
-                  array_of_c(given.inputs, given.input_count, "cgt_axis_options::inputs"),
+                  span_of_c(given.inputs, given.input_count, "cgt_axis_options::inputs"),
                   kMaxInputs, options.inputs);
         read_uses(axis, "output",
-                  array_of_c(given.outputs, given.output_count, "cgt_axis_options::outputs"),
+                  span_of_c(given.outputs, given.output_count, "cgt_axis_options::outputs"),
                   outputs, options.outputs);
       });
 }
@@ -173,7 +127,6 @@ void read_keys(const cgt_function_options& function, CompileOptions& options) {
 class GroupOfC final : public Group {
  public:
   explicit GroupOfC(const cgt_group* group) : group_(read_struct(group, "cgt_group")) {
-    check_flags(group_.flags, 0, "cgt_group");
     required(group_.minimum, "cgt_group::minimum");
     if (group_.size >= 1 && group_.rank >= 0 && group_.rank < group_.size) return;
     throw InvalidArgument(
@@ -198,12 +151,11 @@ ContextOptions context_options(const cgt_context_options* context) {
   const cgt_context_options given = read_struct(context, kWhat);
   ContextOptions options;
   // From here on, the owner is released whatever happens.
-  if (given.release != nullptr) {
-    options.owner = std::shared_ptr<void>(given.owner, Release{given.release});
-  }
-  check_flags(given.flags, CGTREE_FLAGS(CGTREE_CONTEXT_OPTIONS), kWhat);
-  if (given.stream != nullptr) options.stream = stream_of_c(*given.stream);
+  options.owner = take_over(given.owner, given.release);
+  std::uint32_t known = 0;
   CGTREE_CONTEXT_OPTIONS(CGTREE_READ, CGTREE_READ)
+  check_flags(given.flags, known, kWhat);
+  if (given.stream != nullptr) options.stream = stream_of_c(*given.stream);
   if (given.group != nullptr) options.group = std::make_shared<GroupOfC>(given.group);
   return options;
 }
@@ -211,13 +163,13 @@ ContextOptions context_options(const cgt_context_options* context) {
 FunctionOptions function_options(const cgt_function_options* function, std::size_t outputs) {
   constexpr std::string_view kWhat = "cgt_function_options";
   const cgt_function_options given = read_struct(function, kWhat);
-  check_flags(given.flags, CGTREE_FLAGS(CGTREE_COMPILE_OPTIONS), kWhat);
   FunctionOptions made;
   CompileOptions& options = made.compile;
+  std::uint32_t known = 0;
   CGTREE_COMPILE_OPTIONS(CGTREE_READ, CGTREE_READ)
+  check_flags(given.flags, known, kWhat);
   read_inputs(given, made);
-  read_outputs(given, outputs, options.outputs);
-  read_output_rebinds(given, outputs, options.outputs);
+  read_outputs(given, options.outputs);
   read_axes(given, outputs, options);
   read_keys(given, options);
   for (const AxisOptions& axis : options.axes)

@@ -47,40 +47,32 @@ using namespace cgtree::capi;
 extern "C" {
 
 cgt_status cgt_progress_watch_create(const cgt_progress_options* options, cgt_progress_watch* out) {
-  return guarded([&] {
-    (void)required(out, "the place for the watch");
-    *out = handle_of<cgt_progress_watch>(
-        WatchTable::make(std::make_shared<ProgressWatch>(options_of_c(options))));
+  return write_result(out, [&] {
+    return WatchTable::make(std::make_shared<ProgressWatch>(options_of_c(options)));
   });
 }
 
 cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch) {
-  return guarded([&] {
-    if (watch != nullptr) WatchTable::destroy(number_of(watch), "the watch");
-  });
+  return guarded([&] { WatchTable::destroy(watch); });
 }
 
 cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer, size_t capacity,
                                      size_t* length) {
-  return guarded([&] {
-    const auto pin = WatchTable::pin(number_of(watch), "the watch");
-    write_text(to_string(pin->watch->report()), buffer, capacity, length);
-  });
+  return write_text(buffer, capacity, length,
+                    [&] { return to_string((*WatchTable::pin(watch))->report()); });
 }
 
 cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
                                    size_t* length) {
-  return guarded([&] {
-    const auto pin = WatchTable::pin(number_of(watch), "the watch");
-    write_text(progress_json(pin->watch->report()), buffer, capacity, length);
-  });
+  return write_text(buffer, capacity, length,
+                    [&] { return progress_json((*WatchTable::pin(watch))->report()); });
 }
 
 cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch) {
   return guarded([&] {
     std::shared_ptr<ProgressWatch> shared;
-    if (watch != nullptr) shared = WatchTable::pin(number_of(watch), "the watch")->watch;
-    context_of(context)->watch_progress(std::move(shared));
+    if (watch != nullptr) shared = *WatchTable::pin(watch);
+    ContextTable::pin(context)->watch_progress(std::move(shared));
   });
 }
 

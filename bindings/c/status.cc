@@ -18,33 +18,32 @@
 namespace cgtree::capi {
 namespace {
 
-cgt_status status_of(const BoundaryError& error) noexcept {
-  switch (error.fault()) {
-    case BoundaryFault::kMissing:
-      return CGT_MISSING_FIELD;
-    case BoundaryFault::kWrongType:
-      return CGT_WRONG_TYPE;
-    case BoundaryFault::kWrongValue:
-      return CGT_WRONG_VALUE;
-    case BoundaryFault::kNotSupported:
-      return CGT_NOT_SUPPORTED;
-  }
-  return CGT_INVALID_ARGUMENT;
-}
+// A row X(status, exception, arguments) for each status that one exception has, which is thrown
+// with these arguments. A derived class stands before its base.
+#define CGTREE_ERRORS(X)                                        \
+  X(CGT_INVALID_HANDLE, HandleError, message)                   \
+  X(CGT_INVALID_ARGUMENT, InvalidArgument, message)             \
+  X(CGT_OUT_OF_MEMORY, OutOfMemory, message)                    \
+  X(CGT_STALE_TENSOR, StaleTensor, message)                     \
+  X(CGT_CONCURRENT_USE, ConcurrentUse, message)                 \
+  X(CGT_CAPTURE_FAILED, CaptureError, error.cuda_code, message) \
+  X(CGT_DEVICE_FAILED, DeviceError, error.cuda_code, message)   \
+  X(CGT_GROUP_FAILED, GroupError, message)
+
+// The statuses of a BoundaryError, by its fault.
+constexpr int kFirstFault = CGT_MISSING_FIELD;
+static_assert(kFirstFault + static_cast<int>(BoundaryFault::kNotSupported) == CGT_NOT_SUPPORTED);
 
 cgt_status status_of(const Error& error) noexcept {
   if (const auto* own = dynamic_cast<const StatusError*>(&error)) return own->status();
-  if (dynamic_cast<const HandleError*>(&error) != nullptr) return CGT_INVALID_HANDLE;
-  if (const auto* fault = dynamic_cast<const BoundaryError*>(&error)) return status_of(*fault);
-  if (dynamic_cast<const InvalidArgument*>(&error) != nullptr) return CGT_INVALID_ARGUMENT;
-  if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) return CGT_OUT_OF_MEMORY;
-  if (dynamic_cast<const StaleTensor*>(&error) != nullptr) return CGT_STALE_TENSOR;
-  if (dynamic_cast<const ConcurrentUse*>(&error) != nullptr) return CGT_CONCURRENT_USE;
-  if (dynamic_cast<const CaptureError*>(&error) != nullptr) return CGT_CAPTURE_FAILED;
-  if (dynamic_cast<const DeviceError*>(&error) != nullptr) return CGT_DEVICE_FAILED;
-  if (dynamic_cast<const GroupError*>(&error) != nullptr) return CGT_GROUP_FAILED;
-  if (dynamic_cast<const VerifyError*>(&error) != nullptr) return CGT_VERIFY_FAILED;
-  return CGT_INTERNAL;
+  if (const auto* foreign = dynamic_cast<const BoundaryError*>(&error)) {
+    return kFirstFault + static_cast<int>(foreign->fault());
+  }
+#define CGTREE_IS(status, Exception, ...) \
+  if (dynamic_cast<const Exception*>(&error) != nullptr) return status;
+  CGTREE_ERRORS(CGTREE_IS)
+#undef CGTREE_IS
+  return dynamic_cast<const VerifyError*>(&error) != nullptr ? CGT_VERIFY_FAILED : CGT_INTERNAL;
 }
 
 void fill(ErrorRecord& record, const Error& error) {
@@ -145,37 +144,17 @@ cgt_status note_failure() noexcept {
 
 void rethrow(const ErrorRecord& error, std::string_view before) {
   const std::string message = fmt::format("{}: {}", before, error.message);
-  switch (error.status) {
-    case CGT_INVALID_ARGUMENT:
-      throw InvalidArgument(message);
-    case CGT_INVALID_HANDLE:
-      throw HandleError(message);
-    case CGT_STALE_TENSOR:
-      throw StaleTensor(message);
-    case CGT_CONCURRENT_USE:
-      throw ConcurrentUse(message);
-    case CGT_OUT_OF_MEMORY:
-      throw OutOfMemory(message);
-    case CGT_CAPTURE_FAILED:
-      throw CaptureError(error.cuda_code, message);
-    case CGT_DEVICE_FAILED:
-      throw DeviceError(error.cuda_code, message);
-    case CGT_GROUP_FAILED:
-      throw GroupError(message);
-    case CGT_MISSING_FIELD:
-      throw BoundaryError(BoundaryFault::kMissing, message);
-    case CGT_WRONG_TYPE:
-      throw BoundaryError(BoundaryFault::kWrongType, message);
-    case CGT_WRONG_VALUE:
-      throw BoundaryError(BoundaryFault::kWrongValue, message);
-    case CGT_NOT_SUPPORTED:
-      throw BoundaryError(BoundaryFault::kNotSupported, message);
-    default:
-      throw StatusError(error.status, message);
+  if (error.status >= CGT_MISSING_FIELD && error.status <= CGT_NOT_SUPPORTED) {
+    throw BoundaryError(static_cast<BoundaryFault>(error.status - kFirstFault), message);
   }
+#define CGTREE_THROW(number, Exception, ...) \
+  if (error.status == number) throw Exception(__VA_ARGS__);
+  CGTREE_ERRORS(CGTREE_THROW)
+#undef CGTREE_THROW
+  throw StatusError(error.status, message);
 }
 
-void write_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length) {
+void copy_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length) {
   if (length != nullptr) *length = text.size();
   if (capacity == 0 && buffer == nullptr && length != nullptr) return;
   if (text.size() >= capacity) {

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <forward_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,34 +27,15 @@ struct ErrorRecord {
   std::uint64_t number = 0;  // counts the failures of the thread
 };
 
-// A PushedStreams holds the streams that a thread has made current, one within the other.
-class PushedStreams {
- public:
-  PushedStreams() = default;
-  ~PushedStreams() {
-    while (!scopes_.empty())
-      pop();
-  }
-  PushedStreams(const PushedStreams&) = delete;
-  PushedStreams& operator=(const PushedStreams&) = delete;
-
-  // Makes the stream current on this thread. Throws as StreamScope.
-  void push(StreamRef stream) { scopes_.push_back(std::make_unique<StreamScope>(stream)); }
-  // Requires: !is_empty().
-  void pop() noexcept { scopes_.pop_back(); }
-  // Whether the thread, or the callback, has nothing to pop.
-  bool is_empty() const noexcept { return scopes_.empty(); }
-
- private:
-  std::vector<std::unique_ptr<StreamScope>> scopes_;
-};
+// The streams that a thread has made current, the latest first: a list ends from its front on.
+using PushedStreams = std::forward_list<StreamScope>;
 
 // A CallbackFrame is a step function or another callback that runs.
 struct CallbackFrame {
-  std::string name;                 // "step function 'decode'"
-  bool is_body = false;             // of a branch or loop, which no call is made for
-  std::vector<std::uint64_t> made;  // handles of tensors, which end with it
-  std::string said;                 // by cgt_set_error()
+  std::string name;              // "step function 'decode'"
+  bool is_body = false;          // of a branch or loop, which no call is made for
+  std::vector<cgt_tensor> made;  // they end with it
+  std::string said;              // by cgt_set_error()
   // States that generators gave while it is recorded, by their cgt_generator_state::recording.
   std::vector<std::pair<std::uint64_t, std::shared_ptr<const void>>> states;
   CallbackFrame* outer = nullptr;
@@ -129,7 +112,7 @@ cgt_status guarded(const Body& body) noexcept {
   }
 }
 
-// Throws InvalidArgument: `what` is NULL. Out of line, for required().
+// Throws InvalidArgument: `what` is NULL.
 [[noreturn]] void throw_missing(std::string_view what);
 
 // Returns *pointer. Throws InvalidArgument if it is NULL; `what` names it in the message.
@@ -140,8 +123,37 @@ T& required(T* pointer, std::string_view what) {
   return *pointer;
 }
 
-// Writes text into a buffer of the caller's, as convention 6 of bindings/c/c_api.h says. Throws
+// Returns an array of the caller's. Throws InvalidArgument if it is NULL and has elements.
+template <typename T>
+std::span<T> span_of_c(T* array, std::size_t count, std::string_view what) {
+  if (count > 0) required(array, what);
+  return {array, count};
+}
+
+// Copies text into a buffer of the caller's, by convention 6 of bindings/c/c_api.h. Throws
 // StatusError.
-void write_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length);
+void copy_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length);
+
+// The next three are guarded() for a result: a text, a value that the caller requires, and a count
+// for callers that ask for it.
+template <typename Make>
+cgt_status write_text(char* buffer, std::size_t capacity, std::size_t* length,
+                      const Make& make) noexcept {
+  return guarded([&] { copy_text(make(), buffer, capacity, length); });
+}
+template <typename T, typename Make>
+cgt_status write_result(T* out, const Make& make) noexcept {
+  return guarded([&] {
+    required(out, "the place for the result");
+    *out = make();
+  });
+}
+template <typename Make>
+cgt_status write_count(std::size_t* out, const Make& make) noexcept {
+  return guarded([&] {
+    const std::size_t count = make();
+    if (out != nullptr) *out = count;
+  });
+}
 
 }  // namespace cgtree::capi

@@ -17,15 +17,7 @@
 namespace cgtree::capi {
 namespace {
 
-static_assert(CGT_CAPTURE_MODE_GLOBAL == static_cast<int>(CaptureMode::kGlobal));
-static_assert(CGT_CAPTURE_MODE_THREAD_LOCAL == static_cast<int>(CaptureMode::kThreadLocal));
-static_assert(CGT_CAPTURE_MODE_RELAXED == static_cast<int>(CaptureMode::kRelaxed));
-
 StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode mode) {
-  if (mode < CGT_CAPTURE_MODE_GLOBAL || mode > CGT_CAPTURE_MODE_RELAXED) {
-    throw InvalidArgument(
-        fmt::format("capture mode is {}: expected 0 to 2 (CGT_CAPTURE_MODE_RELAXED)", mode));
-  }
   const FunctionOptions read = function_options(given, /*outputs=*/0);
   if (!read.compile.axes.empty()) {
     throw InvalidArgument(
@@ -53,7 +45,8 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
                                 .host_bytes = read.host_bytes[i],
                                 .is_compared = is_compared});
   }
-  options.capture_mode = static_cast<CaptureMode>(mode);
+  options.capture_mode =
+      choice_of_c(mode, CaptureMode::kRelaxed, "capture mode", "CGT_CAPTURE_MODE_RELAXED");
   detail::copy_shared_options(read.compile, options);
   return options;
 }
@@ -100,12 +93,10 @@ extern "C" {
 cgt_status cgt_steps_create(cgt_context context, const char* name,
                             const cgt_function_options* options, cgt_capture_mode mode,
                             cgt_function* out) {
-  return guarded([&] {
+  return write_result(out, [&] {
     required(name, "the name of the steps");
-    required(out, "the place for the steps");
-    Steps steps(*context_of(context), name, steps_options(options, mode));
-    *out = handle_of<cgt_function>(
-        FunctionTable::make(std::in_place_type<StepsObject>, std::move(steps)));
+    Steps steps(*ContextTable::pin(context), name, steps_options(options, mode));
+    return FunctionTable::make(std::in_place_type<StepsObject>, std::move(steps));
   });
 }
 
@@ -114,7 +105,7 @@ cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t ke
                           const cgt_stream* stream, int32_t* must_run) {
   return guarded([&] {
     required(must_run, "the place for must_run");
-    const auto pin = function_of(steps);
+    const auto pin = FunctionTable::pin(steps);
     StepsObject& object = pin->steps();
     if (object.open) {
       throw InvalidArgument(
@@ -131,16 +122,15 @@ cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t ke
 }
 
 cgt_status cgt_step_address(cgt_function steps, size_t i, void** out) {
-  return guarded([&] {
-    required(out, "the place for the address");
-    *out = open_step(function_of(steps)->steps(), "cgt_step_address()").address(i);
+  return write_result(out, [&] {
+    return open_step(FunctionTable::pin(steps)->steps(), "cgt_step_address()").address(i);
   });
 }
 
 cgt_status cgt_step_end(cgt_function steps, int32_t* must_run) {
   return guarded([&] {
     required(must_run, "the place for must_run") = 0;
-    const auto pin = function_of(steps);
+    const auto pin = FunctionTable::pin(steps);
     StepsObject& object = pin->steps();
     Step& step = open_step(object, "cgt_step_end()");
     try {
@@ -155,7 +145,7 @@ cgt_status cgt_step_end(cgt_function steps, int32_t* must_run) {
 
 cgt_status cgt_step_leave(cgt_function steps) {
   return guarded([&] {
-    const auto pin = function_of(steps);
+    const auto pin = FunctionTable::pin(steps);
     StepsObject& object = pin->steps();
     (void)open_step(object, "cgt_step_leave()");
     leave(object);
@@ -164,21 +154,19 @@ cgt_status cgt_step_leave(cgt_function steps) {
 
 cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
                                 size_t* dropped) {
-  return guarded([&] {
-    const std::size_t count = function_of(steps)->steps().steps.invalidate(address, bytes);
-    if (dropped != nullptr) *dropped = count;
-  });
+  return write_count(
+      dropped, [&] { return FunctionTable::pin(steps)->steps().steps.invalidate(address, bytes); });
 }
 
 cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                              const cgt_binding* bindings, size_t binding_count, char* buffer,
                              size_t capacity, size_t* length) {
-  return guarded([&] {
-    const auto pin = function_of(steps);
+  return write_text(buffer, capacity, length, [&] {
+    const auto pin = FunctionTable::pin(steps);
     StepsObject& object = pin->steps();
     const Explanation why =
         object.steps.explain(key_of(key, key_size), bindings_of(object, bindings, binding_count));
-    write_text(spelled(to_string(why), Spelling::kC), buffer, capacity, length);
+    return spelled(to_string(why), Spelling::kC);
   });
 }
 

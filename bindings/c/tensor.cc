@@ -16,8 +16,7 @@ Shape shape_of_c(std::int32_t ndim, const std::int64_t* shape) {
     throw InvalidArgument(
         fmt::format("ndim is {}: expected 0 to {}", ndim, static_cast<int>(Shape::kMaxRank)));
   }
-  if (ndim > 0) required(shape, "the shape");
-  return Shape(std::span(shape, static_cast<std::size_t>(ndim)));
+  return Shape(span_of_c(shape, static_cast<std::size_t>(ndim), "the shape"));
 }
 
 cgt_tensor_info info_of(const Tensor& tensor) {
@@ -38,10 +37,7 @@ cgt_tensor_info info_of(const Tensor& tensor) {
 // Makes a handle of the tensor that make() returns.
 template <typename Make>
 cgt_status give(cgt_tensor* out, const Make& make) {
-  return guarded([&] {
-    required(out, "the place for the tensor");
-    *out = make_tensor(make());
-  });
+  return write_result(out, [&] { return make_tensor(make()); });
 }
 
 }  // namespace
@@ -60,25 +56,18 @@ cgt_status cgt_tensor_empty(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
   });
 }
 
-cgt_status cgt_tensor_scalar(cgt_dtype dtype, const void* value, cgt_tensor* out) {
+cgt_status cgt_tensor_by_value(cgt_dtype dtype, int32_t ndim, const int64_t* shape,
+                               const void* values, cgt_tensor* out) {
   return give(out, [&] {
     const DType type = dtype_of_c(dtype);
-    return by_value(&required(static_cast<const char*>(value), "the value"), size_of(type), Shape(),
-                    type);
-  });
-}
-
-cgt_status cgt_tensor_step_block(const void* data, size_t bytes, cgt_tensor* out) {
-  return give(out, [&] {
-    required(static_cast<const char*>(data), "the struct");
-    return by_value(data, bytes, Shape{static_cast<std::int64_t>(bytes)}, DType::kUInt8);
+    const Shape given = shape_of_c(ndim, shape);
+    const auto bytes = static_cast<std::size_t>(given.elements()) * size_of(type);
+    return by_value(&required(static_cast<const char*>(values), "the values"), bytes, given, type);
   });
 }
 
 cgt_status cgt_tensor_destroy(cgt_tensor tensor) {
-  return guarded([&] {
-    if (tensor != nullptr) destroy_tensor(tensor);
-  });
+  return guarded([&] { destroy_tensor(tensor); });
 }
 
 cgt_status cgt_tensor_share(cgt_tensor tensor, cgt_tensor* out) {
@@ -106,16 +95,14 @@ cgt_status cgt_tensor_transpose(cgt_tensor tensor, int32_t axis, int32_t other, 
 cgt_status cgt_tensor_copy_from_host(cgt_tensor tensor, const void* data, size_t bytes) {
   return guarded([&] {
     const Tensor& to = tensor_of(tensor);
-    if (bytes > 0) required(static_cast<const char*>(data), "the data");
-    to.copy_from_host(data, bytes);
+    to.copy_from_host(span_of_c(static_cast<const char*>(data), bytes, "the data").data(), bytes);
   });
 }
 
 cgt_status cgt_tensor_copy_to_host(cgt_tensor tensor, void* data, size_t bytes) {
   return guarded([&] {
     const Tensor& from = tensor_of(tensor);
-    if (bytes > 0) required(static_cast<char*>(data), "the data");
-    from.copy_to_host(data, bytes);
+    from.copy_to_host(span_of_c(static_cast<char*>(data), bytes, "the data").data(), bytes);
   });
 }
 
@@ -129,7 +116,7 @@ cgt_status cgt_tensor_copy(cgt_tensor destination, cgt_tensor source, const cgt_
 cgt_status cgt_tensor_note_use(cgt_tensor tensor, const cgt_stream* stream) {
   return guarded([&] {
     const StreamRef user = stream != nullptr ? stream_of_c(*stream) : current_stream();
-    note_use(tensor_of(tensor, "the tensor").storage(), user);
+    note_use(tensor_of(tensor).storage(), user);
   });
 }
 

@@ -58,7 +58,7 @@
   X(Nested, keys, keys, keys)                                          \
   X(Number, max_waste, max_waste, max_waste)                           \
   X(Choice, while_missing, while_missing, while_missing)               \
-  X(Nested, outputs, outputs, _)                                       \
+  X(Nested, outputs, outputs, outputs)                                 \
   X(Inverse, enabled, enabled, CGT_FUNCTION_EAGER)                     \
   X(Flag, require_graph, require_graph, CGT_FUNCTION_REQUIRE_GRAPH)    \
   X(Choice, on_static_change, on_static_change, on_static_change)      \
@@ -80,10 +80,10 @@
   X(Flag, require_contiguous, contiguous, CGT_INPUT_CONTIGUOUS)
 
 #define CGTREE_OUTPUT_OPTIONS(FIRST, X)      \
-  FIRST(Text, name, name, _)                 \
+  FIRST(Text, name, name, name)              \
   X(Nested, dynamic, dynamic, _)             \
   X(Number, tolerance, tolerance, tolerance) \
-  X(Choice, rebind, rebind, _)
+  X(Choice, rebind, rebind, rebind)
 
 #define CGTREE_AXIS_OPTIONS(FIRST, X)                 \
   FIRST(Text, name, name, name)                       \

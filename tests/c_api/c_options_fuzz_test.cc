@@ -198,25 +198,25 @@ struct FunctionOptions {
     options.input_count = input.take<std::uint8_t>() % ((has & 1) != 0 ? 2u : 3u);
     options.max_recordings = input.take<std::uint8_t>();
     options.at_limit = input.take<std::int8_t>() % 4;
-    options.output_names = (has & 8) != 0 ? &names : nullptr;
+    options.outputs = (has & 8) != 0 ? &output : nullptr;
     options.while_missing = input.take<std::int8_t>() % 4;
     options.on_static_change = input.take<std::int8_t>() % 4;
     options.max_static_changes = input.take<std::uint8_t>();
     options.max_switch_nodes = input.take<std::uint8_t>();
     options.max_waste = input.take<std::uint8_t>() % 4 == 0 ? input.take<double>() : 0;
-    tolerance = input.take<double>();
-    options.output_tolerances = (has & 16) != 0 ? &tolerance : nullptr;
-    output_rebind = input.take<std::int8_t>() % 4;
-    options.output_rebinds = (has & 32) != 0 ? &output_rebind : nullptr;
+    output.struct_size =
+        (has & 16) != 0 ? input.take<std::uint32_t>() % sizeof(output) : sizeof(output);
+    output.name = output_name.get();
+    output.tolerance = input.take<double>();
+    output.rebind = input.take<std::int8_t>() % 4;
+    options.output_count = input.take<std::uint8_t>() % 2;
   }
   FunctionOptions(const FunctionOptions&) = delete;
   FunctionOptions& operator=(const FunctionOptions&) = delete;
 
   const Text input_name, output_name;
-  const char* const names = output_name.get();
   cgt_input_options inputs[2] = {};
-  double tolerance = 0;
-  cgt_rebind output_rebind = 0;
+  cgt_output_options output = {};
   cgt_function_options options = {};
 };
 

@@ -77,18 +77,15 @@ void fuzz_cai(Input& input) {
   CGTREE_CHECK(released == 1);
 }
 
-template <typename Managed>
 void fuzz_dlpack(Input& input) {
-  Managed managed = {};
+  dlpack::ManagedVersioned managed = {};
   int released = 0;
   const auto has = input.take<std::uint8_t>();
   const Numbers shape(input), strides(input);
-  if constexpr (requires { managed.version; }) {
-    managed.version = {1u + (input.take<std::uint8_t>() % 8 == 7), input.take<std::uint8_t>() % 5u};
-    managed.flags = input.take<std::uint8_t>();
-  }
+  managed.version = {1u + (input.take<std::uint8_t>() % 8 == 7), input.take<std::uint8_t>() % 5u};
+  managed.flags = input.take<std::uint8_t>();
   managed.context = &released;
-  managed.deleter = [](Managed* self) { count(self->context); };
+  managed.deleter = [](dlpack::ManagedVersioned* self) { count(self->context); };
   dlpack::TensorView& view = managed.tensor;
   view.data = (has & 1) != 0 ? nullptr : memory() + input.take<std::uint8_t>();
   view.device = {(has & 2) != 0 ? input.take<std::int8_t>() : 1, input.take<std::int8_t>()};
@@ -100,14 +97,8 @@ void fuzz_dlpack(Input& input) {
   view.strides = (has & 16) != 0 ? nullptr : const_cast<std::int64_t*>(strides.values);
   view.byte_offset = (has & 32) != 0 ? input.take<std::uint64_t>() : input.take<std::uint8_t>();
   cgt_tensor tensor = nullptr;
-  cgt_status status;
-  if constexpr (requires { managed.version; }) {
-    status = cgt_tensor_from_dlpack(reinterpret_cast<DLManagedTensorVersioned*>(&managed), nullptr,
-                                    &tensor);
-  } else {
-    status = cgt_tensor_from_unversioned_dlpack(reinterpret_cast<DLManagedTensor*>(&managed),
-                                                nullptr, &tensor);
-  }
+  const cgt_status status = cgt_tensor_from_dlpack(
+      reinterpret_cast<DLManagedTensorVersioned*>(&managed), nullptr, &tensor);
   expect_consistent(status, tensor);
   CGTREE_CHECK(released == 1);
 }
@@ -137,8 +128,8 @@ cgt_status first_input(void*, const cgt_tensor* inputs, std::size_t input_count,
 // What a fuzzed function does with two calls and a precapture: anything, but in order.
 void expect_usable(cgt_function function, Input& input) {
   const Numbers sizes(input);
-  const cgt_axis_sizes wanted = {sizeof(wanted), 0, "n", sizes.values,
-                                 input.take<std::uint8_t>() % 3u};
+  const cgt_precapture_values wanted = {
+      sizeof(wanted), "n", sizes.values, input.take<std::uint8_t>() % 3u, nullptr, 0};
   cgt_precapture_options precapture = {};
   precapture.struct_size = sizeof(precapture);
   precapture.input_count = input.take<std::uint8_t>() % 3;
@@ -222,17 +213,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Input input{data, size};
   (void)memory();
   (void)fuzzed_context();
-  switch (input.take<std::uint8_t>() % 5) {
+  switch (input.take<std::uint8_t>() % 4) {
     case 0:
       fuzz_cai(input);
       break;
     case 1:
-      fuzz_dlpack<dlpack::ManagedVersioned>(input);
+      fuzz_dlpack(input);
       break;
     case 2:
-      fuzz_dlpack<dlpack::Managed>(input);
-      break;
-    case 3:
       fuzz_axes(input);
       break;
     default:

@@ -19,22 +19,6 @@ class DeviceWithoutMapping final : public ForwardingDevice {
   VirtualMemoryAPI* virtual_memory() noexcept override { return nullptr; }
 };
 
-TEST(CApiDeviceTest, AttributesAreText) {
-  const cgt_device host = {CGT_DEVICE_HOST, 0};
-  char text[128];
-  std::size_t length = 0;
-  EXPECT_DONE(cgt_device_attribute(host, 0, text, sizeof(text), &length));
-  EXPECT_STREQ(text, "1");
-  EXPECT_DONE(cgt_device_attribute(host, 5, text, sizeof(text), &length));
-  EXPECT_GT(length, 0u);
-  EXPECT_DONE(cgt_device_attribute(host, 4711, text, sizeof(text), &length));
-  EXPECT_STREQ(text, "");
-  EXPECT_DONE(cgt_device_attribute({CGT_DEVICE_HOST, 999}, 0, text, sizeof(text), &length));
-  EXPECT_STREQ(text, "0");
-  EXPECT_FAILS(cgt_device_attribute({99, 0}, 0, text, sizeof(text), &length), CGT_INVALID_ARGUMENT,
-               "device type 99:0 is not enabled");
-}
-
 TEST(CApiDeviceTest, OptionsAndLaunchesThatAreWrongAreRefused) {
   const cgt_device host = {CGT_DEVICE_HOST, 0};
   OwnedContext none;

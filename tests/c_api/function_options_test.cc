@@ -1,7 +1,4 @@
 // Options of contexts and functions through C: structs of other versions, and what is refused.
-#include <cstddef>
-#include <cstring>
-
 #include "tests/c_api/axis_fixture.h"
 
 namespace cgtree::testing {
@@ -11,38 +8,6 @@ using ::testing::HasSubstr;
 
 class FunctionOptionsTest : public CAxisTest {};
 CGTREE_ON_ALL_DEVICES(FunctionOptionsTest);
-
-// As the first version of the header declared them.
-struct FirstInputOptions {
-  std::uint32_t struct_size, flags;
-  const char* name;
-  std::uint64_t alignment;
-};
-struct FirstFunctionOptions {
-  std::uint32_t struct_size, flags;
-  const FirstInputOptions* inputs;
-  std::size_t input_count;
-  std::uint64_t max_recordings;
-  std::int32_t at_limit, reserved;
-  unsigned char not_ours[64];
-};
-
-TEST_P(FunctionOptionsTest, StructsOfTheFirstVersionAreTakenAndNothingBehindThemIsRead) {
-  const FirstInputOptions inputs[] = {{sizeof(inputs[0]), 0, "x", 0},
-                                      {sizeof(inputs[0]), 0, "y", 3}};
-  FirstFunctionOptions options = {
-      offsetof(FirstFunctionOptions, not_ours), 0, inputs, 2, 0, 0, 0, {}};
-  std::memset(options.not_ours, 0xff, sizeof(options.not_ours));
-
-  const auto* const given = reinterpret_cast<const cgt_function_options*>(&options);
-  EXPECT_FAILS(try_compile(given), CGT_INVALID_ARGUMENT, "'y'");  // the second one's alignment
-  options.input_count = 1;
-  const OwnedFunction function = compile(affine_step, 1, given);
-
-  expect_to_work(function);
-  options.struct_size -= 8;
-  EXPECT_FAILS(try_compile(given), CGT_INVALID_ARGUMENT, "cgt_function_options: struct_size is 32");
-}
 
 TEST_P(FunctionOptionsTest, ALaterStructIsTakenUnlessItSaysWhatIsNotKnown) {
   struct {
@@ -126,8 +91,9 @@ TEST_P(FunctionOptionsTest, MoreThanEightAxesAndTwoNamesOfOneAreRefused) {
   EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "more than 8 dynamic axes");
 
   function.axis_count = 2;
-  const char* const logits = "logits";
-  function.output_names = &logits;
+  const cgt_output_options logits = {.struct_size = sizeof(logits), .name = "logits"};
+  function.outputs = &logits;
+  function.output_count = 1;
   axes[0].output_count = axes[1].output_count = 1;
   EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "output 0 'logits' has two names");
 }
@@ -149,11 +115,12 @@ TEST_P(FunctionOptionsTest, InputsThatMoveMayBeRefused) {
 
 TEST_P(FunctionOptionsTest, AnInputMayBeReboundAndAnUnknownChoiceIsRefused) {
   cgt_input_options input = {.struct_size = sizeof(input), .rebind = CGT_REBIND_ALWAYS};
-  const cgt_rebind outputs[] = {CGT_REBIND_AUTO};
+  const cgt_output_options output = {.struct_size = sizeof(output), .rebind = CGT_REBIND_AUTO};
   cgt_function_options options = {.struct_size = sizeof(options),
                                   .inputs = &input,
                                   .input_count = 1,
-                                  .output_rebinds = outputs};
+                                  .outputs = &output,
+                                  .output_count = 1};
   const OwnedFunction function = compile(affine_step, 1, &options);
   for (int i = 0; i < 4; ++i) {
     const OwnedTensor x = make_tensor_of(device(), {1, 2});
@@ -198,9 +165,9 @@ TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
   context_.reset();
   EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
   float value = 3;
-  const double tolerance = 0.25;
-  const cgt_function_options of_function = {.struct_size = sizeof(of_function),
-                                            .output_tolerances = &tolerance};
+  const cgt_output_options output = {.struct_size = sizeof(output), .tolerance = 0.25};
+  const cgt_function_options of_function = {
+      .struct_size = sizeof(of_function), .outputs = &output, .output_count = 1};
   const OwnedFunction function = compile(
       [&value](const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs, std::size_t) {
         const cgt_tensor_info x = info_of(inputs[0]);
@@ -271,10 +238,6 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
                CGT_INVALID_ARGUMENT, "rank 2 of 2 does not exist");
   group.rank = 1;
-  group.flags = 1;
-  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
-               CGT_INVALID_ARGUMENT, "cgt_group: flags are 0x1");
-  group.flags = 0;
   EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
   const OwnedFunction function = compile(affine_step);
   const OwnedTensor x = make_tensor_of(device(), {1, 2});

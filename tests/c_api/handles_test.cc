@@ -138,16 +138,21 @@ struct Kept {
   std::shared_ptr<int> number;
 };
 template <int Test>
-using Table = capi::HandleTable<Kept<Test>, capi::HandleKind::kTensor, capi::Keeping::kPins>;
+using Table =
+    capi::HandleTable<Kept<Test>, cgt_tensor, capi::HandleKind::kTensor, capi::Keeping::kPins>;
+
+std::uint64_t index_of(cgt_tensor handle) {
+  return capi::number_of(handle) % (1u << capi::kIndexBits);
+}
 
 TEST(HandleTableTest, AnObjectLivesUntilTheLastPin) {
   using Numbers = Table<1>;
   auto object = std::make_shared<int>(7);
-  const std::uint64_t handle = Numbers::make(object);
+  const cgt_tensor handle = Numbers::make(object);
   {
-    const auto pin = Numbers::pin(handle, "it");
-    Numbers::destroy(handle, "it");
-    EXPECT_THROW((void)Numbers::pin(handle, "it"), capi::HandleError);
+    const auto pin = Numbers::pin(handle);
+    Numbers::destroy(handle);
+    EXPECT_THROW((void)Numbers::pin(handle), capi::HandleError);
     EXPECT_EQ(*pin->number, 7);
     EXPECT_EQ(object.use_count(), 2);
   }
@@ -157,14 +162,14 @@ TEST(HandleTableTest, AnObjectLivesUntilTheLastPin) {
 
 TEST(HandleTableTest, NoHandleIsGivenTwice) {
   using Numbers = Table<2>;
-  std::vector<std::uint64_t> handles;
+  std::vector<cgt_tensor> handles;
   for (int i = 0; i < 5000; ++i) {
     handles.push_back(Numbers::make(std::make_shared<int>(i)));
-    if (i % 3 != 0) Numbers::destroy(handles.back(), "it");
+    if (i % 3 != 0) Numbers::destroy(handles.back());
   }
   for (int i = 0; i < 5000; ++i) {
     if (i % 3 == 0) {
-      EXPECT_EQ(*Numbers::get(handles[static_cast<std::size_t>(i)], "it").number, i);
+      EXPECT_EQ(*Numbers::get(handles[static_cast<std::size_t>(i)]).number, i);
     } else {
       EXPECT_EQ(Numbers::find(handles[static_cast<std::size_t>(i)]), nullptr);
     }
@@ -172,33 +177,33 @@ TEST(HandleTableTest, NoHandleIsGivenTwice) {
   std::sort(handles.begin(), handles.end());
   EXPECT_EQ(std::adjacent_find(handles.begin(), handles.end()), handles.end());
   for (int i = 0; i < 5000; ++i) {
-    const std::uint64_t handle = handles[static_cast<std::size_t>(i)];
-    if (Numbers::find(handle) != nullptr) Numbers::destroy(handle, "it");
+    const cgt_tensor handle = handles[static_cast<std::size_t>(i)];
+    if (Numbers::find(handle) != nullptr) Numbers::destroy(handle);
   }
 }
 
 TEST(HandleTableTest, APlaceWithoutItsKindIsNoHandle) {
   using Numbers = Table<3>;
   constexpr std::uint64_t kWithoutKind = ~std::uint64_t{0} >> 4;
-  const std::uint64_t live = Numbers::make(std::make_shared<int>(1));
-  const std::uint64_t ended = Numbers::make(std::make_shared<int>(2));
-  Numbers::destroy(ended, "it");
+  const cgt_tensor live = Numbers::make(std::make_shared<int>(1));
+  const cgt_tensor ended = Numbers::make(std::make_shared<int>(2));
+  Numbers::destroy(ended);
   constexpr std::uint64_t kNextGeneration = std::uint64_t{1} << capi::kIndexBits;
 
-  for (const std::uint64_t word : {live, ended, ended + kNextGeneration}) {
-    const std::uint64_t forged = word & kWithoutKind;
+  for (const std::uint64_t word :
+       {capi::number_of(live), capi::number_of(ended), capi::number_of(ended) + kNextGeneration}) {
+    const auto forged = reinterpret_cast<cgt_tensor>(word & kWithoutKind);
     EXPECT_EQ(Numbers::find(forged), nullptr);
-    EXPECT_THROW(Numbers::destroy(forged, "it"), capi::HandleError);
-    EXPECT_THROW((void)Numbers::pin(forged, "it"), capi::HandleError);
-    const std::array<int*, 2> handles = {reinterpret_cast<int*>(live),
-                                         reinterpret_cast<int*>(forged)};
+    EXPECT_THROW(Numbers::destroy(forged), capi::HandleError);
+    EXPECT_THROW((void)Numbers::pin(forged), capi::HandleError);
+    const std::array<cgt_tensor, 2> handles = {live, forged};
     std::array<std::shared_ptr<int>*, 2> found = {};
-    EXPECT_EQ(Numbers::find_all(std::span<int* const>(handles), found.data(),
-                                [](Kept<3>& object) { return &object.number; }),
-              1u);
+    EXPECT_EQ(
+        Numbers::find_all(handles, found.data(), [](Kept<3>& object) { return &object.number; }),
+        1u);
     EXPECT_EQ(**found[0], 1);
   }
-  Numbers::destroy(live, "it");
+  Numbers::destroy(live);
 }
 
 TEST(HandleTableTest, ThreadsThatEndLeaveTheirPlacesToOthers) {
@@ -206,13 +211,13 @@ TEST(HandleTableTest, ThreadsThatEndLeaveTheirPlacesToOthers) {
   std::uint64_t last_index = 0;
   for (int round = 0; round < 200; ++round) {
     std::thread([&] {
-      std::vector<std::uint64_t> handles;
+      std::vector<cgt_tensor> handles;
       for (int i = 0; i < 100; ++i) {
         handles.push_back(Numbers::make(std::make_shared<int>(i)));
-        last_index = std::max(last_index, handles.back() % (1u << capi::kIndexBits));
+        last_index = std::max(last_index, index_of(handles.back()));
       }
-      for (const std::uint64_t handle : handles)
-        Numbers::destroy(handle, "it");
+      for (const cgt_tensor handle : handles)
+        Numbers::destroy(handle);
     }).join();
   }
   EXPECT_LT(last_index, 100u);

@@ -50,10 +50,9 @@ class CLoopStreamTest : public CStepTest {
   static cgt_loop_row next(cgt_loop_stream rows, std::vector<float>* values,
                            std::uint64_t limit = kSeconds) {
     values->assign(2, -7);
-    cgt_loop_row row = {.struct_size = sizeof(row), .round = -7, .loop = 77, .reserved = 7};
+    cgt_loop_row row = {.struct_size = sizeof(row), .round = -7, .loop = 77};
     EXPECT_DONE(cgt_loop_stream_next(rows, values->data(), kRowBytes, limit, &row));
     EXPECT_EQ(row.struct_size, sizeof(row));
-    EXPECT_EQ(row.reserved, 0);
     return row;
   }
   static bool is_empty(cgt_loop_stream rows) {
@@ -189,7 +188,7 @@ TEST_P(CLoopStreamTest, WhatIsWrongIsNamed) {
   EXPECT_FAILS(cgt_loop_stream_create(c_device(device()), 6, 4, none.out()), CGT_INVALID_ARGUMENT,
                "4 rows of 6 bytes");
   EXPECT_FAILS(cgt_loop_stream_create(c_device(device()), 4, 4, nullptr), CGT_INVALID_ARGUMENT,
-               "the place for the loop stream is NULL");
+               "the place for the result is NULL");
   EXPECT_DONE(cgt_loop_stream_destroy(nullptr));
   const OwnedLoopStream rows = make(4);
   cgt_stream stream = {};

@@ -92,9 +92,9 @@ class CApiOrderTest : public ::testing::Test {
     check(graphs().destroy_graph(graph), "destroy");
   }
   cgt_capture_state capture_state() {
-    cgt_capture_state state = CGT_CAPTURE_NONE;
-    EXPECT_DONE(cgt_stream_capture_state(c_consumer_, &state));
-    return state;
+    CaptureInfo info;
+    check(graphs().capture_info(consumer_->ref().handle(), &info), "capture_info");
+    return static_cast<cgt_capture_state>(info.status);
   }
 
   static constexpr std::int64_t kEight = 8;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "interop/device/graph.h"
+#include "interop/tensor/stream_synchronization.h"
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {
@@ -38,14 +39,14 @@ TEST_P(StepsTest, OutputsGoIntoBuffersOfTheCaller) {
     const OwnedTensor x = make_tensor_of(device(), {1.0f * i, 2});
     const cgt_tensor input = x, into = buffer;
     OwnedTensor y;
-    EXPECT_DONE(cgt_call_into(function, &input, 1, &into, 1, y.out(), 1));
+    EXPECT_DONE(cgt_call_keyed(function, nullptr, 0, &input, 1, &into, 1, y.out(), 1));
     EXPECT_EQ(info_of(y).data, info_of(buffer).data);
     EXPECT_THAT(values_of(buffer), ElementsAre(2.0f * i + 1, 5));
   }
   const OwnedTensor x = make_tensor_of(device(), {1, 2});
   const cgt_tensor input = x, none = nullptr;
   OwnedTensor y;
-  EXPECT_DONE(cgt_call_into(function, &input, 1, &none, 1, y.out(), 1));
+  EXPECT_DONE(cgt_call_keyed(function, nullptr, 0, &input, 1, &none, 1, y.out(), 1));
   EXPECT_NE(info_of(y).data, info_of(buffer).data);
 }
 
@@ -84,8 +85,7 @@ TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
   std::string text(500, '?');
   EXPECT_DONE(cgt_function_explain(function, key, 2, &input, 1, text.data(), text.size(), nullptr));
   EXPECT_THAT(text, HasSubstr("replay"));
-  EXPECT_DONE(
-      cgt_function_suggest_all_buckets_json(function, 2, text.data(), text.size(), nullptr));
+  EXPECT_DONE(cgt_function_suggest_buckets_json(function, 2, text.data(), text.size(), nullptr));
   EXPECT_STREQ(text.c_str(), R"({"draft":[3,9]})");
   OwnedTensor y;
   const cgt_key_part wrong[] = {CGT_KEY_TEXT("draft", "two")};
@@ -184,7 +184,7 @@ TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   std::uint64_t id = 0;
   {
     Capture open(stream, CaptureMode::kThreadLocal);
-    EXPECT_DONE(cgt_stream_capture_id(mine, &id));
+    id = capture_of(stream);
     EXPECT_NE(id, 0u);
     EXPECT_DONE(call(function, x, y));
     Graph captured;
@@ -197,8 +197,6 @@ TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   EXPECT_DONE(cgt_context_release_captured(context_, id, &released));
   EXPECT_EQ(released, 2u);  // input and output
   EXPECT_DONE(cgt_context_release_captured(context_, 0, nullptr));
-  EXPECT_DONE(cgt_stream_capture_id(mine, &id));
-  EXPECT_EQ(id, 0u);
   EXPECT_DONE(cgt_stream_retire(mine));
   EXPECT_DONE(cgt_stream_destroy(mine));
 }
@@ -369,7 +367,7 @@ TEST_P(StepsTest, AWatchSaysHowFarReplaysHaveCome) {
   cgt_progress_watch none = nullptr;
   EXPECT_FAILS(cgt_progress_watch_create(&unknown, &none), CGT_INVALID_ARGUMENT,
                "cgt_progress_options");
-  EXPECT_FAILS(cgt_progress_watch_create(nullptr, nullptr), CGT_INVALID_ARGUMENT, "the watch");
+  EXPECT_FAILS(cgt_progress_watch_create(nullptr, nullptr), CGT_INVALID_ARGUMENT, "is NULL");
   EXPECT_FAILS(cgt_progress_watch_report(nullptr, text, sizeof(text), &length), CGT_INVALID_HANDLE,
                "a watch");
   EXPECT_FAILS(cgt_context_watch_progress(context_, reinterpret_cast<cgt_progress_watch>(
@@ -394,7 +392,7 @@ TEST_P(StepsTest, AScopeNamesTheNodesThatAreCapturedUntilItIsClosed) {
   EXPECT_DONE(cgt_context_snapshot_json(context_, text.data(), text.size(), &length));
   EXPECT_THAT(text, HasSubstr("\"outer/inner\""));
   EXPECT_FAILS(cgt_scope_open(nullptr, &outer), CGT_INVALID_ARGUMENT, "the name of the scope");
-  EXPECT_FAILS(cgt_scope_open("x", nullptr), CGT_INVALID_ARGUMENT, "the place for the scope");
+  EXPECT_FAILS(cgt_scope_open("x", nullptr), CGT_INVALID_ARGUMENT, "the place for the result");
 }
 
 TEST_P(StepsTest, StatisticsAndSnapshotsAreJsonInBuffersOfTheCaller) {
