@@ -1,8 +1,6 @@
 // Dynamic axes in C: actual sizes, histograms, suggested buckets and precapture.
 #include <fmt/format.h>
 
-#include <mutex>
-
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized_struct.h"
@@ -98,28 +96,22 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
   return options;
 }
 
-void precapture(cgt_function handle, const cgt_precapture_options* options, bool only_predicts) {
-  const cgt_precapture_options given =
-      read_struct(&required(options, "the options"), "cgt_precapture_options");
-  const FunctionTable::Pin pin = FunctionTable::pin(handle);
-  CompiledObject& function = pin->compiled();
-  const MakeInputs make_inputs =
-      make_inputs_of_c(function, given.make_inputs, given.user, given.input_count);
-  const PrecaptureOptions read = precapture_options(function, given);
-  const PrecaptureReport report = only_predicts
-                                      ? cgtree::predict_memory(function.core, read, make_inputs)
-                                      : cgtree::precapture(function.core, read, make_inputs);
-  std::string text = to_json(report);
-  const std::lock_guard lock(function.mutex);
-  function.precaptured = std::move(text);
-}
+using Precapture = PrecaptureReport (*)(const CompiledCore&, const PrecaptureOptions&,
+                                        const MakeInputs&);
 
-std::string last_report(const CompiledObject& function) {
-  const std::lock_guard lock(function.mutex);
-  if (!function.precaptured.empty()) return function.precaptured;
-  throw InvalidArgument(
-      fmt::format("there is no report: no cgt_function_precapture() of '{}' has succeeded yet",
-                  function.core.name()));
+// `report` may be NULL.
+cgt_status precapture_with(Precapture run, cgt_function handle,
+                           const cgt_precapture_options* options, const char** report) {
+  return guarded([&] {
+    const cgt_precapture_options given =
+        read_struct(&required(options, "the options"), "cgt_precapture_options");
+    const FunctionTable::Pin pin = FunctionTable::pin(handle);
+    CompiledObject& function = pin->compiled();
+    const PrecaptureReport made =
+        run(function.core, precapture_options(function, given),
+            make_inputs_of_c(function, given.make_inputs, given.user, given.input_count));
+    if (report != nullptr) *report = keep_text(to_json(made));
+  });
 }
 
 }  // namespace
@@ -134,34 +126,28 @@ cgt_status cgt_axis_length(const char* axis, cgt_tensor* out) {
   return write_result(out, [&] { return make_tensor(axis_length(axis_of_c(axis))); });
 }
 
-cgt_status cgt_function_histogram_json(cgt_function function, const char* axis, char* buffer,
-                                       size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+cgt_status cgt_function_histogram_json(cgt_function function, const char* axis, const char** text) {
+  return write_text(text, [&] {
     return to_json(FunctionTable::pin(function)->compiled().core.histogram(axis_of_c(axis)));
   });
 }
 
 cgt_status cgt_function_suggest_buckets_json(cgt_function function, size_t max_combinations,
-                                             char* buffer, size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+                                             const char** text) {
+  return write_text(text, [&] {
     return to_json(suggest_buckets(FunctionTable::pin(function)->compiled().core,
                                    {.max_combinations = max_combinations}));
   });
 }
 
-cgt_status cgt_function_precapture(cgt_function function, const cgt_precapture_options* options) {
-  return guarded([&] { precapture(function, options, /*only_predicts=*/false); });
+cgt_status cgt_function_precapture(cgt_function function, const cgt_precapture_options* options,
+                                   const char** report) {
+  return precapture_with(precapture, function, options, report);
 }
 
-cgt_status cgt_function_predict_memory(cgt_function function,
-                                       const cgt_precapture_options* options) {
-  return guarded([&] { precapture(function, options, /*only_predicts=*/true); });
-}
-
-cgt_status cgt_function_precapture_json(cgt_function function, char* buffer, size_t capacity,
-                                        size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return last_report(FunctionTable::pin(function)->compiled()); });
+cgt_status cgt_function_predict_memory(cgt_function function, const cgt_precapture_options* options,
+                                       const char** report) {
+  return precapture_with(predict_memory, function, options, report);
 }
 
 cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options) {

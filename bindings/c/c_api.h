@@ -21,9 +21,7 @@
 //     cgt_philox_range is passed to kernels that were compiled with it, and of cgt_axis_size the
 //     library passes an array to a callback, which has the size of an element compiled in.
 //  5. An array is a pointer and a count. The pointer may be NULL if the count is 0.
-//  6. Text is written into the caller's buffer. `length` receives the number of bytes without the
-//     final 0. If the buffer is too small, the result is CGT_BUFFER_TOO_SMALL; without a buffer,
-//     the function only tells the length.
+//  6. Text that a function writes is valid until the next call on the thread that writes text.
 //  7. What a function takes over (an owner, a DLPack struct, the user data of a step function) is
 //     released exactly once, on any thread, also when the call fails. Nothing is taken over from a
 //     struct whose struct_size is refused, because nothing in it is read.
@@ -35,6 +33,8 @@
 //     to let the rest of the callback use their memory.
 // 10. Devices and streams are values, and streams are borrowed. Error numbers of all devices are
 //     those of CUDA.
+// 11. Options and their choices have the names of C++, and the meaning that cgtree/values/options.h
+//     and axes.h give them. "Refuse" is kThrow of C++. This header says what differs.
 //
 // The library keeps three kinds of hidden state: the tables behind the handles, the last error of
 // each thread, and the step function that each thread is in.
@@ -83,14 +83,13 @@ enum {
   CGT_WRONG_TYPE = 9,
   CGT_WRONG_VALUE = 10,
   CGT_NOT_SUPPORTED = 11,
-  CGT_BUFFER_TOO_SMALL = 12,
+  // A replay was verified and differs from an eager run. What the call writes is as the replay has
+  // left it, and no output is returned.
+  CGT_VERIFY_FAILED = 12,
   CGT_STEP_FAILED = 13,   // a callback returned a number that is no cgt_status
   CGT_STEP_THREW = 14,    // a C++ exception left a callback
   CGT_GROUP_FAILED = 15,  // the ranks do not do the same, or one cannot be reached
   CGT_INTERNAL = 16,
-  // A replay was verified and differs from an eager run. What the call writes is as the replay has
-  // left it, and no output is returned.
-  CGT_VERIFY_FAILED = 17,
   CGT_USER_STATUS = 1000  // step functions may return numbers from here on; their calls return them
 };
 
@@ -276,23 +275,17 @@ CGT_API cgt_status cgt_tensor_note_use(cgt_tensor tensor, const cgt_stream* stre
 // ---- Contexts -----------------------------------------------------------------------------------
 
 enum {
-  // Makes two mistakes of step functions errors; see ContextOptions::checked in
-  // cgtree/values/options.h.
   CGT_CONTEXT_CHECKED = 1u << 0,
-  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // event_file receives replays too
-  // Each pool is one range of addresses, and memory is mapped at its end as it is needed, so that
-  // less memory stays unused. CGT_INVALID_ARGUMENT on devices that cannot map memory.
+  CGT_CONTEXT_EVENTS_OF_REPLAYS = 1u << 1,  // event_file_has_replays
   CGT_CONTEXT_POOLS_GROW_IN_PLACE = 1u << 2,
-  // Loops that hold outputs into their next round settle, for more memory; see
-  // ContextOptions::outputs_lie_apart in cgtree/values/options.h.
   CGT_CONTEXT_OUTPUTS_LIE_APART = 1u << 3
 };
 // The treatment of a recording that refers to memory which is not known to live as long as it does.
 typedef int32_t cgt_on_foreign_pointer;
 enum {
-  CGT_FOREIGN_POINTER_RECORD = 0,  // snapshots and the event file show it
-  CGT_FOREIGN_POINTER_WARN = 1,    // and the log warns, once for each kernel
-  CGT_FOREIGN_POINTER_REFUSE = 2   // CGT_CAPTURE_FAILED
+  CGT_FOREIGN_POINTER_RECORD = 0,
+  CGT_FOREIGN_POINTER_WARN = 1,
+  CGT_FOREIGN_POINTER_REFUSE = 2
 };
 // The treatment of a call that needs one recording more than a limit allows.
 typedef int32_t cgt_at_limit;
@@ -314,26 +307,20 @@ typedef struct cgt_context_options {
   uint32_t struct_size;
   uint32_t flags;
   const cgt_stream* stream;  // outlives the context and its tensors; NULL: the context makes one
-  uint64_t max_bytes;        // of device memory for its pools
+  uint64_t max_bytes;
   uint64_t max_recordings;
   uint64_t max_graph_bytes;
   uint64_t max_recording_microseconds;
-  const char* event_file;  // receives events as lines of JSON; NULL: no file
+  const char* event_file;
   cgt_at_limit at_limit;
   cgt_on_foreign_pointer on_foreign_pointer;
   // Called when the context and its tensors are released; it may destroy `stream`. May be NULL.
   void (*release)(void* owner);
   void* owner;
   const cgt_group* group;  // NULL: the context decides alone
-  // Every n-th replay of each recording is verified: the step function also runs eagerly, and
-  // CGT_VERIFY_FAILED is returned if it does something else (docs/verify.md). 0: none, unless the
-  // environment has CGTREE_VERIFY=n.
   uint64_t verify_every;
-  const char* name;  // in metrics and profilers; NULL: the device's
-  // So many of the first replays of each recording are verified, too: the 1st, 2nd, 4th, 8th...
+  const char* name;
   uint64_t verify_first;
-  // The time that every n-th replay of each recording takes on the device is measured
-  // (docs/metrics.md). 0: of none.
   uint64_t time_every_nth_replay;
 } cgt_context_options;
 
@@ -377,19 +364,15 @@ CGT_API cgt_status cgt_context_synchronize(cgt_context context);
 // outputs or writes inputs must be ordered with it.
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 // Writes the counters of ContextStats by name, and skips by reason. Any thread.
-CGT_API cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
-                                          size_t* length);
+CGT_API cgt_status cgt_context_stats_json(cgt_context context, const char** text);
 // Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md), of
 // which the program `cgtree_report` makes a report (docs/report.md). Any thread.
-CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
-                                             size_t* length);
+CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, const char** text);
 // Writes the metrics of these contexts for Prometheus (docs/metrics.md). Any thread.
 // CGT_INVALID_ARGUMENT if two of them have the same name.
-CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
-                                    size_t capacity, size_t* length);
+CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, const char** text);
 // Writes the last events of the context as lines of JSON (docs/events.md). Any thread.
-CGT_API cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
-                                             size_t* length);
+CGT_API cgt_status cgt_context_recent_events(cgt_context context, const char** text);
 // Writes them to a file. CGT_INVALID_ARGUMENT if it cannot be opened or written. Any thread.
 CGT_API cgt_status cgt_context_dump_events(cgt_context context, const char* path);
 // From now on the process writes the last events of all its contexts to the file when it gets one
@@ -429,11 +412,9 @@ CGT_API cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch);
 // longer. CGT_CONCURRENT_USE; CGT_INVALID_ARGUMENT on a device that cannot.
 CGT_API cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch);
 // Writes how far the replays have come that have not ended (docs/hangs.md). Any thread.
-CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer,
-                                             size_t capacity, size_t* length);
+CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, const char** text);
 // Writes the same as JSON, which the program `cgtree_report` reads: of several processes together.
-CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
-                                           size_t* length);
+CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, const char** text);
 
 // ---- Step functions -----------------------------------------------------------------------------
 
@@ -464,72 +445,55 @@ enum {
   // graph copies the bytes first. Bindings without it stay at their address, which is checked.
   CGT_INPUT_COPIED = 1u << 3
 };
-// The values beyond the actual sizes of an input that was padded.
+// The values beyond the actual sizes of an input that was padded; see Padding::Kind.
 typedef int32_t cgt_padding;
 enum {
-  // Zeros. But an input of integers or bools is not padded where the function writes another input,
-  // because a zero may be an index: such calls run eagerly.
   CGT_PAD_UNSET = 0,
   CGT_PAD_ZEROS = 1,
   CGT_PAD_VALUE = 2,
-  CGT_PAD_LAST = 3,     // the last valid slice of each axis; zeros where an axis has size 0
-  CGT_PAD_ANYTHING = 4  // the padding is not written
+  CGT_PAD_LAST = 3,
+  CGT_PAD_ANYTHING = 4
 };
-// Whether a graph uses an input where the caller has it, in place of a copy, and is told at each
-// replay where that is. Inputs for which this does not prove possible are copied, and so are all in
-// work between cgt_step_begin() and cgt_step_end(). The function is called once more when recorded.
+// Whether a graph uses an input where the caller has it, in place of a copy. Steps of an engine
+// copy.
 typedef int32_t cgt_rebind;
-enum {
-  CGT_REBIND_NEVER = 0,
-  CGT_REBIND_AUTO = 1,  // if it is thought to be cheaper than the copy
-  CGT_REBIND_ALWAYS = 2
-};
+enum { CGT_REBIND_NEVER = 0, CGT_REBIND_AUTO = 1, CGT_REBIND_ALWAYS = 2 };
 // Options of one input of a function, or of one binding of steps.
 typedef struct cgt_input_options {
   uint32_t struct_size;
   uint32_t flags;
-  const char* name;    // for messages
-  uint64_t alignment;  // of an input that is used in place, in bytes; a power of two
+  const char* name;
+  uint64_t alignment;
   cgt_padding padding;
   cgt_rebind rebind;
-  double padding_value;  // for CGT_PAD_VALUE; the input's type must be able to hold it
-  // For cgt_steps_create() alone. If not 0, the binding is a step block: a struct of this size in
-  // host memory, which cgt_step_begin() reads; the work finds it at cgt_step_address() on the
-  // device.
+  double padding_value;  // for CGT_PAD_VALUE
+  // For cgt_steps_create() alone: BindingOptions::host_bytes. cgt_step_begin() reads the struct.
   uint64_t host_bytes;
-  // The largest difference between a verified replay and an eager run in what they write here, for
-  // floating types: |replayed - eager| <= tolerance * max(1, |eager|). 0: not at all. Of steps,
-  // whose bindings are bytes: 0, or INFINITY for one that is not compared.
-  double tolerance;
+  double tolerance;  // of steps, whose bindings are bytes: 0, or INFINITY for one not compared
 } cgt_input_options;
 
 // Options of one output of a function.
 typedef struct cgt_output_options {
   uint32_t struct_size;
-  cgt_rebind rebind;  // whether the work itself writes into a buffer of the caller's
-  const char* name;   // for messages
-  double tolerance;   // as cgt_input_options has it
+  cgt_rebind rebind;
+  const char* name;
+  double tolerance;
 } cgt_output_options;
 
-// The policy for the sizes that calls give an axis. docs/dynamic_shapes.md compares the policies.
+// The policy for the sizes that calls give an axis; docs/dynamic_shapes.md compares the policies.
 typedef int32_t cgt_axis_policy;
 enum {
-  CGT_AXIS_EXACT = 0,       // each size has recordings of its own, for up to max_sizes sizes
-  CGT_AXIS_ALLOW_LIST = 1,  // as CGT_AXIS_EXACT for `sizes`; calls with other sizes run eagerly
-  CGT_AXIS_SKIP = 2,        // calls run eagerly as soon as a second size was seen
-  // Inputs are padded to the next size of these, and outputs are sliced:
-  CGT_AXIS_BUCKETS = 3,        // `sizes`
-  CGT_AXIS_MULTIPLES = 4,      // multiples of multiple_of
-  CGT_AXIS_POWERS_OF_TWO = 5,  // 1, 2, 4, 8, ...
-  CGT_AXIS_LEARNED = 6  // sizes that cgt_function_idle() has found to pay; no call records one
+  CGT_AXIS_EXACT = 0,
+  CGT_AXIS_ALLOW_LIST = 1,
+  CGT_AXIS_SKIP = 2,
+  CGT_AXIS_BUCKETS = 3,
+  CGT_AXIS_MULTIPLES = 4,
+  CGT_AXIS_POWERS_OF_TWO = 5,
+  CGT_AXIS_LEARNED = 6  // by cgt_function_idle()
 };
 // The treatment of a call that brings one size more than max_sizes.
 typedef int32_t cgt_at_max_sizes;
-enum {
-  CGT_MAX_SIZES_RUN_EAGERLY = 0,
-  CGT_MAX_SIZES_NEXT_LARGER = 1,  // padded to the next larger recorded size, else run eagerly
-  CGT_MAX_SIZES_EVICT = 2         // the recordings of the size used longest ago are evicted
-};
+enum { CGT_MAX_SIZES_RUN_EAGERLY = 0, CGT_MAX_SIZES_NEXT_LARGER = 1, CGT_MAX_SIZES_EVICT = 2 };
 // The treatment of a call with a size above the largest bucket.
 typedef int32_t cgt_above_largest;
 enum { CGT_ABOVE_LARGEST_RUN_EAGERLY = 0, CGT_ABOVE_LARGEST_REFUSE = 1 };
@@ -546,41 +510,32 @@ typedef struct cgt_axis_options {
   uint32_t struct_size;
   cgt_axis_policy policy;
   const char* name;
-  const cgt_axis_use* inputs;  // all of them have the same size in a call; none for a key
+  const cgt_axis_use* inputs;  // none for a key
   size_t input_count;
-  const cgt_axis_use* outputs;  // made with the padded size, and sliced to the actual size
+  const cgt_axis_use* outputs;
   size_t output_count;
-  // For CGT_AXIS_ALLOW_LIST and CGT_AXIS_BUCKETS: positive (in a key: or 0), ascending.
   const int64_t* sizes;
   size_t size_count;
-  uint64_t max_sizes;               // for CGT_AXIS_EXACT
-  cgt_at_max_sizes at_max_sizes;    // for CGT_AXIS_EXACT
-  cgt_above_largest above_largest;  // for the policies that pad
-  uint64_t multiple_of;             // for CGT_AXIS_MULTIPLES
-  uint64_t largest;                 // to pad to, for CGT_AXIS_MULTIPLES and CGT_AXIS_POWERS_OF_TWO
+  uint64_t max_sizes;
+  cgt_at_max_sizes at_max_sizes;
+  cgt_above_largest above_largest;
+  uint64_t multiple_of;
+  uint64_t largest;
 } cgt_axis_options;
 
 enum {
-  CGT_FUNCTION_EAGER = 1u << 0,         // always runs eagerly
-  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1  // a call that cannot be graphed fails
+  CGT_FUNCTION_EAGER = 1u << 0,  // not `enabled`
+  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1
 };
 // The treatment of a call whose static inputs have other addresses than recorded.
 typedef int32_t cgt_on_static_change;
-enum {
-  CGT_STATIC_CHANGE_RECORD = 0,  // the call is recorded for these addresses
-  CGT_STATIC_CHANGE_DEMOTE = 1,  // the same, but after max_static_changes the input is copied
-  CGT_STATIC_CHANGE_REFUSE = 2   // CGT_CAPTURE_FAILED; the message names all that changed
-};
-// The treatment of a call whose padded sizes have no recording, in a function with buckets. The
-// last two record only in cgt_function_precapture().
+enum { CGT_STATIC_CHANGE_RECORD = 0, CGT_STATIC_CHANGE_DEMOTE = 1, CGT_STATIC_CHANGE_REFUSE = 2 };
+// The treatment of a call whose padded sizes have no recording, in a function with buckets.
 typedef int32_t cgt_while_missing;
-enum {
-  CGT_MISSING_RECORD = 0,
-  CGT_MISSING_NEXT_LARGER = 1,  // padded to the smallest recording that holds it, else run eagerly
-  CGT_MISSING_RUN_EAGERLY = 2
-};
+enum { CGT_MISSING_RECORD = 0, CGT_MISSING_NEXT_LARGER = 1, CGT_MISSING_RUN_EAGERLY = 2 };
 
-// CompileOptions::buckets, a short form of `axes`, has no field here.
+// Options of a function, or of steps. CompileOptions::buckets, a short form of `axes`, has no
+// field.
 typedef struct cgt_function_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -595,18 +550,10 @@ typedef struct cgt_function_options {
   cgt_while_missing while_missing;
   cgt_on_static_change on_static_change;
   uint64_t max_static_changes;
-  // The policies of integers of the key. Where a policy pads, the value is rounded up: the work
-  // sees the rounded value, and calls with the same one share recordings. Each call has these
-  // parts.
   const cgt_axis_options* keys;
   size_t key_count;
-  // A call is not padded if that makes its work (the product of all sizes, and of the values of
-  // `keys`) larger than this many times, and then runs eagerly.
   double max_waste;
-  // Counts where it is larger than that of the context.
   uint64_t verify_first;
-  // Recordings share an executable graph where a replay of one after another has to patch at most
-  // this many nodes, each for about half a microsecond. 0: each has its own. Not in a group.
   uint64_t max_switch_nodes;
 } cgt_function_options;
 
@@ -648,17 +595,14 @@ CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key
 // a number, or a text. CGT_INVALID_ARGUMENT if there is none of that name and type, and outside of
 // step functions and of steps.
 CGT_API cgt_status cgt_current_key_number(const char* name, int64_t* out);
-CGT_API cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity,
-                                        size_t* length);
+CGT_API cgt_status cgt_current_key_text(const char* name, const char** text);
 // Writes the outcome that such a call would have now and why, as lines of text.
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
-                                        size_t input_count, char* buffer, size_t capacity,
-                                        size_t* length);
+                                        size_t input_count, const char** text);
 // Writes the counters of FunctionStats by name, and skips by reason; "last_failure" is the text of
 // the last call that failed, if any did. Any thread.
-CGT_API cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
-                                           size_t* length);
+CGT_API cgt_status cgt_function_stats_json(cgt_function function, const char** text);
 // The outcome of a call that has ended.
 typedef int32_t cgt_outcome;
 enum {
@@ -748,7 +692,7 @@ CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address,
 // Writes the outcome that such a call would have now and why, as lines of text.
 CGT_API cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
-                                     char* buffer, size_t capacity, size_t* length);
+                                     const char** text);
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 
@@ -874,12 +818,12 @@ CGT_API cgt_status cgt_axis_length(const char* axis, cgt_tensor* out);
 
 // Writes the sizes that calls gave an axis, ascending: [{"size": 3, "count": 17}, ...].
 CGT_API cgt_status cgt_function_histogram_json(cgt_function function, const char* axis,
-                                               char* buffer, size_t capacity, size_t* length);
+                                               const char** text);
 // Writes the buckets that would have cost least together, as {"batch": [1, 4], "length": [128]},
 // for all axes and for cgt_function_options::keys: at most `max_combinations` of them, one of each.
 // A call costs the product of its sizes. Without axes the result is {}.
 CGT_API cgt_status cgt_function_suggest_buckets_json(cgt_function function, size_t max_combinations,
-                                                     char* buffer, size_t capacity, size_t* length);
+                                                     const char** text);
 
 // The size of one axis of a call, or the value of an integer of its key.
 typedef struct cgt_axis_size {
@@ -930,20 +874,19 @@ typedef struct cgt_precapture_options {
 
 // Records each combination of the sizes of the dynamic axes and of the values of the key, the
 // largest first, whatever cgt_function_options::while_missing says. If it fails, what is recorded
-// so far stays.
+// so far stays. Writes a report, unless `report` is NULL: {"entries": [{"sizes": {"batch": 8},
+// "outcome": "recorded", "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes": 0,
+// "graph_bytes": 119296, "microseconds": 12}. An entry of a call with a key has it as text: "key":
+// "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and "left_out",
+// which also has "why".
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
-                                           const cgt_precapture_options* options);
-// Predicts the memory of a precapture: each combination is run and captured, but no graph is made,
-// and the pools give their memory back. The report is that of a precapture.
+                                           const cgt_precapture_options* options,
+                                           const char** report);
+// Predicts the memory of a precapture, and reports as it does: each combination is run and
+// captured, but no graph is made, and the pools give their memory back.
 CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
-                                               const cgt_precapture_options* options);
-// Writes the report of the last of these two that did not fail: {"entries": [{"sizes": {"batch":
-// 8}, "outcome": "recorded", "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes":
-// 0, "graph_bytes": 119296, "microseconds": 12}. An entry of a call with a key has it as text:
-// "key": "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and
-// "left_out", which also has "why".
-CGT_API cgt_status cgt_function_precapture_json(cgt_function function, char* buffer,
-                                                size_t capacity, size_t* length);
+                                               const cgt_precapture_options* options,
+                                               const char** report);
 
 // The limits of a function that learns sizes: CGT_AXIS_LEARNED. 0 means the default.
 typedef struct cgt_learn_options {

@@ -155,23 +155,6 @@ auto result(cgt_status (*function)(Parameters...), const Arguments&... arguments
   return value;
 }
 
-// Returns the text that a function of c_api.h writes into its last parameters, also if it grows
-// meanwhile.
-template <typename... Parameters, typename... Arguments>
-std::string text(cgt_status (*function)(Parameters...), const Arguments&... arguments) {
-  std::string buffer(1024, '\0');
-  for (;;) {
-    std::size_t length = 0;
-    const cgt_status status = function(arguments..., buffer.data(), buffer.size(), &length);
-    if (status != CGT_BUFFER_TOO_SMALL) {
-      check(status);
-      buffer.resize(length);
-      return buffer;
-    }
-    buffer.resize(length + 1);
-  }
-}
-
 }  // namespace detail
 
 // ---- Devices and streams ------------------------------------------------------------------------
@@ -368,8 +351,8 @@ class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watc
 
   // The next two say how far the replays have come that have not ended, as text and as JSON. Any
   // thread.
-  std::string report() const { return detail::text(cgt_progress_watch_report, get()); }
-  std::string report_json() const { return detail::text(cgt_progress_watch_json, get()); }
+  std::string report() const { return detail::result(cgt_progress_watch_report, get()); }
+  std::string report_json() const { return detail::result(cgt_progress_watch_json, get()); }
 };
 
 // A Context owns the handle of a context. Its functions and steps may outlive it.
@@ -395,13 +378,13 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
   void synchronize() const { check(cgt_context_synchronize(get())); }
   cgt_stream stream() const { return detail::result(cgt_context_stream, get()); }
   // The next five are the reports of c_api.h, for any thread.
-  std::string stats_json() const { return detail::text(cgt_context_stats_json, get()); }
-  std::string snapshot_json() const { return detail::text(cgt_context_snapshot_json, get()); }
+  std::string stats_json() const { return detail::result(cgt_context_stats_json, get()); }
+  std::string snapshot_json() const { return detail::result(cgt_context_snapshot_json, get()); }
   std::string metrics_text() const {
     const cgt_context context = get();
-    return detail::text(cgt_metrics_text, &context, std::size_t{1});
+    return detail::result(cgt_metrics_text, &context, std::size_t{1});
   }
-  std::string recent_events() const { return detail::text(cgt_context_recent_events, get()); }
+  std::string recent_events() const { return detail::result(cgt_context_recent_events, get()); }
   void dump_events(const char* path) const { check(cgt_context_dump_events(get(), path)); }
   // The next two are cgt_context_watch_progress(), with a watch and without.
   void watch_progress(const ProgressWatch& watch) const {
@@ -477,7 +460,7 @@ class FunctionHandle : public detail::Owner<cgt_function, cgt_function_destroy> 
   void freeze(cgt_when_frozen when) const { check(cgt_function_freeze(get(), when)); }
   void unfreeze() const { check(cgt_function_unfreeze(get())); }
   // The counters of the calls.
-  std::string stats_json() const { return detail::text(cgt_function_stats_json, get()); }
+  std::string stats_json() const { return detail::result(cgt_function_stats_json, get()); }
 
  protected:
   using Owner::Owner;
@@ -550,8 +533,8 @@ class Function : public FunctionHandle {
   }
   // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
-    return detail::text(cgt_function_explain, get(), key.data(), key.size(),
-                        reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
+    return detail::result(cgt_function_explain, get(), key.data(), key.size(),
+                          reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
 
  private:
@@ -650,8 +633,8 @@ class Steps : public FunctionHandle {
   }
   // Returns the outcome that such a call would have now, and why, as lines of text.
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
-    return detail::text(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
-                        bindings.size());
+    return detail::result(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
+                          bindings.size());
   }
 
  private:

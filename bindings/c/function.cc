@@ -68,8 +68,8 @@ cgt_function compile(cgt_context context, const std::shared_ptr<const CStep>& st
   CompiledCore core(
       *pin, step->name, [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
-  return FunctionTable::make(std::in_place_type<CompiledObject>, std::move(core), outputs,
-                             std::move(read.axes));
+  return FunctionTable::make(
+      CompiledObject{std::move(core), outputs, std::move(read.axes), nullptr});
 }
 
 // Stands for an output without a buffer.
@@ -228,21 +228,16 @@ cgt_status cgt_context_stream(cgt_context context, cgt_stream* out) {
   return write_result(out, [&] { return to_c(ContextTable::pin(context)->stream()); });
 }
 
-cgt_status cgt_context_stats_json(cgt_context context, char* buffer, size_t capacity,
-                                  size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return to_json(ContextTable::pin(context)->stats()); });
+cgt_status cgt_context_stats_json(cgt_context context, const char** text) {
+  return write_text(text, [&] { return to_json(ContextTable::pin(context)->stats()); });
 }
 
-cgt_status cgt_context_snapshot_json(cgt_context context, char* buffer, size_t capacity,
-                                     size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return ContextTable::pin(context)->snapshot_json(); });
+cgt_status cgt_context_snapshot_json(cgt_context context, const char** text) {
+  return write_text(text, [&] { return ContextTable::pin(context)->snapshot_json(); });
 }
 
-cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buffer,
-                            size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, const char** text) {
+  return write_text(text, [&] {
     std::vector<ContextMetrics> all;
     for (const cgt_context context : span_of_c(contexts, count, "the array of contexts"))
       all.push_back(ContextTable::pin(context)->metrics());
@@ -250,10 +245,8 @@ cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, char* buf
   });
 }
 
-cgt_status cgt_context_recent_events(cgt_context context, char* buffer, size_t capacity,
-                                     size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return recent_events(*ContextTable::pin(context)); });
+cgt_status cgt_context_recent_events(cgt_context context, const char** text) {
+  return write_text(text, [&] { return recent_events(*ContextTable::pin(context)); });
 }
 
 cgt_status cgt_context_dump_events(cgt_context context, const char* path) {
@@ -319,17 +312,16 @@ cgt_status cgt_current_key_number(const char* name, int64_t* out) {
   return write_result(out, [&] { return current_key().number(&required(name, "the name")); });
 }
 
-cgt_status cgt_current_key_text(const char* name, char* buffer, size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+cgt_status cgt_current_key_text(const char* name, const char** text) {
+  return write_text(text, [&] {
     const Key key = current_key();
     return std::string(key.string(&required(name, "the name")));
   });
 }
 
 cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, size_t key_size,
-                                const cgt_tensor* inputs, size_t input_count, char* buffer,
-                                size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+                                const cgt_tensor* inputs, size_t input_count, const char** text) {
+  return write_text(text, [&] {
     const Arguments arguments(inputs, input_count);
     const Key read = key_of(key, key_size);
     const auto pin = FunctionTable::pin(function);
@@ -338,10 +330,8 @@ cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, 
   });
 }
 
-cgt_status cgt_function_stats_json(cgt_function function, char* buffer, size_t capacity,
-                                   size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return to_json(FunctionTable::pin(function)->handle().stats()); });
+cgt_status cgt_function_stats_json(cgt_function function, const char** text) {
+  return write_text(text, [&] { return to_json(FunctionTable::pin(function)->handle().stats()); });
 }
 
 cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when) {

@@ -15,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/mutex.h"
 #include "bindings/c/c_api.h"
 #include "bindings/c/handle_table.h"
 #include "bindings/c/status.h"
@@ -32,34 +31,20 @@ namespace cgtree::capi {
 
 // The next four are the objects behind handles that need more than the object of C++.
 struct CompiledObject {
-  // Takes over what cgt_compile() has made.
-  CompiledObject(CompiledCore made, std::size_t output_count, std::vector<std::string> axis_names)
-      : core(std::move(made)), outputs(output_count), axes(std::move(axis_names)) {}
-
   CompiledCore core;
-  const std::size_t outputs;
-  const std::vector<std::string> axes;  // their names, in the order of the options
-  mutable Mutex<LockRank::kHandles> mutex;
-  std::string precaptured;  // the report of the last precapture, as JSON; guarded by mutex
+  std::size_t outputs;
+  std::vector<std::string> axes;         // their names, in the order of the options
   std::unique_ptr<SizeLearner> learner;  // null: nothing is learned
 };
 
 struct StepsObject {
-  // Takes over what cgt_steps_create() has made.
-  explicit StepsObject(Steps made) : steps(std::move(made)) {}
-
   Steps steps;
-  std::thread::id thread;  // of the open step
-  std::optional<Step> open;
-  std::vector<Binding> bindings;  // of the last call
+  std::thread::id thread = {};  // of the open step
+  std::optional<Step> open = {};
+  std::vector<Binding> bindings = {};  // of the last call
 };
 
 struct FunctionObject {
-  // Makes one of the two in place.
-  template <typename Kind, typename... Parts>
-  explicit FunctionObject(std::in_place_type_t<Kind> which, Parts&&... parts)
-      : kind(which, std::forward<Parts>(parts)...) {}
-
   std::variant<CompiledObject, StepsObject> kind;
 
   // Returns what both kinds have.
@@ -70,8 +55,7 @@ struct FunctionObject {
   // The next two throw InvalidArgument for a function of the other kind.
   CompiledObject& compiled() { return as<CompiledObject>("cgt_steps_create()", "cgt_compile()"); }
   StepsObject& steps() { return as<StepsObject>("cgt_compile()", "cgt_steps_create()"); }
-
- private:
+  // Throws InvalidArgument, with the function that makes this kind and the one that makes `Kind`.
   template <typename Kind>
   Kind& as(std::string_view other, std::string_view expected) {
     if (auto* const found = std::get_if<Kind>(&kind)) [[likely]]

@@ -56,16 +56,12 @@ cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch) {
   return guarded([&] { WatchTable::destroy(watch); });
 }
 
-cgt_status cgt_progress_watch_report(cgt_progress_watch watch, char* buffer, size_t capacity,
-                                     size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return to_string((*WatchTable::pin(watch))->report()); });
+cgt_status cgt_progress_watch_report(cgt_progress_watch watch, const char** text) {
+  return write_text(text, [&] { return to_string((*WatchTable::pin(watch))->report()); });
 }
 
-cgt_status cgt_progress_watch_json(cgt_progress_watch watch, char* buffer, size_t capacity,
-                                   size_t* length) {
-  return write_text(buffer, capacity, length,
-                    [&] { return progress_json((*WatchTable::pin(watch))->report()); });
+cgt_status cgt_progress_watch_json(cgt_progress_watch watch, const char** text) {
+  return write_text(text, [&] { return progress_json((*WatchTable::pin(watch))->report()); });
 }
 
 cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch) {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <exception>
 #include <new>
 #include <utility>
@@ -93,13 +92,12 @@ constexpr const char* kNames[] = {"CGT_OK",
                                   "CGT_WRONG_TYPE",
                                   "CGT_WRONG_VALUE",
                                   "CGT_NOT_SUPPORTED",
-                                  "CGT_BUFFER_TOO_SMALL",
+                                  "CGT_VERIFY_FAILED",
                                   "CGT_STEP_FAILED",
                                   "CGT_STEP_THREW",
                                   "CGT_GROUP_FAILED",
-                                  "CGT_INTERNAL",
-                                  "CGT_VERIFY_FAILED"};
-static_assert(std::size(kNames) == CGT_VERIFY_FAILED + 1);
+                                  "CGT_INTERNAL"};
+static_assert(std::size(kNames) == CGT_INTERNAL + 1);
 
 }  // namespace
 
@@ -152,19 +150,6 @@ void rethrow(const ErrorRecord& error, std::string_view before) {
   CGTREE_ERRORS(CGTREE_THROW)
 #undef CGTREE_THROW
   throw StatusError(error.status, message);
-}
-
-void copy_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length) {
-  if (length != nullptr) *length = text.size();
-  if (capacity == 0 && buffer == nullptr && length != nullptr) return;
-  if (text.size() >= capacity) {
-    throw StatusError(
-        CGT_BUFFER_TOO_SMALL,
-        fmt::format("the text has {} bytes and a final 0, the buffer {}", text.size(), capacity));
-  }
-  required(buffer, "the buffer");
-  std::memcpy(buffer, text.data(), text.size());
-  buffer[text.size()] = '\0';
 }
 
 }  // namespace cgtree::capi

@@ -52,6 +52,7 @@ struct ThreadState {
   // Slots of tensors that step functions destroyed while their callers may still use them.
   std::vector<std::uint32_t> parked;
   PushedStreams pushed;  // outside of callbacks
+  std::string text;      // that the last call wrote
 };
 // Returns the state of the calling thread, which is made when it is first needed.
 ThreadState& thread_state();
@@ -130,23 +131,23 @@ std::span<T> span_of_c(T* array, std::size_t count, std::string_view what) {
   return {array, count};
 }
 
-// Copies text into a buffer of the caller's, by convention 6 of bindings/c/c_api.h. Throws
-// StatusError.
-void copy_text(std::string_view text, char* buffer, std::size_t capacity, std::size_t* length);
-
-// The next three are guarded() for a result: a text, a value that the caller requires, and a count
-// for callers that ask for it.
-template <typename Make>
-cgt_status write_text(char* buffer, std::size_t capacity, std::size_t* length,
-                      const Make& make) noexcept {
-  return guarded([&] { copy_text(make(), buffer, capacity, length); });
+// Keeps text that the calling thread writes, until it writes the next.
+inline const char* keep_text(std::string text) {
+  return (thread_state().text = std::move(text)).c_str();
 }
+
+// The next three are guarded() for a result: a value that the caller requires, a text, and a count
+// for callers that ask for it.
 template <typename T, typename Make>
 cgt_status write_result(T* out, const Make& make) noexcept {
   return guarded([&] {
     required(out, "the place for the result");
     *out = make();
   });
+}
+template <typename Make>
+cgt_status write_text(const char** out, const Make& make) noexcept {
+  return write_result(out, [&] { return keep_text(make()); });
 }
 template <typename Make>
 cgt_status write_count(std::size_t* out, const Make& make) noexcept {

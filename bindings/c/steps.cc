@@ -96,7 +96,7 @@ cgt_status cgt_steps_create(cgt_context context, const char* name,
   return write_result(out, [&] {
     required(name, "the name of the steps");
     Steps steps(*ContextTable::pin(context), name, steps_options(options, mode));
-    return FunctionTable::make(std::in_place_type<StepsObject>, std::move(steps));
+    return FunctionTable::make(StepsObject{std::move(steps)});
   });
 }
 
@@ -159,9 +159,8 @@ cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t 
 }
 
 cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
-                             const cgt_binding* bindings, size_t binding_count, char* buffer,
-                             size_t capacity, size_t* length) {
-  return write_text(buffer, capacity, length, [&] {
+                             const cgt_binding* bindings, size_t binding_count, const char** text) {
+  return write_text(text, [&] {
     const auto pin = FunctionTable::pin(steps);
     StepsObject& object = pin->steps();
     const Explanation why =

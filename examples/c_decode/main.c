@@ -88,8 +88,8 @@ int main(void) {
            tokens[3]);
   }
 
-  char stats[1024];
-  check(cgt_function_stats_json(function, stats, sizeof(stats), NULL));
+  const char* stats;
+  check(cgt_function_stats_json(function, &stats));
   printf("the C function ran %d times: %s\n", calls, stats);
   check(cgt_function_destroy(function));  // in any order
   check(cgt_context_destroy(context));

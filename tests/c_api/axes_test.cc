@@ -131,14 +131,10 @@ TEST_P(AxesTest, ATrueSizeIsNoOutputAndOnlyThereWhereItsAxisIs) {
 class SizesSeenTest : public CAxisTest {
  protected:
   std::string suggest(cgt_function function, std::size_t most) {
-    char text[128];
-    EXPECT_DONE(cgt_function_suggest_buckets_json(function, most, text, sizeof(text), nullptr));
-    return text;
+    return text_of(cgt_function_suggest_buckets_json, function, most);
   }
   std::string histogram(cgt_function function) {
-    char text[512];
-    EXPECT_DONE(cgt_function_histogram_json(function, "n", text, sizeof(text), nullptr));
-    return text;
+    return text_of(cgt_function_histogram_json, function, "n");
   }
 };
 CGTREE_ON_ALL_DEVICES(SizesSeenTest);
@@ -162,15 +158,14 @@ TEST_P(SizesSeenTest, WhatCannotBeAnsweredIsNamed) {
   const OwnedFunction without = compile(affine_step);
   for (const std::int64_t size : {5, 9})
     expect_affine(function, size);
-  char text[16];
-  EXPECT_FAILS(cgt_function_suggest_buckets_json(function, 0, text, sizeof(text), nullptr),
-               CGT_INVALID_ARGUMENT, "");
-  EXPECT_FAILS(cgt_function_histogram_json(without, "n", text, sizeof(text), nullptr),
-               CGT_INVALID_ARGUMENT, "'n'");
-  EXPECT_FAILS(cgt_function_histogram_json(function, "n", text, 4, nullptr), CGT_BUFFER_TOO_SMALL,
-               "");
-  EXPECT_FAILS(cgt_function_histogram_json(nullptr, "n", text, 4, nullptr), CGT_INVALID_HANDLE,
+  const char* text = nullptr;
+  EXPECT_FAILS(cgt_function_suggest_buckets_json(function, 0, &text), CGT_INVALID_ARGUMENT, "");
+  EXPECT_FAILS(cgt_function_histogram_json(without, "n", &text), CGT_INVALID_ARGUMENT, "'n'");
+  EXPECT_FAILS(cgt_function_histogram_json(function, "n", nullptr), CGT_INVALID_ARGUMENT,
+               "is NULL");
+  EXPECT_FAILS(cgt_function_histogram_json(nullptr, "n", &text), CGT_INVALID_HANDLE,
                "the function is NULL");
+  EXPECT_EQ(text, nullptr);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ void expect_usable(cgt_function function, Input& input) {
   precapture.make_inputs = make_input;
   precapture.sizes = &wanted;
   precapture.size_count = input.take<std::uint8_t>() % 2;
-  const cgt_status status = cgt_function_precapture(function, &precapture);
+  const cgt_status status = cgt_function_precapture(function, &precapture, nullptr);
   if (status != CGT_OK) expect_named(status);
   for (int i = 0; i < 2; ++i) {
     const cgt_axis_size given[] = {{"n", input.take<std::uint8_t>() % 9}, {"m", 2}};

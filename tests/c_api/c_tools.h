@@ -29,6 +29,14 @@ inline std::string outcome(cgt_status status) {
   return std::string(cgt_status_name(status)) + ": " + last_error().message;
 }
 
+// Returns the text that a function writes into its last parameter.
+template <typename... Parameters, typename... Arguments>
+std::string text_of(cgt_status (*function)(Parameters...), const Arguments&... arguments) {
+  const char* text = "";
+  EXPECT_EQ(outcome(function(arguments..., &text)), "CGT_OK");
+  return text;
+}
+
 inline cgt_device c_device(Device device) {
   return {static_cast<std::int32_t>(device.type), device.id};
 }

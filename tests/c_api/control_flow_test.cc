@@ -24,9 +24,7 @@ class CControlFlowTest : public CStepTest {
   OwnedTensor flag(std::int32_t value) const { return make_flags(device(), {value}); }
   std::string explain(cgt_function function, cgt_tensor x, cgt_tensor flag) {
     const cgt_tensor inputs[] = {x, flag};
-    char text[2048];
-    EXPECT_DONE(cgt_function_explain(function, nullptr, 0, inputs, 2, text, sizeof(text), nullptr));
-    return text;
+    return text_of(cgt_function_explain, function, nullptr, 0, inputs, 2);
   }
 };
 CGTREE_ON_ALL_DEVICES(CControlFlowTest);

@@ -74,12 +74,6 @@ class EngineStepsTest : public CStepTest {
     EXPECT_DONE(cgt_stream_synchronize(stream_));
     return runs;
   }
-  nlohmann::json stats(cgt_function steps) {
-    char text[2048];
-    EXPECT_DONE(cgt_function_stats_json(steps, text, sizeof(text), nullptr));
-    return nlohmann::json::parse(text);
-  }
-
   cgt_stream stream_ = {};
   OwnedTensor cache_;
 };
@@ -366,11 +360,9 @@ TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
   const cgt_binding cache = binding_of(cache_);
   EXPECT_DONE(cgt_steps_invalidate(steps, cache.address, cache.bytes, &dropped));
   EXPECT_EQ(dropped, 1u);
-  char text[512];
   const cgt_binding bindings[] = {binding_of(tokens), cache};
   const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", 0), CGT_KEY_TEXT("adapter", "en")};
-  EXPECT_DONE(cgt_steps_explain(steps, key, 2, bindings, 2, text, sizeof(text), nullptr));
-  EXPECT_THAT(text, HasSubstr("record"));
+  EXPECT_THAT(text_of(cgt_steps_explain, steps, key, 2, bindings, 2), HasSubstr("record"));
   EXPECT_EQ(call(steps, tokens, 0), 1);
 }
 
@@ -422,11 +414,11 @@ TEST_P(EngineStepsTest, AFunctionOfTheOtherKindIsRefused) {
   cgt_tensor y = nullptr;
   EXPECT_FAILS(cgt_call(steps, inputs, 1, &y, 1), CGT_INVALID_ARGUMENT,
                "'engine' was made by cgt_steps_create()");
-  std::size_t length = 0;
-  EXPECT_FAILS(cgt_function_explain(steps, nullptr, 0, inputs, 1, nullptr, 0, &length),
-               CGT_INVALID_ARGUMENT, "expected a function made by cgt_compile()");
-  EXPECT_FAILS(cgt_function_histogram_json(steps, "rows", nullptr, 0, &length),
-               CGT_INVALID_ARGUMENT, "expected a function made by cgt_compile()");
+  const char* text = nullptr;
+  EXPECT_FAILS(cgt_function_explain(steps, nullptr, 0, inputs, 1, &text), CGT_INVALID_ARGUMENT,
+               "expected a function made by cgt_compile()");
+  EXPECT_FAILS(cgt_function_histogram_json(steps, "rows", &text), CGT_INVALID_ARGUMENT,
+               "expected a function made by cgt_compile()");
   std::int32_t must_run = 0;
   EXPECT_FAILS(cgt_step_begin(compiled, nullptr, 0, nullptr, 0, &stream_, &must_run),
                CGT_INVALID_ARGUMENT, "expected a function made by cgt_steps_create()");
@@ -502,8 +494,7 @@ TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
   cgt_key_part key = CGT_KEY_NUMBER("seed", -1);
-  char text[512];
-  EXPECT_DONE(cgt_steps_explain(steps, &key, 1, bindings, 2, text, sizeof(text), nullptr));
+  EXPECT_THAT(text_of(cgt_steps_explain, steps, &key, 1, bindings, 2), HasSubstr("warm"));
   std::int32_t must_run = 0;
   for (const unsigned flags : {0u, unsigned{CGT_KEY_UNSIGNED}}) {
     key.flags = flags;
@@ -528,9 +519,7 @@ TEST_P(EngineStepsTest, ATextOfAKeyHasTheBytesThatItSays) {
   key.text_bytes = 2;
   std::int32_t must_run = 0;
   EXPECT_DONE(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run));
-  char text[16];
-  EXPECT_DONE(cgt_current_key_text("adapter", text, sizeof(text), nullptr));
-  EXPECT_STREQ(text, "en");
+  EXPECT_EQ(text_of(cgt_current_key_text, "adapter"), "en");
   EXPECT_DONE(cgt_step_leave(steps));
   key.text = "en\0GB";
   key.text_bytes = 5;

@@ -39,17 +39,14 @@ class CApiPrecaptureTest : public CAxisTest {
     made.release = release;
     return made;
   }
-  nlohmann::json report(cgt_function function) {
-    std::size_t length = 0;
-    EXPECT_DONE(cgt_function_precapture_json(function, nullptr, 0, &length));
-    std::string text(length + 1, '?');
-    EXPECT_DONE(cgt_function_precapture_json(function, text.data(), text.size(), nullptr));
-    return nlohmann::json::parse(text.c_str());
+  // Precaptures, or predicts.
+  nlohmann::json report(cgt_function function, const cgt_precapture_options& options,
+                        decltype(&cgt_function_precapture) run = cgt_function_precapture) {
+    return nlohmann::json::parse(text_of(run, function, &options));
   }
-  std::vector<std::string> outcomes(cgt_function function) {
+  static std::vector<std::string> outcomes(const nlohmann::json& report) {
     std::vector<std::string> outcomes;
-    const nlohmann::json told = report(function);
-    for (const auto& entry : told["entries"])
+    for (const auto& entry : report["entries"])
       outcomes.push_back(entry["sizes"].dump() + " " + std::string(entry["outcome"]));
     return outcomes;
   }
@@ -66,18 +63,17 @@ TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   const cgt_precapture_options options = this->options();
 
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  const nlohmann::json told = report(function, options);
 
   EXPECT_THAT(asked_, ElementsAre(8, 4, 2));
-  EXPECT_THAT(outcomes(function),
+  EXPECT_THAT(outcomes(told),
               ElementsAre(R"({"n":8} recorded)", R"({"n":4} recorded)", R"({"n":2} recorded)"));
-  EXPECT_GT(report(function)["bytes"], 0);
+  EXPECT_GT(told["bytes"], 0);
   for (std::int64_t size = 1; size <= 8; ++size)
     expect_affine(function, size);
   EXPECT_EQ(stats(function)["replays"], 8);
   EXPECT_EQ(stats(function)["recordings"], 6);  // two places for each
-  EXPECT_DONE(cgt_function_precapture(function, &options));
-  EXPECT_EQ(outcomes(function)[0], R"({"n":8} already_there)");
+  EXPECT_EQ(outcomes(report(function, options))[0], R"({"n":8} already_there)");
 }
 
 TEST_P(CApiPrecaptureTest, SizesAreLearnedInIdleMoments) {
@@ -162,15 +158,14 @@ TEST_P(CApiPrecaptureTest, WhatItTakesIsPredicted) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   const cgt_precapture_options options = this->options();
 
-  EXPECT_DONE(cgt_function_predict_memory(function, &options));
+  const nlohmann::json predicted = report(function, options, cgt_function_predict_memory);
 
-  EXPECT_EQ(outcomes(function)[0], R"({"n":8} predicted)");
-  const nlohmann::json predicted = report(function);
+  EXPECT_EQ(outcomes(predicted)[0], R"({"n":8} predicted)");
   EXPECT_EQ(stats(function)["recordings"], 0);
-  EXPECT_DONE(cgt_function_precapture(function, &options));
-  EXPECT_EQ(report(function)["graph_bytes"], predicted["graph_bytes"]);
+  const nlohmann::json made = report(function, options);
+  EXPECT_EQ(made["graph_bytes"], predicted["graph_bytes"]);
   EXPECT_GT(predicted["graph_bytes"], 0);
-  EXPECT_EQ(report(function)["bytes"], predicted["bytes"]);
+  EXPECT_EQ(made["bytes"], predicted["bytes"]);
 }
 
 TEST_P(CApiPrecaptureTest, PartsOfTheKeyAreCombinedWithTheSizes) {
@@ -183,10 +178,8 @@ TEST_P(CApiPrecaptureTest, PartsOfTheKeyAreCombinedWithTheSizes) {
   options.key = key;
   options.key_size = 2;
 
-  EXPECT_DONE(cgt_function_precapture(function, &options));
-
+  EXPECT_EQ(report(function, options)["entries"][1]["key"], "adapter=\"de\" draft=3");
   EXPECT_THAT(asked_, ElementsAre(4, 4, 2, 2));
-  EXPECT_EQ(report(function)["entries"][1]["key"], "adapter=\"de\" draft=3");
 }
 
 TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
@@ -199,7 +192,7 @@ TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
     cgt_precapture_options options = this->options();
     options.sizes = &sizes;
     options.size_count = 1;
-    EXPECT_DONE(cgt_function_precapture(function, &options));
+    EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
     for (std::int64_t size = 1; size <= 8; ++size)
       expect_affine(function, size);
     EXPECT_EQ(stats(function)["recordings"], 4);
@@ -211,11 +204,11 @@ TEST_P(CApiPrecaptureTest, EachSizeIsRecordedOnceForCallersThatHoldNothing) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   cgt_precapture_options options = this->options();
   options.held_outputs = CGT_HOLDS_NONE;
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
   EXPECT_EQ(stats(function)["recordings"], 3);
 
   options.held_outputs = 0;
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
   EXPECT_EQ(stats(function)["recordings"], 6);
 }
 
@@ -232,7 +225,7 @@ TEST_P(CApiPrecaptureTest, WhatTheCallbackMakesDiesWithItAndWhatItHasStays) {
   const cgt_precapture_options options = this->options();
   const std::size_t live = cgt_live_handles();
 
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
 
   EXPECT_EQ(cgt_live_handles(), live);
   EXPECT_EQ(made.size(), 2u);
@@ -250,7 +243,7 @@ TEST_P(CApiPrecaptureTest, ProgressIsTold) {
     told.push_back(nlohmann::json::parse(entry)["outcome"]);
   };
 
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
 
   EXPECT_THAT(told, ElementsAre("recorded", "recorded", "recorded"));
 }
@@ -267,7 +260,7 @@ TEST_P(CApiPrecaptureTest, ACallbackThatFailsIsNamedAndWhatIsDoneStays) {
   const std::size_t live = cgt_live_handles();
   const auto precapture_with = [&](cgt_status (*how)(cgt_tensor*)) {
     fail = how;
-    return cgt_function_precapture(function, &options);
+    return cgt_function_precapture(function, &options, nullptr);
   };
 
   EXPECT_FAILS(
@@ -290,12 +283,10 @@ TEST_P(CApiPrecaptureTest, ACallbackThatFailsIsNamedAndWhatIsDoneStays) {
   EXPECT_FAILS(precapture_with([](cgt_tensor* inputs) { return cgt_tensor_destroy(inputs[0]); }),
                CGT_INVALID_HANDLE, "precaptured input 0 of 'decode' is 0x");
   options.progress = [](void*, const char*) { throw std::runtime_error("no screen"); };
-  EXPECT_FAILS(cgt_function_precapture(function, &options), CGT_STEP_THREW,
+  EXPECT_FAILS(cgt_function_precapture(function, &options, nullptr), CGT_STEP_THREW,
                "progress of 'decode' threw: no screen");
 
   EXPECT_EQ(cgt_live_handles(), live);
-  EXPECT_FAILS(cgt_function_precapture_json(function, nullptr, 0, nullptr), CGT_INVALID_ARGUMENT,
-               "no cgt_function_precapture() of 'decode' has succeeded yet");
   expect_affine(function, 3);
   EXPECT_EQ(stats(function)["replays"], 1);
 }
@@ -307,13 +298,13 @@ TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
   const std::int64_t wanted[] = {3, -1};
   cgt_precapture_values sizes = {sizeof(sizes), "n", wanted, 1, nullptr, 0};
   const auto refused = [&](const char* says) {
-    EXPECT_FAILS(cgt_function_precapture(exact, &options), CGT_INVALID_ARGUMENT, says);
+    EXPECT_FAILS(cgt_function_precapture(exact, &options, nullptr), CGT_INVALID_ARGUMENT, says);
   };
   refused("axis 'n' has neither buckets nor a list of sizes");
   options.size_count = 1;
   refused("the array of cgt_precapture_values is NULL");
   options.sizes = &sizes;
-  EXPECT_DONE(cgt_function_precapture(exact, &options));
+  EXPECT_DONE(cgt_function_precapture(exact, &options, nullptr));
   sizes.number_count = 2;
   refused("axis 'n' is to have size -1");
   sizes.numbers = nullptr;
@@ -339,11 +330,12 @@ TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
   refused("make_inputs is NULL");
   options.struct_size = 12;
   refused("cgt_precapture_options: struct_size is 12");
-  EXPECT_FAILS(cgt_function_precapture(exact, nullptr), CGT_INVALID_ARGUMENT, "options is NULL");
+  EXPECT_FAILS(cgt_function_precapture(exact, nullptr, nullptr), CGT_INVALID_ARGUMENT,
+               "options is NULL");
   options = this->options();
-  EXPECT_FAILS(cgt_function_precapture(without, &options), CGT_INVALID_ARGUMENT,
+  EXPECT_FAILS(cgt_function_precapture(without, &options, nullptr), CGT_INVALID_ARGUMENT,
                "which has no dynamic axes");
-  EXPECT_FAILS(cgt_function_precapture(nullptr, &options), CGT_INVALID_HANDLE,
+  EXPECT_FAILS(cgt_function_precapture(nullptr, &options, nullptr), CGT_INVALID_HANDLE,
                "the function is NULL");
 }
 
@@ -353,7 +345,7 @@ TEST_P(CApiPrecaptureTest, AStepOfTheSameContextCannotPrecapture) {
   const OneAxis one({4});
   const OwnedFunction function = compile(
       [&](auto... arguments) {
-        EXPECT_FAILS(cgt_function_precapture(self, &options), CGT_CONCURRENT_USE, "busy");
+        EXPECT_FAILS(cgt_function_precapture(self, &options, nullptr), CGT_CONCURRENT_USE, "busy");
         return affine_step(arguments...);
       },
       1, &one.function);
@@ -372,7 +364,7 @@ TEST_P(CApiPrecaptureTest, TheCallbackMayDestroyTheFunctionAndItsContext) {
     return make(size, inputs);
   };
   const cgt_precapture_options options = this->options();
-  EXPECT_DONE(cgt_function_precapture(function, &options));
+  EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
   EXPECT_THAT(asked_, ElementsAre(4, 2));
 }
 

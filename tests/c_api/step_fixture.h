@@ -79,9 +79,7 @@ class CStepTest : public ::testing::TestWithParam<DeviceUnderTest> {
     return cgt_call(function, &input, 1, output.out(), 1);
   }
   nlohmann::json stats(cgt_function function) {
-    char text[2048];
-    EXPECT_DONE(cgt_function_stats_json(function, text, sizeof(text), nullptr));
-    return nlohmann::json::parse(text);
+    return nlohmann::json::parse(text_of(cgt_function_stats_json, function));
   }
   // Whether the function, told to behave, warms up, records and replays as if nothing had been.
   void expect_to_work(cgt_function function) {
