@@ -19,41 +19,6 @@ TEST_P(AxesTest, InputsArePaddedToBucketsAndOutputsSliced) {
   EXPECT_EQ(skips(function, "above_largest_bucket"), 1u);
 }
 
-TEST_P(AxesTest, ASizeAboveTheLargestBucketIsRefusedWhereThatIsWanted) {
-  OneAxis options({2, 4});
-  options.axis.above_largest = CGT_ABOVE_LARGEST_REFUSE;
-  const OwnedFunction function = compile_affine(options);
-  const OwnedTensor x = make_tensor(device(), {5});
-  OwnedTensor y;
-  EXPECT_FAILS(call(function, x, y), CGT_INVALID_ARGUMENT, "'n'");
-}
-
-TEST_P(AxesTest, SizesMayBeListedCappedOrNotRecorded) {
-  const OwnedFunction listed = compile_affine(OneAxis({2, 4}, CGT_AXIS_ALLOW_LIST));
-  const OwnedFunction skipped = compile_affine(OneAxis({}, CGT_AXIS_SKIP));
-  OneAxis one({}, CGT_AXIS_EXACT);
-  one.axis.max_sizes = 1;
-  const OwnedFunction capped = compile_affine(one);
-  one.axis.at_max_sizes = CGT_MAX_SIZES_NEXT_LARGER;
-  const OwnedFunction padded = compile_affine(one);
-  one.axis.at_max_sizes = CGT_MAX_SIZES_EVICT;
-  const OwnedFunction evicting = compile_affine(one);
-  for (const cgt_function function :
-       {static_cast<cgt_function>(listed), static_cast<cgt_function>(skipped),
-        static_cast<cgt_function>(capped), static_cast<cgt_function>(padded),
-        static_cast<cgt_function>(evicting)}) {
-    for (const std::int64_t size : {4, 4, 4, 3, 3, 3})
-      expect_affine(function, size);
-  }
-  EXPECT_EQ(stats(listed)["replays"], 1);
-  EXPECT_EQ(stats(listed)["skipped"], 3);
-  EXPECT_EQ(stats(skipped)["skipped"], 3);
-  EXPECT_EQ(stats(capped)["skipped"], 3);
-  EXPECT_EQ(stats(padded)["replays"], 4);
-  EXPECT_EQ(stats(evicting)["recordings"], 2);
-  EXPECT_EQ(stats(evicting)["evictions"], 1);
-}
-
 TEST_P(AxesTest, PaddingIsWhatTheInputSays) {
   OneAxis options({5});
   options.axis.output_count = 0;  // the padding shows

@@ -74,8 +74,6 @@ class CApiCaiTest : public ::testing::TestWithParam<DeviceUnderTest> {
 INSTANTIATE_TEST_SUITE_P(Devices, CApiCaiTest, ::testing::ValuesIn(devices_under_test()),
                          [](const auto& info) { return info.param.name; });
 
-// T-CAI 1.
-// Acceptance: c cai_1.
 TEST_P(CApiCaiTest, TheStructSaysWhatTheProtocolSays) {
   OwnedTensor matrix;
   const std::int64_t shape[] = {4, 3};
@@ -92,8 +90,6 @@ TEST_P(CApiCaiTest, TheStructSaysWhatTheProtocolSays) {
   EXPECT_EQ(array.data, array_.data);
 }
 
-// T-CAI 2.
-// Acceptance: c cai_2.
 TEST_P(CApiCaiTest, EachMandatoryFieldIsMissed) {
   array_.shape = nullptr;
   EXPECT_FAILS(refused(), CGT_MISSING_FIELD, "'shape' is NULL: expected 2 numbers");
@@ -109,8 +105,6 @@ TEST_P(CApiCaiTest, EachMandatoryFieldIsMissed) {
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "data is null, but the shape is {4, 3}");
 }
 
-// T-CAI 3 and 7.
-// Acceptance: c cai_3.
 TEST_P(CApiCaiTest, SlicesHaveStridesInBytesAndTheirOwnAddress) {
   OwnedTensor matrix, rows, part;
   const std::int64_t shape[] = {4, 3};
@@ -126,82 +120,8 @@ TEST_P(CApiCaiTest, SlicesHaveStridesInBytesAndTheirOwnAddress) {
   EXPECT_EQ(again.strides, array.strides) << "valid until the handle is destroyed";
 }
 
-// T-CAI 4.
-// Acceptance: c cai_4.
-TEST_P(CApiCaiTest, LayoutsComeThroughOrAreRefusedByName) {
-  array_.flags = CGT_CAI_HAS_STRIDES;
-  OwnedTensor tensor;
-  shape_ = {3, 4};
-  strides_ = {4, 12};  // transposed
-  EXPECT_DONE(import(tensor));
-  EXPECT_EQ(info_of(tensor).strides[1], 3);
-  strides_ = {0, 4};  // broadcast
-  EXPECT_DONE(import(tensor));
-  EXPECT_EQ(info_of(tensor).strides[0], 0);
-  strides_ = {16, -4};
-  array_.data += 12;
-  EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "-4 of axis 1 is negative");
-  array_.data -= 12;
-  strides_ = {18, 4};
-  EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "no multiple of the 4 bytes");
-  array_.flags = 0;
-  array_.data += 2;
-  EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "not aligned to the 4 bytes");
-  array_.data -= 2;
-  array_.ndim = -1;
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'ndim' is -1");
-  for (const int ndim : {9, 65, INT32_MAX}) {  // the arrays are shorter, and are not read
-    array_.ndim = ndim;
-    EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, fmt::format("'ndim' is {}: expected 0 to 8", ndim));
-  }
-  array_.ndim = 1;
-  shape_[0] = -2;
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "-2 is negative");
-}
-
-// T-CAI 5 and 6.
-// Acceptance: c cai_5.
-TEST_P(CApiCaiTest, NoElementsHaveNoAddressAndNoDimensionsOneElement) {
-  OwnedTensor none;
-  EXPECT_DONE(cgt_tensor_slice(data_, 0, 5, 5, none.out()));
-  EXPECT_EQ(exported(none).data, 0u);
-  shape_ = {0, 3};
-  array_.data = 0;
-  OwnedTensor tensor;
-  EXPECT_DONE(import(tensor));
-  EXPECT_EQ(info_of(tensor).elements, 0);
-  array_.ndim = 0;
-  array_.shape = nullptr;
-  array_.data = reinterpret_cast<std::uintptr_t>(info_of(data_).data);
-  EXPECT_DONE(import(tensor));
-  EXPECT_EQ(info_of(tensor).elements, 1);
-}
-
-// T-CAI 8 and 10.
-// Acceptance: c cai_8.
-TEST_P(CApiCaiTest, EveryTypeStringIsReadOrRefused) {
-  const std::pair<const char*, cgt_dtype> known[] = {
-      {"|b1", CGT_BOOL},     {"|i1", CGT_INT8},    {"<i2", CGT_INT16},   {"<i4", CGT_INT32},
-      {"<i8", CGT_INT64},    {"|u1", CGT_UINT8},   {"<u2", CGT_UINT16},  {"=u4", CGT_UINT32},
-      {"<u8", CGT_UINT64},   {"<f2", CGT_FLOAT16}, {"<f4", CGT_FLOAT32}, {"<f8", CGT_FLOAT64},
-      {"<c8", CGT_COMPLEX64}};
+TEST_P(CApiCaiTest, TypeStringsEndWithA0AndATypeMayBeNamed) {
   shape_ = {2, 1};
-  for (const auto& [text, dtype] : known) {
-    std::strcpy(array_.typestr, text);
-    OwnedTensor tensor;
-    EXPECT_DONE(import(tensor));
-    EXPECT_EQ(info_of(tensor).dtype, dtype) << text;
-  }
-  for (const char* text : {"<f16", "<M8[ns]", "|S4", "|V8", "<U4"}) {
-    std::strcpy(array_.typestr, text);
-    EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "tensors have no such elements");
-  }
-  std::strcpy(array_.typestr, ">f4");
-  EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "'typestr' is '>f4'");
-  for (const char* text : {"f4", "<x4", "<f", "<f3", "nonsense"}) {
-    std::strcpy(array_.typestr, text);
-    EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'typestr' is");
-  }
   std::memset(array_.typestr, '4', sizeof(array_.typestr));
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "no final 0 within 16 bytes");
   std::memcpy(array_.typestr, "<V2", 4);
@@ -212,8 +132,6 @@ TEST_P(CApiCaiTest, EveryTypeStringIsReadOrRefused) {
   EXPECT_STREQ(exported(tensor).typestr, "<V2");
 }
 
-// T-CAI 9.
-// Acceptance: c cai_9.
 TEST_P(CApiCaiTest, ReadOnlyMemoryStaysReadOnly) {
   array_.flags = CGT_CAI_READ_ONLY;
   OwnedTensor tensor;
@@ -225,38 +143,30 @@ TEST_P(CApiCaiTest, ReadOnlyMemoryStaysReadOnly) {
                "read-only");
 }
 
-// T-CAI 11.
-// Acceptance: c cai_11.
-TEST_P(CApiCaiTest, MasksAreRefused) {
+TEST_P(CApiCaiTest, FieldsThatCannotBeAreRefusedByName) {
   array_.flags = CGT_CAI_HAS_MASK;
   EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, "masked arrays are not supported");
-}
-
-// T-CAI 12.
-// Acceptance: c cai_12.
-TEST_P(CApiCaiTest, StreamsAreAsTheProtocolNumbersThem) {
-  array_.flags = CGT_CAI_HAS_STREAM;
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'stream' is 0, which could mean");
-  for (const std::uint64_t stream :
-       {std::uint64_t{1}, std::uint64_t{2}, static_cast<std::uint64_t>(consumer_.native)}) {
-    array_.stream = stream;
-    OwnedTensor tensor;
-    EXPECT_DONE(import(tensor));
-  }
   array_.flags = 0;
+  array_.stream = 1;
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "CGT_CAI_HAS_STREAM is not set");
+  array_.ndim = -1;
+  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'ndim' is -1");
+  for (const int ndim : {9, 65, INT32_MAX}) {  // the arrays are shorter, and are not read
+    array_.ndim = ndim;
+    EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, fmt::format("'ndim' is {}: expected 0 to 8", ndim));
+  }
 }
 
-// T-CAI 13.
-// Acceptance: c cai_13.
-TEST_P(CApiCaiTest, VersionsFromZeroOnAreRead) {
-  for (const int version : {0, 1, 2, 3, 4}) {
-    array_.version = version;
-    OwnedTensor tensor;
-    EXPECT_DONE(import(tensor));
-  }
-  array_.version = -1;
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'version' is -1");
+TEST_P(CApiCaiTest, StridesAreReadWhereTheFlagSaysSo) {
+  array_.flags = CGT_CAI_HAS_STRIDES;
+  shape_ = {3, 4};
+  strides_ = {4, 12};
+  OwnedTensor tensor;
+  EXPECT_DONE(import(tensor));
+  EXPECT_EQ(info_of(tensor).strides[1], 3);
+}
+
+TEST_P(CApiCaiTest, AnExportMayHaveAnotherVersion) {
   cgt_cai_export_options options = {
       .struct_size = sizeof(options), .flags = CGT_CAI_EXPORT_HAS_VERSION, .version = 2};
   EXPECT_EQ(exported(data_, &options).flags, 0u);
@@ -266,59 +176,10 @@ TEST_P(CApiCaiTest, VersionsFromZeroOnAreRead) {
   EXPECT_FAILS(cgt_tensor_to_cai(data_, &options, &array), CGT_WRONG_VALUE, "version 4");
 }
 
-// T-CAI 15.
-// Acceptance: c cai_15.
-TEST_P(CApiCaiTest, MemoryOutOfReachIsRefused) {
-  alignas(16) std::array<float, 12> pageable = {};
-  array_.data = reinterpret_cast<std::uintptr_t>(pageable.data());
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "is not memory of");
-  OwnedTensor gone = make_tensor(device(), {12});
-  array_.data = reinterpret_cast<std::uintptr_t>(info_of(gone).data);
-  gone.reset();
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "or was freed");
-}
-
-// T-CAI 15: another device than the consumer's.
-// Acceptance: c cai_15.
-TEST(CApiCaiDeviceTest, MemoryOfAnotherDeviceIsRefused) {
-  const OwnedTensor data = make_tensor(Device::host(1), {12});
-  const Stream stream(Device::host(0));
-  const cgt_stream consumer = c_stream(stream);
-  const std::int64_t shape = 12;
-  cgt_cai array = {.struct_size = sizeof(array),
-                   .flags = 0,
-                   .version = 3,
-                   .ndim = 1,
-                   .shape = &shape,
-                   .strides = nullptr,
-                   .data = reinterpret_cast<std::uintptr_t>(info_of(data).data),
-                   .stream = 0,
-                   .typestr = "<f4"};
-  const cgt_cai_import_options import = {.struct_size = sizeof(import), .consumer = &consumer};
-  OwnedTensor out;
-  EXPECT_FAILS(cgt_tensor_from_cai(&array, nullptr, nullptr, &import, out.out()), CGT_WRONG_VALUE,
-               "lies on host:1, but is to be used on a stream of host:0");
-}
-
-// T-CAI 16.
-// Acceptance: c cai_16.
-TEST_P(CApiCaiTest, SizesBeyondFourGigabytesAreNotCut) {
-  array_.ndim = 1;
-  shape_[0] = 500'000'000;
-  std::strcpy(array_.typestr, "<f8");
-  OwnedTensor tensor;
-  EXPECT_DONE(import(tensor));
-  EXPECT_EQ(info_of(tensor).bytes, 4'000'000'000u);
-  shape_[0] = INT64_MAX;
-  EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "more bytes than there are");
-}
-
 void count_release(void* owner) {
   ++*static_cast<int*>(owner);
 }
 
-// T-CAI 33 and 34.
-// Acceptance: c cai_33.
 TEST_P(CApiCaiTest, TheOwnerIsReleasedOnceByTheLastHandleAndIfTheImportFails) {
   int released = 0;
   OwnedTensor tensor, shared;
@@ -335,24 +196,6 @@ TEST_P(CApiCaiTest, TheOwnerIsReleasedOnceByTheLastHandleAndIfTheImportFails) {
   EXPECT_FAILS(cgt_tensor_from_cai(nullptr, &released, count_release, nullptr, tensor.out()),
                CGT_INVALID_ARGUMENT, "the array is NULL");
   EXPECT_EQ(released, 3);
-}
-
-// T-CAI 36.
-// Acceptance: c cai_36.
-TEST_P(CApiCaiTest, ThreadsImportAndExportSideBySide) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int round = 0; round < 100; ++round) {
-        OwnedTensor tensor;
-        cgt_cai array = array_;
-        EXPECT_DONE(cgt_tensor_from_cai(&array, nullptr, nullptr, &import_, tensor.out()));
-        EXPECT_EQ(exported(tensor).data, array_.data);
-      }
-    });
-  }
-  for (std::thread& thread : threads)
-    thread.join();
 }
 
 TEST_P(CApiCaiTest, StructsOfWrongSizesAreRefused) {

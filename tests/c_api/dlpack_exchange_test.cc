@@ -54,7 +54,6 @@ TEST_P(CApiExchangeTest, TheTableIsOfDlpacksVersionAndAlwaysTheSame) {
 }
 
 // DL 17.
-// Acceptance: c dl_17.
 TEST_P(CApiExchangeTest, AStepOfALibrarysKernelsIsReplayed) {
   int runs = 0;
   const OwnedFunction function =
@@ -68,7 +67,6 @@ TEST_P(CApiExchangeTest, AStepOfALibrarysKernelsIsReplayed) {
   EXPECT_EQ(runs, 2);
 }
 
-// Acceptance: c dl_17.
 TEST_P(CApiExchangeTest, HandlesGoOutAndComeBackWithTheirMemory) {
   OwnedTensor x = make_tensor_of(device(), {1, 2, 3});
   void* const data = info_of(x).data;
@@ -124,7 +122,6 @@ TEST_P(CApiExchangeTest, TheAllocatorReportsThroughItsCallbackAndWhatItGaveMayBe
   EXPECT_EQ(out, nullptr);
 }
 
-// Acceptance: c dl_17.
 TEST_P(CApiExchangeTest, ViewsBorrowShapeAndStrides) {
   const OwnedTensor x = make_tensor(device(), {4, 6});
   OwnedTensor turned, none;
@@ -145,7 +142,6 @@ TEST_P(CApiExchangeTest, ViewsBorrowShapeAndStrides) {
   EXPECT_EQ(view.data, nullptr);
 }
 
-// Acceptance: c dl_17.
 TEST_P(CApiExchangeTest, WhatIsNoTensorIsNamedAndWhatIsStolenDeletedOnce) {
   dlpack::ManagedVersioned* out = nullptr;
   dlpack::TensorView view = {};

@@ -469,26 +469,6 @@ TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
                "CGT_INPUT_COPIED is for cgt_steps_create()");
 }
 
-TEST_P(EngineStepsTest, AVerifiedReplayRunsTheWorkOnceMore) {
-  const cgt_context_options options = {.struct_size = sizeof(options), .verify_every = 1};
-  context_.reset();
-  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
-  const OwnedFunction steps = make_steps();
-  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
-  for (int i = 1; i <= 4; ++i)
-    EXPECT_EQ(call(steps, tokens, 0), 1);
-  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
-  EXPECT_EQ(stats(steps)["verified"], 2);
-
-  std::int32_t must_run = 0;
-  EXPECT_DONE(begin(steps, tokens, 0, &must_run));
-  EXPECT_EQ(must_run, 1);  // but nothing is enqueued
-  EXPECT_FAILS(cgt_step_end(steps, &must_run), CGT_VERIFY_FAILED, "binding 1 'cache'");
-  EXPECT_EQ(must_run, 0);
-  StreamRef(device(), static_cast<StreamHandle>(stream_.native)).synchronize();
-  EXPECT_THAT(values_of(cache_), ElementsAre(5, 10));
-}
-
 TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
   const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});

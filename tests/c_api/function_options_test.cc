@@ -41,16 +41,9 @@ TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.above_largest = 2; }),
               HasSubstr("above_largest is 2"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.name = nullptr; }), HasSubstr("name is NULL"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.axis.name = ""; }), HasSubstr("needs a name"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.sizes = nullptr; }), HasSubstr("sizes is NULL"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.inputs = nullptr; }), HasSubstr("inputs is NULL"));
   EXPECT_THAT(refused([](OneAxis& o) { o.axis.outputs = nullptr; }), HasSubstr("outputs is NULL"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.axis.input_count = 0; }), HasSubstr("no input does"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.axis.size_count = 0; }), HasSubstr("empty list"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.sizes[0] = -2; }), HasSubstr("-2 is not positive"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.sizes[0] = 4; }), HasSubstr("4 is there twice"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.axis.max_sizes = 3; }), HasSubstr("max_sizes = 3"));
-  EXPECT_THAT(refused([](OneAxis& o) { o.use.axis = -1; }), HasSubstr("is number -1"));
   EXPECT_THAT(refused([](OneAxis& o) { o.use.tensor = 0xffffffff; }),
               HasSubstr("axis 'n' is one of input 4294967295: expected less than 65536"));
   EXPECT_THAT(refused([](OneAxis& o) {
@@ -66,51 +59,6 @@ TEST_P(FunctionOptionsTest, AxesThatCannotBeAreNamed) {
               HasSubstr("while_missing is 3"));
   EXPECT_THAT(refused([](OneAxis& o) { o.function.on_static_change = -3; }),
               HasSubstr("on_static_change is -3"));
-}
-
-TEST_P(FunctionOptionsTest, MoreThanEightAxesAndTwoNamesOfOneAreRefused) {
-  const OneAxis options({2});
-  std::vector<cgt_axis_use> uses;
-  const std::string names = "abcdefghi";
-  std::vector<std::string> texts;
-  for (std::uint32_t i = 0; i < 9; ++i) {
-    uses.push_back({i, 0});
-    texts.push_back(names.substr(i, 1));
-  }
-  std::vector<cgt_axis_options> axes(9, options.axis);
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    axes[i].name = texts[i].c_str();
-    axes[i].inputs = &uses[i];
-    axes[i].output_count = 0;
-  }
-  cgt_function_options function = options.function;
-  function.axes = axes.data();
-  function.axis_count = 8;
-  EXPECT_DONE(try_compile(&function));
-  function.axis_count = 9;
-  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "more than 8 dynamic axes");
-
-  function.axis_count = 2;
-  const cgt_output_options logits = {.struct_size = sizeof(logits), .name = "logits"};
-  function.outputs = &logits;
-  function.output_count = 1;
-  axes[0].output_count = axes[1].output_count = 1;
-  EXPECT_FAILS(try_compile(&function), CGT_INVALID_ARGUMENT, "output 0 'logits' has two names");
-}
-
-TEST_P(FunctionOptionsTest, InputsThatMoveMayBeRefused) {
-  cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_STATIC};
-  cgt_function_options options = {.struct_size = sizeof(options),
-                                  .inputs = &input,
-                                  .input_count = 1,
-                                  .on_static_change = CGT_STATIC_CHANGE_REFUSE};
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  const OwnedTensor other = make_tensor_of(device(), {1, 2});
-  OwnedTensor y;
-  const OwnedFunction fixed = compile(affine_step, 1, &options);
-  for (int i = 0; i < 3; ++i)
-    EXPECT_DONE(call(fixed, x, y));
-  EXPECT_FAILS(call(fixed, other, y), CGT_CAPTURE_FAILED, "input 0");
 }
 
 TEST_P(FunctionOptionsTest, AnInputMayBeReboundAndAnUnknownChoiceIsRefused) {
@@ -195,26 +143,6 @@ TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
   EXPECT_EQ(stats(function)["differed"], 1);
 }
 
-TEST_P(FunctionOptionsTest, TheFirstReplaysAreVerifiedAsContextOrFunctionSay) {
-  for (const auto& [of_context, of_function] : {std::pair(2u, 0u), std::pair(0u, 2u)}) {
-    const cgt_context_options options = {.struct_size = sizeof(options),
-                                         .verify_first = of_context};
-    context_.reset();
-    EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
-    const cgt_function_options more = {.struct_size = sizeof(more), .verify_first = of_function};
-    const OwnedFunction function =
-        compile([](const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs,
-                   std::size_t) { return cgt_tensor_share(inputs[0], &outputs[0]); },
-                1, &more);
-    const OwnedTensor x = make_tensor_of(device(), {1, 2});
-    OwnedTensor y;
-    for (int i = 0; i < 2 + 6; ++i)
-      EXPECT_DONE(call(function, x, y));
-    EXPECT_EQ(stats(function)["replays"], 6);
-    EXPECT_EQ(stats(function)["verified"], 2);
-  }
-}
-
 // The word that all ranks agree on is here that of a rank which does something else.
 TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   struct Votes {
@@ -254,58 +182,6 @@ TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   votes.status = CGT_OK;
   votes.least = 0;
   EXPECT_FAILS(call(function, other, y), CGT_GROUP_FAILED, "rank 1: ");
-}
-
-// A program that was built with a later version has a struct that ends later.
-TEST_P(FunctionOptionsTest, AGroupOfALaterVersionIsReadIfWhatIsNewIsNotSet) {
-  struct LaterGroup {
-    cgt_group group;
-    std::uint64_t further;
-  } later = {{.struct_size = sizeof(LaterGroup),
-              .rank = 0,
-              .size = 1,
-              .minimum = [](void*, uint64_t*, size_t) -> cgt_status { return CGT_OK; }},
-             1};
-  cgt_context_options options = {.struct_size = sizeof(options), .group = &later.group};
-  context_.reset();
-  EXPECT_FAILS(cgt_context_create(c_device(device()), &options, context_.out()),
-               CGT_INVALID_ARGUMENT, "cgt_group: struct_size is");
-  later.further = 0;
-  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
-  const OwnedFunction function = compile(affine_step);
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  for (int i = 0; i < 3; ++i) {
-    OwnedTensor y;
-    EXPECT_DONE(call(function, x, y));
-  }
-  EXPECT_EQ(stats(function)["replays"], 1);
-}
-
-TEST_P(FunctionOptionsTest, AnInputWithGapsIsRefusedWhereItHasToBeContiguous) {
-  const cgt_input_options input = {.struct_size = sizeof(input), .flags = CGT_INPUT_CONTIGUOUS};
-  const cgt_function_options options = {
-      .struct_size = sizeof(options), .inputs = &input, .input_count = 1};
-  const OwnedFunction function = compile(affine_step, 1, &options);
-  const OwnedTensor x = make_tensor_of(device(), {1, 2, 3, 4, 5, 6});
-  const std::int64_t shape[] = {3, 2};
-  OwnedTensor rows, columns, y;
-  EXPECT_DONE(cgt_tensor_reshape(x, 2, shape, rows.out()));
-  EXPECT_DONE(cgt_tensor_transpose(rows, 0, 1, columns.out()));
-  EXPECT_DONE(call(function, x, y));
-  EXPECT_FAILS(call(function, columns, y), CGT_INVALID_ARGUMENT, "contiguous");
-}
-
-TEST_P(FunctionOptionsTest, PoolsMayGrowInPlace) {
-  cgt_context_options options = {.struct_size = sizeof(options),
-                                 .flags = CGT_CONTEXT_POOLS_GROW_IN_PLACE};
-  context_.reset();
-  EXPECT_DONE(cgt_context_create(c_device(device()), &options, context_.out()));
-  const OwnedFunction function = compile(affine_step);
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  std::vector<OwnedTensor> held(8);
-  for (OwnedTensor& y : held)
-    EXPECT_DONE(call(function, x, y));
-  EXPECT_EQ(skips(function, "context_limit"), 0u);
 }
 
 }  // namespace

@@ -202,47 +202,6 @@ TEST_P(CApiGeneratorsTest, AStepMayGoBackToAStateOfItsOwnCall) {
                "of a step function that this thread is in");
 }
 
-TEST_P(CApiGeneratorsTest, WhatReplaysWouldNotRepeatIsRefusedWhileRecording) {
-  const OwnedGenerator generator = make_generator(seed_);
-  const cgt_generator_state outside = state_of(generator);
-  int runs = 0;
-  const OwnedFunction function = compile([&](const cgt_tensor* inputs, auto... rest) {
-    const bool records = ++runs == 2;
-    if (records) {
-      EXPECT_FAILS(cgt_generator_set_seed(generator, 3), CGT_INVALID_ARGUMENT, "reseeded inside");
-      EXPECT_FAILS(cgt_generator_set_state(generator, &outside), CGT_INVALID_ARGUMENT,
-                   "a state from outside");
-    } else {
-      EXPECT_DONE(cgt_generator_set_seed(generator, seed_));
-    }
-    return affine_step(inputs, rest...);
-  });
-  expect_to_work(function);
-  EXPECT_EQ(runs, 2);
-}
-
-TEST_P(CApiGeneratorsTest, AStepThatFailsGivesBackWhatItDrew) {
-  const OwnedGenerator generator = make_generator(seed_);
-  PhiloxOracle oracle(seed_);
-  bool fails = false;
-  const OwnedFunction function =
-      compile([&](const cgt_tensor*, std::size_t, cgt_tensor* outputs, std::size_t) -> cgt_status {
-        const std::int64_t size = 5;
-        EXPECT_DONE(cgt_tensor_empty(CGT_FLOAT32, 1, &size, nullptr, &outputs[0]));
-        EXPECT_DONE(cgt_fill_uniform(generator, outputs[0], nullptr));
-        return fails ? CGT_USER_STATUS : CGT_OK;
-      });
-  for (int i = 0; i < 2; ++i) {  // warming up and recording
-    OwnedTensor y;
-    fails = true;
-    EXPECT_EQ(cgt_call(function, nullptr, 0, y.out(), 1), CGT_USER_STATUS);
-    EXPECT_EQ(state_of(generator).offset, oracle.offset());
-    fails = false;
-    EXPECT_EQ(draw(function), oracle.uniform(5));
-  }
-  EXPECT_EQ(draw(function), oracle.uniform(5));
-}
-
 TEST_P(CApiGeneratorsTest, ARecordingKeepsAGeneratorThatIsDestroyed) {
   OwnedGenerator generator = make_generator(seed_);
   PhiloxOracle oracle(seed_);
@@ -307,30 +266,6 @@ TEST(CApiGeneratorHandlesTest, WrongHandlesAndStructsAreNamed) {
   EXPECT_FAILS(cgt_generator_reserve(nullptr, 1, &range), CGT_INVALID_HANDLE,
                "the generator is NULL");
   EXPECT_EQ(cgt_live_handles(), live);
-}
-
-TEST(CApiGeneratorHandlesTest, ThreadsGetRangesThatDoNotOverlap) {
-  const OwnedGenerator generator = make_generator(7);
-  std::vector<std::uint64_t> begins[4];
-  std::vector<std::thread> threads;
-  for (auto& mine : begins) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 500; ++i) {
-        cgt_philox_range range;
-        EXPECT_DONE(cgt_generator_reserve(generator, 3, &range));
-        EXPECT_EQ(range.origin, nullptr);
-        mine.push_back(range.offset);
-      }
-    });
-  }
-  for (std::thread& thread : threads)
-    thread.join();
-  std::vector<std::uint64_t> all;
-  for (const auto& mine : begins)
-    all.insert(all.end(), mine.begin(), mine.end());
-  std::sort(all.begin(), all.end());
-  for (std::size_t i = 0; i < all.size(); ++i)
-    ASSERT_EQ(all[i], 3 * i);
 }
 
 }  // namespace

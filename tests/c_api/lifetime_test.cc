@@ -84,42 +84,5 @@ TEST_P(LifetimeTest, MemoryIsReleasedAndTheNextCallRecordsAtOnce) {
   EXPECT_DONE(cgt_context_release_memory(context_, nullptr));
 }
 
-TEST_P(LifetimeTest, StepsTellAndFreezeToo) {
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  OwnedFunction steps;
-  EXPECT_DONE(
-      cgt_steps_create(context_, "steps", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
-  const cgt_binding binding = CGT_BINDING(info_of(x).data, 8);
-  cgt_stream stream = {};
-  EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &stream));
-  const auto step = [&](std::int64_t number) {
-    const cgt_key_part key = CGT_KEY_NUMBER("size", number);
-    std::int32_t must_run = 0;
-    EXPECT_DONE(cgt_step_begin(steps, &key, 1, &binding, 1, &stream, &must_run));
-    while (must_run != 0) {
-      const StreamRef on(device(), static_cast<StreamHandle>(stream.native));
-      const float one = 1;
-      const std::int64_t count = 2;
-      check(on.graphs().launch_kernel(on.handle(), fill_kernel(), dims_for(count),
-                                      arguments_of(info_of(x).data, one, count)),
-            "fill");
-      EXPECT_DONE(cgt_step_end(steps, &must_run));
-    }
-    cgt_outcome outcome = -1;
-    const char* reason = "not written";
-    EXPECT_DONE(cgt_function_last_outcome(steps, &outcome, &reason));
-    return Told(outcome, reason);
-  };
-  for (const cgt_outcome expected : {CGT_WARMED_UP, CGT_RECORDED, CGT_REPLAYED})
-    EXPECT_EQ(step(1), Told(expected, ""));
-  EXPECT_DONE(cgt_function_freeze(steps, CGT_FROZEN_RUN_EAGERLY));
-  EXPECT_EQ(step(1).first, CGT_REPLAYED);
-  EXPECT_EQ(step(2), Told(CGT_RAN_EAGERLY, "frozen"));
-  EXPECT_DONE(cgt_function_unfreeze(steps));
-  EXPECT_EQ(step(2).first, CGT_WARMED_UP);
-  steps = {};
-  EXPECT_DONE(cgt_stream_destroy(stream));
-}
-
 }  // namespace
 }  // namespace cgtree::testing

@@ -182,24 +182,6 @@ TEST_P(CApiPrecaptureTest, PartsOfTheKeyAreCombinedWithTheSizes) {
   EXPECT_THAT(asked_, ElementsAre(4, 4, 2, 2));
 }
 
-TEST_P(CApiPrecaptureTest, NothingIsRecordedAfterwardsWhereThatIsWanted) {
-  for (const cgt_while_missing missing : {CGT_MISSING_RUN_EAGERLY, CGT_MISSING_NEXT_LARGER}) {
-    OneAxis one({2, 4, 8});
-    one.function.while_missing = missing;
-    const OwnedFunction function = compile_affine(one);
-    const std::int64_t wanted[] = {8, 2};
-    const cgt_precapture_values sizes = {sizeof(sizes), "n", wanted, 2, nullptr, 0};
-    cgt_precapture_options options = this->options();
-    options.sizes = &sizes;
-    options.size_count = 1;
-    EXPECT_DONE(cgt_function_precapture(function, &options, nullptr));
-    for (std::int64_t size = 1; size <= 8; ++size)
-      expect_affine(function, size);
-    EXPECT_EQ(stats(function)["recordings"], 4);
-    EXPECT_EQ(stats(function)["replays"], missing == CGT_MISSING_NEXT_LARGER ? 8 : 6);
-  }
-}
-
 TEST_P(CApiPrecaptureTest, EachSizeIsRecordedOnceForCallersThatHoldNothing) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   cgt_precapture_options options = this->options();
@@ -337,20 +319,6 @@ TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
                "which has no dynamic axes");
   EXPECT_FAILS(cgt_function_precapture(nullptr, &options, nullptr), CGT_INVALID_HANDLE,
                "the function is NULL");
-}
-
-TEST_P(CApiPrecaptureTest, AStepOfTheSameContextCannotPrecapture) {
-  cgt_function self = nullptr;
-  const cgt_precapture_options options = this->options();
-  const OneAxis one({4});
-  const OwnedFunction function = compile(
-      [&](auto... arguments) {
-        EXPECT_FAILS(cgt_function_precapture(self, &options, nullptr), CGT_CONCURRENT_USE, "busy");
-        return affine_step(arguments...);
-      },
-      1, &one.function);
-  self = function;
-  expect_affine(function, 3);
 }
 
 TEST_P(CApiPrecaptureTest, TheCallbackMayDestroyTheFunctionAndItsContext) {

@@ -93,20 +93,6 @@ TEST_P(StepFaultsTest, WhatNeedsTheContextForItselfIsRefusedInsideAStep) {
   expect_to_work(function);
 }
 
-TEST_P(StepFaultsTest, ASecondThreadIsRefusedAndTheFirstGoesOn) {
-  cgt_function self = nullptr;
-  const OwnedTensor x = make_tensor_of(device(), {1, 2});
-  const OwnedFunction function = compile([&](auto... arguments) {
-    std::thread([&] {
-      OwnedTensor y;
-      EXPECT_FAILS(call(self, x, y), CGT_CONCURRENT_USE, "another thread is inside it");
-    }).join();
-    return affine_step(arguments...);
-  });
-  self = function;
-  expect_to_work(function);
-}
-
 TEST_P(StepFaultsTest, CallsWithWrongArgumentsAreRefused) {
   const OwnedFunction function = compile(affine_step);
   const OwnedTensor x = make_tensor_of(device(), {1, 2});

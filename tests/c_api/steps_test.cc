@@ -270,22 +270,6 @@ TEST_P(StepsTest, AStepMayDestroyItsFunctionAndItsContext) {
   EXPECT_THAT(values_of(y), ElementsAre(3, 5));
 }
 
-TEST_P(StepsTest, FunctionsCallFunctions) {
-  const OwnedFunction inner = compile(affine_step);
-  const OwnedFunction outer =
-      compile([&](const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs, std::size_t) {
-        cgt_tensor between = nullptr;
-        EXPECT_DONE(cgt_call(inner, inputs, 1, &between, 1));
-        return cgt_call(inner, &between, 1, outputs, 1);
-      });
-  for (int i = 0; i < 3; ++i) {
-    const OwnedTensor x = make_tensor_of(device(), {1, 2});
-    OwnedTensor y;
-    EXPECT_DONE(call(outer, x, y));
-    EXPECT_THAT(values_of(y), ElementsAre(7, 11));
-  }
-}
-
 TEST_P(StepsTest, MetricsOfSeveralContextsAreOnePage) {
   const cgt_context_options options = {.struct_size = sizeof(options), .name = "prefill"};
   cgt_context other = nullptr;
