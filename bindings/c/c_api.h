@@ -33,14 +33,12 @@
 //     to let the rest of the callback use their memory.
 // 10. Devices and streams are values, and streams are borrowed. Error numbers of all devices are
 //     those of CUDA.
-// 11. Options and their choices have the names of C++, and the meaning that cgtree/values/options.h
-//     and axes.h give them. "Refuse" is kThrow of C++. This header says what differs.
+// 11. Functions, options and choices have the names of C++, whose headers explain them: "refuse" is
+//     kThrow. This header says what differs. The place for a count or a report may be NULL.
 //
-// The library keeps three kinds of hidden state: the tables behind the handles, the last error of
-// each thread, and the step function that each thread is in.
-//
-// This header does not support kinds of targets and code generation, ContextOptions::segments,
-// Context::eager(), Context::write_dot(), and the scopes NoGraph and ForceGraph of C++.
+// The hidden state of the library is the tables behind the handles and, for each thread, the last
+// error, the last text, and the step function that it is in. docs/c_api.md says what of C++ is not
+// there.
 #ifndef CGTREE_C_API_H_
 #define CGTREE_C_API_H_
 
@@ -329,64 +327,40 @@ CGT_API cgt_status cgt_context_create(cgt_device device, const cgt_context_optio
                                       cgt_context* out);
 // Releases the handle. Functions and steps of the context may still be called.
 CGT_API cgt_status cgt_context_destroy(cgt_context context);
-// Begins the next generation: outputs of earlier calls may be overwritten from now on, and using
-// one is CGT_STALE_TENSOR.
+// The next ten are functions of Context, and write how much they drop or free. `capture`: 0 stands
+// for every one.
 CGT_API cgt_status cgt_context_mark_step(cgt_context context);
-// cgt_context_mark_step() does not end this output: it is held until its last handle is destroyed.
 CGT_API cgt_status cgt_tensor_keep(cgt_tensor output, cgt_context context);
-// Tells the context that the caller's graph which holds work of it is gone: the graph of the
-// capture with this id, or, for 0, every one. What was kept for it may be used again. Writes how
-// many tensors were kept, unless `released` is NULL.
 CGT_API cgt_status cgt_context_release_captured(cgt_context context, uint64_t capture,
                                                 size_t* released);
-// Gives memory that neither a recording nor an output uses back to the device's cache, where other
-// contexts find it. Writes how many bytes, unless `bytes` is NULL.
 CGT_API cgt_status cgt_context_trim(cgt_context context, size_t* bytes);
-// For a server that sleeps: drops all recordings, and gives all that no output uses back to the
-// device. What was warmed up stays so. Waits until all work is done. Writes how many bytes of the
-// pools, unless `bytes` is NULL. CGT_CAPTURE_FAILED while the stream is captured.
 CGT_API cgt_status cgt_context_release_memory(cgt_context context, size_t* bytes);
-// Declares that memory which recordings refer to, and which is no tensor, lives until it is
-// undeclared: a workspace or table of a library. Declared again with another range, it has moved.
-// Any thread.
 CGT_API cgt_status cgt_context_declare(cgt_context context, const char* name, const void* address,
                                        size_t bytes);
-// The memory goes: the recordings that refer to it are dropped, now or before the next call. Any
-// thread, at any time.
 CGT_API cgt_status cgt_context_undeclare(cgt_context context, const char* name);
-// Drops the recordings of all functions that refer to memory in the range. Writes how many, unless
-// `dropped` is NULL.
 CGT_API cgt_status cgt_context_invalidate(cgt_context context, const void* address, size_t bytes,
                                           size_t* dropped);
-// Waits, on the calling thread, until all work that calls have launched is done.
 CGT_API cgt_status cgt_context_synchronize(cgt_context context);
-// Writes the stream of the latest call: the caller's, or the context's own. Other work that reads
-// outputs or writes inputs must be ordered with it.
 CGT_API cgt_status cgt_context_stream(cgt_context context, cgt_stream* out);
 // Writes the counters of ContextStats by name, and skips by reason. Any thread.
 CGT_API cgt_status cgt_context_stats_json(cgt_context context, const char** text);
-// Writes functions, recordings and pools, as Context::snapshot_json() does (docs/snapshot.md), of
-// which the program `cgtree_report` makes a report (docs/report.md). Any thread.
+// Writes functions, recordings and pools (docs/snapshot.md), of which the program `cgtree_report`
+// makes a report. Any thread.
 CGT_API cgt_status cgt_context_snapshot_json(cgt_context context, const char** text);
 // Writes the metrics of these contexts for Prometheus (docs/metrics.md). Any thread.
 // CGT_INVALID_ARGUMENT if two of them have the same name.
 CGT_API cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, const char** text);
-// Writes the last events of the context as lines of JSON (docs/events.md). Any thread.
+// The next three are those of extensions/watch/recent_events.h (docs/events.md). `count` 0 stands
+// for the signals of a crash.
 CGT_API cgt_status cgt_context_recent_events(cgt_context context, const char** text);
-// Writes them to a file. CGT_INVALID_ARGUMENT if it cannot be opened or written. Any thread.
 CGT_API cgt_status cgt_context_dump_events(cgt_context context, const char* path);
-// From now on the process writes the last events of all its contexts to the file when it gets one
-// of the signals; see dump_events_on_signal() in recent_events.h. `count` 0: the signals of a
-// crash. Requires: no other thread calls it at the same time.
 CGT_API cgt_status cgt_dump_events_on_signal(const char* path, const int* signals, size_t count);
 
 // ---- Where replays hang -------------------------------------------------------------------------
 
 enum {
-  // Only the next replay after one has exceeded the time limit leaves marks.
-  CGT_PROGRESS_BEHIND_LIMIT_ALONE = 1u << 0,
+  CGT_PROGRESS_BEHIND_LIMIT_ALONE = 1u << 0,  // every_nth_replay = 0
   CGT_PROGRESS_NO_TIME_LIMIT = 1u << 1,
-  // Replays that leave marks are timed by their scopes, for metrics.
   CGT_PROGRESS_TIMES_SCOPES = 1u << 2
 };
 
@@ -394,26 +368,22 @@ enum {
 typedef struct cgt_progress_options {
   uint32_t struct_size;
   uint32_t flags;
-  uint64_t every_nth_replay;         // of each recording leaves marks; 0 means 1
-  uint64_t time_limit_milliseconds;  // within which a replay is to end; 0 means 30,000
-  // Called on a thread of the watch's, once for a replay that has not ended by then; by default
-  // that is logged. It must not call contexts but for what any thread may.
+  uint64_t every_nth_replay;         // 0: each
+  uint64_t time_limit_milliseconds;  // 0: 30,000
   void (*on_timeout)(void* user, const char* text);
   void* user;  // must outlive the watch and the contexts that have it
 } cgt_progress_options;
 
-// Makes what says where the replays of contexts hang: see ProgressWatch in
-// cgtree/values/progress.h. `options` may be NULL.
+// Makes a ProgressWatch (docs/hangs.md). `options` may be NULL.
 CGT_API cgt_status cgt_progress_watch_create(const cgt_progress_options* options,
                                              cgt_progress_watch* out);
 // Releases the handle. Contexts that have the watch keep it.
 CGT_API cgt_status cgt_progress_watch_destroy(cgt_progress_watch watch);
-// Replays of the context leave marks from now on, by which the watch says where one hangs; NULL: no
-// longer. CGT_CONCURRENT_USE; CGT_INVALID_ARGUMENT on a device that cannot.
+// NULL: replays leave marks no longer.
 CGT_API cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch watch);
-// Writes how far the replays have come that have not ended (docs/hangs.md). Any thread.
+// The next two write how far the replays have come that have not ended, as text and as JSON for the
+// program `cgtree_report`. Any thread.
 CGT_API cgt_status cgt_progress_watch_report(cgt_progress_watch watch, const char** text);
-// Writes the same as JSON, which the program `cgtree_report` reads: of several processes together.
 CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, const char** text);
 
 // ---- Step functions -----------------------------------------------------------------------------
@@ -435,15 +405,10 @@ typedef struct cgt_step {
 } cgt_step;
 
 enum {
-  // Of a function: stays at its address, which is checked; it is not copied. Inputs without it may
-  // be anywhere at each call, and are copied.
-  CGT_INPUT_STATIC = 1u << 0,
-  CGT_INPUT_MUTATED = 1u << 1,  // the function, or the work of the steps, writes into it
-  // Of a function: must lie without gaps between its elements, or the call is CGT_INVALID_ARGUMENT.
-  CGT_INPUT_CONTIGUOUS = 1u << 2,
-  // Of steps: the work is to use cgt_step_address(), and each call may pass another address: the
-  // graph copies the bytes first. Bindings without it stay at their address, which is checked.
-  CGT_INPUT_COPIED = 1u << 3
+  CGT_INPUT_STATIC = 1u << 0,      // of a function
+  CGT_INPUT_MUTATED = 1u << 1,     // the function, or the work of the steps, writes into it
+  CGT_INPUT_CONTIGUOUS = 1u << 2,  // of a function
+  CGT_INPUT_COPIED = 1u << 3       // of steps: BindingOptions::is_copied
 };
 // The values beyond the actual sizes of an input that was padded; see Padding::Kind.
 typedef int32_t cgt_padding;
@@ -615,14 +580,10 @@ enum {
 };
 // The treatment of a call of a frozen function for which no recording fits.
 typedef int32_t cgt_when_frozen;
-enum {
-  CGT_FROZEN_RUN_EAGERLY = 0,
-  CGT_FROZEN_REFUSE = 1  // CGT_CAPTURE_FAILED; the message names what keeps one from fitting
-};
-// From now on nothing is warmed up or recorded: a call is replayed if a recording fits, and else
-// does what `when` says. Nothing is evicted either. Any thread.
+enum { CGT_FROZEN_RUN_EAGERLY = 0, CGT_FROZEN_REFUSE = 1 };
+// The next two begin and end the state of a function in which nothing is warmed up, recorded or
+// evicted. Any thread.
 CGT_API cgt_status cgt_function_freeze(cgt_function function, cgt_when_frozen when);
-// Ends what cgt_function_freeze() has begun. Any thread.
 CGT_API cgt_status cgt_function_unfreeze(cgt_function function);
 // Writes the outcome of the last call that has ended and, unless `skip_reason` is NULL, why it ran
 // eagerly: a name as in cgt_function_stats_json(), which is never freed, or "".
@@ -631,18 +592,11 @@ CGT_API cgt_status cgt_function_last_outcome(cgt_function function, cgt_outcome*
 
 // ---- Steps of an engine -------------------------------------------------------------------------
 
-// A graph around work that the caller enqueues itself, in memory of its own. docs/adopting.md has
-// the rules for the work. Steps are a function, which one thread at a time may use, and each step
-// is a call of it: cgt_function_destroy(), _stats_json(), _freeze(), _unfreeze() and
+// A graph around work that the caller enqueues itself, in memory of its own: docs/adopting.md has
+// the rules for the work, and the loop. Steps are a function, which one thread at a time may use,
+// and each step is a call of it: cgt_function_destroy(), _stats_json(), _freeze(), _unfreeze() and
 // _last_outcome() are as for others; a step that was left is CGT_FAILED. To pass a function of one
 // kind where the other is expected is CGT_INVALID_ARGUMENT.
-//
-//   cgt_step_begin(steps, key, 1, bindings, 3, &stream, &must_run);
-//   while (must_run) {
-//     cgt_step_address(steps, 0, &tokens);
-//     ... enqueue the work on `stream` ...
-//     cgt_step_end(steps, &must_run);     // once more, if it was captured in vain
-//   }
 
 // A range of memory that the work of a step uses, as it is in this call.
 typedef struct cgt_binding {
@@ -659,7 +613,7 @@ typedef int32_t cgt_capture_mode;
 enum {
   CGT_CAPTURE_MODE_GLOBAL = 0,
   CGT_CAPTURE_MODE_THREAD_LOCAL = 1,
-  CGT_CAPTURE_MODE_RELAXED = 2  // the work may do what captures usually forbid
+  CGT_CAPTURE_MODE_RELAXED = 2
 };
 
 // Of the options, `inputs` are the bindings, by position: one with CGT_INPUT_COPIED may be at
@@ -685,8 +639,7 @@ CGT_API cgt_status cgt_step_end(cgt_function steps, int32_t* must_run);
 // Inside a function that the step has called, the step is no longer open, and is left when that
 // returns.
 CGT_API cgt_status cgt_step_leave(cgt_function steps);
-// The caller gives this range away: drops the recordings that check an address in it. Writes how
-// many, unless `dropped` is NULL.
+// The caller gives this range away: drops the recordings that have an address in it.
 CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
                                         size_t* dropped);
 // Writes the outcome that such a call would have now and why, as lines of text.
@@ -702,18 +655,14 @@ typedef struct cgt_step_values cgt_step_values;
 // Enqueues its work on cgt_current_stream(), and may wait for the device.
 typedef cgt_status (*cgt_break_body)(void* user, const cgt_step_values* values);
 
-// Calls `body` at this point of a step: now, while the step runs without a graph; in each replay,
-// and not now, while it is recorded. `body` may use addresses of the step's memory, but hold no
-// handle to a tensor of it, draws no random numbers, and has no break of its own. `release` may be
-// NULL; it is called when `body` will not be called any more, also if this function fails.
+// As eager_break() of cgtree/values/eager_break.h. `release` may be NULL; it is called when `body`
+// will not be called any more, also if this function fails.
 CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*release)(void* user));
-// For a step whose work turns out to be one that cannot be captured. If it is being captured, on
-// this thread, the capture fails with this reason, and the work runs once more, without a graph, as
-// all later calls of the kind do. Otherwise nothing happens.
+// The step's work cannot be captured: if it is being captured, on this thread, the capture fails
+// with this reason, and the work runs once more, without a graph.
 CGT_API cgt_status cgt_refuse_capture(const char* why);
-// Opens a scope on the calling thread: nodes that are captured until it is closed have its name, in
-// the path of those that are open (docs/scopes.md). The end of a step closes what the step has left
-// open. Costs no replay anything.
+// Opens a scope on the calling thread, which names the nodes that are captured until it is closed
+// (docs/scopes.md). The end of a step closes what the step has left open.
 CGT_API cgt_status cgt_scope_open(const char* name, uint64_t* scope);
 // Does nothing for a scope that is closed, or was opened on another thread.
 CGT_API cgt_status cgt_scope_close(uint64_t scope);
@@ -724,8 +673,7 @@ CGT_API cgt_status cgt_step_value(const cgt_step_values* values, size_t i, const
 // ---- Branches and loops -------------------------------------------------------------------------
 
 // Enqueues the work of a body on cgt_current_stream(), and writes a handle to each result. It may
-// be called several times, each time to enqueue the same: once for each round of a loop that runs
-// eagerly, and twice or more often while a step is recorded. Handles that it makes end when it
+// be called several times, each time to enqueue the same. Handles that it makes end when it
 // returns, with their memory.
 typedef cgt_status (*cgt_enqueue)(void* user, cgt_tensor* results, size_t result_count);
 // The code of one way, or of a round. Borrowed for the call.
@@ -734,17 +682,9 @@ typedef struct cgt_body {
   void* user;
 } cgt_body;
 
-// The next three decide by a value on the device which work runs: on the host while a step runs
-// eagerly, and anew in each replay of a recording. docs/control_flow.md says what a body may not
-// do. If a body fails, so does the call, with its status, and a step that is being recorded is not
-// recorded. They write a handle to a copy of each result of the body that has run, of the same
-// shapes and types in all bodies. CGT_INVALID_ARGUMENT for a tensor that says which way to go and
-// is not one element of its type on the device of the current stream, and for a body that does what
-// it may not; CGT_CAPTURE_FAILED while the stream is captured by other code.
-//
-// `generators` are those that bodies may draw from. The call takes one block of each, whatever way
-// is taken, and each run of a body, in each round of a loop, draws numbers of its own, the same
-// eagerly and in a replay. A branch or loop in a body is given them, too, if its bodies draw.
+// The next three are those of extensions/flow/control_flow.h; docs/control_flow.md says what a body
+// may not do. If a body fails, so does the call, with its status. They write a handle to a copy of
+// each result of the body that has run. `generators` are those that bodies may draw from.
 //
 // Runs `then` if the predicate, CGT_INT32 or CGT_BOOL, is not 0, and else `otherwise`, which may be
 // NULL if there are no results.
@@ -763,19 +703,9 @@ CGT_API cgt_status cgt_loop(int64_t max_rounds, const cgt_body* body,
                             const cgt_generator* generators, size_t generator_count,
                             cgt_tensor* rounds);
 
-// A loop stream holds rows that a loop on the device hands out while it runs, one for each round.
-// The device does not wait for the host: of a host that is too far behind, rows are lost. Loops of
-// one stream must not run at the same time.
+// The next five are a LoopStream of extensions/flow/loop_stream.h: rows that a loop on the device
+// hands out while it runs, one for each round. Loops of one stream must not run at the same time.
 //
-//   cgt_loop_rows(64, tokens, &decode, NULL, 0, NULL);       // in the step function
-//   ...
-//   while (cgt_loop_stream_next(tokens, ids, sizeof(ids), 1000000, &row) == CGT_OK &&
-//          row.loop != 0) {                                  // on the host, while a replay runs
-//     send_to_clients(ids, row.bytes);
-//     if (client_has_gone) cgt_loop_stream_stop(tokens);
-//     if (row.is_last) break;
-//   }
-
 // Makes a stream of rows of up to `row_bytes`, a multiple of 4, which keeps them while the host is
 // up to `rows` rows behind.
 CGT_API cgt_status cgt_loop_stream_create(cgt_device device, size_t row_bytes, size_t rows,
@@ -783,8 +713,7 @@ CGT_API cgt_status cgt_loop_stream_create(cgt_device device, size_t row_bytes, s
 // Releases the handle. Recordings keep what they use of the stream.
 CGT_API cgt_status cgt_loop_stream_destroy(cgt_loop_stream stream);
 // As cgt_loop(), with a body of two results, the flag and the row of the round: contiguous on the
-// device, a multiple of 4 bytes, and at most as large as the rows of the stream. Each round hands
-// out its row, also where the step runs eagerly. Such replays are not verified.
+// device, a multiple of 4 bytes.
 CGT_API cgt_status cgt_loop_rows(int64_t max_rounds, cgt_loop_stream stream, const cgt_body* body,
                                  const cgt_generator* generators, size_t generator_count,
                                  cgt_tensor* rounds);
@@ -798,15 +727,12 @@ typedef struct cgt_loop_row {
   int32_t is_last;  // of its loop
 } cgt_loop_row;
 // Waits for the next row, for `max_microseconds` at most, and copies it to the front of `buffer`.
-// If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT if rows were
-// lost, with their number in the message, and the next call goes on with the oldest one that is
-// left; and for a row that is larger than `capacity`, which remains. CGT_CONCURRENT_USE while
-// another thread is in it.
+// If there is none by then, `loop` is 0, and so is the rest. CGT_INVALID_ARGUMENT once for rows
+// that were lost, and for a row that is larger than `capacity`, which remains.
 CGT_API cgt_status cgt_loop_stream_next(cgt_loop_stream stream, void* buffer, size_t capacity,
                                         uint64_t max_microseconds, cgt_loop_row* row);
 // Any thread. The loop of the row that is next ends with the round that it is in, or, if it has not
-// begun, with its first one. A loop whose body has failed has ended: once its rows are read, that
-// is the loop behind it.
+// begun, with its first one.
 CGT_API cgt_status cgt_loop_stream_stop(cgt_loop_stream stream);
 
 // ---- Dynamic axes -------------------------------------------------------------------------------
@@ -853,83 +779,67 @@ typedef struct cgt_precapture_options {
   uint32_t input_count;
   cgt_make_inputs make_inputs;
   void* user;
-  // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
-  // theirs.
   const cgt_precapture_values* sizes;
   size_t size_count;
-  // No combination is begun after this time.
   uint64_t max_microseconds;
-  // Called after each combination with one entry of the report. May be NULL.
-  void (*progress)(void* user, const char* entry_json);
-  // The number of results of earlier calls that the caller still holds when it calls; 0: one,
-  // CGT_HOLDS_NONE: none. Each combination is recorded once more for each of them.
-  uint64_t held_outputs;
-  // All parts of the key, in its order. A part without values has those of its policy in
-  // cgt_function_options::keys. None: the key has just the parts that are named there.
+  void (*progress)(void* user, const char* entry_json);  // an entry of the report; may be NULL
+  uint64_t held_outputs;                                 // 0: one; CGT_HOLDS_NONE: none
   const cgt_precapture_values* key;
   size_t key_size;
 } cgt_precapture_options;
 // For cgt_precapture_options::held_outputs, where 0 means the default.
 #define CGT_HOLDS_NONE UINT64_MAX
 
-// Records each combination of the sizes of the dynamic axes and of the values of the key, the
-// largest first, whatever cgt_function_options::while_missing says. If it fails, what is recorded
-// so far stays. Writes a report, unless `report` is NULL: {"entries": [{"sizes": {"batch": 8},
-// "outcome": "recorded", "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes": 0,
-// "graph_bytes": 119296, "microseconds": 12}. An entry of a call with a key has it as text: "key":
-// "draft=2 adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and "left_out",
-// which also has "why".
+// The next two are precapture() and predict_memory() of extensions/sizes/precapture.h. They write a
+// report, unless `report` is NULL: {"entries": [{"sizes": {"batch": 8}, "outcome": "recorded",
+// "bytes": 0, "graph_bytes": 119296, "microseconds": 12}, ...], "bytes": 0, "graph_bytes": 119296,
+// "microseconds": 12}. An entry of a call with a key has it as text: "key": "draft=2
+// adapter=\"en\"". Outcomes are "recorded", "already_there", "predicted", and "left_out", which
+// also has "why".
 CGT_API cgt_status cgt_function_precapture(cgt_function function,
                                            const cgt_precapture_options* options,
                                            const char** report);
-// Predicts the memory of a precapture, and reports as it does: each combination is run and
-// captured, but no graph is made, and the pools give their memory back.
 CGT_API cgt_status cgt_function_predict_memory(cgt_function function,
                                                const cgt_precapture_options* options,
                                                const char** report);
 
-// The limits of a function that learns sizes: CGT_AXIS_LEARNED. 0 means the default.
+// LearnOptions of extensions/sizes/size_learner.h; 0 means the default.
 typedef struct cgt_learn_options {
   uint32_t struct_size;
   uint32_t input_count;
-  // Called by cgt_function_idle(), with what it calls the function with. The call writes into
-  // inputs that it mutates.
-  cgt_make_inputs make_inputs;
+  cgt_make_inputs make_inputs;  // called by cgt_function_idle()
   void* user;
   void (*release)(void* user);  // called once, when the function is destroyed; may be NULL
-  uint64_t max_sizes;           // that are recorded at a time: 32
-  uint64_t max_bytes;           // of the pools of the context, beyond which none is recorded
-  double busy_fraction;         // of the time, for cgt_function_idle() between calls: 0.02
-  uint64_t held_outputs;        // as cgt_precapture_options has it
-  // What the function draws from, if results are to be the same whenever cgt_function_idle() is
-  // called: it puts these generators back to where they were.
+  uint64_t max_sizes;
+  uint64_t max_bytes;
+  double busy_fraction;
+  uint64_t held_outputs;  // as cgt_precapture_options has it
   const cgt_generator* generators;
   size_t generator_count;
 } cgt_learn_options;
 // Lets cgt_function_idle() learn the sizes of the function. CGT_INVALID_ARGUMENT unless one of its
 // axes or integers of the key is learned, and if this was called before.
 CGT_API cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* options);
-// The outcome of cgt_function_idle().
+// LearnerStep::Kind.
 typedef int32_t cgt_learner_outcome;
 enum {
   CGT_LEARNED_NOTHING = 0,
-  CGT_LEARNED_SIZE = 1,      // `size` was recorded
-  CGT_LEARNING_FAILED = 2,   // `size` could not be recorded; the log says why
-  CGT_LEARNER_VERIFIED = 3,  // recordings of `size`, with which calls have not been verified
-  CGT_LEARNER_GAVE_BACK = 4  // `bytes` that the pools held, and nothing used
+  CGT_LEARNED_SIZE = 1,
+  CGT_LEARNING_FAILED = 2,
+  CGT_LEARNER_VERIFIED = 3,
+  CGT_LEARNER_GAVE_BACK = 4
 };
-// One step of a function that learns; of several axes and integers, sizes are those of the first.
-// Without an outcome all else is 0, and `evicted` -1.
+// LearnerStep. Without an outcome all else is 0, and `evicted` -1.
 typedef struct cgt_learner_step {
   uint32_t struct_size;
   cgt_learner_outcome outcome;
   int64_t size;
-  int64_t evicted;           // the size that went for it, or -1
-  double gain_microseconds;  // of a call, on average, as expected
-  uint64_t microseconds;     // that it has taken
-  uint64_t bytes;            // that were given back
+  int64_t evicted;  // -1: none
+  double gain_microseconds;
+  uint64_t microseconds;
+  uint64_t bytes;
 } cgt_learner_step;
-// For CGT_BETWEEN_CALLS: within cgt_learn_options::busy_fraction of the time.
+// For cgt_function_idle(): within cgt_learn_options::busy_fraction of the time.
 #define CGT_BETWEEN_CALLS UINT64_MAX
 // Does the most useful thing, if it is expected to take no longer than this; returns at once if
 // there is none. Used by one thread at a time, as calls are; in a group by all ranks.
@@ -938,19 +848,15 @@ CGT_API cgt_status cgt_function_idle(cgt_function function, uint64_t max_microse
 
 // ---- Random numbers -----------------------------------------------------------------------------
 
-// A generator is a seed and a count of used blocks. The sequence of a seed is 2^64 blocks of four
-// 32-bit words (Philox4x32-10), which kernels compute from the block's number. A replay takes as
-// many blocks as the recorded call did, from where the generator is then; so calls draw the same
-// numbers whether they run eagerly or are replayed. A call that fails returns its blocks, unless
-// other work has drawn since. A generator serves every device and several contexts, and a recording
-// keeps what it needs of it.
+// A generator is a seed and a count of used blocks of four 32-bit words (Philox4x32-10): see
+// interop/random/generator.h. Calls draw the same numbers whether they run eagerly or are replayed.
 
 // Makes a generator at the first block of the sequence of `seed`.
 CGT_API cgt_status cgt_generator_create(uint64_t seed, cgt_generator* out);
 // Releases the handle. Recordings that draw from the generator can still be replayed.
 CGT_API cgt_status cgt_generator_destroy(cgt_generator generator);
-// Begins the sequence of `seed` at the next draw or replay. CGT_INVALID_ARGUMENT inside a step
-// function that is being recorded, because its replays would not do it.
+// Begins the sequence of `seed` at the next draw or replay. CGT_INVALID_ARGUMENT while a step
+// function is recorded.
 CGT_API cgt_status cgt_generator_set_seed(cgt_generator generator, uint64_t seed);
 
 // A position in the sequence of a seed.

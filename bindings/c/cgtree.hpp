@@ -166,28 +166,16 @@ inline cgt_device best_device() {
 
 // A Stream is made and destroyed here. Streams of others are values: {device, native}. Where a
 // stream may be left out, it is the thread's current one, or else the context's.
-class Stream {
+class Stream : public detail::Owner<cgt_stream, cgt_stream_destroy> {
  public:
   // A blocking stream is ordered with the legacy stream.
   explicit Stream(cgt_device device, bool is_blocking = false)
-      : stream_(detail::result(cgt_stream_create, device, is_blocking)) {}
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, cgt_stream{})) {}
-  Stream& operator=(Stream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
-  }
-  ~Stream() {
-    if (stream_.native != 0) cgt_stream_destroy(stream_);
-  }
+      : Owner(detail::result(cgt_stream_create, device, is_blocking)) {}
 
-  // The next two are valid while the Stream lives.
-  cgt_stream get() const noexcept { return stream_; }
-  operator cgt_stream() const noexcept { return stream_; }
+  // Valid while the Stream lives.
+  operator cgt_stream() const noexcept { return get(); }
   // Waits, on the calling thread, until all work on the stream is done.
-  void synchronize() const { check(cgt_stream_synchronize(stream_)); }
-
- private:
-  cgt_stream stream_ = {};
+  void synchronize() const { check(cgt_stream_synchronize(get())); }
 };
 
 // A StreamScope makes a stream the current one of this thread.
