@@ -967,7 +967,7 @@ typedef struct cgt_cai_import_options {
   uint32_t struct_size;
   cgt_sync_policy sync;
   const cgt_stream* consumer;  // the stream of the first use; NULL: the current stream
-  cgt_dtype dtype;             // how to read elements that are opaque bytes; 0: they are refused
+  cgt_dtype dtype;             // of elements that are opaque bytes, or where typestr is empty
 } cgt_cai_import_options;
 
 enum { CGT_CAI_EXPORT_IDLE = 1u << 0, CGT_CAI_EXPORT_HAS_VERSION = 1u << 1 };

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,12 +50,15 @@ void check_fields(const cgt_cai& array) {
            fmt::format("'typestr' is '{}...': no final 0 within {} bytes",
                        std::string_view(array.typestr, 8), sizeof(array.typestr)));
   }
-  if (array.typestr[0] == '\0') {
-    refuse(BoundaryFault::kMissing, "'typestr' is empty: expected a string, as '<f4'");
-  }
 }
 
-CudaArrayInterface array_of_c(const cgt_cai& array) {
+TypeString type_of_c(const cgt_cai& array, std::optional<DType> dtype) {
+  if (array.typestr[0] != '\0') return parse_type_string(array.typestr);
+  if (dtype) return to_type_string(*dtype);
+  refuse(BoundaryFault::kMissing, "'typestr' is empty: expected a string, as '<f4', or a dtype");
+}
+
+CudaArrayInterface array_of_c(const cgt_cai& array, std::optional<DType> dtype) {
   check_fields(array);
   CudaArrayInterface made;
   made.version = array.version;
@@ -62,7 +66,7 @@ CudaArrayInterface array_of_c(const cgt_cai& array) {
   if ((array.flags & CGT_CAI_HAS_STRIDES) != 0) {
     made.strides = numbers(array.strides, array.ndim, "strides");
   }
-  made.type = parse_type_string(array.typestr);
+  made.type = type_of_c(array, dtype);
   made.data = array.data;
   made.read_only = (array.flags & CGT_CAI_READ_ONLY) != 0;
   if ((array.flags & CGT_CAI_HAS_STREAM) != 0) made.stream = array.stream;
@@ -129,8 +133,9 @@ cgt_status cgt_tensor_from_cai(const cgt_cai* array, void* owner, void (*release
     std::shared_ptr<void> kept = take_over(owner, release);
     required(out, "the place for the result");
     const cgt_cai read = read_struct(&required(array, "the array"), "cgt_cai");
-    *out = make_tensor(
-        from_cuda_array_interface(array_of_c(read), std::move(kept), import_options(options)));
+    const ImportOptions how = import_options(options);
+    *out =
+        make_tensor(from_cuda_array_interface(array_of_c(read, how.dtype), std::move(kept), how));
   });
 }
 

@@ -305,17 +305,11 @@ Tensor step_block(const T& value) {
 // by the caller for as long as the tensor may be used.
 inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtype,
                             cgt_stream stream, std::shared_ptr<void> owner = nullptr) {
-  static constexpr const char* kTypes[] = {"",    "|b1", "|i1", "<i2", "<i4", "<i8", "|u1",
-                                           "<u2", "<u4", "<u8", "<f2", "|V2", "<f4", "<f8",
-                                           "|V1", "|V1", "|V1", "|V1", "|V1", "<c8", "<c16"};
   auto array = sized<cgt_cai>();
   array.version = 3;
   array.ndim = static_cast<std::int32_t>(shape.size());
   array.shape = shape.data();
   array.data = reinterpret_cast<std::uintptr_t>(data);
-  if (dtype >= CGT_BOOL && dtype <= CGT_COMPLEX128) {
-    std::string(kTypes[dtype]).copy(array.typestr, sizeof(array.typestr) - 1);
-  }
   auto options = sized<cgt_cai_import_options>();
   options.consumer = detail::given(stream);
   options.dtype = dtype;

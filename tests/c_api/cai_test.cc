@@ -128,6 +128,8 @@ TEST_P(CApiCaiTest, TypeStringsEndWithA0AndATypeMayBeNamed) {
   import_.dtype = CGT_BFLOAT16;
   OwnedTensor tensor;
   EXPECT_DONE(import(tensor));
+  array_.typestr[0] = '\0';
+  EXPECT_DONE(import(tensor));
   EXPECT_EQ(info_of(tensor).dtype, CGT_BFLOAT16);
   EXPECT_STREQ(exported(tensor).typestr, "<V2");
 }
