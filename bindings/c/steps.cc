@@ -7,7 +7,6 @@
 #include <span>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"

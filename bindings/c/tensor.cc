@@ -1,7 +1,5 @@
 // Tensors in C: functions that make, describe, view, copy and destroy them.
 #include <optional>
-#include <span>
-#include <utility>
 
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
