@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "interop/device/kernel.h"
 #include "tests/support/core_fixture.h"
+#include "tests/support/inside.h"
 #include "tests/support/test_kernels.h"
 
 namespace cgtree::testing {
@@ -155,7 +155,7 @@ TEST_P(AttemptTest, AStepThatHasEndedIsNoCallInProgress) {
     replays += step.replayed();
     EXPECT_THROW(step.end(), InvalidArgument);
     kept.push_back(std::move(step));
-    engine()->check_idle();
+    check_idle(context());
     if (random_() % 2 == 0) {
       EXPECT_EQ(values(f(ones_)), std::vector<float>(kCount, 2));
     }
@@ -247,7 +247,7 @@ TEST_P(AttemptTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) 
       if (with_steps) steps.reset();
       EXPECT_EQ(values.get<Lengths>(0).value, lengths_.value);
       enqueue();  // inside the step, until the break returns
-      EXPECT_THROW(engine()->check_idle(), ConcurrentUse);
+      EXPECT_THROW(check_idle(context()), ConcurrentUse);
     });
     EXPECT_FALSE(current_stream_or_none());
     EXPECT_THROW(eager_break([](const StepValues&) {}), InvalidArgument);

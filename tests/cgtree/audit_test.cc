@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "allocator/pool/block.h"
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"

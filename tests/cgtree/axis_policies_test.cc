@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cgtree/tree/engine.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/axes.h"
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"

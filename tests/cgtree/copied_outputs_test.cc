@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/engine.h"
+#include "cgtree/tree/tree.h"
 #include "extensions/ranks/group.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/tree_fixture.h"
 
@@ -220,9 +221,7 @@ TEST_P(CopiedOutputsTest, AKeptOutputThatAnotherFunctionWritesIsWritten) {
 
 TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
-  const auto is_copied = [&] {
-    return !engine()->memory->manages(*f(random_tensor({9})).storage());
-  };
+  const auto is_copied = [&] { return !manages(context(), f(random_tensor({9}))); };
   for (int call = 0; call < 50; ++call)
     keep(f(random_tensor({9})), {});
   EXPECT_TRUE(is_copied());
@@ -242,9 +241,7 @@ TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
 TEST_P(CopiedOutputsTest, OutputsAreCopiedNoLongerThanTheyAreHeldWhateverElseIsHeld) {
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); });
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
-  const auto is_copied = [&] {
-    return !engine()->memory->manages(*f(random_tensor({9})).storage());
-  };
+  const auto is_copied = [&] { return !manages(context(), f(random_tensor({9}))); };
   const std::vector<float> x = random_floats(5);
   keep(g(tensor({5}, x)), affine_of(x, 3, 0));
   for (int call = 0; call < 50; ++call)

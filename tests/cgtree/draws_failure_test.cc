@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/philox_oracle.h"

@@ -5,9 +5,10 @@
 #include <future>
 #include <thread>
 
+#include "cgtree/memory/context_memory.h"
 #include "cgtree/record/gather.h"
-#include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
+#include "tests/support/inside.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"
@@ -36,7 +37,7 @@ class DrawsTest : public TreeTest {
     return drawn;
   }
   std::size_t table_bytes() {
-    return engine()->memory->pool(Region::kEager).statistics().allocated_bytes.current;
+    return memory_of(context()).pool(Region::kEager).statistics().allocated_bytes.current;
   }
 };
 CGTREE_ON_ALL_DEVICES(DrawsTest);

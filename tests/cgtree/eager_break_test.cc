@@ -1,5 +1,6 @@
 // Eager breaks: a step with breaks does what it would do without graphs, in each replay.
 #include "cgtree/values/eager_break.h"
+#include "cgtree/memory/context_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,13 +14,13 @@
 #include <vector>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/core_fixture.h"
 #include "tests/support/host_slot.h"
+#include "tests/support/inside.h"
 #include "tests/support/test_kernels.h"
 
 namespace cgtree::testing {
@@ -198,7 +199,7 @@ TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
   (void)f(x);
   for (int call = 0; call < 2; ++call) {
     const Tensor y = f(x);
-    EXPECT_TRUE(engine()->memory->pool(Region::kOutput).owns(address(y))) << call;
+    EXPECT_TRUE(memory_of(context()).pool(Region::kOutput).owns(address(y))) << call;
   }
   EXPECT_EQ(f.stats().replays, 1u);
 }

@@ -6,10 +6,11 @@
 #include <optional>
 #include <stdexcept>
 
-#include "cgtree/tree/engine.h"
+#include "cgtree/memory/context_memory.h"
 #include "interop/device/device.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -30,7 +31,7 @@ class FailureTest : public TreeTest {
     bool operator==(const Trace&) const = default;
   };
   Trace trace() {
-    ContextMemory& memory = *engine()->memory;
+    ContextMemory& memory = memory_of(context());
     memory.begin_tracking();
     return {recording_count(), stats().live_outputs, memory.pool(Region::kOutput).live(),
             memory.pool(Region::kScratch).live()};

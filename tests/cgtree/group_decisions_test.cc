@@ -20,12 +20,12 @@
 #include "cgtree/cgtree.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/ballot.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
+#include "tests/support/inside.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
@@ -80,7 +80,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
       const std::vector<float> values(static_cast<std::size_t>(elements), value);
       return from_host<float>(Shape({elements}), values, context->device());
     }
-    std::size_t recordings() const { return context->share_engine()->tree.nodes().size(); }
+    std::size_t recordings() const { return recordings_of(*context); }
 
     int rank;
     std::shared_ptr<CountedGroup> votes;
@@ -96,7 +96,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
                 std::move(groups[static_cast<std::size_t>(number)]),
                 options ? options(number) : ContextOptions{});
       body(rank);
-      rank.context->share_engine()->validate();
+      cgtree::testing::validate(*rank.context);
       (void)agree(*rank.votes, true);  // a rank that leaves fails the others
     });
   }
@@ -478,7 +478,7 @@ TEST_P(GroupDecisionsTest, ARankThatHasLeftFailsTheNextCallThatNeedsIt) {
           EXPECT_THAT(error.what(), HasSubstr("rank 1 of 2 has left"));
         }
         EXPECT_EQ(values(f(rank->input(4, 3)))[0], 7);
-        rank->context->share_engine()->validate();
+        cgtree::testing::validate(*rank->context);
       }
     }
     rank.reset();

@@ -1,4 +1,5 @@
 // No output that is still held is ever overwritten; what mark_step() invalidates names itself.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "cgtree/tree/engine.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"

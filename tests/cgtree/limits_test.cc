@@ -1,12 +1,14 @@
 // Limits and switches of calls: what happens at each, once said and never wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "cgtree/tree/engine.h"
+#include "cgtree/memory/context_memory.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -170,7 +172,7 @@ TEST_P(LimitsTest, EndlessShapesTakeABoundedNumberOfSlots) {
     if (size % 100 == 0) held = y;
   }
 
-  EXPECT_LE(engine()->memory->slot_count(), 64u);
+  EXPECT_LE(memory_of(context()).slot_count(), 64u);
   validate();
   EXPECT_EQ(values(held).size(), 1000u);
 }
@@ -205,7 +207,7 @@ TEST_P(LimitsTest, EndlessFunctionsLeaveNothingBehind) {
   }
 
   EXPECT_EQ(recording_count(), 0u);
-  EXPECT_LE(engine()->memory->slot_count(), 64u);
+  EXPECT_LE(memory_of(context()).slot_count(), 64u);
   EXPECT_EQ(stats().calls, 1500u);
   EXPECT_EQ(stats().replays, 500u);
 }

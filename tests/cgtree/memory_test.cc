@@ -12,10 +12,10 @@
 
 #include "base/error.h"
 #include "cgtree/memory/recorded_memory.h"
-#include "cgtree/tree/engine.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
+#include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -103,7 +103,7 @@ TEST_P(MemoryTest, PoolsTakeTheirMemoryFromTheSourceThatIsGiven) {
     for (int call = 0; call < 3; ++call) {
       const Tensor y = f(given);
       EXPECT_EQ(values(y), affine_of(x, 2, 1));
-      EXPECT_TRUE(own.share_engine()->memory->owns(y.data()));
+      EXPECT_TRUE(cgtree::testing::owns(own, y.data()));
     }
     EXPECT_EQ(f.stats().replays, 1u);
     EXPECT_GE(source.held(), 2);  // one for what stays, one for what does not
@@ -123,7 +123,7 @@ TEST_P(MemoryTest, PoolsThatGrowInPlaceReserveLess) {
       EXPECT_EQ(values(f(tensor({count}, x))), affine_of(x, 2, 1));
     }
     EXPECT_EQ(f.stats().replays, 3u);
-    own.share_engine()->validate();
+    cgtree::testing::validate(own);
     return own.stats().pool_reserved_bytes;
   };
 
@@ -341,7 +341,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   expect_captured(6);
   EXPECT_EQ(stats().recordings, recordings);
   validate();
-  other.share_engine()->validate();
+  cgtree::testing::validate(other);
 }
 
 // No kernel of the recording uses it.

@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "cgtree/tree/engine.h"
+#include "cgtree/memory/context_memory.h"
 #include "cgtree/values/metrics.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/progress/mark_plan.h"
@@ -20,6 +20,7 @@
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/gate.h"
+#include "tests/support/inside.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
@@ -273,17 +274,17 @@ TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
 }
 
 TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
-  EXPECT_FALSE(engine()->extensions.wants().replays);
+  EXPECT_FALSE(watches_replays(context()));
   const auto watch = watch_without_limit();
   context().watch_progress(watch);
-  EXPECT_TRUE(engine()->extensions.wants().replays);
+  EXPECT_TRUE(watches_replays(context()));
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   prepare(f, random_tensor({3}));
   EXPECT_EQ(watch->report().size(), 1u);
 
   context().watch_progress(nullptr);
 
-  EXPECT_FALSE(engine()->extensions.wants().replays);
+  EXPECT_FALSE(watches_replays(context()));
   EXPECT_THAT(watch->report(), IsEmpty());
   const std::vector<float> x = random_floats(3);
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
@@ -823,7 +824,7 @@ TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMoved
     context().watch_progress(nullptr);
     f.reset();
     for (int i = 0; i < 64; ++i) {
-      pages.push_back(engine()->memory->empty_pinned({2}, DType::kInt64));
+      pages.push_back(memory_of(context()).empty_pinned({2}, DType::kInt64));
       std::ranges::fill_n(pages.back().data<std::int64_t>(), 2, -1);
     }
     EXPECT_TRUE(gate.is_closed());

@@ -1,7 +1,6 @@
 // Warm up, record, replay: what a call returns, and how often the step function runs.
 #include <gtest/gtest.h>
 
-#include "cgtree/tree/engine.h"
 #include "tests/support/core_fixture.h"
 
 namespace cgtree::testing {

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/verification.h"
 #include "extensions/ranks/group.h"

@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/graph_scope.h"
 #include "interop/device/kernel.h"

@@ -13,11 +13,12 @@
 
 #include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
+#include "cgtree/memory/context_memory.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
+#include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/tree_fixture.h"
 
@@ -443,7 +444,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
     return affine(x, 2, 1);
   });
   const Tensor x = random_tensor({kUsed});
-  const std::shared_ptr<Engine> asked = engine();
+  const ContextMemory& asked = memory_of(context());
   std::atomic<int> made = 0, let_go = 0;
   std::thread other([&] {
     for (int round = 1; round <= kRounds; ++round) {
@@ -464,7 +465,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
     }
     made = round;
     while (let_go < round)
-      (void)asked->memory->workspaces();
+      (void)asked.workspaces();
   }
   other.join();
   validate();

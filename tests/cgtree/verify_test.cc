@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "cgtree/steps.h"
-#include "cgtree/tree/engine.h"
 #include "interop/device/kernel.h"
 #include "tests/support/failing_device.h"
+#include "tests/support/inside.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
@@ -1039,7 +1039,7 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
     ++shift;
   }
   EXPECT_GE(failed, 6);
-  context.share_engine()->validate();
+  cgtree::testing::validate(context);
 }
 
 // What cannot be put back leaves the rest to be.
@@ -1124,7 +1124,7 @@ TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime)
     EXPECT_EQ(f.stats().verified, 1u) << function;
     f(x);
     EXPECT_EQ(f.stats().verified, 2u) << function;
-    context.share_engine()->validate();
+    cgtree::testing::validate(context);
   }
 }
 

@@ -1,4 +1,5 @@
 // Workspaces: where they come from, how they are reused, and that growth harms no recording.
+#include "cgtree/memory/context_memory.h"
 #include "interop/tensor/empty.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
+#include "cgtree/tree/tree.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/core_fixture.h"
+#include "tests/support/inside.h"
 
 namespace cgtree::testing {
 namespace {
@@ -286,8 +288,8 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
 
   ASSERT_EQ(y.address(), place);
   ASSERT_EQ(f.stats().replays, 1u);
-  EXPECT_TRUE(engine()->memory->any_output_live());
-  EXPECT_TRUE(engine()->memory->workspaces().empty());
+  EXPECT_TRUE(memory_of(context()).any_output_live());
+  EXPECT_TRUE(memory_of(context()).workspaces().empty());
   EXPECT_EQ(values(y), affine_of(x, 2, 0));
   context().mark_step();
   EXPECT_THROW((void)y.data(), StaleTensor);
@@ -360,7 +362,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   EXPECT_EQ(f.stats().replays, 1u);
   for (const Tensor& other : others)
     EXPECT_EQ(values(other), affine_of(z, 3, 0));
-  EXPECT_TRUE(engine()->memory->workspaces().empty());  // outputs are none
+  EXPECT_TRUE(memory_of(context()).workspaces().empty());  // outputs are none
   validate();
 }
 

@@ -3,8 +3,6 @@
 
 #include <cstdio>
 
-#include "cgtree/tree/engine.h"
-
 namespace cgtree::testing {
 
 void TreeTest::TearDown() {
@@ -21,15 +19,15 @@ void TreeTest::TearDown() {
 }
 
 void TreeTest::validate() {
-  engine()->validate();
+  cgtree::testing::validate(context());
 }
 
 std::size_t TreeTest::recording_count() {
-  return engine()->tree.nodes().size();
+  return recordings_of(context());
 }
 
 bool TreeTest::owns(const void* address) {
-  return engine()->memory->owns(address);
+  return cgtree::testing::owns(context(), address);
 }
 
 }  // namespace cgtree::testing

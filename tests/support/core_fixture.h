@@ -19,6 +19,7 @@
 #include "interop/tensor/tensor.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/devices.h"
+#include "tests/support/inside.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -60,7 +61,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
   std::size_t recording_count();
   // Returns true if the address lies in a pool of the context.
   bool owns(const void* address);
-  // Tests that look further inside include cgtree/tree/engine.h.
+  // Tests that look further inside than inside.h include cgtree/tree/engine.h.
   std::shared_ptr<Engine> engine() { return context_->share_engine(); }
   ContextStats stats() { return context_->stats(); }
 

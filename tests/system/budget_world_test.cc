@@ -26,13 +26,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/graph_scope.h"
 #include "interop/exchange/from_memory.h"
 #include "interop/tensor/empty.h"
 #include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/host_slot.h"
+#include "tests/support/inside.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -290,7 +290,7 @@ class BudgetWorldTest : public ::testing::Test {
       }
       if (i >= kFirstCounted) cost += counter.calls - before;
       if (server.context().stream().is_capturing()) return wrong("a capture is left open");
-      if (i % 16 == 0) server.context().share_engine()->validate();
+      if (i % 16 == 0) cgtree::testing::validate(server.context());
       if (!server.kept_are_whole()) return wrong("an output that is kept has changed");
       const long before_twin = counter.calls;
       try {

@@ -12,7 +12,7 @@
 
 #include <cstdlib>
 
-#include "cgtree/tree/engine.h"
+#include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 #include "tests/system/program_runner.h"
 
@@ -102,7 +102,7 @@ TEST_P(DifferentialTest, RandomProgramsGiveWhatEagerExecutionGives) {
     }
     if (operation % 10 == 0) {
       check(variables, operation);
-      engine()->validate();
+      cgtree::testing::validate(context());
     }
     if (HasFatalFailure()) return;
   }

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
-#include "cgtree/tree/engine.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/devices.h"
+#include "tests/support/inside.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -164,7 +164,7 @@ class Rounds {
   std::uint64_t recordings() const { return context_->stats().recordings; }
   std::uint64_t skips() const { return context_->stats().skipped(); }
   std::size_t live_outputs() const { return context_->stats().live_outputs; }
-  void validate() { context_->share_engine()->validate(); }
+  void validate() { cgtree::testing::validate(*context_); }
   int segments() const { return segments_.held(); }
   // Ends functions and context; the segments stay to be counted.
   void end() {
@@ -183,10 +183,9 @@ class Rounds {
 
   void mark_step() {
     context_->mark_step();
-    const auto engine = context_->share_engine();
     for (Held& held : held_) {  // the copy of an output stays
       const Tensor& tensor = held.tensor;
-      held.is_stale = tensor.defined() && engine->memory->manages(*tensor.storage());
+      held.is_stale = tensor.defined() && manages(*context_, tensor);
     }
   }
 

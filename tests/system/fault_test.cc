@@ -15,13 +15,13 @@
 
 #include "base/error.h"
 #include "cgtree/cgtree.h"
-#include "cgtree/tree/engine.h"
 #include "extensions/ranks/group.h"
 #include "interop/device/device.h"
 #include "interop/random/random.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"
 #include "tests/support/failing_device.h"
+#include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
 
@@ -85,7 +85,7 @@ class Program {
     }
     held_.clear();
     EXPECT_EQ(context_->stats().live_outputs, 0u);
-    context_->share_engine()->validate();
+    cgtree::testing::validate(*context_);
   }
 
   // Ends everything, with faults; what is left behind.
@@ -160,10 +160,10 @@ class Program {
   template <typename Act>
   void call(Act act, const std::function<void()>& after_failure = {}) {
     const ContextStats before = context_->stats();
-    const std::size_t recordings = context_->share_engine()->tree.nodes().size();
+    const std::size_t recordings = recordings_of(*context_);
     attempt([&] { act(); },
             [&] {
-              EXPECT_EQ(context_->share_engine()->tree.nodes().size(), recordings);
+              EXPECT_EQ(recordings_of(*context_), recordings);
               EXPECT_EQ(context_->stats().live_outputs, before.live_outputs);
               EXPECT_EQ(context_->stats().failures, before.failures + 1);
               if (after_failure) after_failure();
@@ -193,7 +193,7 @@ class Program {
 
   void expect_usable() {
     if (!context_) return;
-    context_->share_engine()->validate();
+    cgtree::testing::validate(*context_);
     EXPECT_FALSE(context_->stream().is_capturing());
     expect_values();
   }

@@ -22,7 +22,6 @@
 
 #include "cgtree/cgtree.h"
 #include "cgtree/record/graph_bytes.h"
-#include "cgtree/tree/engine.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/flow/loop_stream.h"
@@ -33,6 +32,7 @@
 #include "extensions/sizes/size_learner.h"
 #include "tests/support/devices.h"
 #include "tests/support/flags.h"
+#include "tests/support/inside.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
@@ -143,7 +143,7 @@ class ProgramOfRank {
     context_->synchronize();
     EXPECT_EQ(side_.to_vector<float>()[0], side_value_);
     variables_.clear();
-    context_->share_engine()->validate();
+    cgtree::testing::validate(*context_);
     return trace_;
   }
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
 #include "interop/tensor/copy.h"
+#include "tests/support/inside.h"
 
 namespace cgtree::testing {
 namespace {
@@ -130,7 +130,7 @@ void ProgramRunner::call(const Operation& operation) {
   if (overlaps(steps) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const bool is_managed = steps.context().share_engine()->memory->manages(*outputs[i].storage());
+    const bool is_managed = steps.context().share_manages(context(), outputs[i]);
     // Nor is the copy of an output.
     if (!is_managed && models[i].buffer->context == context)
       models[i].buffer->context = ModelTensor::kNobodys;
@@ -274,7 +274,7 @@ void ProgramRunner::check_end(ProgramTotals& totals) {
                          stats.skips[static_cast<int>(SkipReason::kOverlappingInputs)] +
                          stats.skips[static_cast<int>(SkipReason::kBacksOff)];
     if (enabled_ && stats.skipped() != allowed) throw Difference("a skip: " + to_string(stats));
-    steps->context().share_engine()->validate();
+    cgtree::testing::validate(steps->context());
     if (const int left = steps->end(); left != 0) {
       throw Difference(fmt::format("{} segments are left behind", left));
     }

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
 #include "extensions/sizes/precapture.h"
 #include "tests/support/steps.h"
 #include "tests/system/step_context.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cgtree/tree/engine.h"
+#include "tests/support/inside.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
@@ -103,7 +103,7 @@ void World::finish() {
   hoard_.clear();
   for (const auto& context : contexts_) {
     count(context->context());
-    context->context().share_engine()->validate();
+    cgtree::testing::validate(context->context());
   }
 }
 

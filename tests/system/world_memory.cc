@@ -1,4 +1,5 @@
 // World: outputs that are kept or outlive their context, and contexts and generations that end.
+#include "cgtree/memory/context_memory.h"
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -7,8 +8,8 @@
 
 #include "allocator/device/device_memory.h"
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
 #include "interop/tensor/copy.h"
+#include "tests/support/inside.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
@@ -19,7 +20,7 @@ void World::keep_output(const WorldOperation& operation) {
   if (!x.tensor.defined()) return;
   for (const auto& made_in : contexts_) {
     Context& context = made_in->context();
-    if (x.tensor.storage()->domain() != &*context.share_engine()->memory) continue;
+    if (x.tensor.storage()->domain() != &memory_of(context)) continue;
     context.keep(x.tensor);
     for (Variable& other : variables_)
       other.is_kept = other.is_kept || other.tensor.storage() == x.tensor.storage();
@@ -100,7 +101,7 @@ void World::outlive(const WorldOperation& operation) {
 
 bool World::is_managed(const Tensor& tensor, int context) const {
   Context& made_in = contexts_[static_cast<std::size_t>(context)]->context();
-  return made_in.share_engine()->memory->manages(*tensor.storage());
+  return manages(made_in, tensor);
 }
 
 // Keeps every result, as an evaluation does.

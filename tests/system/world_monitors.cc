@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "cgtree/tree/engine.h"
+#include "tests/support/inside.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {
@@ -47,7 +47,7 @@ void World::tend(const WorldOperation& operation) {
       break;
     }
     case 1:
-      with.context().share_engine()->validate();
+      cgtree::testing::validate(with.context());
       break;
     case 2:
       watch(with);

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "cgtree/tree/engine.h"
 #include "tests/system/world_model.h"
 
 namespace cgtree::testing {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bindings/torch/torch.h"
-#include "cgtree/tree/engine.h"
+#include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -76,7 +76,7 @@ TEST_P(TorchCudaTest, MemoryOfARawPointerComesFromTheStepAndMayOutliveIt) {
   const at::Tensor x = random_input({100});
   for (int call = 0; call < 4; ++call)
     EXPECT_TRUE(at::equal(f(x), x + 1));
-  EXPECT_TRUE(context().share_engine()->memory->owns(raw));
+  EXPECT_TRUE(cgtree::testing::owns(context(), raw));
   c10::cuda::CUDACachingAllocator::raw_delete(raw);
 }
 
