@@ -83,8 +83,8 @@ int allocate(dlpack::TensorView* prototype, dlpack::ManagedVersioned** out, void
 
 // Exports without a stream, because the caller orders its own work.
 int from_object(void* object, dlpack::ManagedVersioned** out) noexcept {
-  return to_result(write_result(
-      out, [&] { return to_unordered_dlpack(tensor_of_object(object)).release(); }));
+  return to_result(
+      write_result(out, [&] { return to_unordered_dlpack(tensor_of_object(object)).release(); }));
 }
 
 int to_object(dlpack::ManagedVersioned* stolen, void** out) noexcept {

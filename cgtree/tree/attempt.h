@@ -104,6 +104,8 @@ class Attempt {
   void close() noexcept {
     state_.emplace<Done>();
     examination_.reset();
+    skip_.reset();
+    failure_.reset();
   }
   // Ends the range that is open, because its work has given place to something else.
   void open_range(std::string_view what, std::uint64_t recording, const InputList* inputs = nullptr,

@@ -32,15 +32,19 @@ AttemptResult result_of(const CaptureFailure& failure);
 // Thread safety: used by the thread that is inside the context.
 class Attempts {
  public:
-  // The tree, the memory and the evictor are borrowed. Throws GroupError.
+  // The tree, the memory and the evictor are borrowed.
   Attempts(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
-      : ballot_(options.group == nullptr ? nullptr : std::make_unique<Ballot>(options)),
-        before_first_launch_(options.before_first_launch),
+      : before_first_launch_(options.before_first_launch),
         throws_at_limit_(options.at_limit == AtLimit::kThrow),
         tree_(tree),
         memory_(memory),
         evictor_(evictor) {}
 
+  // Votes on the options with the ranks of the group, if there is one, which all ranks join. Must
+  // be called once, when nothing else of the context can fail. Throws GroupError.
+  void join(const ContextOptions& options) {
+    if (options.group != nullptr) ballot_ = std::make_unique<Ballot>(options);
+  }
   bool are_shared() const noexcept { return ballot_ != nullptr; }
   // Returns whether all ranks say `mine`: for limits outside of calls. Throws GroupError.
   bool agree(bool mine) { return ballot_ == nullptr ? mine : ballot_->agree(mine); }
@@ -83,7 +87,7 @@ class Attempts {
 
   bool is_open() const noexcept { return ballot_ != nullptr && ballot_->is_open(); }
 
-  const std::unique_ptr<Ballot> ballot_;  // null without a group
+  std::unique_ptr<Ballot> ballot_;  // null without a group
   const std::function<void(const NewRecording&)> before_first_launch_;
   const bool throws_at_limit_;
   Tree& tree_;

@@ -69,6 +69,7 @@ Engine::Engine(Device device, ContextOptions given)
       evictor(tree, *memory, extensions, limits),
       attempts(options, tree, *memory, evictor) {
   add_extensions(*this);
+  attempts.join(this->options);
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { gate.note_upkeep(); });
   memory->set_leave_behind(

@@ -21,6 +21,15 @@ namespace {
 struct OpenScope {
   std::thread::id thread;
   std::unique_ptr<StreamScope> scope;
+
+  OpenScope(std::thread::id on, std::unique_ptr<StreamScope> opened) noexcept
+      : thread(on), scope(std::move(opened)) {}
+  OpenScope(OpenScope&&) = default;
+  OpenScope& operator=(OpenScope&&) = default;
+  // A scope of another thread stays current there: it is not this thread's to end.
+  ~OpenScope() {
+    if (scope != nullptr && thread != std::this_thread::get_id()) (void)scope.release();
+  }
 };
 
 struct StreamState {
@@ -57,7 +66,7 @@ StreamState make(std::optional<Device> place, bool is_blocking, PyObject* extern
 
 Reference enter(PyObject* self) {
   StreamState& state = value_of<StreamState>(self);
-  state.open.push_back({std::this_thread::get_id(), std::make_unique<StreamScope>(state.ref())});
+  state.open.emplace_back(std::this_thread::get_id(), std::make_unique<StreamScope>(state.ref()));
   return Reference::borrow(self);
 }
 

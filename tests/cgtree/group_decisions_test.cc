@@ -444,6 +444,27 @@ TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
   });
 }
 
+// A rank that cannot make its context must not have voted: it may try again.
+TEST_P(GroupDecisionsTest, ARankWhoseEventFileCannotBeOpenedMayTryAgain) {
+  auto groups = make_thread_groups(2, kLimit);
+  run_on_ranks(2, [&](int rank) {
+    const Device device = device_of_rank(GetParam().device, rank);
+    ContextOptions options;
+    options.group = std::move(groups[static_cast<std::size_t>(rank)]);
+    if (rank == 1) {
+      ContextOptions wrong = options;
+      wrong.event_file = "no_such_folder/events.jsonl";
+      EXPECT_THROW(Context(device, wrong), InvalidArgument);
+    }
+    Context context(device, options);
+    CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    const std::vector<float> ones(4, 1.0F);
+    for (int call = 0; call < 3; ++call)
+      EXPECT_EQ(values(f(from_host<float>(Shape({4}), ones, device)))[3], 3) << call;
+    (void)agree(*options.group, true);
+  });
+}
+
 TEST_P(GroupDecisionsTest, StaticInputsMayBeCutDifferently) {
   run(2, nullptr, [](Rank& rank) {
     CompiledFunction f =
