@@ -54,7 +54,7 @@ void check_fields(const cgt_cai& array) {
 
 TypeString type_of_c(const cgt_cai& array, std::optional<DType> dtype) {
   if (array.typestr[0] != '\0') return parse_type_string(array.typestr);
-  if (dtype) return to_type_string(*dtype);
+  if (dtype) return type_string_of(*dtype);
   refuse(BoundaryFault::kMissing, "'typestr' is empty: expected a string, as '<f4', or a dtype");
 }
 

@@ -1,5 +1,6 @@
 // Steps: the work between begin() and end() gives what it would give alone, whatever the call does.
 #include "cgtree/steps.h"
+#include "interop/device/graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Workspaces: where they come from, how they are reused, and that growth harms no recording.
 #include "cgtree/memory/context_memory.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/tensor/empty.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Every program of up to three calls over three small functions, and many of four, with every
 // pattern of what is held, dropped and given up when: values are what eager execution gives, and
 // the recordings settle.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>

@@ -17,6 +17,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/ranks/group.h"
 #include "interop/device/device.h"
+#include "interop/device/graph.h"
 #include "interop/random/random.h"
 #include "tests/allocator/host_allocation_limit.h"
 #include "tests/support/counting_segments.h"

@@ -130,7 +130,7 @@ void ProgramRunner::call(const Operation& operation) {
   if (overlaps(steps) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const bool is_managed = steps.context().share_manages(context(), outputs[i]);
+    const bool is_managed = manages(steps.context(), outputs[i]);
     // Nor is the copy of an output.
     if (!is_managed && models[i].buffer->context == context)
       models[i].buffer->context = ModelTensor::kNobodys;
