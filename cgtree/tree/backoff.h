@@ -1,6 +1,7 @@
 // Backoff: when to try again what does not pay, such as captures that fail.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace cgtree {
@@ -16,7 +17,8 @@ class Backoff {
   static constexpr std::uint64_t kFirstWait = 64;
   static constexpr std::uint64_t kForGood = UINT64_MAX;
 
-  explicit constexpr Backoff(unsigned tries) noexcept : tries_(tries), left_(tries) {}
+  explicit constexpr Backoff(unsigned tries, std::uint64_t first_wait = kFirstWait) noexcept
+      : tries_(tries), left_(tries), first_wait_(first_wait) {}
 
   // Returns whether the next call waits.
   bool waits() const noexcept { return left_ == 0; }
@@ -33,21 +35,24 @@ class Backoff {
     calls_left_ = for_good ? kForGood : next_wait_;
     next_wait_ *= 2;
   }
-  // A call has run eagerly because it had to wait.
-  void note_wait() noexcept {
-    if (waits() && calls_left_ != kForGood && --calls_left_ == 0) left_ = 1;
+  // So many calls had to wait.
+  void note_wait(std::uint64_t calls = 1) noexcept {
+    if (!waits() || calls_left_ == kForGood) return;
+    calls_left_ -= std::min(calls, calls_left_);
+    if (calls_left_ == 0) left_ = 1;
   }
   // A try has paid.
   void reset() noexcept {
     left_ = tries_;
-    next_wait_ = kFirstWait;
+    next_wait_ = first_wait_;
   }
 
  private:
   unsigned tries_;
   unsigned left_;  // tries before calls wait
+  std::uint64_t first_wait_;
   std::uint64_t calls_left_ = 0;
-  std::uint64_t next_wait_ = kFirstWait;
+  std::uint64_t next_wait_ = first_wait_;
 };
 
 }  // namespace cgtree

@@ -46,6 +46,20 @@ TEST(BackoffValueTest, ATryThatPaysMakesWaitsShortAgain) {
   EXPECT_EQ(backoff.calls_left(), 64u);
 }
 
+TEST(BackoffValueTest, SeveralCallsWaitAtOnceAndTheFirstWaitMayBeShorter) {
+  Backoff backoff(1, /*first_wait=*/16);
+  for (const std::uint64_t wait : {16u, 32u}) {
+    backoff.note_failure();
+    backoff.note_wait(wait - 1);
+    EXPECT_EQ(backoff.calls_left(), 1u);
+    backoff.note_wait(1000);
+    EXPECT_FALSE(backoff.waits());
+  }
+  backoff.reset();
+  backoff.note_failure();
+  EXPECT_EQ(backoff.calls_left(), 16u);
+}
+
 TEST(BackoffValueTest, AFailureForGoodIsNotTriedAgain) {
   Backoff backoff(3);
   backoff.note_failure(/*for_good=*/true);
