@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -34,7 +35,7 @@ Explanation CompiledCore::explain(InputList inputs) const {
   return ref().explain(inputs);
 }
 
-std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
+std::map<std::int64_t, std::uint64_t> CompiledCore::histogram(std::string_view axis) const {
   const AxisPlan* const axes = function_->axes.get();
   if (axes == nullptr) {
     throw InvalidArgument(
@@ -43,7 +44,7 @@ std::vector<SizeCount> CompiledCore::histogram(std::string_view axis) const {
   return axes->histogram(axes->find(axis)).counts();
 }
 
-std::vector<SizesCount> CompiledCore::histogram() const {
+std::map<Sizes, std::uint64_t> CompiledCore::histogram() const {
   if (function_->axes == nullptr) return {};
   return function_->axes->joint_histogram();
 }

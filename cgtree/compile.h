@@ -17,6 +17,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,12 +83,12 @@ class CompiledCore : public FunctionHandle {
   // Valid while the function exists, here or wherever this is moved to.
   FunctionRef ref() const noexcept { return {*engine_, *function_}; }
 
-  // Returns the sizes that calls gave a dynamic axis, ascending, up to 4,096 different sizes. Calls
-  // of precapture() are not counted. Throws InvalidArgument for an unknown axis.
-  std::vector<SizeCount> histogram(std::string_view axis) const;
+  // Returns how often calls gave a dynamic axis each size, up to 4,096 different sizes. Calls of
+  // precapture() are not counted. Throws InvalidArgument for an unknown axis.
+  std::map<std::int64_t, std::uint64_t> histogram(std::string_view axis) const;
   // Returns how often calls had which sizes together, up to 4,096 combinations: of the dynamic axes
   // in the order in which inputs name them, then of CompileOptions::keys. Empty without these.
-  std::vector<SizesCount> histogram() const;
+  std::map<Sizes, std::uint64_t> histogram() const;
 };
 
 // Throws InvalidArgument for options that no context accepts, as CompiledCore does: for callers

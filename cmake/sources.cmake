@@ -37,6 +37,7 @@ set(CGTREE_HEADERS
   cgtree/compile.h
   cgtree/context.h
   cgtree/function_handle.h
+  cgtree/tree/backoff.h
   cgtree/values/eager_break.h
   cgtree/values/explanation.h
   cgtree/values/graph_scope.h

@@ -57,7 +57,7 @@ void add(Work& work, std::int64_t rows, std::int64_t with_padding) {
 
 // Adds what the step computes.
 // `learned`: the batches that decode() may be padded to beside the plan's.
-void add_work(const Scheduler& scheduler, const SizePlan& plan, const SizeSet& learned,
+void add_work(const Scheduler& scheduler, const SizePlan& plan, const Sizes& learned,
               Served& served) {
   if (const std::int64_t count = std::ssize(scheduler.prompts()); count > 0) {
     std::int64_t tokens = 0;

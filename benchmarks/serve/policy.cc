@@ -55,11 +55,8 @@ SizePlan::SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const 
 }
 
 void SizePlan::suggest(const StepSizes& sizes) {
-  std::vector<SizeCount> histogram;
-  for (const auto& [size, count] : sizes.decodes)
-    histogram.push_back({size, count});
   const std::int64_t most = budget_ == 0 ? limits_.batch : budget_;
-  decode_batch_ = suggest_buckets(histogram, static_cast<std::size_t>(most));
+  decode_batch_ = suggest_buckets(sizes.decodes, static_cast<std::size_t>(most));
   if (decode_batch_.empty()) decode_batch_ = {limits_.batch};
   suggest_prefill(sizes);
 }
@@ -67,10 +64,10 @@ void SizePlan::suggest(const StepSizes& sizes) {
 // Each combination of a batch and a length needs a recording. Of the ways to share the budget
 // between the two axes, this takes the one that pads least.
 void SizePlan::suggest_prefill(const StepSizes& sizes) {
-  std::vector<SizeCount> batches, lengths;
+  std::map<std::int64_t, std::uint64_t> batches, lengths;
   for (const auto& [size, count] : sizes.prefills) {
-    batches.push_back({size.first, count});
-    lengths.push_back({size.second, count});
+    batches[size.first] += count;
+    lengths[size.second] += count;
   }
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const std::int64_t budget = budget_ == 0 ? limits_.batch * limits_.length : budget_;

@@ -79,8 +79,6 @@ class SizePlan {
   std::int64_t prefill_rows(std::int64_t batch, std::int64_t length) const;
 
  private:
-  using Sizes = std::vector<std::int64_t>;  // buckets, ascending; empty: exact
-
   void suggest(const StepSizes& sizes);
   void suggest_prefill(const StepSizes& sizes);
   AxisOptions axis(const Sizes& sizes) const;
@@ -90,6 +88,7 @@ class SizePlan {
   std::int64_t budget_;
   std::int64_t max_switch_nodes_ = 0;
   SizeLimits limits_;
+  // Buckets, or none for exact sizes.
   Sizes decode_batch_;
   Sizes prefill_batch_;
   Sizes prefill_length_;

@@ -42,8 +42,7 @@ LearnOptions learn_options(const cgt_learn_options& given) {
   return options;
 }
 
-std::vector<std::int64_t> sizes_of_c(const cgt_precapture_values& given,
-                                     std::string_view function) {
+Sizes sizes_of_c(const cgt_precapture_values& given, std::string_view function) {
   if (given.text_count > 0) {
     throw InvalidArgument(
         fmt::format("precapture of '{}': axis '{}' is to have texts", function, given.name));
@@ -58,15 +57,15 @@ std::vector<std::int64_t> sizes_of_c(const cgt_precapture_values& given,
   return {sizes.begin(), sizes.end()};
 }
 
-PrecaptureOptions::KeyValues key_values_of_c(const cgt_precapture_values& given) {
-  PrecaptureOptions::KeyValues part{given.name, {}};
+std::pair<std::string, KeyValues> key_values_of_c(const cgt_precapture_values& given) {
+  KeyValues values;
   for (const std::int64_t number :
        span_of_c(given.numbers, given.number_count, "cgt_precapture_values::numbers"))
-    part.values.emplace_back(number);
+    values.emplace_back(number);
   for (const char* const text :
        span_of_c(given.texts, given.text_count, "cgt_precapture_values::texts"))
-    part.values.emplace_back(std::string(&required(text, "a text of the key")));
-  return part;
+    values.emplace_back(std::string(&required(text, "a text of the key")));
+  return {given.name, std::move(values)};
 }
 
 PrecaptureOptions precapture_options(const CompiledObject& function,
@@ -75,7 +74,7 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
   PrecaptureOptions options;
   for_each_struct(given.sizes, given.size_count, kWhat, [&](const cgt_precapture_values& axis) {
     required(axis.name, "the axis");
-    options.sizes.push_back({axis.name, sizes_of_c(axis, function.core.name())});
+    options.sizes[axis.name] = sizes_of_c(axis, function.core.name());
   });
   for_each_struct(given.key, given.key_size, kWhat, [&](const cgt_precapture_values& part) {
     required(part.name, "the name of a part of the key");
@@ -183,8 +182,8 @@ cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
                                  : object.learner->idle(microseconds_of_c(max_microseconds));
     write_struct(cgt_learner_step{.struct_size = 0,
                                   .outcome = static_cast<cgt_learner_outcome>(done.kind),
-                                  .size = done.size,
-                                  .evicted = done.evicted.value_or(-1),
+                                  .size = done.sizes.empty() ? 0 : done.sizes[0],
+                                  .evicted = done.evicted.empty() ? -1 : done.evicted[0],
                                   .gain_microseconds = done.gain_us,
                                   .microseconds = static_cast<std::uint64_t>(done.time.count()),
                                   .bytes = done.bytes},

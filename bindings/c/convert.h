@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -135,7 +136,7 @@ Key key_of(const cgt_key_part* parts, std::size_t count);
 // Returns one line of JSON, with the names that bindings/c/c_api.h states.
 std::string to_json(const FunctionStats& stats);
 std::string to_json(const ContextStats& stats);
-std::string to_json(std::span<const SizeCount> histogram);
+std::string to_json(const std::map<std::int64_t, std::uint64_t>& histogram);
 std::string to_json(std::span<const Buckets> buckets);
 std::string to_json(const Precaptured& entry);
 std::string to_json(const PrecaptureReport& report);

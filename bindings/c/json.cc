@@ -30,8 +30,8 @@ nlohmann::ordered_json calls(const FunctionStats& stats) {
 
 nlohmann::ordered_json entry_of(const Precaptured& entry) {
   nlohmann::ordered_json sizes = nlohmann::ordered_json::object();
-  for (const CallSizes::Entry& size : entry.sizes.entries())
-    sizes[size.axis] = size.size;
+  for (const auto& [axis, size] : entry.sizes.entries())
+    sizes[axis] = size;
   constexpr const char* kOutcomes[] = {"recorded", "already_there", "left_out", "predicted"};
   nlohmann::ordered_json json = {{"sizes", sizes},
                                  {"outcome", kOutcomes[static_cast<int>(entry.outcome)]}};
@@ -58,10 +58,10 @@ std::string to_json(const ContextStats& stats) {
   return json.dump();
 }
 
-std::string to_json(std::span<const SizeCount> histogram) {
+std::string to_json(const std::map<std::int64_t, std::uint64_t>& histogram) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const SizeCount& entry : histogram)
-    json.push_back({{"size", entry.size}, {"count", entry.count}});
+  for (const auto& [size, count] : histogram)
+    json.push_back({{"size", size}, {"count", count}});
   return json.dump();
 }
 

@@ -57,8 +57,7 @@ class Builder {
   }
 
   AxisOptions* find(const std::string& name) {
-    const auto found = std::find_if(layout_.axes.begin(), layout_.axes.end(),
-                                    [&](const AxisOptions& axis) { return axis.name == name; });
+    const auto found = std::ranges::find(layout_.axes, name, &AxisOptions::name);
     return found == layout_.axes.end() ? nullptr : &*found;
   }
 
@@ -74,6 +73,11 @@ class Builder {
       refuse("axis {} of {} has two names, '{}' and '{}'", dynamic.axis, tensor,
              layout_.axes[use.axis].name, dynamic.name);
     }
+  }
+
+  AxisUse use_of(std::size_t tensor, const DynamicAxis& dynamic, const AxisOptions* axis) const {
+    return {static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(dynamic.axis),
+            static_cast<std::uint32_t>(axis - layout_.axes.data())};
   }
 
   void check_room(const std::string& name) {
@@ -100,9 +104,7 @@ class Builder {
         check_room(dynamic.name);
         axis = &layout_.axes.emplace_back(AxisOptions{.name = dynamic.name});
       }
-      layout_.inputs.push_back({static_cast<std::uint32_t>(i),
-                                static_cast<std::uint32_t>(dynamic.axis),
-                                static_cast<std::uint32_t>(axis - layout_.axes.data())});
+      layout_.inputs.push_back(use_of(i, dynamic, axis));
     }
   }
 
@@ -121,9 +123,7 @@ class Builder {
             "slice it after the call, or pass a tensor with that axis",
             output, dynamic.name);
       }
-      layout_.outputs.push_back({static_cast<std::uint32_t>(i),
-                                 static_cast<std::uint32_t>(dynamic.axis),
-                                 static_cast<std::uint32_t>(axis - layout_.axes.data())});
+      layout_.outputs.push_back(use_of(i, dynamic, axis));
     }
   }
 
@@ -192,19 +192,13 @@ class Builder {
     const char* const what = axis.policy == AxisPolicy::kBuckets ? "buckets" : "sizes";
     if (axis.sizes.empty()) refuse("{} has an empty list of {}", name, what);
     std::int64_t before = -1;
+    const std::string list =
+        fmt::format("{} has {} {{{}}}", name, what, fmt::join(axis.sizes, ", "));
     for (const std::int64_t size : axis.sizes) {
-      if (size < least) {
-        refuse("{} has {} {{{}}}: {} is {}", name, what, fmt::join(axis.sizes, ", "), size,
-               least > 0 ? "not positive" : "negative");
-      }
-      if (size == before) {
-        refuse("{} has {} {{{}}}: {} is there twice", name, what, fmt::join(axis.sizes, ", "),
-               size);
-      }
-      if (size < before) {
-        refuse("{} has {} {{{}}}: {} follows {}; list them in ascending order", name, what,
-               fmt::join(axis.sizes, ", "), size, before);
-      }
+      if (size < least) refuse("{}: {} is {}", list, size, least > 0 ? "not positive" : "negative");
+      if (size == before) refuse("{}: {} is there twice", list, size);
+      if (size < before)
+        refuse("{}: {} follows {}; list them in ascending order", list, size, before);
       before = size;
     }
   }
@@ -212,9 +206,7 @@ class Builder {
   void check_not_static(const AxisUse& use) {
     const InputOptions& input = options_.inputs[use.tensor];
     const AxisOptions& axis = layout_.axes[use.axis];
-    const bool pads = axis.policy >= AxisPolicy::kBuckets ||
-                      (axis.max_sizes != SIZE_MAX && axis.at_max_sizes == AtMaxSizes::kNextLarger);
-    if (!input.is_static || !pads) return;
+    if (!input.is_static || !pads(axis)) return;
     refuse(
         "{} is static, and its axis '{}' would be padded: a static input is not copied; give it "
         "the largest size, or do not declare it static",
@@ -234,15 +226,20 @@ std::string text_of(const char* kind, std::size_t number, const std::string& nam
 
 }  // namespace
 
-std::vector<std::int64_t> sizes_of(const AxisOptions& axis) {
+Sizes sizes_of(const AxisOptions& axis) {
   if (axis.policy < AxisPolicy::kMultiples || axis.largest == SIZE_MAX) return axis.sizes;
-  std::vector<std::int64_t> sizes;
+  Sizes sizes;
   const bool is_multiples = axis.policy == AxisPolicy::kMultiples;
   if (is_multiples && axis.largest / axis.multiple_of > kMostSizes) return sizes;
   for (std::size_t size = is_multiples ? axis.multiple_of : 1; size <= axis.largest;
        size = is_multiples ? size + axis.multiple_of : size * 2)
     sizes.push_back(static_cast<std::int64_t>(size));
   return sizes;
+}
+
+bool pads(const AxisOptions& axis) noexcept {
+  return axis.policy >= AxisPolicy::kBuckets ||
+         (axis.max_sizes != SIZE_MAX && axis.at_max_sizes == AtMaxSizes::kNextLarger);
 }
 
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis) {

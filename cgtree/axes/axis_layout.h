@@ -30,7 +30,10 @@ struct AxisLayout {
 
 // Returns the sizes that the policy of the axis has, ascending; none if they are not limited, or
 // more than kMostSizes.
-std::vector<std::int64_t> sizes_of(const AxisOptions& axis);
+Sizes sizes_of(const AxisOptions& axis);
+
+// Returns whether the step function may see a larger size than the actual one.
+bool pads(const AxisOptions& axis) noexcept;
 
 // Returns the first input that has the axis. Requires: one has it.
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis);

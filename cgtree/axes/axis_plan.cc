@@ -340,17 +340,14 @@ SizeSums AxisPlan::size_sums(std::size_t axis) const noexcept {
   return sums;
 }
 
-std::vector<SizesCount> AxisPlan::joint_histogram() const {
-  std::vector<SizesCount> counts;
+std::map<Sizes, std::uint64_t> AxisPlan::joint_histogram() const {
+  std::map<Sizes, std::uint64_t> counts;
   if (size() == 1) {
-    for (const SizeCount& count : histograms_[0].counts())
-      counts.push_back({{count.size}, count.count});
-    return counts;
+    for (const auto& [size, count] : histograms_[0].counts())
+      counts[{size}] = count;
   }
-  for (const JointCount& count : joint_.counts()) {
-    const auto begin = count.size.begin();
-    counts.push_back({{begin, begin + static_cast<std::ptrdiff_t>(size())}, count.count});
-  }
+  for (const auto& [sizes, count] : joint_.counts())
+    counts[{sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(size())}] = count;
   return counts;
 }
 

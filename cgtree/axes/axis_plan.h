@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,12 +47,6 @@ namespace cgtree {
 
 // One size per axis, in the order of AxisLayout::axes.
 using AxisSizes = std::array<std::int64_t, kMaxDynamicAxes>;
-
-// A JointCount says how often calls had these sizes.
-struct JointCount {
-  AxisSizes size = {};
-  std::uint64_t count = 0;
-};
 
 // The sizes of the dynamic axes of one call, and the integers of its key.
 struct CallAxes {
@@ -77,7 +72,7 @@ class ShapeCache {
   // until the next call. Throws what make() throws.
   template <typename Make>
   const Shape& get(std::span<const std::int64_t> dims, Make&& make) {
-    const std::size_t set = hash(dims) >> (64 - std::countr_zero(sets_) - 1) >> 1;
+    const std::size_t set = hash_of_sizes(dims) >> (64 - std::countr_zero(sets_) - 1) >> 1;
     Shape* const entries = entries_.data() + set * kWays;
     for (std::size_t i = 0; i < kWays; ++i) {
       const std::span<const std::int64_t> known = entries[i].dims();
@@ -95,14 +90,6 @@ class ShapeCache {
  private:
   static constexpr std::size_t kWays = 8;
   static constexpr std::int64_t kMaxSets = 128;
-
-  // Neighbouring sizes land in different sets (Knuth's multiplicative hashing).
-  static std::uint64_t hash(std::span<const std::int64_t> dims) noexcept {
-    std::uint64_t hash = 0;
-    for (const std::int64_t dim : dims)
-      hash = (std::rotl(hash, 31) + static_cast<std::uint64_t>(dim)) * 0x9e3779b97f4a7c15ULL;
-    return hash;
-  }
 
   std::size_t sets_ = 1;
   std::vector<Shape> entries_ = std::vector<Shape>(kWays);  // set by set
@@ -126,7 +113,7 @@ class AxisPlan {
   // Whether one of the axes is learned: then calls record nothing.
   bool learns() const noexcept { return learns_; }
   // Replaces the sizes of an axis that is learned: ascending.
-  void set_sizes(std::size_t axis, std::vector<std::int64_t> sizes) noexcept {
+  void set_sizes(std::size_t axis, Sizes sizes) noexcept {
     rules_[axis].set_sizes(std::move(sizes));
   }
   // Returns the number of the axis. Throws InvalidArgument if there is none of that name.
@@ -168,12 +155,14 @@ class AxisPlan {
   // Returns the sizes, and what makes them a reason to skip, for explanations.
   std::vector<AxisInUse> in_use(const CallAxes& axes, bool is_graphed) const;
   std::string why_not(SkipReason reason, const CallAxes& axes) const;
-  const SizeHistogram& histogram(std::size_t axis) const noexcept { return histograms_[axis]; }
+  const Histogram<std::int64_t>& histogram(std::size_t axis) const noexcept {
+    return histograms_[axis];
+  }
   // Returns the sums over the histogram; of an axis that is learned, the sums over calls as they
   // were padded, because its sizes change. Any thread; does not allocate.
   SizeSums size_sums(std::size_t axis) const noexcept;
   // Returns how often calls had which sizes together.
-  std::vector<SizesCount> joint_histogram() const;
+  std::map<Sizes, std::uint64_t> joint_histogram() const;
 
   // Whether the step function may see a larger input `i` than the actual one.
   bool pads(std::size_t i) const noexcept {
@@ -230,12 +219,12 @@ class AxisPlan {
   const AxisLayout layout_;
   std::vector<AxisRule> rules_;
   bool learns_ = false;
-  std::vector<SizeHistogram> histograms_;
+  std::vector<Histogram<std::int64_t>> histograms_;
   struct Sums {
     Published<std::uint64_t> actual, padded;
   };
   std::vector<Sums> learned_sums_;         // by axis; meaningful if that is learned
-  HistogramOf<JointCount> joint_;          // if there are several axes
+  Histogram<AxisSizes> joint_;             // if there are several axes
   std::vector<std::uint32_t> contiguous_;  // the inputs that must be
   std::vector<std::uint32_t> guarded_;     // the inputs that is_unsafe() may be about
   std::bitset<kMaxDynamicAxes> unsafe_;    // of the last call

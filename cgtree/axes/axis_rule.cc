@@ -34,12 +34,6 @@ std::string AxisRule::text() const {
   return is_of_key_ ? fmt::format("'{}' of the key", name()) : fmt::format("axis '{}'", name());
 }
 
-bool AxisRule::pads() const noexcept {
-  return options_.policy >= AxisPolicy::kBuckets ||
-         (options_.policy == AxisPolicy::kExact && is_capped() &&
-          options_.at_max_sizes == AtMaxSizes::kNextLarger);
-}
-
 const AxisRule::Known* AxisRule::find(std::int64_t size) const noexcept {
   const auto found = std::find_if(known_.begin(), known_.end(),
                                   [&](const Known& known) { return known.size == size; });
@@ -69,7 +63,7 @@ std::int64_t AxisRule::rounded(std::int64_t actual) const noexcept {
 }
 
 AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
-  const std::vector<std::int64_t>& sizes = options_.sizes;
+  const Sizes& sizes = options_.sizes;
   const auto next = std::lower_bound(sizes.begin(), sizes.end(), actual);
   switch (options_.policy) {
     case AxisPolicy::kBuckets:

@@ -1,21 +1,23 @@
-// AxisRule: the policy of one dynamic axis and the sizes that it has learned; and HistogramOf,
-// which counts the sizes of calls.
+// AxisRule: the policy of one dynamic axis and the sizes that it has learned; and Histogram, which
+// counts the sizes of calls.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/published.h"
+#include "cgtree/axes/axis_layout.h"
 #include "cgtree/values/axes.h"
 #include "cgtree/values/explanation.h"
 
@@ -49,7 +51,7 @@ class AxisRule {
   // Returns "axis 'batch'" or "'draft' of the key".
   std::string text() const;
   // Whether the step function may see a larger size than the actual one.
-  bool pads() const noexcept;
+  bool pads() const noexcept { return cgtree::pads(options_); }
   // Returns the size as the policy rounds it up; the size itself where it does not, and where sizes
   // are learned, which change. Any thread.
   std::int64_t rounded(std::int64_t actual) const noexcept;
@@ -59,7 +61,7 @@ class AxisRule {
   std::string why_not(std::int64_t actual) const;
 
   // Replaces the sizes of kLearned: ascending.
-  void set_sizes(std::vector<std::int64_t> sizes) noexcept { options_.sizes = std::move(sizes); }
+  void set_sizes(Sizes sizes) noexcept { options_.sizes = std::move(sizes); }
 
   // Notes that a call had this size. Does not allocate.
   void note(std::int64_t actual) noexcept;
@@ -86,14 +88,19 @@ class AxisRule {
   bool has_varied_ = false;            // kSkip
 };
 
-// A HistogramOf is a hash table with open addressing that is never more than half full. Counting a
-// size again neither allocates nor takes the lock. Count is a struct of a size (or an array of
-// sizes) and a count.
-// Thread safety: one thread adds, any thread reads.
-template <typename Count>
-class HistogramOf {
-  using Size = decltype(Count::size);
+// Neighbouring sizes have hashes whose upper bits differ (Knuth's multiplicative hashing).
+inline std::uint64_t hash_of_sizes(std::span<const std::int64_t> sizes) noexcept {
+  std::uint64_t hash = 0;
+  for (const std::int64_t size : sizes)
+    hash = (std::rotl(hash, 31) + static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15ULL;
+  return hash;
+}
 
+// A Histogram is a hash table with open addressing that is never more than half full. Counting a
+// size again neither allocates nor takes the lock. Size is one size, or an array of them.
+// Thread safety: one thread adds, any thread reads.
+template <typename Size>
+class Histogram {
  public:
   // The number of sizes that are told apart; calls with others are counted by uncounted().
   static constexpr std::size_t kMaxSizes = 4096;
@@ -107,18 +114,10 @@ class HistogramOf {
     ++entries_[at].count;
   }
 
-  // Returns the sizes in ascending order.
-  std::vector<Count> counts() const {
-    std::vector<Count> counts;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const Entry& entry : entries_) {
-        if (entry.count > 0) counts.push_back({entry.size, entry.count});
-      }
-    }
-    std::sort(counts.begin(), counts.end(),
-              [](const Count& a, const Count& b) { return a.size < b.size; });
-    return counts;
+  std::map<Size, std::uint64_t> counts() const {
+    std::vector<std::pair<Size, std::uint64_t>> counts;
+    for_each([&](const Size& size, std::uint64_t count) { counts.emplace_back(size, count); });
+    return {counts.begin(), counts.end()};
   }
   // Calls visit(size, count) for each size, in no order. Does not allocate.
   template <typename Visit>
@@ -136,15 +135,12 @@ class HistogramOf {
     Published<std::uint64_t> count;
   };
 
-  static std::uint64_t hash(std::int64_t size) noexcept {
-    return static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL;
-  }
-  template <std::size_t kSizes>
-  static std::uint64_t hash(const std::array<std::int64_t, kSizes>& sizes) noexcept {
-    std::uint64_t all = 0;
-    for (const std::int64_t size : sizes)
-      all = (std::rotl(all, 31) + static_cast<std::uint64_t>(size)) * 0x9e3779b97f4a7c15ULL;
-    return all;
+  static std::uint64_t hash(const Size& size) noexcept {
+    if constexpr (std::is_integral_v<Size>) {
+      return hash_of_sizes(std::span(&size, 1));
+    } else {
+      return hash_of_sizes(size);
+    }
   }
 
   // Returns the index where the size is, or would be.
@@ -185,7 +181,5 @@ class HistogramOf {
   std::size_t sizes_ = 0;
   Published<std::uint64_t> uncounted_;
 };
-
-using SizeHistogram = HistogramOf<SizeCount>;
 
 }  // namespace cgtree

@@ -17,6 +17,9 @@
 
 namespace cgtree {
 
+// A Sizes holds the sizes of a call, one of each axis, or sizes of one axis, ascending.
+using Sizes = std::vector<std::int64_t>;
+
 // A DynamicAxis says that axis `axis` of a tensor has the size that the call gives `name`. All
 // inputs that name it must agree.
 struct DynamicAxis {
@@ -81,8 +84,7 @@ enum class AboveLargest : std::uint8_t {
 struct AxisOptions {
   std::string name = "";
   AxisPolicy policy = AxisPolicy::kExact;
-  std::vector<std::int64_t> sizes =
-      {};                       // kAllowList, kBuckets: positive (in a key: or 0), ascending
+  Sizes sizes = {};             // kAllowList, kBuckets: positive (in a key: or 0), ascending
   std::size_t multiple_of = 1;  // kMultiples
   // kMultiples, kPowersOfTwo: the largest size that inputs are padded to, which is one of those.
   std::size_t largest = SIZE_MAX;
@@ -96,7 +98,7 @@ struct AxisOptions {
 // A Buckets is the short form of an AxisOptions with kBuckets.
 struct Buckets {
   std::string axis;
-  std::vector<std::int64_t> sizes;  // positive, ascending
+  Sizes sizes;  // positive, ascending
   AboveLargest above_largest = AboveLargest::kRunEagerly;
 };
 
@@ -117,22 +119,6 @@ enum class WhileMissing : std::uint8_t {
 // Throws InvalidArgument if it is not, or if no input of the function has the axis; OutOfMemory,
 // DeviceError.
 Tensor axis_length(std::string_view axis);
-
-// A SizeCount says how often calls had a size.
-struct SizeCount {
-  std::int64_t size = 0;
-  std::uint64_t count = 0;
-
-  friend bool operator==(const SizeCount&, const SizeCount&) = default;
-};
-
-// A SizesCount says how often calls had these sizes, one of each axis.
-struct SizesCount {
-  std::vector<std::int64_t> sizes;
-  std::uint64_t count = 0;
-
-  friend bool operator==(const SizesCount&, const SizesCount&) = default;
-};
 
 // The sums of the sizes that calls had along one dynamic axis.
 struct SizeSums {

@@ -81,7 +81,7 @@ class Server {
   std::int64_t depth() const noexcept { return rounds_ ? rounds_->options().depth() : 1; }
 
   // The batches that are learned and recorded now.
-  SizeSet learned() const { return learner_ ? learner_->sizes() : SizeSet(); }
+  Sizes learned() const { return learner_ ? learner_->sizes() : Sizes(); }
   FunctionStats decode_stats() const { return rounds_ ? rounds_->stats() : decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "cgtree/compile.h"
@@ -23,46 +24,42 @@ LearnedDemand::LearnedDemand(const CompiledCore& function) : function_(function.
   for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
     const AxisRule& rule = plan->rule(axis);
     if (rule.is_learned()) {
-      axes_.push_back(axis);
-    } else if (sizes_of(rule.options()).empty()) {
-      others_[axis] = {};
+      learned_.axes.push_back(axis);
+    } else if (cgtree::sizes_of(rule.options()).empty()) {
+      others_.push_back({{axis}, {}, {}});
     }
   }
-  if (!axes_.empty()) return;
+  if (!learned_.axes.empty()) return;
   throw InvalidArgument(fmt::format(
       "a learner of '{}', which has no axis and no integer of the key with AxisPolicy::kLearned",
       function.name()));
 }
 
-SizePoint LearnedDemand::point_of(std::span<const std::int64_t> sizes) const {
-  SizePoint point;
-  for (const std::size_t axis : axes_)
+Sizes LearnedDemand::point_of(std::span<const std::int64_t> sizes) const {
+  Sizes point;
+  for (const std::size_t axis : learned_.axes)
     point.push_back(sizes[axis]);
   return point;
 }
 
-SizePoint LearnedDemand::point_of(const CallSizes& sizes) const {
-  SizePoint point;
-  for (const std::size_t axis : axes_)
-    point.push_back(sizes[name_of(axis)]);
-  return point;
-}
-
-const std::string& LearnedDemand::name_of(std::size_t axis) const {
-  return function_.axes->rule(axis).name();
+Sizes LearnedDemand::sizes_of(const std::vector<std::size_t>& axes, const CallSizes& sizes) const {
+  Sizes some;
+  for (const std::size_t axis : axes)
+    some.push_back(sizes[function_.axes->rule(axis).name()]);
+  return some;
 }
 
 // Calls with several sizes that are learned are counted together; there may be too many
 // combinations of a learned size with those of other axes.
-std::vector<std::pair<SizePoint, std::uint64_t>> LearnedDemand::counts() const {
-  std::vector<std::pair<SizePoint, std::uint64_t>> counts;
-  if (axes_.size() == 1) {
-    for (const SizeCount& count : function_.axes->histogram(axes_[0]).counts())
-      counts.emplace_back(SizePoint{count.size}, count.count);
+LearnedDemand::Counts LearnedDemand::counts(const std::vector<std::size_t>& axes) const {
+  Counts counts;
+  if (axes.size() == 1) {
+    for (const auto& [size, count] : function_.axes->histogram(axes[0]).counts())
+      counts[{size}] = count;
     return counts;
   }
-  for (const SizesCount& count : function_.axes->joint_histogram())
-    counts.emplace_back(point_of(count.sizes), count.count);
+  for (const auto& [sizes, count] : function_.axes->joint_histogram())
+    counts[point_of(sizes)] += count;
   return counts;
 }
 
@@ -75,66 +72,68 @@ std::uint64_t LearnedDemand::unserved() const noexcept {
   return calls;
 }
 
-bool LearnedDemand::read(std::span<const SizePoint> points, const Serves& serves) {
-  std::map<SizePoint, std::uint64_t> now;
-  for (const auto& [sizes, count] : counts())
-    now[sizes] += count;
+LearnedDemand::Counts LearnedDemand::take_new(Seen& seen) const {
+  Counts more = counts(seen.axes);
+  for (auto& [sizes, count] : more)
+    count -= std::exchange(seen.counted[sizes], count);
+  std::erase_if(more, [](const auto& entry) { return entry.second == 0; });
+  return more;
+}
+
+// `left`: the weight that remains of a call of the last time.
+void LearnedDemand::add(const Counts& more, double left, Seen& seen) const {
+  for (auto& [sizes, weight] : seen.weights)
+    weight *= left;
+  std::erase_if(seen.weights, [](const auto& entry) { return entry.second < kLeastWeight; });
+  for (const auto& [sizes, count] : more) {
+    Sizes recorded;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const AxisRule& rule = function_.axes->rule(seen.axes[i]);
+      recorded.push_back(rule.is_learned() ? std::max<std::int64_t>(sizes[i], 1)
+                                           : rule.rounded(sizes[i]));
+    }
+    seen.weights[recorded] += static_cast<double>(count);
+  }
+}
+
+bool LearnedDemand::read(std::span<const Sizes> points, const Serves& serves) {
+  const Counts more = take_new(learned_);
   std::uint64_t calls = 0, above = 0;
-  std::vector<PointDemand> more;
-  for (const auto& [sizes, count] : now) {
-    const std::uint64_t before = std::exchange(counted_[sizes], count);
-    if (count == before) continue;
-    calls += count - before;
-    const bool is_held =
-        std::ranges::any_of(points, [&](const SizePoint& point) { return serves(point, sizes); });
-    if (!is_held) above += count - before;
-    SizePoint positive = sizes;
-    for (std::int64_t& size : positive)
-      size = std::max<std::int64_t>(size, 1);
-    more.push_back({std::move(positive), static_cast<double>(count - before)});
+  for (const auto& [sizes, count] : more) {
+    calls += count;
+    const bool is_held = std::ranges::any_of(
+        points, [&sizes = sizes, &serves](const Sizes& point) { return serves(point, sizes); });
+    if (!is_held) above += count;
   }
   const double left = std::exp2(-static_cast<double>(calls) / kHalfLife);
-  const auto forget = [left](auto& weights) {
-    for (auto& [sizes, weight] : weights)
-      weight *= left;
-    std::erase_if(weights, [](const auto& entry) { return entry.second < kLeastWeight; });
-  };
-  forget(weights_);
-  for (const PointDemand& one : more)
-    weights_[one.sizes] += one.weight;
-  for (auto& [axis, other] : others_) {
-    forget(other.weights);
-    for (const SizeCount& count : function_.axes->histogram(axis).counts()) {
-      const std::uint64_t before = std::exchange(other.counted[count.size], count.count);
-      if (count.count == before) continue;
-      other.weights[function_.axes->rule(axis).rounded(count.size)] +=
-          static_cast<double>(count.count - before);
-    }
-  }
+  add(more, left, learned_);
+  for (Seen& other : others_)
+    add(take_new(other), left, other);
   calls_ += calls;
   const std::uint64_t missed = unserved();
   return missed - std::exchange(missed_, missed) > above;
 }
 
 void LearnedDemand::leave_out(const CallSizes& sizes) {
-  ++counted_[point_of(sizes)];
-  for (auto& [axis, other] : others_)
-    ++other.counted[sizes[name_of(axis)]];
+  ++learned_.counted[sizes_of(learned_.axes, sizes)];
+  for (Seen& other : others_)
+    ++other.counted[sizes_of(other.axes, sizes)];
 }
 
-std::optional<std::vector<std::int64_t>> LearnedDemand::most_frequent(std::size_t axis) const {
+Sizes LearnedDemand::most_frequent(std::size_t axis) const {
   constexpr std::size_t kMost = 16;
-  const auto found = others_.find(axis);
-  if (found == others_.end()) return std::nullopt;
   std::vector<std::pair<double, std::int64_t>> order;
-  for (const auto& [size, weight] : found->second.weights)
-    order.emplace_back(-weight, size);
+  for (const Seen& other : others_) {
+    if (other.axes[0] != axis) continue;
+    for (const auto& [sizes, weight] : other.weights)
+      order.emplace_back(-weight, sizes[0]);
+  }
   std::ranges::sort(order);
   order.resize(std::min(order.size(), kMost));
-  std::vector<std::int64_t> sizes;
+  Sizes frequent;
   for (const auto& [weight, size] : order)
-    sizes.push_back(size);
-  return sizes;
+    frequent.push_back(size);
+  return frequent;
 }
 
 }  // namespace cgtree

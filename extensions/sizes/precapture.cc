@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -25,14 +28,11 @@ std::chrono::microseconds since(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
 }
 
-using Values = std::vector<std::variant<std::int64_t, std::string>>;
-
 // A Dimension is an axis, or a part of the key, with the values that are combined.
 struct Dimension {
   std::string name;
-  Values values;
-  bool is_axis = false;
-  bool is_size = false;  // it counts in the work
+  KeyValues values;
+  const AxisRule* rule = nullptr;  // null for a part of the key without options
 };
 
 [[noreturn]] void refuse(const FunctionState& function, std::string_view what,
@@ -43,42 +43,40 @@ struct Dimension {
                   function.name, what, name));
 }
 
-Values sizes_of_axis(const AxisOptions& axis, const PrecaptureOptions& options) {
-  for (const PrecaptureOptions::Sizes& given : options.sizes) {
-    if (given.axis == axis.name) return {given.sizes.begin(), given.sizes.end()};
-  }
-  const std::vector<std::int64_t> sizes = sizes_of(axis);
+KeyValues sizes_of_axis(const AxisRule& rule, const PrecaptureOptions& options) {
+  const auto given = options.sizes.find(rule.name());
+  const Sizes sizes = given != options.sizes.end() ? given->second : sizes_of(rule.options());
   return {sizes.begin(), sizes.end()};
 }
 
 // Returns the axes, then the parts of the key.
 std::vector<Dimension> dimensions(const FunctionState& function, const PrecaptureOptions& options) {
-  std::vector<Dimension> all;
-  std::vector<PrecaptureOptions::KeyValues> key = options.key;
-  const auto known = function.axes == nullptr ? std::span<const AxisOptions>()
-                                              : std::span(function.axes->layout().axes);
-  const std::size_t keys = function.axes == nullptr ? 0 : function.axes->layout().keys;
-  for (const PrecaptureOptions::Sizes& given : options.sizes) {
-    if (function.axes == nullptr) refuse(function, "axis", given.axis);
-    (void)function.axes->find(given.axis);
+  const AxisPlan* const plan = function.axes.get();
+  for (const auto& [axis, sizes] : options.sizes) {
+    if (plan == nullptr) refuse(function, "axis", axis);
+    (void)plan->find(axis);
   }
-  for (const AxisOptions& axis : known.first(known.size() - keys)) {
-    all.push_back({axis.name, sizes_of_axis(axis, options), true, true});
-    if (all.back().values.empty()) refuse(function, "axis", axis.name);
+  std::vector<Dimension> axes, key;
+  for (const auto& [name, values] : options.key)
+    key.push_back({name, values});
+  for (std::size_t axis = 0; plan != nullptr && axis < plan->size(); ++axis) {
+    const AxisRule& rule = plan->rule(axis);
+    if (!rule.is_of_key()) {
+      axes.push_back({rule.name(), sizes_of_axis(rule, options), &rule});
+      continue;
+    }
+    if (options.key.empty()) key.push_back({rule.name()});
+    const auto part = std::ranges::find(key, rule.name(), &Dimension::name);
+    if (part == key.end()) continue;
+    part->rule = &rule;
+    if (part->values.empty()) part->values = sizes_of_axis(rule, options);
   }
-  const auto rules = known.last(keys);
-  if (key.empty()) {
-    for (const AxisOptions& rule : rules)
-      key.push_back({rule.name, {}});
-  }
-  for (PrecaptureOptions::KeyValues& part : key) {
-    const auto rule = std::find_if(rules.begin(), rules.end(),
-                                   [&](const AxisOptions& one) { return one.name == part.name; });
-    if (part.values.empty() && rule != rules.end()) part.values = sizes_of_axis(*rule, options);
+  for (const Dimension& axis : axes)
+    if (axis.values.empty()) refuse(function, "axis", axis.name);
+  for (const Dimension& part : key)
     if (part.values.empty()) refuse(function, "the key's", part.name);
-    all.push_back({part.name, part.values, false, rule != rules.end()});
-  }
-  return all;
+  std::ranges::move(key, std::back_inserter(axes));
+  return axes;
 }
 
 // Calls are padded to these sizes from then on. The sizes of an axis that is learned are those that
@@ -86,39 +84,47 @@ std::vector<Dimension> dimensions(const FunctionState& function, const Precaptur
 void add_learned_sizes(Engine& engine, FunctionState& function,
                        std::span<const Dimension> dimensions) {
   const Entry entry(engine.gate);
-  for (std::size_t axis = 0; axis < function.axes->size(); ++axis) {
-    const AxisRule& rule = function.axes->rule(axis);
-    const auto named = std::ranges::find(dimensions, rule.name(), &Dimension::name);
-    if (!rule.is_learned() || named == dimensions.end()) continue;
-    std::vector<std::int64_t> sizes = rule.options().sizes;
-    for (const auto& value : named->values)
-      if (const auto* const size = std::get_if<std::int64_t>(&value)) sizes.push_back(*size);
-    std::ranges::sort(sizes);
-    sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
-    function.axes->set_sizes(axis, std::move(sizes));
+  for (const Dimension& dimension : dimensions) {
+    if (dimension.rule == nullptr || !dimension.rule->is_learned()) continue;
+    const Sizes& known = dimension.rule->options().sizes;
+    std::set<std::int64_t> sizes(known.begin(), known.end());
+    for (const auto& value : dimension.values)
+      if (const auto* const size = std::get_if<std::int64_t>(&value)) sizes.insert(*size);
+    function.axes->set_sizes(function.axes->find(dimension.name), {sizes.begin(), sizes.end()});
   }
 }
 
+// A Combination has a value of each Dimension, whose texts it borrows.
 struct Combination {
-  std::vector<std::size_t> at;  // by dimension: the number of the value
+  std::vector<CallSizes::Entry> sizes;
+  std::vector<Key::Part> key;
   double work = 1;
 };
 
-CallSizes call_sizes(const std::vector<Dimension>& dimensions, const Combination& combination) {
-  std::vector<CallSizes::Entry> entries;
-  std::vector<Key::Part> parts;
-  for (std::size_t i = 0; i < dimensions.size(); ++i) {
-    const auto& value = dimensions[i].values[combination.at[i]];
-    const auto* const number = std::get_if<std::int64_t>(&value);
-    if (dimensions[i].is_axis) {
-      entries.push_back({dimensions[i].name, *number});
-    } else if (number != nullptr) {
-      parts.emplace_back(dimensions[i].name, *number);
-    } else {
-      parts.emplace_back(dimensions[i].name, std::get<std::string>(value));
+// Returns all combinations, those with the most work first.
+std::vector<Combination> combine(std::span<const Dimension> dimensions) {
+  std::vector<Combination> all(1);
+  for (const Dimension& dimension : dimensions) {
+    std::vector<Combination> longer;
+    for (const Combination& combination : all) {
+      for (const auto& value : dimension.values) {
+        Combination& more = longer.emplace_back(combination);
+        const auto* const number = std::get_if<std::int64_t>(&value);
+        if (dimension.rule != nullptr && !dimension.rule->is_of_key()) {
+          more.sizes.emplace_back(dimension.name, *number);
+        } else if (number != nullptr) {
+          more.key.emplace_back(dimension.name, *number);
+        } else {
+          more.key.emplace_back(dimension.name, std::get<std::string>(value));
+        }
+        if (dimension.rule != nullptr && number != nullptr)
+          more.work *= static_cast<double>(std::max<std::int64_t>(*number, 1));
+      }
     }
+    all = std::move(longer);
   }
-  return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
+  std::ranges::stable_sort(all, std::ranges::greater(), &Combination::work);
+  return all;
 }
 
 // Gives back what neither a recording nor an output uses, and what tables have left behind.
@@ -176,25 +182,9 @@ std::vector<CallSizes> combinations(Engine& engine, FunctionState& function,
   const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
   if (function.axes != nullptr && function.axes->learns())
     add_learned_sizes(engine, function, dimensions);
-  std::vector<Combination> lists = {{}};
-  for (const Dimension& dimension : dimensions) {
-    std::vector<Combination> longer;
-    for (const Combination& list : lists) {
-      for (std::size_t i = 0; i < dimension.values.size(); ++i) {
-        Combination& more = longer.emplace_back(list);
-        more.at.push_back(i);
-        const auto* const number = std::get_if<std::int64_t>(&dimension.values[i]);
-        if (!dimension.is_size || number == nullptr) continue;
-        more.work *= static_cast<double>(std::max<std::int64_t>(*number, 1));
-      }
-    }
-    lists = std::move(longer);
-  }
-  std::stable_sort(lists.begin(), lists.end(),
-                   [](const Combination& a, const Combination& b) { return a.work > b.work; });
   std::vector<CallSizes> all;
-  for (const Combination& list : lists) {
-    CallSizes sizes = call_sizes(dimensions, list);
+  for (Combination& combination : combine(dimensions)) {
+    CallSizes sizes(std::move(combination.sizes), Key(std::span<const Key::Part>(combination.key)));
     bool is_wanted = true;
     if (options.wants) {
       run_on_all_ranks(engine, function, "wants", [&] { is_wanted = options.wants(sizes); });
@@ -219,16 +209,11 @@ std::size_t graph_bytes_since(Engine& engine, std::uint32_t first) {
   return bytes;
 }
 
-// How often a function was called, and what its calls have made.
-struct Calls {
-  int count = 0;
-  std::size_t graph_bytes = 0;  // also of what was evicted since
-};
-
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
-// twice. Drops the outputs. Returns what the last call would do, and adds to `calls`.
+// twice. Drops the outputs. Returns what the last call would do. Adds to the entry the bytes of the
+// graphs that were made, including those evicted since.
 Explanation call_until_ready(Engine& engine, FunctionState& function, InputList inputs,
-                             bool only_warms_up, Calls& calls) {
+                             bool only_warms_up, Precaptured& entry) {
   for (int made = 0;; ++made) {
     Explanation explanation = engine.explain(function, inputs);
     const bool goes_on = explanation.outcome == Outcome::kWarmUp ||
@@ -237,8 +222,9 @@ Explanation call_until_ready(Engine& engine, FunctionState& function, InputList 
     TensorList outputs;
     const std::uint32_t first = engine.tree.next_id();
     engine.call(function, inputs, outputs);
-    ++calls.count;
-    calls.graph_bytes += graph_bytes_since(engine, first);
+    entry.graph_bytes += graph_bytes_since(engine, first);
+    if (entry.outcome == Precaptured::Outcome::kAlreadyThere)
+      entry.outcome = Precaptured::Outcome::kRecorded;
   }
 }
 
@@ -357,9 +343,32 @@ class Places {
   Places& operator=(const Places&) = delete;
 
   void record(InputList inputs, Precaptured& entry) {
-    Calls calls;
-    try_to_record(inputs, entry, calls);
-    entry.graph_bytes += calls.graph_bytes;
+    entry.outcome = Precaptured::Outcome::kAlreadyThere;
+    std::vector<Place> places;
+    while (places.size() < count_) {
+      const std::vector<StorageRef> held = hold_others(places);
+      const Explanation explanation =
+          call_until_ready(engine_, function_, inputs, only_predicts_, entry);
+      if (explanation.outcome == Outcome::kReplay) {
+        places.push_back({explanation.node});
+        continue;
+      }
+      std::string why = to_string(explanation);
+      std::unique_ptr<Rehearsal> rehearsal;
+      if (only_predicts_ && explanation.outcome == Outcome::kRecord)
+        rehearsal = rehearse(engine_, function_, inputs, &why);
+      if (rehearsal == nullptr) {
+        entry.outcome = Precaptured::Outcome::kLeftOut;
+        entry.why = std::move(why);
+        return;
+      }
+      entry.outcome = Precaptured::Outcome::kPredicted;
+      entry.graph_bytes +=
+          estimate_graph_bytes(rehearsal->recording(), engine_.memory->stream().graphs());
+      places.push_back({0, rehearsal.get()});
+      rehearsals_.push_back(std::move(rehearsal));
+    }
+    if (largest_.empty()) largest_ = std::move(places);
   }
 
  private:
@@ -368,32 +377,6 @@ class Places {
     std::uint32_t node = 0;
     Rehearsal* rehearsal = nullptr;  // if there is no such recording
   };
-
-  void try_to_record(InputList inputs, Precaptured& entry, Calls& calls) {
-    std::vector<Place> places;
-    while (places.size() < count_) {
-      const std::vector<StorageRef> held = hold_others(places);
-      const Explanation explanation =
-          call_until_ready(engine_, function_, inputs, only_predicts_, calls);
-      if (explanation.outcome == Outcome::kReplay) {
-        places.push_back({explanation.node});
-        continue;
-      }
-      entry.why = to_string(explanation);
-      if (!only_predicts_ || explanation.outcome != Outcome::kRecord) return;
-      auto rehearsal = rehearse(engine_, function_, inputs, &entry.why);
-      if (rehearsal == nullptr) return;
-      entry.graph_bytes +=
-          estimate_graph_bytes(rehearsal->recording(), engine_.memory->stream().graphs());
-      places.push_back({0, rehearsal.get()});
-      rehearsals_.push_back(std::move(rehearsal));
-    }
-    if (largest_.empty()) largest_ = std::move(places);
-    entry.why.clear();
-    entry.outcome = entry.graph_bytes > 0 ? Precaptured::Outcome::kPredicted
-                    : calls.count == 0    ? Precaptured::Outcome::kAlreadyThere
-                                          : Precaptured::Outcome::kRecorded;
-  }
 
   // Holds all places but the next one, in which a combination is to be recorded after `places`.
   std::vector<StorageRef> hold_others(const std::vector<Place>& places) {
@@ -425,25 +408,22 @@ class Places {
 }  // namespace
 
 std::int64_t CallSizes::operator[](std::string_view axis) const {
-  for (const Entry& entry : entries_) {
-    if (entry.axis == axis) return entry.size;
-  }
+  for (const auto& [name, size] : entries_)
+    if (name == axis) return size;
   if (key_.has(axis)) return key_.number(axis);
   throw InvalidArgument(fmt::format("no dynamic axis '{}' among {}", axis, to_string(*this)));
 }
 
 std::string to_string(const CallSizes& sizes) {
   std::string text;
-  for (const CallSizes::Entry& entry : sizes.entries())
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", entry.axis, entry.size);
+  for (const auto& [axis, size] : sizes.entries())
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", axis, size);
   if (sizes.key().empty()) return text;
   return text + fmt::format("{}key [{}]", text.empty() ? "" : ", ", sizes.key().text());
 }
 
 std::size_t PrecaptureReport::count(Precaptured::Outcome outcome) const noexcept {
-  return static_cast<std::size_t>(
-      std::count_if(entries.begin(), entries.end(),
-                    [&](const Precaptured& entry) { return entry.outcome == outcome; }));
+  return static_cast<std::size_t>(std::ranges::count(entries, outcome, &Precaptured::outcome));
 }
 
 std::string to_string(const PrecaptureReport& report) {
@@ -488,11 +468,11 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     return inputs;
   };
   if (only_predicts) {  // what warming up needs for itself is given back first
-    Calls calls;
+    Precaptured unused;
     for (const CallSizes& sizes : combinations(*engine, function, options)) {
       if (!engine->attempts.agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
-      (void)call_until_ready(*engine, function, keyed(inputs, sizes), only_predicts, calls);
+      (void)call_until_ready(*engine, function, keyed(inputs, sizes), only_predicts, unused);
     }
     give_back(*engine);
   }
@@ -544,31 +524,35 @@ PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOp
   return report;
 }
 
-std::vector<std::int64_t> suggest_buckets(const CompiledCore& function, std::string_view axis,
-                                          std::size_t max_buckets, const BucketCost& cost) {
-  std::vector<SizeCount> counts = function.histogram(axis);
-  std::erase_if(counts, [](const SizeCount& count) { return count.size == 0; });
+Sizes suggest_buckets(const CompiledCore& function, std::string_view axis, std::size_t max_buckets,
+                      const SizeCost& cost) {
+  std::map<std::int64_t, std::uint64_t> counts = function.histogram(axis);
+  counts.erase(0);
   return suggest_buckets(counts, max_buckets, cost);
 }
 
 std::vector<Buckets> suggest_buckets(const CompiledCore& function, const BucketLimits& limits,
-                                     std::span<const BucketCost> costs) {
-  std::vector<SizesCount> counts = function.histogram();
-  if (counts.empty()) return {};
-  const std::vector<AxisOptions>& axes = function.state().axes->layout().axes;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    std::int64_t smallest = INT64_MAX;
-    for (const SizesCount& entry : counts) {
-      if (entry.sizes[axis] > 0) smallest = std::min(smallest, entry.sizes[axis]);
-    }
-    for (SizesCount& entry : counts) {
-      if (entry.sizes[axis] == 0) entry.sizes[axis] = smallest == INT64_MAX ? 1 : smallest;
-    }
+                                     std::span<const SizeCost> costs) {
+  const std::map<Sizes, std::uint64_t> histogram = function.histogram();
+  if (histogram.empty()) return {};
+  const AxisPlan& plan = *function.state().axes;
+  Sizes smallest;
+  for (std::size_t axis = 0; axis < plan.size(); ++axis) {
+    const auto counts = plan.histogram(axis).counts();
+    const auto positive = counts.upper_bound(0);
+    smallest.push_back(positive == counts.end() ? 1 : positive->first);
   }
-  auto lists = suggest_buckets(counts, limits, costs);
+  std::map<Sizes, std::uint64_t> counts;
+  for (const auto& [sizes, count] : histogram) {
+    Sizes positive = sizes;
+    for (std::size_t axis = 0; axis < plan.size(); ++axis)
+      if (sizes[axis] == 0) positive[axis] = smallest[axis];
+    counts[positive] += count;
+  }
+  std::vector<Sizes> lists = suggest_buckets(counts, limits, costs);
   std::vector<Buckets> suggested;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis)
-    suggested.push_back({axes[axis].name, std::move(lists[axis])});
+  for (std::size_t axis = 0; axis < plan.size(); ++axis)
+    suggested.push_back({plan.rule(axis).name(), std::move(lists[axis])});
   return suggested;
 }
 

@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,12 +29,8 @@ class CompiledCore;
 // A CallSizes holds the sizes of the dynamic axes of a call, by name, and its key.
 class CallSizes {
  public:
-  // The size of one axis.
-  struct Entry {
-    std::string axis;
-    std::int64_t size = 0;
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
+  // The size of one axis, by its name.
+  using Entry = std::pair<std::string, std::int64_t>;
 
   CallSizes() = default;
   // Takes the sizes in the order in which inputs name their axes.
@@ -85,26 +83,17 @@ struct PrecaptureReport {
 // Returns one line per combination.
 std::string to_string(const PrecaptureReport& report);
 
+// The values of a part of the key.
+using KeyValues = std::vector<std::variant<std::int64_t, std::string>>;
+
 // The combinations to record, and the limits of recording them.
 struct PrecaptureOptions {
-  // The sizes of one axis, of which each is combined with those of the others.
-  struct Sizes {
-    std::string axis = "";
-    std::vector<std::int64_t> sizes = {};
-  };
-
-  // A part of the key, and its values.
-  struct KeyValues {
-    std::string name = "";
-    std::vector<std::variant<std::int64_t, std::string>> values = {};
-  };
-
-  // The sizes of axes that have neither buckets nor a list; for other axes, a replacement of
-  // theirs.
-  std::vector<Sizes> sizes = {};
-  // All parts of the key, in its order. A part without values has those of its policy in
+  // By name: the sizes of axes that have neither buckets nor a list; for other axes, a replacement
+  // of theirs.
+  std::map<std::string, Sizes> sizes = {};
+  // All parts of the key, in its order, by name. A part without values has those of its policy in
   // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
-  std::vector<KeyValues> key = {};
+  std::vector<std::pair<std::string, KeyValues>> key = {};
   // Returns false for a combination that is not wanted; empty: all are.
   std::function<bool(const CallSizes&)> wants = {};
   // The number of results of earlier calls that the caller still holds when it calls. A recording
@@ -143,10 +132,10 @@ PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOp
 
 // The next two suggest buckets for the sizes that calls had: CompiledCore::histogram(). A size 0
 // counts as the smallest other one. Throw InvalidArgument for an unknown axis, and as above.
-std::vector<std::int64_t> suggest_buckets(const CompiledCore& function, std::string_view axis,
-                                          std::size_t max_buckets, const BucketCost& cost = {});
+Sizes suggest_buckets(const CompiledCore& function, std::string_view axis, std::size_t max_buckets,
+                      const SizeCost& cost = {});
 // Returns the lists by name; none for a function without dynamic axes.
 std::vector<Buckets> suggest_buckets(const CompiledCore& function, const BucketLimits& limits,
-                                     std::span<const BucketCost> costs = {});
+                                     std::span<const SizeCost> costs = {});
 
 }  // namespace cgtree

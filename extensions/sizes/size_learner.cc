@@ -1,4 +1,4 @@
-// Reads the histogram of a function, asks next_sizes(), and records by precapture().
+// Reads the histograms of a function, asks a SizePlanner, and records by precapture().
 #include "extensions/sizes/size_learner.h"
 
 #include <fmt/format.h>
@@ -57,20 +57,6 @@ class AddedTime {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// Returns what memory was short for, on any rank; or nothing if the exception is another one.
-std::optional<std::string> memory_that_was_short(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const OutOfMemory& error) {
-    return std::string(error.message());
-  } catch (const OtherRankFailed& error) {
-    if (error.result().kind == AttemptResult::Kind::kOutOfMemory) return error.result().what;
-    return std::nullopt;
-  } catch (...) {
-    return std::nullopt;
-  }
-}
-
 }  // namespace
 
 // One thread at a time is inside, and does not call back.
@@ -99,7 +85,9 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
       demand_(function),
       room_(options.max_sizes),
       evictions_(function.state().counters.evictions) {
-  find_recorded();
+  // Takes over what a learner before has recorded, or precapture().
+  if (std::vector<Sizes> recorded = whole_points(); !recorded.empty())
+    set_points(std::move(recorded));
   if (make_inputs_ == nullptr) {
     throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
   }
@@ -112,78 +100,76 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
   }
 }
 
-bool SizeLearner::is_captured() {
-  Entry entry(engine_->gate);
-  return static_cast<bool>(entry.ask_foreign_capture());
-}
-
-// Takes over what a learner before has recorded, or precapture().
-void SizeLearner::find_recorded() {
-  std::vector<SizePoint> points;
-  for (const auto& [point, count] : count_recordings())
-    if (count > 0) points.push_back(point);
-  if (!points.empty()) set_points(std::move(points), {});
-}
-
-std::vector<PointDemand> SizeLearner::demand() const {
-  std::vector<PointDemand> demand;
-  for (const auto& [sizes, weight] : demand_.weights()) {
-    if (!failed_.contains(sizes)) demand.push_back({sizes, weight});
-  }
+Demand SizeLearner::demand() const {
+  Demand demand = demand_.weights();
+  std::erase_if(demand, [this](const auto& entry) { return failed_.contains(entry.first); });
   return demand;
 }
 
-SizeSet SizeLearner::sizes(std::size_t number) const {
-  SizeSet sizes;
-  for (const SizePoint& point : points_)
-    sizes.push_back(point.at(number));
-  std::ranges::sort(sizes);
-  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
-  return sizes;
+Sizes SizeLearner::sizes(std::size_t number) const {
+  std::set<std::int64_t> sizes;
+  for (const Sizes& point : points_)
+    sizes.insert(point.at(number));
+  return {sizes.begin(), sizes.end()};
+}
+
+bool SizeLearner::may_record() const {
+  const FunctionState& function = function_.state();
+  Entry entry(engine_->gate);
+  return !entry.ask_foreign_capture() && !function_.is_frozen() &&
+         !is_off(function, graph_override());
+}
+
+void SizeLearner::read_calls() {
+  const std::uint64_t before = demand_.calls();
+  is_missed_ = demand_.read(points_, serves()) || is_missed_;
+  const std::uint64_t calls = demand_.calls() - before;
+  for (Backoff* const backoff : {&failures_, &full_, &misses_, &unverified_})
+    backoff->note_wait(calls);
+  lost_ += static_cast<double>(calls) * gain_;
+  gain_ = {};
 }
 
 // Sizes that were evicted for others had no room, and would have to go again.
 bool SizeLearner::has_lost() {
-  std::vector<SizePoint> still = whole_points();
+  std::vector<Sizes> still = whole_points();
   const std::uint64_t evictions = function_.state().counters.evictions;
   const bool were_evicted = std::exchange(evictions_, evictions) != evictions;
   if (still == points_) return false;
   if (were_evicted) {
     room_ = std::max<std::size_t>(still.size(), 1);
-    until_room_.begin(demand_.calls());
+    full_.note_failure();
   }
-  std::vector<SizePoint> lost;
-  std::ranges::set_difference(points_, still, std::back_inserter(lost));
-  set_points(std::move(still), lost);
+  set_points(std::move(still));
   return true;
 }
 
-std::optional<PointChange> SizeLearner::next(bool has_room) {
-  if (!until_room_.lasts(demand_.calls())) room_ = options_.max_sizes;
+std::optional<SizeChange> SizeLearner::next(bool has_room) {
+  if (!full_.waits()) room_ = options_.max_sizes;
   const std::size_t most = has_room ? room_ : std::min(room_, points_.size());
-  const auto change = [&]() -> std::optional<PointChange> {
+  const auto change = [&]() -> std::optional<SizeChange> {
     if (most == 0) return std::nullopt;
-    std::vector<PointDemand> demand = this->demand();
-    if (after_failure_.lasts(demand_.calls())) {  // sizes that were recorded before may be again
-      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.sizes); });
+    Demand demand = this->demand();
+    if (failures_.waits()) {  // sizes that were recorded before may be again
+      std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.first); });
     }
-    return next_points(demand, points_, costs_, most, serves());
+    return SizePlanner(demand, costs_, serves()).next(points_, most);
   };
-  std::optional<PointChange> next = change();
-  if (!next && !failed_.empty() && !after_failure_.lasts(demand_.calls())) {
+  std::optional<SizeChange> next = change();
+  if (!next && !failed_.empty() && !failures_.waits()) {
     failed_.clear();
     next = change();
   }
   if (next) return next;
-  if (is_missed_ && to_renew_.empty() && !after_miss_.lasts(demand_.calls())) {
+  if (is_missed_ && to_renew_.empty() && !misses_.waits()) {
     is_missed_ = false;
     to_renew_ = points_;
-    after_miss_.begin(demand_.calls());
+    misses_.note_failure();
   }
   while (!to_renew_.empty() && !std::ranges::binary_search(points_, to_renew_.back()))
     to_renew_.pop_back();
   if (to_renew_.empty()) return std::nullopt;
-  return PointChange{to_renew_.back(), {}, 0};
+  return SizeChange{to_renew_.back(), {}, 0};
 }
 
 LearnerStep SizeLearner::idle(std::chrono::microseconds max_time) {
@@ -212,50 +198,22 @@ LearnerStep SizeLearner::between_calls() {
 }
 
 LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool saves_up) {
-  const bool can_record =
-      !is_captured() && !function_.is_frozen() && !is_off(function_.state(), graph_override());
-  if (!engine_->attempts.agree(can_record)) return {};
-  is_missed_ = demand_.read(points_, serves()) || is_missed_;
-  lost_ += static_cast<double>(demand_.calls() - std::exchange(seen_, demand_.calls())) * gain_;
-  gain_ = {};
+  if (!engine_->attempts.agree(may_record())) return {};
+  read_calls();
   if (!has_lost() && demand_.calls() < look_at_) return {};
   const bool is_short =
       !engine_->attempts.agree(engine_->memory->reserved_bytes() < options_.max_bytes);
-  const std::optional<PointChange> change = next(!is_short);
+  const std::optional<SizeChange> change = next(!is_short);
   if (change && costs_.are_measured())
     gain_ = std::chrono::duration<double, std::micro>(std::max(change->gain_us, 0.0));
   const bool has_time = max_time.count() > 0 &&
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
   const bool pays = !saves_up && lost_ >= expected_ && engine_->options.group.get() == nullptr;
   if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
-  IdleMoment moment = look_around(max_time);
-  moment.has_change = change.has_value();
-  moment.may_record = engine_->attempts.agree(has_time || pays);
-  saved_for_ = change && !moment.may_record ? expected_ : Clock::duration::zero();
-  moment.is_short_of_memory = is_short;
-  Clock::duration taken{0};
-  LearnerStep step;
-  IdleDeed deed = what_to_do(moment);
-  {
-    const AddedTime added(taken);
-    if (deed == IdleDeed::kGiveBack) {
-      step = give_back();
-      if (!engine_->attempts.agree(step.bytes >
-                                   0)) {  // it lies between what is used, on one rank perhaps
-        step = {};
-        moment.free_bytes = 0;
-        deed = what_to_do(moment);
-      }
-    }
-    if (deed == IdleDeed::kRecord) {
-      // A recording that lies in a large segment would keep all of it.
-      const bool is_mostly_free = moment.free_bytes > moment.used_bytes;
-      const std::size_t bytes = is_mostly_free ? give_back().bytes : step.bytes;
-      step = apply(*change);
-      step.bytes = bytes;
-    }
-    if (deed == IdleDeed::kVerify) step = verify();
-  }
+  const bool records = engine_->attempts.agree(has_time || pays);
+  saved_for_ = change && !records ? expected_ : Clock::duration::zero();
+  const Clock::time_point begin = Clock::now();
+  LearnerStep step = use_moment(change ? &*change : nullptr, is_short, records, max_time);
   if (step.kind == LearnerStep::Kind::kNothing) {
     if (!change) {
       look_at_ = demand_.calls() + kFewCalls;
@@ -263,91 +221,94 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
     }
     return {};
   }
-  step.time = std::chrono::duration_cast<std::chrono::microseconds>(taken);
+  step.time = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   return step;
 }
 
-// A group verifies nothing here, and gives back where that is much on all ranks.
-IdleMoment SizeLearner::look_around(std::chrono::microseconds max_time) {
-  IdleMoment moment;
-  const Entry entry(engine_->gate);
+// A group gives memory back only where much of it is free on all ranks.
+LearnerStep SizeLearner::use_moment(const SizeChange* change, bool is_short, bool records,
+                                    std::chrono::microseconds max_time) {
   const std::size_t reserved = engine_->memory->reserved_bytes();
-  moment.used_bytes = std::min(used_bytes(), reserved);
-  if (max_time.count() > 0 && reserved != reserved_after_)
-    moment.free_bytes = reserved - moment.used_bytes;
-  if (engine_->options.group.get() != nullptr) {
-    if (!engine_->attempts.agree(moment.free_bytes > moment.used_bytes)) moment.free_bytes = 0;
-    return moment;
+  const std::size_t used = std::min(used_bytes(), reserved);
+  std::size_t free = max_time.count() > 0 && reserved != reserved_after_ ? reserved - used : 0;
+  if (!engine_->attempts.agree(free > used) && engine_->options.group.get() != nullptr) free = 0;
+  if (change != nullptr && is_short && free > 0) {
+    const LearnerStep step = give_back();
+    if (step.bytes > 0) return step;
+    free = 0;  // it lies between what is used, on one rank perhaps
   }
-  moment.may_verify = max_time.count() > 0 && max_time >= expected_to_verify_ &&
-                      !after_unverified_.lasts(demand_.calls()) && unverified_call();
-  return moment;
+  if (change != nullptr && records) {
+    // A recording that lies in a large segment would keep all of it.
+    const std::size_t bytes = free > used ? give_back().bytes : 0;
+    LearnerStep step = apply(*change);
+    step.bytes = bytes;
+    return step;
+  }
+  const LearnerStep step = verify(max_time);
+  return step.kind == LearnerStep::Kind::kNothing && free > used ? give_back() : step;
 }
 
-LearnerStep SizeLearner::apply(const PointChange& change) {
+LearnerStep SizeLearner::apply(const SizeChange& change) {
   const RestoredGenerators restored(options_.generators);
   unused_ = {};
   lost_ = {};
   const Clock::time_point begin = Clock::now();
-  LearnerStep step{.size = change.record[0], .sizes = change.record, .gain_us = change.gain_us};
-  std::vector<SizePoint> points = points_;
-  std::vector<SizePoint> dropped;
-  if (change.evict) {
-    step.evicted = (*change.evict)[0];
-    dropped.push_back(*change.evict);
-    std::erase(points, *change.evict);
-  }
-  const std::vector<SizePoint> before = points;
-  const bool is_new = !std::ranges::binary_search(points, change.record);
+  LearnerStep step{
+      .sizes = change.record, .evicted = change.evict.value_or(Sizes()), .gain_us = change.gain_us};
+  std::vector<Sizes> points = points_;
+  std::erase(points, step.evicted);
+  const std::vector<Sizes> before = points;
+  const auto place = std::ranges::lower_bound(points, change.record);
+  const bool is_new = place == points.end() || *place != change.record;
   if (is_new) {
-    points.insert(std::ranges::lower_bound(points, change.record), change.record);
+    points.insert(place, change.record);
   } else {
     to_renew_.pop_back();
   }
   const std::size_t recordings = is_new ? 0 : count_recordings()[change.record];
-  set_points(std::move(points), dropped);
+  set_points(std::move(points));
   std::exception_ptr thrown;
-  std::optional<CallSizes> recorded;
   std::size_t made = 0;
+  bool is_recorded = false;
   try {
-    recorded = record(change.record, step);
+    const std::optional<CallSizes> largest = record(change.record, step);
     made = count_recordings()[change.record] - recordings;
-    if (recorded && made > 0) measure(*recorded);
+    if (largest && made > 0) {
+      measure(*largest);
+      is_recorded = true;
+    } else if (largest) {
+      if (!is_new) return {};
+      step.why = "what was recorded had to go at once: limits of the context leave no room";
+    }
+  } catch (const OutOfMemory& error) {
+    step.why = error.message();
+  } catch (const OtherRankFailed& error) {
+    step.why = error.result().what;
+    if (error.result().kind != AttemptResult::Kind::kOutOfMemory) thrown = std::current_exception();
   } catch (...) {
     thrown = std::current_exception();
-    recorded.reset();
-  }
-  if (recorded && made == 0) {
-    if (!is_new) return {};
-    recorded.reset();
-    step.why = "what was recorded had to go at once: limits of the context leave no room";
   }
   expected_ = Clock::now() - begin;
-  if (recorded) {
+  if (is_recorded) {
     step.kind = LearnerStep::Kind::kRecorded;
     recordings_[change.record] = recordings + made;
-    if (!after_failure_.lasts(demand_.calls())) after_failure_ = {};
+    if (!failures_.waits()) failures_.reset();
     if (is_new) failed_.clear();
-    after_miss_ = {};
+    misses_.reset();
     look_at_ = 0;
   } else {
     step.kind = LearnerStep::Kind::kFailed;
-    if (is_new) set_points(before, std::span(&change.record, 1));  // recordings of it go
+    if (is_new) set_points(before);  // recordings of it go
     recordings_.erase(change.record);
     failed_.insert(change.record);
-    after_failure_.begin(demand_.calls());
+    failures_.note_failure();
     look_at_ = demand_.calls();
-    if (thrown) {
-      const auto what = memory_that_was_short(thrown);
-      if (!what) std::rethrow_exception(thrown);
-      step.why = *what;
-    }
+    if (thrown) std::rethrow_exception(thrown);
   }
   log_event(LogLevel::kInfo,
             "learned function=\"{}\" sizes=\"{}\" evicted=\"{}\" recorded={} gain_us={:.1f}",
-            function_.name(), fmt::join(step.sizes, " "),
-            fmt::join(dropped.empty() ? SizePoint() : dropped[0], " "),
-            step.kind == LearnerStep::Kind::kRecorded, step.gain_us);
+            function_.name(), fmt::join(step.sizes, " "), fmt::join(step.evicted, " "), is_recorded,
+            step.gain_us);
   return step;
 }
 
@@ -387,16 +348,17 @@ class SizeLearner::Asked {
   std::vector<std::uint32_t> nodes_;
 };
 
-// Looks again, because recordings may have gone since. Holds the outputs of each call, so that the
-// next one is replayed in another place.
-LearnerStep SizeLearner::verify() try {
+// A group verifies nothing here. Holds the outputs of each call, so that the next one is replayed
+// in another place.
+LearnerStep SizeLearner::verify(std::chrono::microseconds max_time) try {
+  if (engine_->options.group.get() != nullptr || max_time.count() <= 0 ||
+      max_time < expected_to_verify_ || unverified_.waits()) {
+    return {};
+  }
+  const std::optional<CallSizes> sizes = unverified_call();
+  if (!sizes) return {};
   const RestoredGenerators restored(options_.generators);
   const AddedTime added(expected_to_verify_ = {});
-  const std::optional<CallSizes> sizes = [&] {
-    const Entry entry(engine_->gate);
-    return unverified_call();
-  }();
-  if (!sizes) return {};
   const Counters& counters = function_.state().counters;
   const std::uint64_t verified = counters.verified;
   const std::vector<Tensor> inputs = make_inputs_(*sizes);
@@ -416,50 +378,49 @@ LearnerStep SizeLearner::verify() try {
     throw;
   }
   have_had_their_turn();
-  after_unverified_ = Rest(kFewCalls);
+  unverified_.reset();
   if (counters.verified == verified) return {};
-  const SizePoint point = demand_.point_of(*sizes);
-  return {.kind = LearnerStep::Kind::kVerified, .size = point[0], .sizes = point};
+  return {.kind = LearnerStep::Kind::kVerified, .sizes = demand_.point_of(*sizes)};
 } catch (...) {
-  after_unverified_.begin(demand_.calls());
+  unverified_.note_failure();
   throw;
 }
 
+// Returns nothing unless all ranks gave memory back.
 LearnerStep SizeLearner::give_back() {
   ContextMemory& memory = *engine_->memory;
   const std::size_t before = memory.reserved_bytes();
   (void)engine_->trim();
   (void)memory.pool(Region::kEager).trim();
   reserved_after_ = memory.reserved_bytes();
-  if (reserved_after_ >= before) return {};
+  if (!engine_->attempts.agree(reserved_after_ < before)) return {};
   return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
 }
 
 // Names the largest point too, which is there already: precapture() places the outputs of smaller
 // ones where a held output of it leaves room. Axes that list no sizes have those that calls had.
-std::optional<CallSizes> SizeLearner::record(const SizePoint& point, LearnerStep& step) {
-  const SizePoint& largest_point = *std::ranges::max_element(points_, {}, &work_of);
+std::optional<CallSizes> SizeLearner::record(const Sizes& point, LearnerStep& step) {
+  const Sizes& largest_point = *std::ranges::max_element(points_, {}, &work_of);
   PrecaptureOptions options{.held_outputs = options_.held_outputs};
   options.wants = [&](const CallSizes& sizes) {
-    const SizePoint here = demand_.point_of(sizes);
+    const Sizes here = demand_.point_of(sizes);
     return here == point || here == largest_point;
   };
-  const AxisLayout& layout = function_.state().axes->layout();
-  for (std::size_t axis = 0; axis < layout.axes.size(); ++axis) {
-    std::vector<std::int64_t> sizes;
-    if (const auto learned = std::ranges::find(demand_.axes(), axis);
-        learned != demand_.axes().end()) {
-      const auto number = static_cast<std::size_t>(learned - demand_.axes().begin());
+  const AxisPlan& plan = *function_.state().axes;
+  for (std::size_t axis = 0, number = 0; axis < plan.size(); ++axis) {
+    const AxisRule& rule = plan.rule(axis);
+    Sizes sizes;
+    if (rule.is_learned()) {
       sizes = {point[number]};
       if (largest_point[number] != point[number]) sizes.push_back(largest_point[number]);
-    } else if (const auto frequent = demand_.most_frequent(axis)) {
-      sizes = *frequent;
-    }
-    const std::string& name = layout.axes[axis].name;
-    if (axis < layout.axes.size() - layout.keys) {
-      if (!sizes.empty()) options.sizes.push_back({name, sizes});
+      ++number;
     } else {
-      options.key.push_back({name, {sizes.begin(), sizes.end()}});
+      sizes = demand_.most_frequent(axis);
+    }
+    if (rule.is_of_key()) {
+      options.key.push_back({rule.name(), {sizes.begin(), sizes.end()}});
+    } else if (!sizes.empty()) {
+      options.sizes[rule.name()] = sizes;
     }
   }
   const PrecaptureReport report = precapture(function_, options, make_inputs_);
@@ -508,15 +469,17 @@ void SizeLearner::measure(const CallSizes& sizes) {
   if (measured > 0) costs_.add(work_of(demand_.point_of(sizes)), replay_us, eager_us);
 }
 
-void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped) {
+void SizeLearner::set_points(std::vector<Sizes> points) {
   const Entry entry(engine_->gate);
   FunctionState& function = function_.state();
+  std::vector<Sizes> dropped;
+  std::ranges::set_difference(points_, points, std::back_inserter(dropped));
   points_ = std::move(points);
   for (std::size_t number = 0; number < demand_.axes().size(); ++number)
     function.axes->set_sizes(demand_.axes()[number], sizes(number));
   const std::uint64_t before = function.counters.evictions;
   const auto is_dropped = [&](const KeyState& key) {
-    return std::ranges::find(dropped, demand_.point_of(key.padded)) != dropped.end();
+    return std::ranges::binary_search(dropped, demand_.point_of(key.padded));
   };
   for (auto& [hash, keys] : function.keys) {
     for (const auto& key : keys) {
@@ -529,9 +492,9 @@ void SizeLearner::set_points(std::vector<SizePoint> points, std::span<const Size
 }
 
 // Returns how many recordings there are of each point.
-std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
+std::map<Sizes, std::size_t> SizeLearner::count_recordings() const {
   const Entry entry(engine_->gate);
-  std::map<SizePoint, std::size_t> counts;
+  std::map<Sizes, std::size_t> counts;
   for (const auto& [hash, keys] : function_.state().keys) {
     for (const auto& key : keys)
       counts[demand_.point_of(key->padded)] += key->nodes.size();
@@ -541,8 +504,8 @@ std::map<SizePoint, std::size_t> SizeLearner::count_recordings() const {
 
 // Returns those of the points that still have all recordings that were made of them, and those that
 // the caller has precaptured since.
-std::vector<SizePoint> SizeLearner::whole_points() const {
-  std::vector<SizePoint> whole;
+std::vector<Sizes> SizeLearner::whole_points() const {
+  std::vector<Sizes> whole;
   for (const auto& [point, count] : count_recordings()) {
     const auto made = recordings_.find(point);
     const bool is_new = !std::ranges::binary_search(points_, point);
@@ -560,6 +523,7 @@ bool SizeLearner::had_no_turn(const Node& node) const {
 // Returns a call of which recordings had no turn to be verified, where the context verifies calls
 // of the function.
 std::optional<CallSizes> SizeLearner::unverified_call() const {
+  const Entry entry(engine_->gate);
   const auto* const verifier = engine_->extensions.find<ReplayVerifier>();
   if (verifier == nullptr || !verifier->verifies(function_.state())) return std::nullopt;
   for (const auto& [hash, keys] : function_.state().keys) {
@@ -575,21 +539,22 @@ std::optional<CallSizes> SizeLearner::unverified_call() const {
 Serves SizeLearner::serves() const {
   const AxisPlan& plan = *function_.state().axes;
   const double most_waste = plan.waste_left_for(demand_.axes());
-  return [this, &plan, most_waste](const SizePoint& point, const SizePoint& sizes) {
+  return [this, &plan, most_waste](const Sizes& point, const Sizes& sizes) {
     return plan.serves(demand_.axes(), point, sizes, most_waste);
   };
 }
 
 // Returns the sizes of a call that has the key, and the integers of its key that have options.
 CallSizes SizeLearner::call_of(const KeyState& key) const {
-  const AxisLayout& layout = function_.state().axes->layout();
+  const AxisPlan& plan = *function_.state().axes;
   std::vector<CallSizes::Entry> entries;
   std::vector<Key::Part> parts;
-  for (std::size_t i = 0; i < layout.axes.size(); ++i) {
-    if (i < layout.axes.size() - layout.keys) {
-      entries.push_back({layout.axes[i].name, key.padded[i]});
+  for (std::size_t axis = 0; axis < plan.size(); ++axis) {
+    const AxisRule& rule = plan.rule(axis);
+    if (rule.is_of_key()) {
+      parts.emplace_back(rule.name(), key.padded[axis]);
     } else {
-      parts.emplace_back(layout.axes[i].name, key.padded[i]);
+      entries.emplace_back(rule.name(), key.padded[axis]);
     }
   }
   return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
@@ -598,6 +563,7 @@ CallSizes SizeLearner::call_of(const KeyState& key) const {
 // Returns the bytes of the pools that recordings write or read, and those of outputs. Some are
 // both, and count twice.
 std::size_t SizeLearner::used_bytes() const {
+  const Entry entry(engine_->gate);
   std::vector<Range> ranges;
   for (const auto& node : engine_->tree.nodes()) {
     const auto& more = node->recording.footprint.ranges();

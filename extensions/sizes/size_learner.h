@@ -11,7 +11,6 @@
 //   }
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,10 +19,10 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "cgtree/tree/backoff.h"
 #include "extensions/sizes/learned_demand.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_plan.h"
@@ -57,11 +56,10 @@ struct LearnerStep {
   enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed, kVerified, kGaveBack };
 
   Kind kind = Kind::kNothing;
-  std::int64_t size = 0;                // of the first axis, or integer of the key, that is learned
-  SizePoint sizes;                      // of all of them
-  std::optional<std::int64_t> evicted;  // whose recordings were dropped for it
-  double gain_us = 0;                   // of a call, on average, as next_sizes() expects
-  std::size_t bytes = 0;                // that were given back
+  Sizes sizes;            // of the axes and integers of the key that are learned
+  Sizes evicted;          // whose recordings were dropped for it, or none
+  double gain_us = 0;     // of a call, on average, as SizePlanner::next() expects
+  std::size_t bytes = 0;  // that were given back
   std::chrono::microseconds time{0};
   std::string why;
 };
@@ -84,12 +82,14 @@ class SizeLearner {
   // axes and integers of the key is learned, and for limits of 0.
   SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options = {});
 
-  // Does the most useful thing of what_to_do(), if it is expected to take no longer than
-  // `max_time`; returns at once if there is none. A size that never fits is recorded when it takes
-  // no more than LearnOptions::busy_fraction of the time that was given since the last time. Does
-  // nothing where calls would not be graphed either: in a NoGraph, during a foreign capture, for a
-  // frozen function. Throws what make_inputs and CompiledCore::call() throw, VerifyError too, but
-  // for OutOfMemory, which is kFailed; and ConcurrentUse inside a step function or make_inputs.
+  // Does the most useful thing that is expected to take no longer than `max_time`; returns at once
+  // if there is none: it records a size, which makes calls faster, or gives back the memory that is
+  // short for it; else it verifies; else it gives memory back where more than half of it is free. A
+  // size that never fits is recorded when it takes no more than LearnOptions::busy_fraction of the
+  // time that was given since the last time. Does nothing where calls would not be graphed either:
+  // in a NoGraph, during a foreign capture, for a frozen function. Throws what make_inputs and
+  // CompiledCore::call() throw, VerifyError too, but for OutOfMemory, which is kFailed; and
+  // ConcurrentUse inside a step function or make_inputs.
   LearnerStep idle(std::chrono::microseconds max_time);
   // For servers that are never idle: as idle(), within LearnOptions::busy_fraction of the time
   // since the learner was made. Above that, unless it is 0 or there is a group, a size is recorded
@@ -97,11 +97,11 @@ class SizeLearner {
   LearnerStep between_calls();
 
   // The combinations that are recorded, ascending.
-  const std::vector<SizePoint>& points() const noexcept { return points_; }
+  const std::vector<Sizes>& points() const noexcept { return points_; }
   // The sizes among them of the first axis, or of axis `number`, of those that are learned.
-  SizeSet sizes(std::size_t number = 0) const;
+  Sizes sizes(std::size_t number = 0) const;
   // What calls have asked for until the last step, without sizes that could not be recorded.
-  std::vector<PointDemand> demand() const;
+  Demand demand() const;
   // The times that were measured.
   const SizeCosts& costs() const noexcept { return costs_; }
 
@@ -109,49 +109,35 @@ class SizeLearner {
   using Clock = std::chrono::steady_clock;
   static constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
   class Turn;
-
   class Asked;
 
-  // A Rest lasts `first` calls, and twice as many each time it begins again. Counted in calls, and
-  // not in time, so that the ranks of a group decide alike.
-  class Rest {
-   public:
-    Rest(std::uint64_t first = 64) noexcept : first_(first) {}
-    void begin(std::uint64_t calls) noexcept {
-      until_ = calls + (first_ << std::min(times_++, 32));
-    }
-    bool lasts(std::uint64_t calls) const noexcept { return calls < until_; }
-
-   private:
-    std::uint64_t first_;
-    std::uint64_t until_ = 0;
-    int times_ = 0;
-  };
-
-  bool is_captured();
   // `saves_up`: a time that is too short counts, until such times suffice together.
   LearnerStep idle_within(std::chrono::microseconds max_time, bool saves_up);
+  bool may_record() const;
+  void read_calls();
   // Returns whether sizes have lost recordings; those are no longer listed.
   bool has_lost();
   // Returns what to record, or nothing. A size that is recorded is to be renewed.
-  std::optional<PointChange> next(bool has_room);
-  IdleMoment look_around(std::chrono::microseconds max_time);
-  LearnerStep apply(const PointChange& change);
-  LearnerStep verify();
+  std::optional<SizeChange> next(bool has_room);
+  // `change`: what next() returned, or null. `is_short`: of memory. `records`: the change is made.
+  LearnerStep use_moment(const SizeChange* change, bool is_short, bool records,
+                         std::chrono::microseconds max_time);
+  LearnerStep apply(const SizeChange& change);
+  LearnerStep verify(std::chrono::microseconds max_time);
   LearnerStep give_back();
   // Returns the largest call of the point, or nothing, and step.why says why.
-  std::optional<CallSizes> record(const SizePoint& point, LearnerStep& step);
+  std::optional<CallSizes> record(const Sizes& point, LearnerStep& step);
   void measure(const CallSizes& sizes);
-  void find_recorded();
-  void set_points(std::vector<SizePoint> points, std::span<const SizePoint> dropped);
-  std::map<SizePoint, std::size_t> count_recordings() const;
-  std::vector<SizePoint> whole_points() const;
+  // The recordings of points that are none any more go.
+  void set_points(std::vector<Sizes> points);
+  std::map<Sizes, std::size_t> count_recordings() const;
+  std::vector<Sizes> whole_points() const;
   Serves serves() const;
-  // Recordings, keys and slots may go on any thread as soon as a visit has ended: the next three
-  // are asked within one, and what they return is a value.
-  bool had_no_turn(const Node& node) const;
   std::optional<CallSizes> unverified_call() const;
   std::size_t used_bytes() const;
+  // Recordings, keys and slots may go on any thread as soon as a visit has ended: the next two are
+  // asked within one, and what they return is a value.
+  bool had_no_turn(const Node& node) const;
   CallSizes call_of(const KeyState& key) const;
 
   const CompiledCore& function_;
@@ -161,25 +147,25 @@ class SizeLearner {
   LearnedDemand demand_;
 
   std::atomic<bool> is_busy_{false};
-  std::vector<SizePoint> points_;
+  std::vector<Sizes> points_;
   SizeCosts costs_;
-  std::uint64_t look_at_ = 1;                    // the number of the call at which to look again
-  std::uint64_t unasked_ = 0;                    // calls of between_calls() that do not look
-  std::map<SizePoint, std::size_t> recordings_;  // how many were made of a point
+  std::uint64_t look_at_ = 1;                // the number of the call at which to look again
+  std::uint64_t unasked_ = 0;                // calls of between_calls() that do not look
+  std::map<Sizes, std::size_t> recordings_;  // how many were made of a point
 
-  std::set<SizePoint> failed_;  // since a size was recorded last
-  Rest after_failure_;
+  std::set<Sizes> failed_;  // since a size was recorded last
+  Backoff failures_{1};
 
   std::size_t room_;             // for sizes, within the limits of the context
-  Rest until_room_;              // may have grown
+  Backoff full_{1};              // until there may be more room
   std::uint64_t evictions_ = 0;  // as the function counts them, when last looked at
 
-  bool is_missed_ = false;           // a size that is recorded; not yet renewed
-  std::vector<SizePoint> to_renew_;  // whose recordings may fit no call
-  Rest after_miss_;
+  bool is_missed_ = false;       // a size that is recorded; not yet renewed
+  std::vector<Sizes> to_renew_;  // whose recordings may fit no call
+  Backoff misses_{1};
 
   std::set<std::uint32_t> asked_;     // the nodes that were verified here, or were to be
-  Rest after_unverified_{kFewCalls};  // make_inputs or the call has thrown
+  Backoff unverified_{1, kFewCalls};  // make_inputs or the call has thrown
   std::size_t reserved_after_ = 0;    // by the pools, when memory was given back last
 
   Clock::duration expected_{0};  // that a size takes to be recorded
@@ -188,10 +174,9 @@ class SizeLearner {
   Clock::duration spent_{0};                             // in between_calls()
   Clock::duration saved_for_{0};  // what has been found, which takes that long
   int waited_ = 0;                // calls of between_calls() since it last looked
-  // What a call loses for want of what was found last, the number of calls then, and what they have
-  // lost since the last recording.
+  // What a call loses for want of what was found last, and what calls have lost since the last
+  // recording.
   std::chrono::duration<double, std::micro> gain_{0};
-  std::uint64_t seen_ = 0;
   std::chrono::duration<double, std::micro> lost_{0};
   const Clock::time_point made_ = Clock::now();
 };

@@ -2,20 +2,55 @@
 #include "extensions/sizes/size_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
 
-#include "extensions/sizes/suggest_buckets.h"
-
 namespace cgtree {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLeastGain = 0.02;
 constexpr double kLeastGainOfRoom = 0.0025;
 constexpr double kLeastEager = 1.25;  // times a replay
+
+// An AxisTable holds the sizes of one axis, ascending, and sums over their calls.
+struct AxisTable {
+  AxisTable(const AxisDemand& demand, const SizeCost& padded, const SizeCost& eager,
+            const Serves& serves);
+
+  // Returns the cost of the calls with sizes [begin, end) where size end - 1 is the next larger one
+  // that is recorded.
+  double cost_of(std::size_t begin, std::size_t end) const {
+    const std::size_t from = served_from[end - 1];
+    if (from <= begin) return (calls[end] - calls[begin]) * price[end - 1];
+    return above[begin] - above[from] + (calls[end] - calls[from]) * price[end - 1];
+  }
+
+  Sizes sizes;
+  std::vector<double> price;             // of a call that is padded to this size
+  std::vector<double> calls;             // with a smaller size; of all at the end
+  std::vector<double> above;             // the cost of all calls from this size on, run eagerly
+  std::vector<std::size_t> served_from;  // the smallest size that this one serves
+};
+
+AxisTable::AxisTable(const AxisDemand& demand, const SizeCost& padded, const SizeCost& eager,
+                     const Serves& serves)
+    : calls{0}, above(demand.size() + 1), served_from(demand.size()) {
+  for (const auto& [size, weight] : demand) {
+    sizes.push_back(size);
+    price.push_back(std::max(price.empty() ? -kInfinity : price.back(), padded(size)));
+    calls.push_back(calls.back() + weight);
+  }
+  for (std::size_t i = sizes.size(); i-- > 0;)
+    above[i] = eager ? above[i + 1] + demand.at(sizes[i]) * eager(sizes[i]) : kInfinity;
+  for (std::size_t i = 0; serves && i < sizes.size(); ++i) {
+    served_from[i] = i;
+    while (served_from[i] > 0 && serves({sizes[i]}, {sizes[served_from[i] - 1]}))
+      --served_from[i];
+  }
+}
 
 void note_least(std::map<std::int64_t, double>& points, std::int64_t size, double us) {
   const auto [found, is_new] = points.try_emplace(size, us);
@@ -23,6 +58,69 @@ void note_least(std::map<std::int64_t, double>& points, std::int64_t size, doubl
 }
 
 }  // namespace
+
+bool holds(const Sizes& point, const Sizes& sizes) noexcept {
+  return std::ranges::equal(point, sizes, std::ranges::greater_equal());
+}
+
+// least[e] is the least cost of calls with the first e sizes, the largest of which is recorded, and
+// as many more as there were rounds before.
+Sizes best_sizes(const AxisDemand& demand, std::size_t max_sizes, const SizeCost& padded,
+                 const SizeCost& eager, const Serves& serves) {
+  const AxisTable table(demand, padded, eager, serves);
+  const std::size_t n = table.sizes.size();
+  std::vector<double> least(n + 1, kInfinity);
+  least[0] = 0;
+  double best = table.above[0];
+  std::size_t rounds = 0, end = 0;
+  std::vector<std::vector<std::size_t>> before;  // by round and end: where the last size begins
+  while (before.size() < std::min(n, max_sizes)) {
+    const std::size_t fewest = before.size();  // so many sizes are recorded below the last one
+    std::vector<double> next(n + 1, kInfinity);
+    std::vector<std::size_t>& begins = before.emplace_back(n + 1);
+    for (std::size_t e = fewest + 1; e <= n; ++e) {
+      for (std::size_t b = fewest; b < e; ++b) {
+        const double cost = least[b] + table.cost_of(b, e);
+        if (cost >= next[e]) continue;
+        next[e] = cost;
+        begins[e] = b;
+      }
+      if (next[e] + table.above[e] >= best) continue;
+      best = next[e] + table.above[e];
+      rounds = before.size();
+      end = e;
+    }
+    least = std::move(next);
+  }
+  Sizes sizes;
+  for (; rounds > 0; end = before[--rounds][end])
+    sizes.push_back(table.sizes[end - 1]);
+  std::ranges::reverse(sizes);
+  return sizes;
+}
+
+AxisDemand cut_down(const AxisDemand& demand) {
+  constexpr std::size_t kMost = 128;
+  if (demand.size() <= kMost) return demand;
+  double all = 0;
+  for (const auto& [size, weight] : demand)
+    all += weight;
+  AxisDemand kept;
+  double sum = 0;
+  for (const auto& [size, weight] : demand) {
+    sum += weight;
+    if (size != demand.rbegin()->first && sum <= all / (kMost - 1)) continue;
+    kept[size] = std::exchange(sum, 0);
+  }
+  return kept;
+}
+
+std::int64_t work_of(const Sizes& sizes) noexcept {
+  std::int64_t work = 1;
+  for (const std::int64_t size : sizes)
+    if (__builtin_mul_overflow(work, size, &work)) return std::numeric_limits<std::int64_t>::max();
+  return work;
+}
 
 void SizeCosts::add(std::int64_t size, double replay_us, double eager_us) {
   note_least(replay_, size, replay_us);
@@ -56,216 +154,119 @@ double SizeCosts::eager(std::int64_t size) const {
   return replay(size) * (nearest.second / replay_us);
 }
 
-double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded,
-               const SizeCosts& costs) {
-  double sum = 0;
-  auto next = recorded.begin();
-  for (const SizeDemand& one : demand) {
-    while (next != recorded.end() && *next < one.size)
-      ++next;
-    sum += one.weight * (next == recorded.end() ? costs.eager(one.size) : costs.replay(*next));
-  }
-  return sum;
-}
-
-SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
-                   std::size_t max_sizes) {
-  return best_sizes(demand, costs, max_sizes, holds);
-}
-
-// Dynamic programming: least[e] is the least cost of calls with the first e sizes, the largest of
-// which is recorded; those above it run eagerly, and so do those that the next size does not serve.
-SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
-                   std::size_t max_sizes, const Serves& serves) {
-  constexpr double kUnit = 1024;  // counts are integers
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::vector<SizeCount> all;
-  for (const SizeDemand& one : demand) {
-    const auto count = static_cast<std::uint64_t>(std::llround(one.weight * kUnit));
-    if (count > 0) all.push_back({one.size, count});
-  }
-  const std::vector<SizeCount> counts = cut_down(all);  // the search takes the square of them
-  const std::size_t n = counts.size();
-  std::vector<double> price(n), calls(n + 1), above(n + 1);
-  for (std::size_t i = 0; i < n; ++i) {
-    price[i] = std::max(i == 0 ? 0 : price[i - 1], costs.replay(counts[i].size));
-    calls[i + 1] = calls[i] + static_cast<double>(counts[i].count);
-  }
-  for (std::size_t i = n; i-- > 0;)
-    above[i] = above[i + 1] + static_cast<double>(counts[i].count) * costs.eager(counts[i].size);
-  std::vector<std::size_t> served_from(n);  // by size: the smallest one that it serves
-  for (std::size_t i = 0; i < n; ++i) {
-    served_from[i] = i;
-    while (served_from[i] > 0 && serves({counts[i].size}, {counts[served_from[i] - 1].size}))
-      --served_from[i];
-  }
-
-  std::vector<double> least(n + 1, kNever);
-  least[0] = 0;
-  double best = above[0];
-  std::size_t rounds = 0, end = 0;
-  std::vector<std::vector<std::size_t>> before;  // by round and end: where the last size begins
-  while (before.size() < std::min(n, max_sizes)) {
-    std::vector<double> next(n + 1, kNever);
-    std::vector<std::size_t>& begins = before.emplace_back(n + 1);
-    for (std::size_t e = 1; e <= n; ++e) {
-      for (std::size_t b = 0; b < e; ++b) {
-        const std::size_t from = std::max(b, served_from[e - 1]);
-        const double cost =
-            least[b] + above[b] - above[from] + (calls[e] - calls[from]) * price[e - 1];
-        if (cost >= next[e]) continue;
-        next[e] = cost;
-        begins[e] = b;
-      }
-      if (next[e] + above[e] >= best) continue;
-      best = next[e] + above[e];
-      rounds = before.size();
-      end = e;
-    }
-    least = std::move(next);
-  }
-  SizeSet sizes;
-  for (; rounds > 0; end = before[--rounds][end])
-    sizes.push_back(counts[end - 1].size);
-  std::ranges::reverse(sizes);
-  return sizes;
-}
-
-std::int64_t work_of(const SizePoint& sizes) noexcept {
-  std::int64_t work = 1;
-  for (const std::int64_t size : sizes)
-    if (__builtin_mul_overflow(work, size, &work)) return std::numeric_limits<std::int64_t>::max();
-  return work;
-}
-
-bool holds(const SizePoint& point, const SizePoint& sizes) noexcept {
-  return std::ranges::equal(point, sizes, std::ranges::greater_equal());
-}
-
-namespace {
-
-// A Coverage says for each demand which work its calls have, in a replay or, if no point holds
-// them, eagerly.
-class Coverage {
+// A Coverage holds what calls cost with a set of recordings that grows.
+class SizePlanner::Coverage {
  public:
-  Coverage(std::span<const PointDemand> demand, const SizeCosts& costs, const Serves& serves)
-      : demand_(demand), costs_(costs), serves_(serves), work_(demand.size(), kEager) {
-    for (const PointDemand& one : demand)
-      cost_ += one.weight * costs.eager(work_of(one.sizes));
+  Coverage(const SizePlanner& planner, std::span<const Sizes> recorded)
+      : planner_(planner), work_(planner.demand_.size(), kEager) {
+    for (const auto& [sizes, weight] : planner.demand_)
+      cost_ += weight * planner.costs_.eager(work_of(sizes));
+    for (const Sizes& point : recorded)
+      add(point);
   }
 
   double cost() const noexcept { return cost_; }
   // Returns the cost with one more point.
-  double cost_with(const SizePoint& point) const {
+  double cost_with(const Sizes& point) const {
     double cost = cost_;
     for_each_moved(point, [&](std::size_t, double less) { cost -= less; });
     return cost;
-  }
-  void add(const SizePoint& point) {
-    for_each_moved(point, [&](std::size_t i, double less) {
-      work_[i] = work_of(point);
-      cost_ -= less;
-    });
   }
 
  private:
   static constexpr std::int64_t kEager = std::numeric_limits<std::int64_t>::max();
 
+  void add(const Sizes& point) {
+    for_each_moved(point, [&](std::size_t i, double less) {
+      work_[i] = work_of(point);
+      cost_ -= less;
+    });
+  }
   template <typename Visit>
-  void for_each_moved(const SizePoint& point, const Visit& visit) const {
+  void for_each_moved(const Sizes& point, const Visit& visit) const {
     const std::int64_t work = work_of(point);
-    const double replay_us = costs_.replay(work);
-    for (std::size_t i = 0; i < demand_.size(); ++i) {
-      if (work >= work_[i] || !serves_(point, demand_[i].sizes)) continue;
-      const double now =
-          work_[i] == kEager ? costs_.eager(work_of(demand_[i].sizes)) : costs_.replay(work_[i]);
-      visit(i, demand_[i].weight * (now - replay_us));
+    const double replay_us = planner_.costs_.replay(work);
+    for (std::size_t i = 0; i < work_.size(); ++i) {
+      const auto& [sizes, weight] = planner_.demand_[i];
+      if (work >= work_[i] || !planner_.serves_(point, sizes)) continue;
+      const double now_us = work_[i] == kEager ? planner_.costs_.eager(work_of(sizes))
+                                               : planner_.costs_.replay(work_[i]);
+      visit(i, weight * (now_us - replay_us));
     }
   }
 
-  std::span<const PointDemand> demand_;
-  const SizeCosts& costs_;
-  const Serves& serves_;
-  std::vector<std::int64_t> work_;
+  const SizePlanner& planner_;
+  std::vector<std::int64_t> work_;  // by demand: of the replay, or kEager
   double cost_ = 0;
 };
 
+SizePlanner::SizePlanner(const Demand& demand, const SizeCosts& costs, Serves serves)
+    : demand_(demand.begin(), demand.end()), costs_(costs), serves_(std::move(serves)) {
+}
+
+double SizePlanner::cost_of(std::span<const Sizes> recorded) const {
+  return Coverage(*this, recorded).cost();
+}
+
+std::vector<Sizes> SizePlanner::best_of_one_axis(std::size_t max_points) const {
+  AxisDemand demand;
+  for (const auto& [sizes, weight] : demand_)
+    demand.emplace(sizes[0], weight);
+  std::vector<Sizes> points;
+  for (const std::int64_t size : best_sizes(
+           cut_down(demand), max_points, [this](std::int64_t size) { return costs_.replay(size); },
+           [this](std::int64_t size) { return costs_.eager(size); }, serves_))
+    points.push_back({size});
+  return points;
+}
+
 // Returns the sizes of the heaviest demand, and what holds two of them.
-std::vector<SizePoint> candidates(std::span<const PointDemand> demand) {
+std::vector<Sizes> SizePlanner::candidates() const {
   constexpr std::size_t kMost = 32;  // there are as many as the square of it
-  std::vector<const PointDemand*> heaviest;
-  for (const PointDemand& one : demand)
-    heaviest.push_back(&one);
-  std::ranges::stable_sort(heaviest, std::ranges::greater(), &PointDemand::weight);
+  std::vector<std::pair<Sizes, double>> heaviest = demand_;
+  std::ranges::stable_sort(heaviest, std::ranges::greater(), &std::pair<Sizes, double>::second);
   heaviest.resize(std::min(heaviest.size(), kMost));
-  std::vector<SizePoint> points;
-  for (const PointDemand* const one : heaviest) {
-    for (const PointDemand* const other : heaviest) {
-      SizePoint& point = points.emplace_back(one->sizes);
-      for (std::size_t axis = 0; axis < point.size(); ++axis)
-        point[axis] = std::max(point[axis], other->sizes[axis]);
-    }
+  std::vector<Sizes> points;
+  for (const auto& [sizes, weight] : heaviest) {
+    for (const auto& [others, unused] : heaviest)
+      std::ranges::transform(sizes, others, std::back_inserter(points.emplace_back()),
+                             std::ranges::max);
   }
   std::ranges::sort(points);
   points.erase(std::ranges::unique(points).begin(), points.end());
   return points;
 }
 
-// Adds the candidate that gains most. Returns false if none gains.
-bool add_best(std::span<const PointDemand> demand, const SizeCosts& costs, const Serves& serves,
-              std::span<const SizePoint> among, std::vector<SizePoint>& chosen) {
-  Coverage coverage(demand, costs, serves);
-  for (const SizePoint& point : chosen)
-    coverage.add(point);
-  const SizePoint* best = nullptr;
-  double least = coverage.cost();
-  for (const SizePoint& point : among) {
-    const double cost = coverage.cost_with(point);
-    if (cost >= least) continue;
-    least = cost;
-    best = &point;
+// Adds the candidates that gain most, one after the other.
+void SizePlanner::add_best(std::span<const Sizes> among, std::size_t max_points,
+                           std::vector<Sizes>& chosen) const {
+  while (chosen.size() < max_points) {
+    const Coverage coverage(*this, chosen);
+    double least = coverage.cost();
+    const Sizes* best = nullptr;
+    for (const Sizes& point : among) {
+      const double cost = coverage.cost_with(point);
+      if (cost < least) best = &point;
+      least = std::min(least, cost);
+    }
+    if (best == nullptr) return;
+    chosen.push_back(*best);
   }
-  if (best != nullptr) chosen.push_back(*best);
-  return best != nullptr;
 }
 
-std::vector<SizePoint> best_of_one_axis(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                        std::size_t max_points, const Serves& serves) {
-  std::vector<SizeDemand> sizes;
-  for (const PointDemand& one : demand)
-    sizes.push_back({one.sizes[0], one.weight});
-  std::vector<SizePoint> points;
-  for (const std::int64_t size : best_sizes(sizes, costs, max_points, serves))
-    points.push_back({size});
-  return points;
-}
-
-}  // namespace
-
-double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
-               const SizeCosts& costs, const Serves& serves) {
-  Coverage coverage(demand, costs, serves);
-  for (const SizePoint& point : recorded)
-    coverage.add(point);
-  return coverage.cost();
-}
-
-std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                   std::size_t max_points, const Serves& serves) {
-  if (demand.empty()) return {};
-  if (demand[0].sizes.size() == 1) return best_of_one_axis(demand, costs, max_points, serves);
-  const std::vector<SizePoint> among = candidates(demand);
-  std::vector<SizePoint> best;
-  while (best.size() < max_points && add_best(demand, costs, serves, among, best)) {
-  }
-  double least = cost_of(demand, best, costs, serves);
+std::vector<Sizes> SizePlanner::best(std::size_t max_points) const {
+  if (demand_.empty()) return {};
+  if (demand_[0].first.size() == 1) return best_of_one_axis(max_points);
+  const std::vector<Sizes> among = candidates();
+  std::vector<Sizes> best;
+  add_best(among, max_points, best);
+  double least = cost_of(best);
   for (bool has_gained = true; std::exchange(has_gained, false);) {
     for (std::size_t i = 0; i < best.size(); ++i) {
-      std::vector<SizePoint> other = best;
+      std::vector<Sizes> other = best;
       other.erase(other.begin() + static_cast<std::ptrdiff_t>(i));
-      while (other.size() < max_points && add_best(demand, costs, serves, among, other)) {
-      }
-      const double cost = cost_of(demand, other, costs, serves);
+      add_best(among, max_points, other);
+      const double cost = cost_of(other);
       if (cost >= least * (1 - 1e-9)) continue;
       least = cost;
       best = std::move(other);
@@ -276,74 +277,45 @@ std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const Si
   return best;
 }
 
-std::optional<PointChange> next_points(std::span<const PointDemand> demand,
-                                       const std::vector<SizePoint>& recorded,
-                                       const SizeCosts& costs, std::size_t max_points,
-                                       const Serves& serves) {
-  double weight = 0;
-  for (const PointDemand& one : demand)
-    weight += one.weight;
-  const std::vector<SizePoint> best = best_points(demand, costs, max_points, serves);
-  const double now = cost_of(demand, recorded, costs, serves);
+// Each change brings the sizes nearer to the best ones, so they are reached, even if one alone does
+// not pay: the first size of two may be a large one, to which small calls are padded.
+std::optional<SizeChange> SizePlanner::next(const std::vector<Sizes>& recorded,
+                                            std::size_t max_points) const {
+  const std::vector<Sizes> best = this->best(max_points);
+  const double now = cost_of(recorded);
   const double least_gain = recorded.size() < max_points ? kLeastGainOfRoom : kLeastGain;
-  if (now - cost_of(demand, best, costs, serves) < least_gain * now) return std::nullopt;
-  const auto cost_without = [&](std::vector<SizePoint> points, const SizePoint& less) {
-    std::erase(points, less);
-    return cost_of(demand, points, costs, serves);
-  };
-  // Each change brings the sizes nearer to the best ones, so they are reached, even if one alone
-  // does not pay: the first size of two may be a large one, to which small calls are padded.
-  std::optional<PointChange> change;
-  double least = std::numeric_limits<double>::infinity();
-  std::vector<SizePoint> more = recorded;
-  for (const SizePoint& point : best) {
+  if (now - cost_of(best) < least_gain * now) return std::nullopt;
+  std::optional<SizeChange> change;
+  double least = kInfinity;
+  std::vector<Sizes> more = recorded;
+  for (const Sizes& point : best) {
     if (std::ranges::find(recorded, point) != recorded.end()) continue;
     more.push_back(point);
-    const double cost = cost_of(demand, more, costs, serves);
+    const double cost = cost_of(more);
     more.pop_back();
     if (cost >= least) continue;
     least = cost;
-    change = PointChange{point, {}, 0};
+    change = SizeChange{point, {}, 0};
   }
   if (!change) return std::nullopt;
   more.push_back(change->record);
   if (recorded.size() >= max_points) {
-    least = std::numeric_limits<double>::infinity();
-    for (const SizePoint& point : recorded) {
+    least = kInfinity;
+    for (const Sizes& point : recorded) {
       if (std::ranges::find(best, point) != best.end()) continue;
-      const double cost = cost_without(more, point);
+      std::vector<Sizes> others = more;
+      std::erase(others, point);
+      const double cost = cost_of(others);
       if (cost >= least) continue;
       least = cost;
       change->evict = point;
     }
   }
+  double weight = 0;
+  for (const auto& [sizes, calls] : demand_)
+    weight += calls;
   change->gain_us = (now - least) / weight;
   return change;
-}
-
-std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
-                                     const SizeCosts& costs, std::size_t max_sizes) {
-  std::vector<PointDemand> points;
-  for (const SizeDemand& one : demand)
-    points.push_back({{one.size}, one.weight});
-  std::vector<SizePoint> known;
-  for (const std::int64_t size : recorded)
-    known.push_back({size});
-  const auto change = next_points(points, known, costs, max_sizes);
-  if (!change) return std::nullopt;
-  SizeChange same{change->record[0], {}, change->gain_us};
-  if (change->evict) same.evict = (*change->evict)[0];
-  return same;
-}
-
-IdleDeed what_to_do(const IdleMoment& moment) noexcept {
-  if (moment.has_change && moment.is_short_of_memory && moment.free_bytes > 0) {
-    return IdleDeed::kGiveBack;
-  }
-  if (moment.has_change && moment.may_record) return IdleDeed::kRecord;
-  if (moment.may_verify) return IdleDeed::kVerify;
-  if (moment.free_bytes > moment.used_bytes) return IdleDeed::kGiveBack;
-  return IdleDeed::kNothing;
 }
 
 }  // namespace cgtree

@@ -1,6 +1,6 @@
-// next_sizes(): which size to record next, and which to give up for it, from what calls asked for
-// and what replays cost; SizeCosts, which knows that from measurements; and what_to_do() in an idle
-// moment. Pure.
+// SizePlanner: which sizes to record next, and which to give up for them, from what calls asked for
+// and what they cost; SizeCosts, which knows costs from measurements; and best_sizes(), which
+// searches one axis for all that plan sizes. Pure.
 //
 // Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
 // rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
@@ -14,15 +14,43 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include "cgtree/values/axes.h"
 
 namespace cgtree {
 
-// A SizeDemand says how often calls have a size. Older calls weigh less.
-struct SizeDemand {
-  std::int64_t size = 0;
-  double weight = 0;
-};
+// Returns the cost of one call by its size.
+using SizeCost = std::function<double(std::int64_t size)>;
+
+// How often calls have the sizes of one axis, and the sizes of several axes: one Sizes for each
+// combination, with one size of each axis. Older calls may weigh less.
+using AxisDemand = std::map<std::int64_t, double>;
+using Demand = std::map<Sizes, double>;
+
+// Returns whether calls of these sizes are padded to the point, where it is recorded. If so, calls
+// of larger sizes that the point holds are, too.
+using Serves = std::function<bool(const Sizes& point, const Sizes& sizes)>;
+// Serves all that it can: no size is larger than the point's.
+bool holds(const Sizes& point, const Sizes& sizes) noexcept;
+
+// Returns the set of at most `max_sizes` sizes with which all calls together cost least, and of
+// those a smallest one, ascending. A call is padded to the next of them and costs `padded` of that
+// size; where there is none, or the next one does not serve it, the call costs `eager` of its own
+// size. Without `eager` no call may: the last size is the largest of all. `padded` must not fall as
+// sizes grow, or counts as the most that it was before.
+//
+// The result is exact, by dynamic programming in O(n * n * max_sizes) for n sizes.
+Sizes best_sizes(const AxisDemand& demand, std::size_t max_sizes, const SizeCost& padded,
+                 const SizeCost& eager = {}, const Serves& serves = {});
+
+// Returns at most 128 of the sizes, which divide the calls into parts of about the same count:
+// best_sizes() takes the square of them. Calls with other sizes count for the next larger one.
+AxisDemand cut_down(const AxisDemand& demand);
+
+// Returns the product of the sizes, by which times are known.
+std::int64_t work_of(const Sizes& sizes) noexcept;
 
 // A SizeCosts holds the time that a call takes by size, in microseconds. Between sizes that were
 // measured it is linear, beyond them replays go on as between the last two, and eager calls take as
@@ -49,93 +77,44 @@ class SizeCosts {
   Points replay_, eager_;
 };
 
-// A SizeSet is a set of sizes that are recorded, ascending. A call is padded to the next of them,
-// and runs eagerly above the last.
-using SizeSet = std::vector<std::int64_t>;
-
-// Returns what all calls take with these recordings.
-double cost_of(std::span<const SizeDemand> demand, const SizeSet& recorded, const SizeCosts& costs);
-
-// Returns the set of at most `max_sizes` sizes with which the calls take least time, and of those a
-// smallest one. Exact for up to 128 different sizes; of more, those are taken that divide the calls
-// into parts of about the same count.
-SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
-                   std::size_t max_sizes);
-
-// The next ones are the same for several axes at once, and for calls that are not padded to each
-// size that holds them. A SizePoint has one size of each axis, and a
-// call is padded to the recorded point with the least product of sizes of those that hold it.
-using SizePoint = std::vector<std::int64_t>;
-
-// A PointDemand says how often calls have these sizes.
-struct PointDemand {
-  SizePoint sizes;
-  double weight = 0;
-};
-
-// Returns whether a recording of the point can serve calls of these sizes: none is larger.
-bool holds(const SizePoint& point, const SizePoint& sizes) noexcept;
-// Whether calls of these sizes are padded to the point, which holds them, where it is recorded. If
-// so, calls of larger sizes that the point holds are, too.
-using Serves = std::function<bool(const SizePoint& point, const SizePoint& sizes)>;
-// Returns the product of the sizes, by which times are known.
-std::int64_t work_of(const SizePoint& sizes) noexcept;
-// As above; a call that the next size does not serve runs eagerly.
-SizeSet best_sizes(std::span<const SizeDemand> demand, const SizeCosts& costs,
-                   std::size_t max_sizes, const Serves& serves);
-// Returns what all calls take with these recordings, in any order.
-double cost_of(std::span<const PointDemand> demand, std::span<const SizePoint> recorded,
-               const SizeCosts& costs, const Serves& serves = holds);
-
-// Returns at most `max_points` points with which the calls take little time, in ascending order. Of
-// one axis they are best_sizes(). Of several they are found by adding the point that gains most
-// until there are as many, and then by exchanging one for a better one as long as that gains.
-std::vector<SizePoint> best_points(std::span<const PointDemand> demand, const SizeCosts& costs,
-                                   std::size_t max_points, const Serves& serves = holds);
-
-// A PointChange is one step from a set of recordings to a better one.
-struct PointChange {
-  SizePoint record;
-  std::optional<SizePoint> evict;  // has to go first
-  double gain_us = 0;              // of a call, on average; below 0 if the next change pays
-};
-
-// As next_sizes().
-std::optional<PointChange> next_points(std::span<const PointDemand> demand,
-                                       const std::vector<SizePoint>& recorded,
-                                       const SizeCosts& costs, std::size_t max_points,
-                                       const Serves& serves = holds);
-
 // A SizeChange is one step from a set of recordings to a better one.
 struct SizeChange {
-  std::int64_t record = 0;
-  std::optional<std::int64_t> evict;  // has to go first
-  double gain_us = 0;                 // of a call, on average; below 0 if the next change pays
-  friend bool operator==(const SizeChange&, const SizeChange&) = default;
+  Sizes record;
+  std::optional<Sizes> evict;  // has to go first
+  double gain_us = 0;          // of a call, on average; below 0 if the next change pays
 };
 
-// Returns the change that gains most of those on the way to best_sizes(), or nothing if those gain
-// less than 2 %: so sizes whose demand is nearly the same do not take turns. While there is room
-// for one more, 0.25 % suffices. `max_sizes`: at least 1. A size is evicted only where as many are
-// recorded. `demand`: ascending sizes, each once, positive.
-std::optional<SizeChange> next_sizes(std::span<const SizeDemand> demand, const SizeSet& recorded,
-                                     const SizeCosts& costs, std::size_t max_sizes);
+// A SizePlanner compares sets of recordings for a demand, whose sizes are positive. A call is
+// padded to the recorded point with the least product of sizes of those that serve it.
+// The costs must outlive it.
+class SizePlanner {
+ public:
+  SizePlanner(const Demand& demand, const SizeCosts& costs, Serves serves = holds);
 
-// What an idle moment is used for.
-enum class IdleDeed : std::uint8_t { kNothing, kRecord, kVerify, kGiveBack };
+  // Returns what all calls take with these recordings, in any order.
+  double cost_of(std::span<const Sizes> recorded) const;
+  // Returns at most `max_points` points with which the calls take little time, in ascending order.
+  // Of one axis they are exact, of up to 128 sizes. Of several they are found by adding the point
+  // that gains most until there are as many, and then by exchanging one for a better one as long
+  // as that gains.
+  std::vector<Sizes> best(std::size_t max_points) const;
+  // Returns the change that gains most of those on the way to best(), or nothing if those gain less
+  // than 2 %: so sizes whose demand is nearly the same do not take turns. While there is room for
+  // one more, 0.25 % suffices. `max_points`: at least 1. A point is evicted only where as many are
+  // recorded.
+  std::optional<SizeChange> next(const std::vector<Sizes>& recorded, std::size_t max_points) const;
 
-// An IdleMoment is what there is to do.
-struct IdleMoment {
-  bool has_change = false;          // next_sizes() has one
-  bool may_record = false;          // it has time and memory
-  bool may_verify = false;          // a recording had no turn to be verified, and there is time
-  std::size_t used_bytes = 0;       // of the pools, by recordings and outputs
-  std::size_t free_bytes = 0;       // what may be given back of the rest
-  bool is_short_of_memory = false;  // the pools hold as much as they may
+ private:
+  class Coverage;
+
+  std::vector<Sizes> best_of_one_axis(std::size_t max_points) const;
+  std::vector<Sizes> candidates() const;
+  void add_best(std::span<const Sizes> among, std::size_t max_points,
+                std::vector<Sizes>& chosen) const;
+
+  const std::vector<std::pair<Sizes, double>> demand_;
+  const SizeCosts& costs_;
+  const Serves serves_;
 };
-
-// Returns the most useful thing: to record, which makes calls faster, or to give back what memory
-// is short for it; else to verify; else to give back memory where more than half of it is free.
-IdleDeed what_to_do(const IdleMoment& moment) noexcept;
 
 }  // namespace cgtree

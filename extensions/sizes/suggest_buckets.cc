@@ -1,12 +1,10 @@
-// Finds the cheapest buckets for the first sizes of an axis, allowing one bucket more in each
-// round, and for several axes by turns.
+// Searches one axis by best_sizes(), and several by turns.
 #include "extensions/sizes/suggest_buckets.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -15,79 +13,43 @@
 namespace cgtree {
 namespace {
 
-// A Sizes holds the sizes that calls had, ascending, each once.
-struct Sizes {
-  std::vector<std::int64_t> size;
-  std::vector<double> cost;   // of a bucket of this size
-  std::vector<double> calls;  // how many had this size or a smaller one
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  std::size_t count() const { return size.size(); }
-  // Returns the cost of the calls with sizes [begin, end), all padded to the last of these.
-  double cost_of(std::size_t begin, std::size_t end) const {
-    return (calls[end - 1] - (begin == 0 ? 0 : calls[begin - 1])) * cost[end - 1];
+// An Axis holds the sizes that calls had along one axis, ascending, and the cost of a bucket of
+// each. Its constructor throws InvalidArgument for those that cannot be.
+struct Axis {
+  Axis(const AxisDemand& demand, const SizeCost& cost);
+
+  std::size_t count() const { return sizes.size(); }
+  // Returns the number of the first size that is as large.
+  std::size_t find(std::int64_t size) const {
+    return static_cast<std::size_t>(std::ranges::lower_bound(sizes, size) - sizes.begin());
   }
+  // Returns the cheapest buckets for these calls, and the fewest of those.
+  Sizes cheapest(const AxisDemand& demand, std::size_t max_buckets) const {
+    return best_sizes(demand, max_buckets, [this](std::int64_t size) { return costs[find(size)]; });
+  }
+
+  Sizes sizes;
+  std::vector<double> costs;
 };
 
-Sizes sizes_of(std::span<const SizeCount> histogram, const BucketCost& cost) {
-  std::map<std::int64_t, double> counts;
-  for (const SizeCount& entry : histogram) {
-    if (entry.size <= 0) {
-      throw InvalidArgument(fmt::format(
-          "suggest_buckets: the histogram has size {}, buckets are positive", entry.size));
+Axis::Axis(const AxisDemand& demand, const SizeCost& cost) {
+  for (const auto& [size, calls] : demand) {
+    if (size <= 0) {
+      throw InvalidArgument(
+          fmt::format("suggest_buckets: the histogram has size {}, buckets are positive", size));
     }
-    if (entry.count > 0) counts[entry.size] += static_cast<double>(entry.count);
-  }
-  Sizes sizes;
-  double calls = 0;
-  for (const auto& [size, count] : counts) {
     const double price = cost ? cost(size) : static_cast<double>(size);
-    if (!sizes.cost.empty() && price < sizes.cost.back()) {
+    if (!costs.empty() && price < costs.back()) {
       throw InvalidArgument(
           fmt::format("suggest_buckets: size {} costs {}, size {} costs {}: a larger bucket must "
                       "not cost less",
-                      sizes.size.back(), sizes.cost.back(), size, price));
+                      sizes.back(), costs.back(), size, price));
     }
-    calls += count;
-    sizes.size.push_back(size);
-    sizes.cost.push_back(price);
-    sizes.calls.push_back(calls);
+    sizes.push_back(size);
+    costs.push_back(price);
   }
-  return sizes;
-}
-
-// Returns the cheapest buckets, and the fewest of those. Requires: there are sizes.
-std::vector<std::int64_t> cheapest(const Sizes& sizes, std::size_t max_buckets) {
-  const std::size_t n = sizes.count();
-  // least[e] is the least cost of the first e sizes with as many buckets as there have been rounds;
-  // begins[round][e] says where the last of these buckets begins.
-  std::vector<double> least(n + 1, std::numeric_limits<double>::infinity());
-  least[0] = 0;
-  std::vector<std::vector<std::size_t>> begins;
-  while (begins.size() < std::min(n, max_buckets)) {
-    std::vector<double> next = least;
-    std::vector<std::size_t> begin(n + 1, n);  // n: one bucket less costs as little
-    for (std::size_t e = 1; e <= n; ++e) {
-      for (std::size_t b = 0; b < e; ++b) {
-        const double total = least[b] + sizes.cost_of(b, e);
-        if (total >= next[e]) continue;
-        next[e] = total;
-        begin[e] = b;
-      }
-    }
-    begins.push_back(std::move(begin));
-    if (begins.size() > 1 && next[n] >= least[n]) break;
-    least = std::move(next);
-  }
-
-  std::vector<std::int64_t> buckets;
-  std::size_t end = n;
-  for (std::size_t round = begins.size(); round-- > 0 && end > 0;) {
-    if (begins[round][end] == n) continue;
-    buckets.push_back(sizes.size[end - 1]);
-    end = begins[round][end];
-  }
-  std::reverse(buckets.begin(), buckets.end());
-  return buckets;
 }
 
 // A Joint is a histogram of several axes. A choice of buckets is, for each axis and each of its
@@ -96,105 +58,95 @@ class Joint {
  public:
   using Choice = std::vector<std::vector<std::size_t>>;
 
-  Joint(std::span<const SizesCount> histogram, std::span<const BucketCost> costs);
+  Joint(const std::map<Sizes, std::uint64_t>& histogram, std::span<const SizeCost> costs);
 
   std::size_t axes() const { return axes_.size(); }
   std::size_t sizes(std::size_t axis) const { return axes_[axis].count(); }
   double total(const Choice& choice) const;
-  // Returns the buckets of an axis.
-  std::vector<std::int64_t> list(const Choice& choice, std::size_t axis) const;
+  // Returns the buckets of each axis.
+  std::vector<Sizes> lists(const Choice& choice) const;
   // Returns the best choice of those that giving one axis after the other its cheapest list of at
   // most `counts` buckets ends with: from no padding and from all that there can be, first axis
   // first and last axis first.
   Choice descend(std::span<const std::size_t> counts) const;
 
  private:
-  struct Entry {
-    std::vector<std::size_t> size;  // by axis: its number
-    double count;
-  };
-
   void give_cheapest(std::size_t axis, std::size_t count, Choice& choice) const;
 
-  std::vector<Sizes> axes_;
-  std::vector<Entry> entries_;
+  std::vector<Axis> axes_;
+  // The calls by the numbers of their sizes.
+  std::vector<std::pair<std::vector<std::size_t>, double>> entries_;
 };
 
-Joint::Joint(std::span<const SizesCount> histogram, std::span<const BucketCost> costs) {
-  const std::size_t axes = histogram.empty() ? 0 : histogram[0].sizes.size();
-  for (std::size_t axis = 0; axis < axes; ++axis) {
-    std::map<std::int64_t, std::uint64_t> counts;
-    for (const SizesCount& entry : histogram) {
-      if (entry.sizes.size() != axes) {
-        throw InvalidArgument(fmt::format(
-            "suggest_buckets: the histogram has an entry with {} sizes, and one with {}", axes,
-            entry.sizes.size()));
-      }
-      counts[entry.sizes[axis]] += entry.count;
+Joint::Joint(const std::map<Sizes, std::uint64_t>& histogram, std::span<const SizeCost> costs) {
+  const std::size_t axes = histogram.empty() ? 0 : histogram.begin()->first.size();
+  std::vector<AxisDemand> demand(axes);
+  for (const auto& [sizes, count] : histogram) {
+    if (sizes.size() != axes) {
+      throw InvalidArgument(
+          fmt::format("suggest_buckets: the histogram has an entry with {} sizes, and one with {}",
+                      axes, sizes.size()));
     }
-    std::vector<SizeCount> list;
-    for (const auto& [size, count] : counts)
-      list.push_back({size, count});
-    if (axes > 1) list = cut_down(list);
-    axes_.push_back(sizes_of(list, axis < costs.size() ? costs[axis] : BucketCost()));
+    for (std::size_t axis = 0; axis < axes && count > 0; ++axis)
+      demand[axis][sizes[axis]] += static_cast<double>(count);
+  }
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    if (axes > 1) demand[axis] = cut_down(demand[axis]);
+    axes_.emplace_back(demand[axis], axis < costs.size() ? costs[axis] : SizeCost());
   }
   std::map<std::vector<std::size_t>, double> counts;
-  for (const SizesCount& entry : histogram) {
-    if (entry.count == 0) continue;
-    std::vector<std::size_t> at(axes);
-    for (std::size_t axis = 0; axis < axes; ++axis) {
-      const std::vector<std::int64_t>& size = axes_[axis].size;
-      const auto found = std::lower_bound(size.begin(), size.end(), entry.sizes[axis]);
-      at[axis] = static_cast<std::size_t>(found - size.begin());
-    }
-    counts[at] += static_cast<double>(entry.count);
+  for (const auto& [sizes, count] : histogram) {
+    if (count == 0) continue;
+    std::vector<std::size_t> at;
+    for (std::size_t axis = 0; axis < axes; ++axis)
+      at.push_back(axes_[axis].find(sizes[axis]));
+    counts[at] += static_cast<double>(count);
   }
-  for (const auto& [size, count] : counts)
-    entries_.push_back({size, count});
+  entries_.assign(counts.begin(), counts.end());
 }
 
 double Joint::total(const Choice& choice) const {
   double sum = 0;
-  for (const Entry& entry : entries_) {
-    double cost = entry.count;
+  for (const auto& [at, count] : entries_) {
+    double cost = count;
     for (std::size_t axis = 0; axis < axes(); ++axis)
-      cost *= axes_[axis].cost[choice[axis][entry.size[axis]]];
+      cost *= axes_[axis].costs[choice[axis][at[axis]]];
     sum += cost;
   }
   return sum;
 }
 
-std::vector<std::int64_t> Joint::list(const Choice& choice, std::size_t axis) const {
-  std::vector<std::int64_t> list;
-  for (const std::size_t bucket : choice[axis]) {
-    const std::int64_t size = axes_[axis].size[bucket];
-    if (list.empty() || list.back() != size) list.push_back(size);
+std::vector<Sizes> Joint::lists(const Choice& choice) const {
+  std::vector<Sizes> lists(axes());
+  for (std::size_t axis = 0; axis < axes(); ++axis) {
+    for (const std::size_t bucket : choice[axis])
+      lists[axis].push_back(axes_[axis].sizes[bucket]);
+    lists[axis].erase(std::ranges::unique(lists[axis]).begin(), lists[axis].end());
   }
-  return list;
+  return lists;
 }
 
 void Joint::give_cheapest(std::size_t axis, std::size_t count, Choice& choice) const {
-  Sizes sizes = axes_[axis];
-  std::fill(sizes.calls.begin(), sizes.calls.end(), 0);
-  for (const Entry& entry : entries_) {
-    double weight = entry.count;
+  const Axis& here = axes_[axis];
+  std::vector<double> weights(here.count());
+  for (const auto& [at, calls] : entries_) {
+    double weight = calls;
     for (std::size_t other = 0; other < axes(); ++other) {
-      if (other != axis) weight *= axes_[other].cost[choice[other][entry.size[other]]];
+      if (other != axis) weight *= axes_[other].costs[choice[other][at[other]]];
     }
-    sizes.calls[entry.size[axis]] += weight;
+    weights[at[axis]] += weight;
   }
-  std::partial_sum(sizes.calls.begin(), sizes.calls.end(), sizes.calls.begin());
-  const std::vector<std::int64_t> buckets = cheapest(sizes, count);
-  for (std::size_t i = 0, bucket = 0; i < sizes.count(); ++i) {
-    if (sizes.size[i] > buckets[bucket]) ++bucket;
-    const auto found = std::lower_bound(sizes.size.begin(), sizes.size.end(), buckets[bucket]);
-    choice[axis][i] = static_cast<std::size_t>(found - sizes.size.begin());
-  }
+  AxisDemand demand;
+  for (std::size_t i = 0; i < here.count(); ++i)
+    demand[here.sizes[i]] = weights[i];
+  const Sizes buckets = here.cheapest(demand, count);
+  for (std::size_t i = 0; i < here.count(); ++i)
+    choice[axis][i] = here.find(*std::ranges::lower_bound(buckets, here.sizes[i]));
 }
 
 Joint::Choice Joint::descend(std::span<const std::size_t> counts) const {
   Choice best;
-  double least = std::numeric_limits<double>::infinity();
+  double least = kInfinity;
   for (const bool is_padded : {false, true}) {
     for (const bool is_reversed : {false, true}) {
       Choice choice(axes());
@@ -202,7 +154,7 @@ Joint::Choice Joint::descend(std::span<const std::size_t> counts) const {
         choice[axis].assign(sizes(axis), sizes(axis) - 1);
         if (!is_padded) std::iota(choice[axis].begin(), choice[axis].end(), std::size_t{0});
       }
-      double before = std::numeric_limits<double>::infinity();
+      double before = kInfinity;
       for (int round = 0; round < 32; ++round) {
         for (std::size_t i = 0; i < axes(); ++i) {
           const std::size_t axis = is_reversed ? axes() - 1 - i : i;
@@ -236,71 +188,51 @@ void for_each_split(const Joint& joint, std::size_t axis, std::size_t left, bool
   }
 }
 
-// Returns the bytes of all combinations of sizes, one of each list.
-double bytes_of(const std::vector<std::vector<std::int64_t>>& lists, const BucketLimits& limits) {
-  std::vector<std::size_t> at(lists.size(), 0);
-  std::vector<std::int64_t> sizes(lists.size());
+// Returns the bytes of all combinations of sizes, one of each list from `sizes.size()` on.
+double bytes_of(std::span<const Sizes> lists, const BucketLimits& limits, Sizes& sizes) {
+  if (sizes.size() == lists.size()) return limits.bytes(sizes);
   double bytes = 0;
-  for (;;) {
-    for (std::size_t axis = 0; axis < lists.size(); ++axis)
-      sizes[axis] = lists[axis][at[axis]];
-    bytes += limits.bytes(sizes);
-    std::size_t axis = 0;
-    while (axis < lists.size() && ++at[axis] == lists[axis].size())
-      at[axis++] = 0;
-    if (axis == lists.size()) return bytes;
+  for (const std::int64_t size : lists[sizes.size()]) {
+    sizes.push_back(size);
+    bytes += bytes_of(lists, limits, sizes);
+    sizes.pop_back();
   }
+  return bytes;
 }
 
 }  // namespace
 
-std::vector<SizeCount> cut_down(std::span<const SizeCount> counts) {
-  if (counts.size() <= kMostSizesTogether) return {counts.begin(), counts.end()};
-  std::uint64_t all = 0;
-  for (const SizeCount& entry : counts)
-    all += entry.count;
-  std::vector<SizeCount> kept;
-  std::uint64_t sum = 0;
-  for (const SizeCount& entry : counts) {
-    sum += entry.count;
-    const bool is_last = &entry == &counts.back();
-    if (!is_last && sum < all / (kMostSizesTogether - 1) + 1) continue;
-    kept.push_back({entry.size, sum});
-    sum = 0;
-  }
-  return kept;
-}
-
-std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
-                                          std::size_t max_buckets, const BucketCost& cost) {
+Sizes suggest_buckets(const std::map<std::int64_t, std::uint64_t>& histogram,
+                      std::size_t max_buckets, const SizeCost& cost) {
   if (max_buckets == 0) throw InvalidArgument("suggest_buckets: at least one bucket is needed");
-  const Sizes sizes = sizes_of(histogram, cost);
-  if (sizes.count() == 0) return {};
-  return cheapest(sizes, max_buckets);
+  AxisDemand demand;
+  for (const auto& [size, count] : histogram)
+    if (count > 0) demand[size] = static_cast<double>(count);
+  return Axis(demand, cost).cheapest(demand, max_buckets);
 }
 
-std::vector<std::vector<std::int64_t>> suggest_buckets(std::span<const SizesCount> histogram,
-                                                       const BucketLimits& limits,
-                                                       std::span<const BucketCost> costs) {
+std::vector<Sizes> suggest_buckets(const std::map<Sizes, std::uint64_t>& histogram,
+                                   const BucketLimits& limits, std::span<const SizeCost> costs) {
   if (limits.max_combinations == 0) {
     throw InvalidArgument("suggest_buckets: at least one combination of buckets is needed");
   }
   const Joint joint(histogram, costs);
-  std::vector<std::vector<std::int64_t>> best(joint.axes());
+  std::vector<Sizes> best(joint.axes());
   if (joint.axes() == 0 || joint.sizes(0) == 0) return best;
-  auto least = std::pair(std::numeric_limits<double>::infinity(), std::size_t{0});
-  double fewest_bytes = std::numeric_limits<double>::infinity();
+  auto least = std::pair(kInfinity, std::size_t{0});
+  double fewest_bytes = kInfinity;
   std::vector<std::size_t> counts(joint.axes());
   const auto visit = [&](const std::vector<std::size_t>& split) {
     const Joint::Choice choice = joint.descend(split);
-    std::vector<std::vector<std::int64_t>> lists;
+    std::vector<Sizes> lists = joint.lists(choice);
     std::size_t combinations = 1;
-    for (std::size_t axis = 0; axis < joint.axes(); ++axis)
-      combinations *= lists.emplace_back(joint.list(choice, axis)).size();
+    for (const Sizes& list : lists)
+      combinations *= list.size();
     const auto rank = std::pair(joint.total(choice), combinations);
     if (rank >= least) return;
     if (limits.bytes) {
-      const double bytes = bytes_of(lists, limits);
+      Sizes none;
+      const double bytes = bytes_of(lists, limits, none);
       fewest_bytes = std::min(fewest_bytes, bytes);
       if (bytes > static_cast<double>(limits.max_bytes)) return;
     }

@@ -5,33 +5,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
-#include "cgtree/values/axes.h"
+#include "extensions/sizes/size_plan.h"
 
 namespace cgtree {
-
-// Returns the cost of one call that is padded to this size.
-using BucketCost = std::function<double(std::int64_t size)>;
 
 // Returns at most `max_buckets` sizes, ascending, the last one the largest of the histogram. Of all
 // such lists it is one for which the sum of count * cost(the smallest bucket that holds the size)
 // is least, and of those one of the shortest. `cost` must not fall as sizes grow; by default it is
-// the size itself, for functions whose time is linear in it. The histogram may be in any order, and
-// may name a size twice.
+// the size itself, for functions whose time is linear in it.
 //
-// The result is exact, by dynamic programming in O(n * n * max_buckets) for n sizes. Throws
-// InvalidArgument for max_buckets == 0, a size that is not positive and a cost that falls.
-std::vector<std::int64_t> suggest_buckets(std::span<const SizeCount> histogram,
-                                          std::size_t max_buckets, const BucketCost& cost = {});
-
-// The most sizes of an axis that are searched together with those of others.
-inline constexpr std::size_t kMostSizesTogether = 128;
-
-// Returns at most kMostSizesTogether of the sizes, which are ascending: those that divide the calls
-// into parts of about the same count. Calls with others count for the next larger size.
-std::vector<SizeCount> cut_down(std::span<const SizeCount> counts);
+// The result is that of best_sizes(). Throws InvalidArgument for max_buckets == 0, a size that is
+// not positive and a cost that falls.
+Sizes suggest_buckets(const std::map<std::int64_t, std::uint64_t>& histogram,
+                      std::size_t max_buckets, const SizeCost& cost = {});
 
 // A BucketLimits limits the combinations of buckets, one of each axis. All of them count, also
 // those that no call has had: precapture() records them all.
@@ -57,8 +47,8 @@ struct BucketLimits {
 // way to share the combinations out among the axes. That is the least cost in most cases, and
 // seldom much more. An axis with more than 128 sizes is first cut down to 128 of them. Throws
 // InvalidArgument as above, and if the largest sizes alone take more than `max_bytes`.
-std::vector<std::vector<std::int64_t>> suggest_buckets(std::span<const SizesCount> histogram,
-                                                       const BucketLimits& limits,
-                                                       std::span<const BucketCost> costs = {});
+std::vector<Sizes> suggest_buckets(const std::map<Sizes, std::uint64_t>& histogram,
+                                   const BucketLimits& limits,
+                                   std::span<const SizeCost> costs = {});
 
 }  // namespace cgtree

@@ -38,7 +38,7 @@ std::string_view text_of(AxisPolicy policy) {
 
 json axis_of(const AxisPlan& plan, std::size_t number) {
   const AxisRule& rule = plan.rule(number);
-  const SizeHistogram& histogram = plan.histogram(number);
+  const Histogram<std::int64_t>& histogram = plan.histogram(number);
   const SizeSums sums = plan.size_sums(number);
   const AxisOptions& options = rule.options();
   json axis = {
@@ -51,8 +51,8 @@ json axis_of(const AxisPlan& plan, std::size_t number) {
     axis["largest"] = options.largest;
   if (options.max_sizes != SIZE_MAX) axis["max_sizes"] = options.max_sizes;
   json counts = json::array();
-  for (const SizeCount& entry : histogram.counts())
-    counts.push_back({entry.size, entry.count});
+  for (const auto& [size, count] : histogram.counts())
+    counts.push_back({size, count});
   axis["sizes"] = std::move(counts);
   axis["actual"] = sums.actual;
   axis["padded"] = sums.padded;

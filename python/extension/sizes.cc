@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,7 @@ namespace cgtree::python {
 namespace {
 
 // Requires: the function outlives the result, which takes the lock.
-BucketCost to_cost(std::optional<Callable> cost) {
+SizeCost to_cost(std::optional<Callable> cost) {
   if (!cost) return {};
   return [function = cost->object](std::int64_t size) {
     const GilAcquire gil;
@@ -30,8 +31,8 @@ BucketCost to_cost(std::optional<Callable> cost) {
 
 Reference dict_of(const CallSizes& sizes) {
   Reference dict = new_dict();
-  for (const CallSizes::Entry& entry : sizes.entries())
-    put(dict, entry.axis, entry.size);
+  for (const auto& [axis, size] : sizes.entries())
+    put(dict, axis, size);
   add_key(dict.get(), sizes.key());
   return dict;
 }
@@ -55,8 +56,7 @@ Reference dict_of(const PrecaptureReport& report) {
 }
 
 // None among the values of a key means those of the options.
-using KeyValues = std::vector<
-    std::pair<std::string, std::optional<std::vector<std::variant<std::int64_t, std::string>>>>>;
+using ValuesOfKey = std::vector<std::pair<std::string, std::optional<KeyValues>>>;
 
 // Callbacks calls the Python functions of one precapture, on its thread, which has released the
 // lock.
@@ -99,13 +99,13 @@ class Callbacks {
 Reference histogram(PyObject* self, const std::string& axis) {
   const Bound bound = bound_of(self);
   Reference dict = new_dict();
-  for (const SizeCount& entry : without_gil([&] { return bound.core->histogram(axis); }))
-    put(dict, entry.size, entry.count);
+  for (const auto& [size, count] : without_gil([&] { return bound.core->histogram(axis); }))
+    put(dict, size, count);
   return dict;
 }
 
-std::vector<std::int64_t> suggest(PyObject* self, const std::string& axis, std::size_t max_buckets,
-                                  std::optional<Callable> cost) {
+Sizes suggest(PyObject* self, const std::string& axis, std::size_t max_buckets,
+              std::optional<Callable> cost) {
   const Bound bound = bound_of(self);
   return without_gil(
       [&] { return cgtree::suggest_buckets(*bound.core, axis, max_buckets, to_cost(cost)); });
@@ -121,26 +121,25 @@ Reference suggest_all(PyObject* self, std::size_t max_combinations) {
   return dict;
 }
 
-std::vector<std::int64_t> suggest_of(
-    const std::vector<std::pair<std::int64_t, std::size_t>>& histogram, std::size_t max_buckets,
-    std::optional<Callable> cost) {
-  std::vector<SizeCount> counts;
+Sizes suggest_of(const std::vector<std::pair<std::int64_t, std::size_t>>& histogram,
+                 std::size_t max_buckets, std::optional<Callable> cost) {
+  std::map<std::int64_t, std::uint64_t> counts;
   for (const auto& [size, count] : histogram)
-    counts.push_back({size, count});
+    counts[size] += count;
   return suggest_buckets(counts, max_buckets, to_cost(cost));
 }
 
 template <bool only_predicts>
-Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes, const KeyValues& key,
-                        std::optional<std::chrono::microseconds> max_time,
+Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes,
+                        const ValuesOfKey& key, std::optional<std::chrono::microseconds> max_time,
                         std::optional<Callable> progress, std::optional<std::size_t> held_outputs) {
   PrecaptureOptions options;
   if (sizes != nullptr) {
     for (Buckets& axis : to_buckets(sizes))
-      options.sizes.push_back({std::move(axis.axis), std::move(axis.sizes)});
+      options.sizes[axis.axis] = std::move(axis.sizes);
   }
   for (const auto& [name, values] : key)
-    options.key.push_back({name, values.value_or(decltype(options.key[0].values)())});
+    options.key.emplace_back(name, values.value_or(KeyValues()));
   options.max_time = max_time.value_or(options.max_time);
   options.held_outputs = held_outputs.value_or(options.held_outputs);
   const Bound bound = bound_of(self);

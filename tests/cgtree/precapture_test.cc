@@ -18,6 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using Outcome = Precaptured::Outcome;
 
 class PrecaptureTest : public TreeTest {
@@ -298,8 +299,8 @@ TEST_P(PrecaptureTest, SizesOfCallsAreCountedAndBucketsSuggested) {
   for (const std::int64_t size : {5, 1, 5, 3, 5, 9, 9, 0})
     call(f, size);
 
-  EXPECT_THAT(f.histogram("n"), ElementsAre(SizeCount{0, 1}, SizeCount{1, 1}, SizeCount{3, 1},
-                                            SizeCount{5, 3}, SizeCount{9, 2}));
+  EXPECT_THAT(f.histogram("n"),
+              ElementsAre(Pair(0, 1), Pair(1, 1), Pair(3, 1), Pair(5, 3), Pair(9, 2)));
   EXPECT_THAT(suggest_buckets(f, "n", 2), ElementsAre(5, 9));
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::ThrowsMessage;
 
 // y = k * x, with k from the key as the work sees it.
@@ -123,7 +124,7 @@ TEST_P(RoundedKeysTest, ExplainNamesBothValues) {
   call(f, 2, 4);
   EXPECT_EQ(f.keyed({{"k", 1}}).explain(x).outcome, Outcome::kReplay);
   EXPECT_EQ(runs_, 2);
-  EXPECT_THAT(f.histogram("k"), ElementsAre(SizeCount{2, 1}, SizeCount{3, 1}));
+  EXPECT_THAT(f.histogram("k"), ElementsAre(Pair(2, 1), Pair(3, 1)));
 }
 
 TEST_P(RoundedKeysTest, WhatIsMissingIsPaddedToWhatIsThereOrRunsEagerlyWithItsOwnValue) {
@@ -278,7 +279,7 @@ TEST_P(RoundedKeysTest, SizesOfAllAxesAreCountedTogetherAndBucketsSuggested) {
   call(8, 0);
 
   EXPECT_THAT(f.histogram(),
-              ElementsAre(SizesCount{{2, 4}, 5}, SizesCount{{8, 0}, 1}, SizesCount{{8, 1}, 5}));
+              ElementsAre(Pair(Sizes{2, 4}, 5), Pair(Sizes{8, 0}, 1), Pair(Sizes{8, 1}, 5)));
   const std::vector<Buckets> suggested = suggest_buckets(f, {.max_combinations = 4});
   ASSERT_EQ(suggested.size(), 2u);
   EXPECT_EQ(suggested[0].axis, "n");

@@ -73,7 +73,7 @@ TEST_P(SizeLearnerAxesTest, CombinationsOfTwoAxesAreLearned) {
     EXPECT_EQ(call_table(f, 60, 2), Outcome::kRunEagerly);
   }
   settle(learner);
-  EXPECT_THAT(learner.points(), ElementsAre(SizePoint{2, 60}, SizePoint{60, 2}));
+  EXPECT_THAT(learner.points(), ElementsAre(Sizes{2, 60}, Sizes{60, 2}));
   EXPECT_THAT(learner.sizes(0), ElementsAre(2, 60));
   EXPECT_THAT(learner.sizes(1), ElementsAre(2, 60));
   EXPECT_EQ(stats().recordings, 4u);  // two places for each, and no other combination
@@ -160,7 +160,7 @@ TEST_P(SizeLearnerAxesTest, AnAxisAndAnIntegerOfTheKeyAreLearnedTogether) {
   call_with(50, 3, 3);
   call_with(3, 50, 50);
   settle(learner);
-  EXPECT_THAT(learner.points(), ElementsAre(SizePoint{3, 50}, SizePoint{50, 3}));
+  EXPECT_THAT(learner.points(), ElementsAre(Sizes{3, 50}, Sizes{50, 3}));
   call_with(40, 2, 3);
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
   call_with(2, 40, 50);

@@ -98,7 +98,7 @@ TEST_P(SizeLearnerLimitsTest, ASizeForWhichThereIsNoMemoryIsTriedEverMoreSeldom)
       call(f, size);
     const LearnerStep step = learner.idle(kPlenty);
     if (step.kind != Kind::kFailed) continue;
-    EXPECT_EQ(step.size, 4000);
+    EXPECT_THAT(step.sizes, ElementsAre(4000));
     EXPECT_THAT(step.why, HasSubstr("no memory for inputs"));
     (void)learner.idle(kPlenty);  // what has gone for it is made again
     EXPECT_THAT(learner.sizes(), ElementsAre(10, 1000));
@@ -314,17 +314,29 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) 
   const LearnerStep step = learner.idle(kPlenty);
 
   EXPECT_EQ(step.kind, Kind::kVerified);
-  EXPECT_EQ(step.size, 4);
+  EXPECT_THAT(step.sizes, ElementsAre(4));
   EXPECT_EQ(f.stats().verified, 2u);  // in both places
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
   for (int i = 0; i < 20; ++i)
     (void)f(random_tensor({300}));
-  ASSERT_EQ(learner.idle(kPlenty).size, 300);
+  ASSERT_THAT(learner.idle(kPlenty).sizes, ElementsAre(300));
   differs = true;
   EXPECT_THROW(learner.idle(kPlenty), VerifyError);
   for (int i = 0; i < 20; ++i)
     (void)f(random_tensor({300}));
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // it had its turn
+}
+
+TEST_P(SizeLearnerLimitsTest, ASizeIsRecordedBeforeOthersAreVerified) {
+  make_context({.verify_every = 1000});
+  const Function f = doubled();
+  SizeLearner learner(f, make_inputs());
+  call(f, 4);
+  ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  for (int i = 0; i < 20; ++i)
+    call(f, 300);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kVerified);
 }
 
 TEST_P(SizeLearnerLimitsTest, MemoryThatNothingUsesIsGivenBack) {
@@ -387,10 +399,8 @@ TEST_P(SizeLearnerLimitsTest, AfterReleaseMemoryWhatPaysMostIsMadeFirst) {
   settle(learner);
   ASSERT_THAT(learner.sizes(), ElementsAre(100, 1000, 2000));
   context().release_memory();
-  std::vector<std::int64_t> made;
-  for (int i = 0; i < 3; ++i)
-    made.push_back(learner.idle(kPlenty).size);
-  EXPECT_THAT(made, ElementsAre(1000, 2000, 100));
+  for (const std::int64_t size : {1000, 2000, 100})
+    EXPECT_THAT(learner.idle(kPlenty).sizes, ElementsAre(size));
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
 }
 
@@ -425,7 +435,7 @@ TEST_P(SizeLearnerLimitsTest, AStepWithBreaksAndStepBlocksIsLearned) {
 TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
   constexpr int kRanks = 2;
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(kRanks, 20'000ms);
-  std::vector<SizeSet> sizes(kRanks);
+  std::vector<Sizes> sizes(kRanks);
   std::vector<int> kinds[kRanks];
   const unsigned seed = random_();
   run_on_ranks(kRanks, [&](int rank) {

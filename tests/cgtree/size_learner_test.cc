@@ -51,7 +51,7 @@ TEST_P(SizeLearnerTest, AnIdleMomentRecordsTheSizeThatServesAllCalls) {
   const LearnerStep step = learner.idle(kPlenty);
 
   EXPECT_EQ(step.kind, Kind::kRecorded);
-  EXPECT_EQ(step.size, 7);
+  EXPECT_THAT(step.sizes, ElementsAre(7));
   EXPECT_GT(step.time.count(), 0);
   EXPECT_THAT(learner.sizes(), ElementsAre(7));
   const std::uint64_t recordings = f.stats().recordings;
@@ -67,9 +67,7 @@ TEST_P(SizeLearnerTest, RunsOfItsOwnAreNoDemand) {
   call(f, 6);
   settle(learner);
   ASSERT_THAT(learner.sizes(), ElementsAre(6));
-  ASSERT_THAT(learner.demand(), SizeIs(1));
-  EXPECT_THAT(learner.demand()[0].sizes, ElementsAre(6));
-  EXPECT_EQ(learner.demand()[0].weight, 1);
+  EXPECT_EQ(learner.demand(), (Demand{{{6}, 1}}));
 }
 
 TEST_P(SizeLearnerTest, ALearnerGoesOnWhereAnotherEnded) {
@@ -140,7 +138,7 @@ TEST_P(SizeLearnerTest, AnIntegerOfTheKeyIsLearnedToo) {
     EXPECT_EQ(values(f.keyed({{"k", k}})(tensor({2}, x))), affine_of(x, seen, 0));
   };
   call_with(5, 5);
-  EXPECT_EQ(learner.idle(kPlenty).size, 5);
+  EXPECT_THAT(learner.idle(kPlenty).sizes, ElementsAre(5));
   call_with(3, 5);
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
   call_with(6, 6);
@@ -378,7 +376,7 @@ TEST_P(SizeLearnerTest, WhatALearnerDrawsIsGivenBack) {
 TEST_P(SizeLearnerTest, RanksLearnTheSameSizes) {
   constexpr int kRanks = 2;
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(kRanks, 20'000ms);
-  std::vector<SizeSet> sizes(kRanks);
+  std::vector<Sizes> sizes(kRanks);
   const unsigned seed = random_();
   run_on_ranks(kRanks, [&](int rank) {
     std::mt19937 random(seed);

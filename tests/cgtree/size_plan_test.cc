@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <optional>
 #include <random>
+#include <vector>
 
 namespace cgtree::testing {
 namespace {
@@ -15,11 +16,31 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<SizeDemand> demand_of(const std::map<std::int64_t, double>& weights) {
-  std::vector<SizeDemand> demand;
+// Demand and recordings of one axis.
+Demand demand_of(const AxisDemand& weights) {
+  Demand demand;
   for (const auto& [size, weight] : weights)
-    demand.push_back({size, weight});
+    demand[{size}] = weight;
   return demand;
+}
+std::vector<Sizes> points_of(const Sizes& sizes) {
+  std::vector<Sizes> points;
+  for (const std::int64_t size : sizes)
+    points.push_back({size});
+  return points;
+}
+Sizes best_of(const Demand& demand, const SizeCosts& costs, std::size_t max_sizes) {
+  Sizes sizes;
+  for (const Sizes& point : SizePlanner(demand, costs).best(max_sizes))
+    sizes.push_back(point[0]);
+  return sizes;
+}
+std::optional<SizeChange> next_of(const Demand& demand, const Sizes& recorded,
+                                  const SizeCosts& costs, std::size_t max_sizes) {
+  return SizePlanner(demand, costs).next(points_of(recorded), max_sizes);
+}
+double cost_of(const Demand& demand, const Sizes& recorded, const SizeCosts& costs) {
+  return SizePlanner(demand, costs).cost_of(points_of(recorded));
 }
 
 // A replay takes 10 us and 1 us for each row, an eager call 50 us more.
@@ -31,81 +52,82 @@ SizeCosts linear_costs() {
 }
 
 TEST(SizePlanTest, TheFirstSizeIsTheLargestThatServesAll) {
-  const std::vector<SizeDemand> demand = demand_of({{3, 1}, {8, 2}});
-  const auto change = next_sizes(demand, {}, linear_costs(), 4);
+  const Demand demand = demand_of({{3, 1}, {8, 2}});
+  const auto change = next_of(demand, {}, linear_costs(), 4);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->record, 8);
+  EXPECT_EQ(change->record, Sizes{8});
   EXPECT_FALSE(change->evict);
 }
 
 TEST(SizePlanTest, TheSizeThatGainsMostIsNext) {
-  const std::vector<SizeDemand> demand = demand_of({{10, 1}, {40, 8}, {50, 1}, {100, 1}});
-  const auto change = next_sizes(demand, {100}, linear_costs(), 3);
+  const Demand demand = demand_of({{10, 1}, {40, 8}, {50, 1}, {100, 1}});
+  const auto change = next_of(demand, {100}, linear_costs(), 3);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->record, 40);
+  EXPECT_EQ(change->record, Sizes{40});
   EXPECT_FALSE(change->evict);
   EXPECT_NEAR(change->gain_us, 9 * 60 / 11.0, 1e-9);  // those with 10 gain, too
 }
 
 TEST(SizePlanTest, ASizeThatIsNoneOfTheBestGoesWhenThereIsNoRoom) {
-  const std::vector<SizeDemand> demand = demand_of({{30, 10}, {100, 10}});
-  const auto change = next_sizes(demand, {70, 100}, linear_costs(), 2);
+  const Demand demand = demand_of({{30, 10}, {100, 10}});
+  const auto change = next_of(demand, {70, 100}, linear_costs(), 2);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->record, 30);
-  EXPECT_EQ(change->evict, 70);
-  EXPECT_FALSE(next_sizes(demand, {30, 100}, linear_costs(), 2));
+  EXPECT_EQ(change->record, Sizes{30});
+  EXPECT_EQ(change->evict, Sizes{70});
+  EXPECT_FALSE(next_of(demand, {30, 100}, linear_costs(), 2));
 }
 
 // One size alone would make calls no faster: the large ones gain what the small ones lose.
 TEST(SizePlanTest, TheBestSizesAreReachedThroughWorseOnes) {
-  std::map<std::int64_t, double> weights;
+  AxisDemand weights;
   for (std::int64_t size = 1; size <= 100; ++size)
     weights[size] = 1;
-  const std::vector<SizeDemand> demand = demand_of(weights);
+  const Demand demand = demand_of(weights);
   const SizeCosts unmeasured;
-  SizeSet recorded;
-  while (const auto change = next_sizes(demand, recorded, unmeasured, 2)) {
+  Sizes recorded;
+  while (const auto change = next_of(demand, recorded, unmeasured, 2)) {
     EXPECT_FALSE(change->evict);
-    recorded.insert(std::ranges::lower_bound(recorded, change->record), change->record);
+    recorded.push_back(change->record[0]);
     ASSERT_LE(recorded.size(), 2u);
   }
-  EXPECT_EQ(recorded, best_sizes(demand, unmeasured, 2));
+  std::ranges::sort(recorded);
+  EXPECT_EQ(recorded, best_of(demand, unmeasured, 2));
 }
 
 // 68 in place of 70 saves 1 %.
 TEST(SizePlanTest, NoSizeGoesForLessThanTwoPercent) {
-  const std::vector<SizeDemand> demand = demand_of({{68, 100}, {100, 100}});
-  EXPECT_FALSE(next_sizes(demand, {70, 100}, linear_costs(), 2));
-  const auto change = next_sizes(demand, {70, 100}, linear_costs(), 3);
+  const Demand demand = demand_of({{68, 100}, {100, 100}});
+  EXPECT_FALSE(next_of(demand, {70, 100}, linear_costs(), 2));
+  const auto change = next_of(demand, {70, 100}, linear_costs(), 3);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->record, 68);
+  EXPECT_EQ(change->record, Sizes{68});
   EXPECT_FALSE(change->evict);
 }
 
 TEST(SizePlanTest, NothingIsRecordedForLessThanAQuarterOfAPercent) {
-  const std::vector<SizeDemand> demand = demand_of({{999, 100}, {1000, 100}});
-  EXPECT_FALSE(next_sizes(demand, {1000}, linear_costs(), 8));
-  EXPECT_FALSE(next_sizes({}, {100}, linear_costs(), 8));
-  EXPECT_FALSE(next_sizes({}, {}, linear_costs(), 8));
+  const Demand demand = demand_of({{999, 100}, {1000, 100}});
+  EXPECT_FALSE(next_of(demand, {1000}, linear_costs(), 8));
+  EXPECT_FALSE(next_of({}, {100}, linear_costs(), 8));
+  EXPECT_FALSE(next_of({}, {}, linear_costs(), 8));
 }
 
 TEST(SizePlanTest, ALargeSizeThatComesSeldomIsNotRecorded) {
-  const std::vector<SizeDemand> demand = demand_of({{4, 10}, {8, 10}, {9, 10}, {64, 0.1}});
-  EXPECT_THAT(best_sizes(demand, linear_costs(), 1), ElementsAre(9));
-  EXPECT_THAT(best_sizes(demand, linear_costs(), 4), ElementsAre(4, 8, 9, 64));
-  const auto change = next_sizes(demand, {64}, linear_costs(), 1);
+  const Demand demand = demand_of({{4, 10}, {8, 10}, {9, 10}, {64, 0.1}});
+  EXPECT_THAT(best_of(demand, linear_costs(), 1), ElementsAre(9));
+  EXPECT_THAT(best_of(demand, linear_costs(), 4), ElementsAre(4, 8, 9, 64));
+  const auto change = next_of(demand, {64}, linear_costs(), 1);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->record, 9);
-  EXPECT_EQ(change->evict, 64);
+  EXPECT_EQ(change->record, Sizes{9});
+  EXPECT_EQ(change->evict, Sizes{64});
 }
 
 TEST(SizePlanTest, AReplayThatTakesAsLongForEachSizeNeedsOneRecording) {
   SizeCosts flat;
   for (const std::int64_t size : {1, 100})
     flat.add(size, 20, 100);
-  const std::vector<SizeDemand> demand = demand_of({{1, 5}, {50, 5}, {100, 5}});
-  EXPECT_THAT(best_sizes(demand, flat, 8), ElementsAre(100));
-  EXPECT_FALSE(next_sizes(demand, {100}, flat, 8));
+  const Demand demand = demand_of({{1, 5}, {50, 5}, {100, 5}});
+  EXPECT_THAT(best_of(demand, flat, 8), ElementsAre(100));
+  EXPECT_FALSE(next_of(demand, {100}, flat, 8));
 }
 
 TEST(SizeCostsTest, TimesAreLinearBetweenWhatWasMeasured) {
@@ -130,7 +152,7 @@ TEST(SizePlanTest, AnEagerCallCountsAsAQuarterLongerThanAReplayAtLeast) {
   costs.add(8, 40, 30);
 
   EXPECT_EQ(costs.eager(8), 50);
-  EXPECT_EQ(best_sizes(std::vector<SizeDemand>{{8, 1}}, costs, 4), SizeSet({8}));
+  EXPECT_EQ(best_of(demand_of({{8, 1}}), costs, 4), Sizes({8}));
 }
 
 TEST(SizeCostsTest, NoiseOfSmallSizesDoesNotMakeLargeOnesWorthless) {
@@ -140,10 +162,10 @@ TEST(SizeCostsTest, NoiseOfSmallSizesDoesNotMakeLargeOnesWorthless) {
     costs.add(20, replay_us, eager_us);
     EXPECT_GE(costs.replay(1'000'000), replay_us);
     EXPECT_GT(costs.eager(1'000'000), 2 * costs.replay(1'000'000));
-    const std::vector<SizeDemand> demand = demand_of({{10, 1}, {20, 1}, {1'000'000, 1}});
-    const auto change = next_sizes(demand, {10, 20}, costs, 4);
+    const Demand demand = demand_of({{10, 1}, {20, 1}, {1'000'000, 1}});
+    const auto change = next_of(demand, {10, 20}, costs, 4);
     ASSERT_TRUE(change);
-    EXPECT_EQ(change->record, 1'000'000);
+    EXPECT_EQ(change->record, Sizes{1'000'000});
   }
 }
 
@@ -152,8 +174,8 @@ TEST(SizeCostsTest, AMeasurementThatFallsMakesNoLargerSizeCheaper) {
   costs.add(10, 30, 90);
   costs.add(20, 25, 90);
   costs.add(40, 60, 90);
-  const std::vector<SizeDemand> demand = demand_of({{10, 1}, {20, 1}, {40, 1}});
-  EXPECT_THAT(best_sizes(demand, costs, 3), ElementsAre(20, 40));
+  const Demand demand = demand_of({{10, 1}, {20, 1}, {40, 1}});
+  EXPECT_THAT(best_of(demand, costs, 3), ElementsAre(20, 40));
 }
 
 // Against every set there is. Eager calls cost anything, less than replays too.
@@ -164,7 +186,7 @@ TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
   const auto draw = [&](int most) { return 1 + static_cast<int>(random() % most); };
   for (int round = 0; round < 300; ++round) {
     SizeCosts costs;
-    std::map<std::int64_t, double> weights;
+    AxisDemand weights;
     double replay_us = 0;
     for (std::int64_t size = 0, left = draw(8); left > 0; --left) {
       size += draw(30);
@@ -172,16 +194,17 @@ TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
       costs.add(size, replay_us, draw(200));
       weights[size] = draw(40);
     }
-    const std::vector<SizeDemand> demand = demand_of(weights);
+    const Demand demand = demand_of(weights);
     const auto max_sizes = static_cast<std::size_t>(draw(9));
     double least = cost_of(demand, {}, costs);
     for (unsigned set = 1; set < 1U << demand.size(); ++set) {
-      SizeSet sizes;
-      for (std::size_t i = 0; i < demand.size(); ++i)
-        if ((set >> i & 1) != 0) sizes.push_back(demand[i].size);
+      Sizes sizes;
+      std::size_t i = 0;
+      for (const auto& [size, weight] : weights)
+        if ((set >> i++ & 1) != 0) sizes.push_back(size);
       if (sizes.size() <= max_sizes) least = std::min(least, cost_of(demand, sizes, costs));
     }
-    const SizeSet best = best_sizes(demand, costs, max_sizes);
+    const Sizes best = best_of(demand, costs, max_sizes);
     ASSERT_LE(best.size(), max_sizes);
     ASSERT_NEAR(cost_of(demand, best, costs), least, 1e-9 * least) << "round " << round;
   }
@@ -190,16 +213,16 @@ TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
 // Each call is padded to the smallest product that holds both sizes.
 TEST(SizePlanTest, PointsOfTwoAxesAreChosenTogether) {
   const SizeCosts unmeasured;
-  const PointDemand demand[] = {{{2, 100}, 10}, {{100, 2}, 10}};
-  const std::vector<SizePoint> apart = {{2, 100}, {100, 2}};
-  EXPECT_EQ(best_points(demand, unmeasured, 4), apart);
-  EXPECT_EQ(cost_of(demand, apart, unmeasured), 20 * 200);
-  EXPECT_EQ(best_points(demand, unmeasured, 1).size(), 1u);
-  const PointDemand near[] = {{{10, 9}, 10}, {{9, 10}, 10}};
-  EXPECT_EQ(best_points(near, unmeasured, 1), (std::vector<SizePoint>{{10, 10}}));
-  const auto change = next_points(near, {{10, 10}, {50, 50}}, unmeasured, 2);
+  const SizePlanner planner(Demand{{{2, 100}, 10}, {{100, 2}, 10}}, unmeasured);
+  const std::vector<Sizes> apart = {{2, 100}, {100, 2}};
+  EXPECT_EQ(planner.best(4), apart);
+  EXPECT_EQ(planner.cost_of(apart), 20 * 200);
+  EXPECT_EQ(planner.best(1).size(), 1u);
+  const SizePlanner near(Demand{{{10, 9}, 10}, {{9, 10}, 10}}, unmeasured);
+  EXPECT_EQ(near.best(1), (std::vector<Sizes>{{10, 10}}));
+  const auto change = near.next({{10, 10}, {50, 50}}, 2);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->evict, (SizePoint{50, 50}));
+  EXPECT_EQ(change->evict, (Sizes{50, 50}));
 }
 
 // Against every set of points of the grid.
@@ -212,23 +235,22 @@ TEST(SizePlanTest, PointsOfTwoAxesAreHardlyWorseThanTheBest) {
   double sum = 0, worst = 1;
   constexpr int kRounds = 200;
   for (int round = 0; round < kRounds; ++round) {
-    std::map<SizePoint, double> weights;
+    Demand demand;
     for (int left = draw(5); left > 0; --left)
-      weights[{draw(8), draw(8)}] = draw(20);
-    std::vector<PointDemand> demand;
-    std::vector<SizePoint> grid;
-    for (const auto& [point, weight] : weights) {
-      demand.push_back({point, weight});
-      for (const auto& [other, unused] : weights)
+      demand[{draw(8), draw(8)}] = draw(20);
+    const SizePlanner planner(demand, costs);
+    std::vector<Sizes> grid;
+    for (const auto& [point, weight] : demand) {
+      for (const auto& [other, unused] : demand)
         grid.push_back({point[0], other[1]});
     }
     std::ranges::sort(grid);
     grid.erase(std::ranges::unique(grid).begin(), grid.end());
     const std::size_t max_points = static_cast<std::size_t>(draw(3));
-    double least = cost_of(demand, std::vector<SizePoint>(), costs);
-    const auto search = [&](const auto& self, std::vector<SizePoint>& chosen,
+    double least = planner.cost_of({});
+    const auto search = [&](const auto& self, std::vector<Sizes>& chosen,
                             std::size_t from) -> void {
-      least = std::min(least, cost_of(demand, chosen, costs));
+      least = std::min(least, planner.cost_of(chosen));
       if (chosen.size() == max_points) return;
       for (std::size_t i = from; i < grid.size(); ++i) {
         chosen.push_back(grid[i]);
@@ -236,11 +258,11 @@ TEST(SizePlanTest, PointsOfTwoAxesAreHardlyWorseThanTheBest) {
         chosen.pop_back();
       }
     };
-    std::vector<SizePoint> none;
+    std::vector<Sizes> none;
     search(search, none, 0);
-    const std::vector<SizePoint> best = best_points(demand, costs, max_points);
+    const std::vector<Sizes> best = planner.best(max_points);
     ASSERT_LE(best.size(), max_points);
-    const double ratio = cost_of(demand, best, costs) / least;
+    const double ratio = planner.cost_of(best) / least;
     ASSERT_GE(ratio, 1 - 1e-9);
     sum += ratio;
     worst = std::max(worst, ratio);
@@ -248,28 +270,6 @@ TEST(SizePlanTest, PointsOfTwoAxesAreHardlyWorseThanTheBest) {
   EXPECT_LT(sum / kRounds, 1.005);
   // 1.24 was the worst of 40,000 rounds.
   EXPECT_LT(worst, 1.5);
-}
-
-TEST(SizePlanTest, AnIdleMomentIsUsedForWhatIsMostUseful) {
-  constexpr bool kYes = true, kNo = false;
-  struct Row {
-    IdleMoment moment;  // change, may record, may verify, used, free, short of memory
-    IdleDeed deed;
-  };
-  const Row rows[] = {
-      {{}, IdleDeed::kNothing},
-      {{kYes, kYes, kYes, 1, 100, kNo}, IdleDeed::kRecord},
-      {{kYes, kYes, kYes, 100, 1, kYes}, IdleDeed::kGiveBack},
-      {{kYes, kYes, kYes, 100, 0, kYes}, IdleDeed::kRecord},  // another one goes for it
-      {{kYes, kNo, kYes, 1, 100, kNo}, IdleDeed::kVerify},
-      {{kYes, kNo, kNo, 1, 100, kNo}, IdleDeed::kGiveBack},
-      {{kYes, kNo, kNo, 100, 100, kNo}, IdleDeed::kNothing},
-      {{kNo, kYes, kYes, 1, 100, kYes}, IdleDeed::kVerify},
-      {{kNo, kYes, kNo, 100, 100, kYes}, IdleDeed::kNothing},
-      {{kNo, kYes, kNo, 100, 101, kNo}, IdleDeed::kGiveBack},
-  };
-  for (const Row& row : rows)
-    EXPECT_EQ(what_to_do(row.moment), row.deed) << &row - rows;
 }
 
 // A load of random sizes around a median, as lengths of prompts and batches are.
@@ -284,11 +284,10 @@ class Load {
   std::lognormal_distribution<double> sizes_;
 };
 
-double cost_per_call(const std::vector<SizeDemand>& demand, const SizeSet& sizes,
-                     const SizeCosts& costs) {
+double cost_per_call(const Demand& demand, const Sizes& sizes, const SizeCosts& costs) {
   double weight = 0;
-  for (const SizeDemand& one : demand)
-    weight += one.weight;
+  for (const auto& [size, calls] : demand)
+    weight += calls;
   return cost_of(demand, sizes, costs) / weight;
 }
 
@@ -303,11 +302,11 @@ TEST(SizePlanTest, SizesFollowALoadThatChanges) {
   double ratios = 0;
   for (int round = 0; round < 5; ++round) {
     std::uniform_real_distribution<double> median(4, 200), spread(0.2, 0.8);
-    std::map<std::int64_t, double> weights;
-    SizeSet recorded;
+    AxisDemand weights;
+    Sizes recorded;
     for (int phase = 0; phase < 3; ++phase) {
       Load load(median(random), spread(random));
-      std::map<std::int64_t, double> asked;
+      AxisDemand asked;
       double paid = 0;
       int late_changes = 0;
       for (int call = 0; call < 2000; ++call) {
@@ -320,15 +319,15 @@ TEST(SizePlanTest, SizesFollowALoadThatChanges) {
           paid += cost_of(demand_of({{size, 1}}), recorded, costs);
         }
         if (call % 16 != 0) continue;
-        const auto change = next_sizes(demand_of(weights), recorded, costs, kMaxSizes);
+        const auto change = next_of(demand_of(weights), recorded, costs, kMaxSizes);
         if (!change) continue;
         late_changes += call >= 1000;
-        if (change->evict) std::erase(recorded, *change->evict);
-        recorded.insert(std::ranges::lower_bound(recorded, change->record), change->record);
+        if (change->evict) std::erase(recorded, (*change->evict)[0]);
+        recorded.push_back(change->record[0]);
         ASSERT_LE(recorded.size(), kMaxSizes);
       }
-      const std::vector<SizeDemand> all = demand_of(asked);
-      const double best = cost_per_call(all, best_sizes(all, costs, kMaxSizes), costs);
+      const Demand all = demand_of(asked);
+      const double best = cost_per_call(all, best_of(all, costs, kMaxSizes), costs);
       EXPECT_LT(paid / 1500, 1.1 * best) << "round " << round << ", phase " << phase;
       EXPECT_LT(late_changes, 20);
       ratios += paid / 1500 / best;

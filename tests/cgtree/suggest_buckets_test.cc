@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "base/error.h"
@@ -17,23 +18,25 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-double total(const std::vector<SizeCount>& histogram, const std::vector<std::int64_t>& buckets,
-             const BucketCost& cost) {
+using Counts = std::map<std::int64_t, std::uint64_t>;
+using JointCounts = std::map<Sizes, std::uint64_t>;
+
+double total(const Counts& histogram, const Sizes& buckets, const SizeCost& cost) {
   double sum = 0;
-  for (const SizeCount& entry : histogram) {
-    const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), entry.size);
+  for (const auto& [size, count] : histogram) {
+    const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), size);
     if (bucket == buckets.end()) return std::numeric_limits<double>::infinity();
-    sum += static_cast<double>(entry.count) * cost(*bucket);
+    sum += static_cast<double>(count) * cost(*bucket);
   }
   return sum;
 }
 
 // The least total of any subset of 1, 2, ..., largest, and the size of the smallest such subset.
-std::pair<double, std::size_t> best(const std::vector<SizeCount>& histogram, std::int64_t largest,
-                                    std::size_t max_buckets, const BucketCost& cost) {
+std::pair<double, std::size_t> best(const Counts& histogram, std::int64_t largest,
+                                    std::size_t max_buckets, const SizeCost& cost) {
   std::pair<double, std::size_t> found{std::numeric_limits<double>::infinity(), 0};
   for (std::uint32_t set = 1; set < (1u << largest); ++set) {
-    std::vector<std::int64_t> buckets;
+    Sizes buckets;
     for (std::int64_t size = 1; size <= largest; ++size) {
       if ((set >> (size - 1) & 1) != 0) buckets.push_back(size);
     }
@@ -44,33 +47,32 @@ std::pair<double, std::size_t> best(const std::vector<SizeCount>& histogram, std
 }
 
 TEST(SuggestBucketsTest, AsManyBucketsAsSizesPadNothing) {
-  EXPECT_THAT(suggest_buckets(std::vector<SizeCount>{{4, 1}, {2, 9}}, 8), ElementsAre(2, 4));
+  EXPECT_THAT(suggest_buckets(Counts{{4, 1}, {2, 9}}, 8), ElementsAre(2, 4));
 }
 
 TEST(SuggestBucketsTest, OneBucketIsTheLargestSize) {
-  EXPECT_THAT(suggest_buckets(std::vector<SizeCount>{{1, 1000}, {7, 1}}, 1), ElementsAre(7));
+  EXPECT_THAT(suggest_buckets(Counts{{1, 1000}, {7, 1}}, 1), ElementsAre(7));
 }
 
 TEST(SuggestBucketsTest, BucketsGoWhereCallsAre) {
-  const std::vector<SizeCount> histogram = {{1, 1}, {10, 100}, {11, 100}, {32, 1}};
+  const Counts histogram = {{1, 1}, {10, 100}, {11, 100}, {32, 1}};
   EXPECT_THAT(suggest_buckets(histogram, 2), ElementsAre(11, 32));
 }
 
 TEST(SuggestBucketsTest, WherePaddingIsFreeOneBucketServesAll) {
   const auto tiles = [](std::int64_t size) { return static_cast<double>((size + 7) / 8); };
-  EXPECT_THAT(suggest_buckets(std::vector<SizeCount>{{1, 5}, {3, 5}, {8, 5}}, 3, tiles),
-              ElementsAre(8));
+  EXPECT_THAT(suggest_buckets(Counts{{1, 5}, {3, 5}, {8, 5}}, 3, tiles), ElementsAre(8));
 }
 
 TEST(SuggestBucketsTest, NothingSeenNeedsNoBucket) {
-  EXPECT_THAT(suggest_buckets({}, 3), IsEmpty());
-  EXPECT_THAT(suggest_buckets(std::vector<SizeCount>{{3, 0}}, 3), IsEmpty());
+  EXPECT_THAT(suggest_buckets(Counts(), 3), IsEmpty());
+  EXPECT_THAT(suggest_buckets(Counts{{3, 0}}, 3), IsEmpty());
 }
 
 TEST(SuggestBucketsTest, WhatCannotBeAnsweredIsRefusedWithBothSides) {
-  const std::vector<SizeCount> histogram = {{2, 1}, {3, 1}};
+  const Counts histogram = {{2, 1}, {3, 1}};
   EXPECT_THROW((void)suggest_buckets(histogram, 0), InvalidArgument);
-  EXPECT_THROW((void)suggest_buckets(std::vector<SizeCount>{{0, 1}}, 1), InvalidArgument);
+  EXPECT_THROW((void)suggest_buckets(Counts{{0, 1}}, 1), InvalidArgument);
   try {
     (void)suggest_buckets(histogram, 1, [](std::int64_t size) { return -1.0 * size; });
     FAIL();
@@ -88,17 +90,17 @@ TEST(SuggestBucketsTest, NoListOfSizesIsCheaperOrAsCheapAndShorter) {
   };
   for (int round = 0; round < 150; ++round) {
     const std::int64_t largest = 1 + up_to(8);
-    std::vector<SizeCount> histogram;
+    Counts histogram;
     for (std::int64_t entry = up_to(9); entry >= 0; --entry)
-      histogram.push_back({1 + up_to(largest - 1), static_cast<std::uint64_t>(1 + up_to(20))});
+      histogram[1 + up_to(largest - 1)] += static_cast<std::uint64_t>(1 + up_to(20));
     const std::int64_t tile = 1 + up_to(3);
     const std::int64_t fixed = up_to(4);
-    const BucketCost cost = [=](std::int64_t size) {
+    const SizeCost cost = [=](std::int64_t size) {
       return static_cast<double>(fixed + (size + tile - 1) / tile);
     };
     const auto max_buckets = static_cast<std::size_t>(1 + up_to(4));
 
-    const std::vector<std::int64_t> buckets = suggest_buckets(histogram, max_buckets, cost);
+    const Sizes buckets = suggest_buckets(histogram, max_buckets, cost);
 
     const auto [least, shortest] = best(histogram, largest, max_buckets, cost);
     EXPECT_EQ(total(histogram, buckets, cost), least);
@@ -109,16 +111,14 @@ TEST(SuggestBucketsTest, NoListOfSizesIsCheaperOrAsCheapAndShorter) {
 
 // ---- Several axes at once ----
 
-using Lists = std::vector<std::vector<std::int64_t>>;
+using Lists = std::vector<Sizes>;
 
-double total(const std::vector<SizesCount>& histogram, const Lists& lists,
-             const std::vector<BucketCost>& costs) {
+double total(const JointCounts& histogram, const Lists& lists, const std::vector<SizeCost>& costs) {
   double sum = 0;
-  for (const SizesCount& entry : histogram) {
-    double cost = static_cast<double>(entry.count);
+  for (const auto& [sizes, count] : histogram) {
+    double cost = static_cast<double>(count);
     for (std::size_t axis = 0; axis < lists.size(); ++axis) {
-      const auto bucket =
-          std::lower_bound(lists[axis].begin(), lists[axis].end(), entry.sizes[axis]);
+      const auto bucket = std::lower_bound(lists[axis].begin(), lists[axis].end(), sizes[axis]);
       if (bucket == lists[axis].end()) return std::numeric_limits<double>::infinity();
       cost *= costs[axis](*bucket);
     }
@@ -135,13 +135,12 @@ std::size_t combinations(const Lists& lists) {
 }
 
 // The least total of all lists of sizes up to `largest` with at most `limit` combinations.
-double least_of_all(const std::vector<SizesCount>& histogram, std::size_t axes,
-                    std::int64_t largest, std::size_t limit, const std::vector<BucketCost>& costs,
-                    Lists lists = {}) {
+double least_of_all(const JointCounts& histogram, std::size_t axes, std::int64_t largest,
+                    std::size_t limit, const std::vector<SizeCost>& costs, Lists lists = {}) {
   if (lists.size() == axes) return total(histogram, lists, costs);
   double least = std::numeric_limits<double>::infinity();
   for (std::uint32_t set = 1; set < (1u << largest); ++set) {
-    std::vector<std::int64_t> list;
+    Sizes list;
     for (std::int64_t size = 1; size <= largest; ++size) {
       if ((set >> (size - 1) & 1) != 0) list.push_back(size);
     }
@@ -165,14 +164,14 @@ TEST(SuggestBucketsTest, ListsForSeveralAxesAreNearlyTheCheapestThereAre) {
   for (int round = 0; round < kRounds; ++round) {
     const std::size_t axes = round % 4 == 0 ? 3 : 2;
     const std::int64_t largest = axes == 3 ? 3 : 5;
-    std::vector<SizesCount> histogram;
+    JointCounts histogram;
     for (std::int64_t entry = up_to(9); entry >= 0; --entry) {
-      SizesCount& count = histogram.emplace_back();
+      Sizes sizes;
       for (std::size_t axis = 0; axis < axes; ++axis)
-        count.sizes.push_back(1 + up_to(largest - 1));
-      count.count = static_cast<std::uint64_t>(1 + up_to(20));
+        sizes.push_back(1 + up_to(largest - 1));
+      histogram[sizes] += static_cast<std::uint64_t>(1 + up_to(20));
     }
-    std::vector<BucketCost> costs;
+    std::vector<SizeCost> costs;
     for (std::size_t axis = 0; axis < axes; ++axis) {
       const std::int64_t fixed = up_to(4);
       costs.push_back([=](std::int64_t size) { return static_cast<double>(fixed + size); });
@@ -197,12 +196,12 @@ TEST(SuggestBucketsTest, ListsForOneAxisAloneAreThoseOfThatAxis) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 20; ++round) {
-    std::vector<SizeCount> one;
-    std::vector<SizesCount> several;
-    for (unsigned entry = random() % 300; entry > 0; --entry) {
-      one.push_back({static_cast<std::int64_t>(1 + random() % 500), random() % 30});
-      several.push_back({{one.back().size}, one.back().count});
-    }
+    Counts one;
+    for (unsigned entry = random() % 300; entry > 0; --entry)
+      one[static_cast<std::int64_t>(1 + random() % 500)] += random() % 30;
+    JointCounts several;
+    for (const auto& [size, count] : one)
+      several[{size}] = count;
     const std::size_t limit = 1 + random() % 9;
     const Lists lists = suggest_buckets(several, {.max_combinations = limit});
     if (one.empty()) {
@@ -214,10 +213,10 @@ TEST(SuggestBucketsTest, ListsForOneAxisAloneAreThoseOfThatAxis) {
 }
 
 TEST(SuggestBucketsTest, BytesLimitTheCombinationsTogether) {
-  std::vector<SizesCount> histogram;
+  JointCounts histogram;
   for (std::int64_t rows = 1; rows <= 4; ++rows) {
     for (std::int64_t columns = 1; columns <= 4; ++columns)
-      histogram.push_back({{rows, columns}, 1});
+      histogram[{rows, columns}] = 1;
   }
   const auto bytes = [](std::span<const std::int64_t> sizes) {
     return static_cast<double>(100 + sizes[0] * sizes[1]);
@@ -228,10 +227,10 @@ TEST(SuggestBucketsTest, BytesLimitTheCombinationsTogether) {
     double taken = 0;
     for (const std::int64_t rows : lists[0]) {
       for (const std::int64_t columns : lists[1])
-        taken += bytes(std::vector<std::int64_t>{rows, columns});
+        taken += bytes(Sizes{rows, columns});
     }
     EXPECT_LE(taken, static_cast<double>(max_bytes));
-    const BucketCost cost = [](std::int64_t size) { return static_cast<double>(size); };
+    const SizeCost cost = [](std::int64_t size) { return static_cast<double>(size); };
     const double found = total(histogram, lists, {cost, cost});
     EXPECT_LT(found, before);
     before = found;
@@ -241,13 +240,19 @@ TEST(SuggestBucketsTest, BytesLimitTheCombinationsTogether) {
                   HasSubstr("largest sizes alone take 116 bytes, max_bytes is 115")));
 }
 
+TEST(SuggestBucketsTest, CombinationsThatNoCallHadCountForNothing) {
+  const JointCounts histogram = {{{1, 2}, 5}, {{3, 4}, 5}, {{9, 9}, 0}};
+  EXPECT_THAT(suggest_buckets(histogram, {.max_combinations = 4}),
+              ElementsAre(ElementsAre(1, 3), ElementsAre(2, 4)));
+}
+
 TEST(SuggestBucketsTest, ManySizesOfSeveralAxesTakeNoLongTime) {
   std::mt19937 random(7);
-  std::vector<SizesCount> histogram;
+  JointCounts histogram;
   for (int i = 0; i < 4000; ++i) {
-    histogram.push_back({{static_cast<std::int64_t>(1 + random() % 64),
-                          static_cast<std::int64_t>(1 + random() % 4096)},
-                         1 + random() % 9});
+    const auto rows = static_cast<std::int64_t>(1 + random() % 64);
+    const auto columns = static_cast<std::int64_t>(1 + random() % 4096);
+    histogram[{rows, columns}] += 1 + random() % 9;
   }
   const Lists lists = suggest_buckets(histogram, {.max_combinations = 24});
   EXPECT_LE(combinations(lists), 24u);
@@ -256,13 +261,13 @@ TEST(SuggestBucketsTest, ManySizesOfSeveralAxesTakeNoLongTime) {
 }
 
 TEST(SuggestBucketsTest, HistogramsThatAreNoneAreRefused) {
-  const std::vector<SizesCount> uneven = {{{1, 2}, 1}, {{1}, 1}};
+  const JointCounts uneven = {{{1, 2}, 1}, {{1}, 1}};
   EXPECT_THROW((void)suggest_buckets(uneven, BucketLimits{}), InvalidArgument);
-  const std::vector<SizesCount> zero = {{{1, 0}, 1}};
+  const JointCounts zero = {{{1, 0}, 1}};
   EXPECT_THROW((void)suggest_buckets(zero, BucketLimits{}), InvalidArgument);
-  const std::vector<SizesCount> good = {{{1, 2}, 1}};
+  const JointCounts good = {{{1, 2}, 1}};
   EXPECT_THROW((void)suggest_buckets(good, {.max_combinations = 0}), InvalidArgument);
-  EXPECT_THAT(suggest_buckets(std::vector<SizesCount>{{{1, 2}, 0}}, BucketLimits{}),
+  EXPECT_THAT(suggest_buckets(JointCounts{{{1, 2}, 0}}, BucketLimits{}),
               ElementsAre(IsEmpty(), IsEmpty()));
 }
 

@@ -245,7 +245,7 @@ void World::learn(const WorldOperation& operation) {
     if (step.kind == LearnerStep::Kind::kFailed) ++totals_.done["a size cannot be learned"];
     if (step.kind == LearnerStep::Kind::kVerified) ++totals_.done["a learner verifies"];
     if (step.kind == LearnerStep::Kind::kGaveBack) ++totals_.done["a learner gives memory back"];
-    if (step.evicted) ++totals_.done["a size goes for another one"];
+    if (!step.evicted.empty()) ++totals_.done["a size goes for another one"];
   } catch (const InjectedFault&) {
     ++totals_.done["inputs of a learner throw"];
   }

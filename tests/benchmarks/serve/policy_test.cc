@@ -10,8 +10,6 @@
 namespace cgtree::serve {
 namespace {
 
-using Sizes = std::vector<std::int64_t>;
-
 constexpr SizeLimits kLimits = {.batch = 12, .length = 6};
 
 StepSizes some_sizes() {
