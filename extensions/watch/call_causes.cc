@@ -36,7 +36,7 @@ constexpr CauseText kCauseTexts[] = {
 };
 static_assert(std::size(kCauseTexts) == kCauseCount);
 
-// Texts of one failure differ in counts and addresses.
+// The texts of a failure that comes again differ in counts and addresses.
 std::string without_numbers(std::string_view text) {
   std::string rest;
   bool in_number = false;
@@ -63,30 +63,12 @@ std::string_view explain(Cause cause) noexcept {
   return kCauseTexts[static_cast<int>(cause)].text;
 }
 
+static_assert(static_cast<int>(Cause::kBadInput) == static_cast<int>(Kind::kUnusable) + 1);
+static_assert(static_cast<int>(Cause::kOutputHeld) == static_cast<int>(Kind::kFootprint) + 1);
+
+// Both have the same order, in which kMadeAgain is of no kind.
 Cause cause_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::kNone:
-      return Cause::kFirst;
-    case Kind::kUnusable:
-      return Cause::kBadInput;
-    case Kind::kInputCount:
-      return Cause::kInputCount;
-    case Kind::kKey:
-      return Cause::kKey;
-    case Kind::kSignature:
-      return Cause::kShape;
-    case Kind::kStaticAddress:
-      return Cause::kStaticMoved;
-    case Kind::kManagedAddress:
-      return Cause::kOutputMoved;
-    case Kind::kAlignment:
-      return Cause::kAlignment;
-    case Kind::kOverlap:
-      return Cause::kOverlap;
-    case Kind::kFootprint:
-      return Cause::kOutputHeld;
-  }
-  return Cause::kFirst;
+  return kind == Kind::kNone ? Cause::kFirst : static_cast<Cause>(static_cast<int>(kind) + 1);
 }
 
 Cause cause_of(const Explanation& why) noexcept {
@@ -161,7 +143,7 @@ CallCauses::WarmUp CallCauses::note_warm_up(const FunctionState& function,
   entry.inputs = inputs;
   if (one.changed.kind != Kind::kNone) entry.causes.changed = one.changed;
   return one;
-} catch (const std::bad_alloc&) {  // this one is not counted
+} catch (const std::bad_alloc&) {  // the warm-up is not counted
   return {};
 }
 
@@ -190,12 +172,6 @@ Mismatch CallCauses::change(const FunctionState& function, InputList inputs) con
   const auto found = entries_.find(function.id);
   const bool is_known = found != entries_.end() && found->second.inputs;
   return is_known ? change_between(*found->second.inputs, now, function) : Mismatch{};
-}
-
-FunctionCauses CallCauses::of(std::uint32_t function) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(function);
-  return found == entries_.end() ? FunctionCauses{} : found->second.causes;
 }
 
 std::map<std::uint32_t, FunctionCauses> CallCauses::all() const {

@@ -24,24 +24,23 @@ std::string sides_of_change(const Mismatch& changed);
 // A CallCauses counts the causes of each function. Beyond kMostFunctions the oldest is forgotten,
 // and stays in the sums by name.
 //
-// Thread safety: used by the thread that is inside the context, but for the last four functions,
-// which any thread may call.
+// Thread safety: used by the thread that is inside the context; any thread may call the last three
+// functions.
 class CallCauses {
  public:
   struct WarmUp {
-    std::uint64_t count = 0;  // of warm-ups since the last recording or replay, with this one
+    std::uint64_t count = 0;  // of warm-ups since the last recording or replay, this included
     Mismatch changed;         // how it differs from the warm-up before, or kNone
   };
 
   WarmUp note_warm_up(const FunctionState& function, const Signature& inputs) noexcept;
   // The next two return how many calls had the same cause: recordings, and failures with the same
-  // text but for numbers in it.
+  // text, numbers apart.
   std::uint64_t note_recording(const Node& node) noexcept;
   std::uint64_t note_failure(const FunctionState& function, std::string_view what) noexcept;
 
   // Returns how these inputs differ from those of the last warm-up, or kNone.
   Mismatch change(const FunctionState& function, InputList inputs) const;
-  FunctionCauses of(std::uint32_t function) const;
   // By the number of the function.
   std::map<std::uint32_t, FunctionCauses> all() const;
   // The sums over all functions of a name, those that have been destroyed included.
