@@ -301,9 +301,9 @@ cgtree_sources(faces
 cgtree_sources(watch
   extensions/watch/call_causes.cc
   extensions/progress/context_progress.cc
-  extensions/watch/event_dump.cc
   extensions/watch/event_log.cc
   extensions/watch/event_log_replays.cc
+  extensions/watch/event_record.cc
   extensions/watch/flight_recorder.cc
   extensions/watch/metrics_text.cc
   extensions/scopes/nvtx_scopes.cc
@@ -315,7 +315,6 @@ cgtree_sources(watch
   extensions/watch/snapshot.cc
   extensions/watch/snapshot_functions.cc
   extensions/watch/snapshot_nodes.cc
-  extensions/watch/context_metrics.cc
   extensions/watch/stats_text.cc
 )
 

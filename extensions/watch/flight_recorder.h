@@ -1,5 +1,4 @@
-// FlightRecorder: the last events of a context, in memory, so that they can be written when
-// something went wrong.
+// FlightRecorder: the last events of a context, in memory, to be written when something went wrong.
 //
 // Recorders are never freed: a context that ends gives its recorder back, and a later one takes it.
 // So a signal handler can walk all of them without a lock, whatever the threads are doing.
@@ -11,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <type_traits>
 
@@ -85,7 +85,35 @@ enum class FlightEvent : std::uint8_t {
   kRunning,  // a call that is no replay has begun and not ended
 };
 
-// One event. Which fields it has depends on what it is (docs/events.md).
+// The names of an event and of the two fields that its entry keeps as texts, as the event file has
+// them; "": no field.
+struct FlightNames {
+  std::string_view event;
+  std::string_view reason;  // of FlightEntry::reason
+  std::string_view what;    // of FlightEntry::what
+  bool ends_call;           // the call that was running
+};
+
+// In the order of FlightEvent.
+inline constexpr FlightNames kFlightNames[] = {
+    {"warm_up", "", "", true},
+    {"record", "", "what", true},
+    {"skip", "reason", "what", true},
+    {"evict", "limit", "", false},
+    {"drop", "", "what", false},
+    {"demote", "", "name", false},
+    {"verify", "left_out", "what", true},
+    {"failure", "", "what", true},
+    {"running", "call", "reason", false},
+};
+
+static_assert(std::size(kFlightNames) == static_cast<std::size_t>(FlightEvent::kRunning) + 1);
+
+inline const FlightNames& names_of(FlightEvent event) noexcept {
+  return kFlightNames[static_cast<std::size_t>(event)];
+}
+
+// One event. Its fields depend on its kind (docs/events.md).
 struct FlightEntry {
   std::int64_t time_us = 0;  // since the epoch
   std::int64_t us = -1;      // how long the call took; -1: not known
@@ -94,7 +122,7 @@ struct FlightEntry {
   std::uint64_t number = 0;   // of the context's events; set by the recorder
   std::uint32_t node = 0;     // the recording; 0: none
   std::uint32_t life = 0;     // of the recorder; set by it
-  ShortText<32> reason;       // a name: of a skip, of a limit, of what is running
+  ShortText<32> reason;       // a name: of a skip, of a limit, of the call that is running
   ShortText<48> function;
   ShortText<96> what;
   FlightEvent event = FlightEvent::kRunning;
@@ -105,17 +133,20 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kEvents = 1000;  // that are kept
 
-  // What is the same in all events of a context, as text of JSON.
+  // The fields of the context, which all its events share.
   struct Header {
     std::int64_t time_us = 0;  // when the context was made
     std::int64_t process = 0;
     std::uint32_t life = 0;  // counts the contexts that the recorder has had
     std::uint32_t is_open = 0;
-    ShortText<128> context;  // the name; not escaped
-    ShortText<512> fields;   // of the event "open": `"device": "cuda:0", ...`
+    std::uint32_t rank = 0;
+    std::uint32_t ranks = 0;  // 0: the context is in no group
+    ShortText<128> context;   // the name
+    ShortText<64> device;
+    ShortText<256> host;
   };
 
-  // Returns a recorder without events, for one context. Throws std::bad_alloc.
+  // Returns a recorder without events, for a context. Throws std::bad_alloc.
   static FlightRecorder& take(Header header);
   // The context has ended. The recorder must not be used any more.
   void give_back() noexcept;
@@ -129,7 +160,7 @@ class FlightRecorder {
   // Returns false if no context has it, or the context is being made or ends.
   bool header(Header& header) const noexcept;
   // Calls visit(entry) for each event that is kept, the oldest first, and then for the call that is
-  // running, if one is. Leaves out what is overwritten or was not yet written meanwhile. Returns
+  // running, if there is one. Leaves out events that are overwritten meanwhile. Returns
   // how many older ones were overwritten.
   template <typename Visit>
   std::uint64_t visit(std::uint32_t life, Visit&& visit) const noexcept {

@@ -11,16 +11,165 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <new>
 
 #include "base/error.h"
 #include "cgtree/tree/engine.h"
-#include "extensions/watch/event_dump.h"
+#include "extensions/scopes/utf8.h"
 #include "extensions/watch/event_log.h"
 
 namespace cgtree {
 namespace {
+
+// An EventDump is lines on their way to a file or a string. To a file it allocates nothing and
+// makes calls that signal handlers may make, without a lock. It goes on after an error, and writes
+// nothing then.
+class EventDump {
+ public:
+  explicit EventDump(int file) noexcept : file_(file) {}
+  // `text`: borrowed.
+  explicit EventDump(std::string& text) noexcept : text_(&text) {}
+
+  // `signal`: which has asked for it, or 0.
+  void add(const FlightRecorder& recorder, int signal) noexcept {
+    FlightRecorder::Header header;
+    if (!recorder.header(header)) return;
+    // The line of the context comes first, and says how many events are missing behind it.
+    bool is_open = false;
+    std::uint64_t first = 0;
+    (void)recorder.visit(header.life, [&](const FlightEntry& entry) {
+      if (!is_open) {
+        first = entry.event == FlightEvent::kRunning ? 0 : entry.number;
+        open(header, first == 0 ? header.time_us : entry.time_us, first, signal);
+        is_open = true;
+      }
+      event(header, entry);
+    });
+    if (!is_open) open(header, header.time_us, 0, signal);
+  }
+
+  // Returns 0, or the number of the error.
+  int finish() noexcept {
+    flush();
+    return error_;
+  }
+
+ private:
+  void open(const FlightRecorder::Header& header, std::int64_t time_us, std::uint64_t overwritten,
+            int signal) noexcept {
+    begin("open", time_us, header);
+    field("device", header.device.view());
+    field("host", header.host.view());
+    put(",\"has_replays\":false");
+    if (header.ranks > 0) {
+      field("rank", header.rank);
+      field("ranks", header.ranks);
+    }
+    field("overwritten", overwritten);
+    if (signal != 0) field("signal", static_cast<std::uint64_t>(signal));
+    put("}\n");
+  }
+
+  void event(const FlightRecorder::Header& header, const FlightEntry& entry) noexcept {
+    const FlightNames& names = names_of(entry.event);
+    begin(names.event, entry.time_us, header);
+    field("function", entry.function.view());
+    if (entry.node != 0) field("node", entry.node);
+    field("generation", entry.generation);
+    field(entry.event == FlightEvent::kEvict ? "replays" : "function_replays", entry.replays);
+    if (entry.us >= 0) field("us", static_cast<std::uint64_t>(entry.us));
+    if (!entry.reason.view().empty()) field(names.reason, entry.reason.view());
+    if (!entry.what.view().empty()) field(names.what, entry.what.view());
+    put("}\n");
+  }
+
+  void begin(std::string_view event, std::int64_t time_us,
+             const FlightRecorder::Header& header) noexcept {
+    put("{\"event\":");
+    quote(event);
+    field("time_us", static_cast<std::uint64_t>(time_us));
+    field("context", header.context.view());
+    field("process", static_cast<std::uint64_t>(header.process));
+  }
+
+  void field(std::string_view key, std::string_view text) noexcept {
+    put(",");
+    quote(key);
+    put(":");
+    quote(text);
+  }
+
+  void field(std::string_view key, std::uint64_t number) noexcept {
+    std::array<char, 20> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    put(",");
+    quote(key);
+    put(":");
+    put({digits.data(), end});
+  }
+
+  void quote(std::string_view text) noexcept {
+    put("\"");
+    while (!text.empty()) {
+      const std::size_t length = character_bytes(text);
+      const char first = text[0];
+      if (length == 0) {
+        put("\xEF\xBF\xBD");  // the replacement character
+      } else if (first == '"' || first == '\\') {
+        put("\\");
+        put(text.substr(0, 1));
+      } else if (static_cast<unsigned char>(first) < 0x20) {
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        put("\\u00");
+        put(kDigits.substr(static_cast<unsigned char>(first) / 16, 1));
+        put(kDigits.substr(static_cast<unsigned char>(first) % 16, 1));
+      } else {
+        put(text.substr(0, length));
+      }
+      text.remove_prefix(length == 0 ? 1 : length);
+    }
+    put("\"");
+  }
+
+  void put(std::string_view text) noexcept {
+    while (!text.empty()) {
+      if (used_ == buffer_.size()) flush();
+      const std::size_t fits = std::min(text.size(), buffer_.size() - used_);
+      std::memcpy(buffer_.data() + used_, text.data(), fits);
+      used_ += fits;
+      text.remove_prefix(fits);
+    }
+  }
+
+  void flush() noexcept {
+    std::size_t done = 0;
+    if (text_ != nullptr && error_ == 0) {
+      try {
+        text_->append(buffer_.data(), used_);
+      } catch (...) {
+        error_ = ENOMEM;
+      }
+      done = used_;
+    }
+    while (done < used_ && error_ == 0) {
+      const ssize_t written = ::write(file_, buffer_.data() + done, used_ - done);
+      if (written >= 0) {
+        done += static_cast<std::size_t>(written);
+      } else if (errno != EINTR) {
+        error_ = errno;
+      }
+    }
+    used_ = 0;
+  }
+
+  int file_ = -1;
+  std::string* text_ = nullptr;
+  int error_ = 0;
+  std::size_t used_ = 0;
+  std::array<char, 2048> buffer_;
+};
 
 constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 // A process goes on after these: the system ignores the first four by default (signal(7)), and the
@@ -72,7 +221,7 @@ void wait_for_writer() noexcept {
     (void)::poll(nullptr, 0, 1);
 }
 
-// Has the signal do now what it does by default. The handler is there again when this returns.
+// Takes the default action of the signal now. The handler is there again when this returns.
 void stop(int signal) noexcept {
   struct sigaction ours, by_default = {};
   by_default.sa_handler = SIG_DFL;
@@ -171,7 +320,7 @@ void dump_events_on_signal(const std::string& path, std::span<const int> signals
     (void)::sigaction(signal, nullptr, &g_on_signal.before[i]);
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
-    // SA_ONSTACK: a thread that has overflown its stack may have given another one for this.
+    // SA_ONSTACK: a thread that has overflown its stack may have given another for this.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     (void)::sigemptyset(&action.sa_mask);
     (void)::sigaction(signal, &action, nullptr);

@@ -1,4 +1,4 @@
-// The last events of a context, from memory: what it did before something went wrong, without an
+// The last events of a context, from memory: those before something went wrong, without an
 // event file.
 //
 // A context keeps its last 1,000 events that are no replays (docs/events.md), in
@@ -13,7 +13,7 @@
 
 namespace cgtree {
 
-// Returns them as lines of JSON, the oldest first: what tools read as an event file. Any thread, at
+// Returns them as lines of JSON, the oldest first: tools read them as an event file. Any thread, at
 // any time.
 std::string recent_events(const Context& context);
 

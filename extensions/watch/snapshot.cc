@@ -5,17 +5,17 @@
 #include <nlohmann/json.hpp>
 
 #include "caching/reports/statistics_json.h"
-#include "extensions/watch/snapshot_parts.h"
+#include "extensions/watch/event_log.h"
 
 namespace cgtree {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-// Raised when a field is removed or changes its meaning; not when one is added.
+// Raised when a field is removed or changes its meaning; not for a new field.
 constexpr int kVersion = 1;
 
-// Leaves out what the nodes say of nodes that came or went while the list was made.
+// Removes references to nodes that came or went while the list was made.
 void drop_unknown_ids(json& nodes) {
   std::vector<std::uint32_t> known;
   for (const json& node : nodes)
@@ -40,13 +40,9 @@ std::string_view name_of(Region region, const ContextMemory& memory) {
 json slots_of(const ContextMemory& memory) {
   json list = json::array();
   for (const ContextMemory::SlotState& slot : memory.slot_states()) {
-    json entry = {{"slot", slot.number},           {"region", name_of(slot.region, memory)},
-                  {"address", slot.range.address}, {"bytes", slot.range.bytes},
-                  {"live", slot.is_live},          {"workspace", slot.is_workspace}};
-    if (slot.is_live) {
-      entry["holds"] = {{"function", memory.function_name(slot.holder.function)},
-                        {"output", slot.holder.output}};
-    }
+    json entry = slot_json(slot.number, slot.range, slot.is_live, slot.holder, memory);
+    entry["region"] = name_of(slot.region, memory);
+    entry["workspace"] = slot.is_workspace;
     list.push_back(std::move(entry));
   }
   return list;
@@ -58,19 +54,37 @@ json pools_of(const ContextMemory& memory) {
     const Pool& pool = memory.pool(region);
     json entry = json::parse(to_json(pool.statistics()));
     entry["segments"] = ranges_json(pool.segments());
-    // What is in use in the other two pools is what the slots say: replays leave blocks alone.
+    // Slots show the memory in use of the other two pools: replays leave blocks alone.
     if (region == Region::kEager) entry["blocks"] = ranges_json(pool.live());
     pools[name_of(region, memory)] = std::move(entry);
   }
   return pools;
 }
 
+json replay_times_of(const ReplayTimer& timer) {
+  json list = json::array();
+  for (const auto& [function, times] : timer.times()) {
+    if (times.count == 0) continue;
+    list.push_back({{"function", function},
+                    {"count", times.count},
+                    {"found_idle", times.found_idle},
+                    {"device_ns", times.device.count()},
+                    {"device_ns_min", times.device_min.count()},
+                    {"device_ns_max", times.device_max.count()},
+                    {"host_ns", times.host.count()},
+                    {"eager_ns", times.eager.count()}});
+  }
+  return list;
+}
+
 }  // namespace
 
-std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
-                          const ContextOptions& options,
-                          const std::map<std::string, ReplayTimes, std::less<>>& times,
-                          const std::map<std::uint32_t, FunctionCauses>& causes) {
+std::string snapshot_json(const Engine& engine) {
+  const Tree& tree = engine.tree;
+  const ContextMemory& memory = *engine.memory;
+  const ContextOptions& options = engine.options;
+  const EventLog& log = event_log_of(engine);
+  const std::map<std::uint32_t, FunctionCauses> causes = log.causes().all();
   const std::uint32_t current = tree.current_id();
   json functions = json::array();
   json nodes = json::array();
@@ -85,9 +99,6 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
   drop_unknown_ids(nodes);
   const bool has_current =
       std::ranges::any_of(nodes, [&](const json& node) { return node["id"] == current; });
-  json replay_times = json::array();
-  for (const auto& [function, of_function] : times)
-    if (of_function.count > 0) replay_times.push_back(replay_times_json(function, of_function));
   json snapshot = {{"schema", "cgtree.snapshot"},
                    {"version", kVersion},
                    {"time_us", now_us()},
@@ -106,6 +117,7 @@ std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
                    {"nodes", std::move(nodes)},
                    {"slots", slots_of(memory)},
                    {"pools", pools_of(memory)}};
+  json replay_times = replay_times_of(log.timer());
   if (!replay_times.empty()) snapshot["replay_times"] = std::move(replay_times);
   // Names are the caller's, and may not be UTF-8.
   return snapshot.dump(1, ' ', false, json::error_handler_t::replace);

@@ -1,23 +1,27 @@
-// Snapshots: a context as JSON.
+// Snapshots: a context as JSON, and the parts of it. docs/snapshot.md has the schema.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 
+#include "allocator/pool/block.h"
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/tree/tree.h"
+#include "cgtree/tree/engine.h"
 #include "cgtree/values/metrics.h"
-#include "cgtree/values/options.h"
 
 namespace cgtree {
 
-// Returns functions, recordings and pools as one JSON object, whose schema is docs/snapshot.md.
-// `times`: by the name of the function; `causes`: by its number. Any thread, at any time.
-std::string snapshot_json(const Tree& tree, const ContextMemory& memory,
-                          const ContextOptions& options,
-                          const std::map<std::string, ReplayTimes, std::less<>>& times,
-                          const std::map<std::uint32_t, FunctionCauses>& causes);
+// Returns functions, recordings and pools as one JSON object. Any thread, at any time. Requires:
+// the context has an event log.
+std::string snapshot_json(const Engine& engine);
+
+nlohmann::ordered_json function_json(const FunctionState& function, const FunctionStats& stats,
+                                     const FunctionCauses& causes);
+nlohmann::ordered_json node_json(const Node& node, const ContextMemory& memory);
+// `holder`: of a slot that is live.
+nlohmann::ordered_json slot_json(std::size_t number, Range range, bool is_live,
+                                 const Holder& holder, const ContextMemory& memory);
+nlohmann::ordered_json ranges_json(std::span<const Range> ranges);
 
 }  // namespace cgtree

@@ -1,14 +1,16 @@
-// Writes what a snapshot says of a function: counts, dynamic axes and verification.
+// Writes the functions of a snapshot: counts, dynamic axes and verification.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cgtree/values/option_table.h"
 #include "cgtree/values/stats_table.h"
 #include "cgtree/values/verification.h"
-#include "extensions/watch/event_log.h"
-#include "extensions/watch/snapshot_parts.h"
+#include "extensions/watch/call_causes.h"
+#include "extensions/watch/event_record.h"
+#include "extensions/watch/snapshot.h"
 #include "extensions/watch/spelling.h"
 
 namespace cgtree {
@@ -16,33 +18,14 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string_view text_of(AxisPolicy policy) {
-  switch (policy) {
-    case AxisPolicy::kExact:
-      return "exact";
-    case AxisPolicy::kAllowList:
-      return "allow_list";
-    case AxisPolicy::kSkip:
-      return "skip";
-    case AxisPolicy::kBuckets:
-      return "buckets";
-    case AxisPolicy::kMultiples:
-      return "multiples";
-    case AxisPolicy::kPowersOfTwo:
-      return "powers_of_two";
-    case AxisPolicy::kLearned:
-      return "learned";
-  }
-  return "unknown";
-}
-
 json axis_of(const AxisPlan& plan, std::size_t number) {
   const AxisRule& rule = plan.rule(number);
   const Histogram<std::int64_t>& histogram = plan.histogram(number);
   const SizeSums sums = plan.size_sums(number);
   const AxisOptions& options = rule.options();
-  json axis = {
-      {"axis", options.name}, {"of_key", rule.is_of_key()}, {"policy", text_of(options.policy)}};
+  json axis = {{"axis", options.name},
+               {"of_key", rule.is_of_key()},
+               {"policy", kChoices<AxisPolicy>[static_cast<std::size_t>(options.policy)].python}};
   if (!options.sizes.empty()) {
     axis[options.policy == AxisPolicy::kAllowList ? "allowed" : "buckets"] = options.sizes;
   }
@@ -67,17 +50,17 @@ json axes_of(const FunctionState& function) {
   return axes;
 }
 
-json counts_of(const std::array<std::uint64_t, kCauseCount>& counts) {
+// Returns the counts that are not 0, by the names of the enumeration.
+template <typename Enum, std::size_t kCount>
+json counts_of(const std::array<std::uint64_t, kCount>& counts) {
   json all = json::object();
-  for (int i = 0; i < kCauseCount; ++i) {
-    const std::uint64_t count = counts[static_cast<std::size_t>(i)];
-    if (count > 0) all[std::string(name(static_cast<Cause>(i)))] = count;
-  }
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (counts[i] > 0) all[std::string(name(static_cast<Enum>(i)))] = counts[i];
   return all;
 }
 
-// Returns why calls did not replay and what to change, in words: "reason", "text", "calls" and
-// "advice" of each reason. The recordings say it of themselves.
+// Returns the reasons why calls did not replay and the changes to make, in words: "reason", "text",
+// "calls" and "advice" of each reason. The recordings say it of themselves.
 json why_of(const FunctionState& function, const FunctionStats& stats,
             const FunctionCauses& causes) {
   json list = json::array();
@@ -111,14 +94,7 @@ json why_of(const FunctionState& function, const FunctionStats& stats,
 
 json function_json(const FunctionState& function, const FunctionStats& stats,
                    const FunctionCauses& causes) {
-  json skips = json::object();
-  for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {
-    skips[std::string(name(reason))] = count;
-  });
-  json unverified = json::object();
-  for_each_unverified(stats, [&](UnverifiedReason reason, std::uint64_t count) {
-    unverified[std::string(name(reason))] = count;
-  });
+  json unverified = counts_of<UnverifiedReason>(stats.unverified);
   json entry = {{"id", function.id},
                 {"name", function.name},
                 {"calls", stats.calls},
@@ -129,10 +105,10 @@ json function_json(const FunctionState& function, const FunctionStats& stats,
                 {"evictions", stats.evictions},
                 {"kept_recordings", stats.kept_recordings},
                 {"frozen", stats.frozen > 0},
-                {"skips", std::move(skips)},
+                {"skips", counts_of<SkipReason>(stats.skips)},
                 {"why", why_of(function, stats, causes)},
-                {"warm_up_causes", counts_of(causes.warm_ups)},
-                {"recording_causes", counts_of(causes.recordings)},
+                {"warm_up_causes", counts_of<Cause>(causes.warm_ups)},
+                {"recording_causes", counts_of<Cause>(causes.recordings)},
                 {"axes", axes_of(function)}};
   if (stats.verified > 0 || !unverified.empty()) {
     json tensors = json::array();
@@ -150,17 +126,6 @@ json function_json(const FunctionState& function, const FunctionStats& stats,
   if (stats.failures > 0) entry["last_failure"] = causes.last_failure;
   if (!function.capture_failure.empty()) entry["capture_failure"] = function.capture_failure;
   return entry;
-}
-
-json replay_times_json(const std::string& function, const ReplayTimes& times) {
-  return {{"function", function},
-          {"count", times.count},
-          {"found_idle", times.found_idle},
-          {"device_ns", times.device.count()},
-          {"device_ns_min", times.device_min.count()},
-          {"device_ns_max", times.device_max.count()},
-          {"host_ns", times.host.count()},
-          {"eager_ns", times.eager.count()}};
 }
 
 }  // namespace cgtree

@@ -1,31 +1,20 @@
-// Writes what a snapshot says of a recording: costs, inputs, outputs, memory and audit.
+// Writes the recordings of a snapshot: costs, inputs, outputs, memory and audit.
 #include <nlohmann/json.hpp>
 
 #include "extensions/audit/audit.h"
-#include "extensions/watch/event_log.h"
-#include "extensions/watch/snapshot_parts.h"
-#include "extensions/watch/spelling.h"
+#include "extensions/watch/event_record.h"
+#include "extensions/watch/snapshot.h"
 
 namespace cgtree {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string_view text_of(OutputRecord::Kind kind) {
-  switch (kind) {
-    case OutputRecord::Kind::kSlot:
-      return "slot";
-    case OutputRecord::Kind::kSame:
-      return "same_as_output";
-    case OutputRecord::Kind::kInput:
-      return "input";
-    case OutputRecord::Kind::kConstant:
-      return "constant";
-    case OutputRecord::Kind::kCopied:
-      return "copied";
-  }
-  return "unknown";
-}
+// In the order of OutputRecord::Kind and of NodeType.
+constexpr std::string_view kOutputKinds[] = {"slot", "same_as_output", "input", "constant",
+                                             "copied"};
+constexpr std::string_view kNodeTypes[] = {"kernel", "copy",        "memset",     "host", "empty",
+                                           "other",  "child_graph", "allocation", "free"};
 
 json type_of(DType dtype, const Shape& shape) {
   json type = {{"dtype", name(dtype)}, {"shape", shape.dims()}};
@@ -53,26 +42,15 @@ json inputs_of(const Node& node) {
   return list;
 }
 
-json slot_of(const Slot& slot, const ContextMemory& memory) {
-  const bool live = memory.is_live(slot);
-  json entry = {{"slot", slot.number},
-                {"address", slot.range.address},
-                {"bytes", slot.range.bytes},
-                {"live", live}};
-  if (live) {
-    const Holder holder = slot.holder;
-    entry["holds"] = {{"function", memory.function_name(holder.function)},
-                      {"output", holder.output}};
-  }
-  return entry;
-}
-
 json outputs_of(const Recording& recording, const ContextMemory& memory) {
   json list = json::array();
   for (const OutputRecord& output : recording.outputs) {
     json entry = type_of(output.dtype, output.shape);
-    entry["kind"] = text_of(output.kind);
-    if (output.kind == OutputRecord::Kind::kSlot) entry.update(slot_of(*output.slot, memory));
+    entry["kind"] = kOutputKinds[static_cast<std::size_t>(output.kind)];
+    if (output.kind == OutputRecord::Kind::kSlot) {
+      const Slot& slot = *output.slot;
+      entry.update(slot_json(slot.number, slot.range, memory.is_live(slot), slot.holder, memory));
+    }
     if (output.kind == OutputRecord::Kind::kSame || output.kind == OutputRecord::Kind::kInput) {
       entry["index"] = output.index;
     }
@@ -127,30 +105,6 @@ json audit_json(const Audit& audit) {
           {"unseen", std::move(unseen)}};
 }
 
-std::string_view text_of(NodeType type) {
-  switch (type) {
-    case NodeType::kKernel:
-      return "kernel";
-    case NodeType::kMemcpy:
-      return "copy";
-    case NodeType::kMemset:
-      return "memset";
-    case NodeType::kHost:
-      return "host";
-    case NodeType::kEmpty:
-      return "empty";
-    case NodeType::kOther:
-      return "other";
-    case NodeType::kChildGraph:
-      return "child_graph";
-    case NodeType::kAllocation:
-      return "allocation";
-    case NodeType::kFree:
-      return "free";
-  }
-  return "unknown";
-}
-
 // Columns, because a graph may have thousands of nodes.
 json scopes_json(const NodeScopes& scopes) {
   json kernels = json::array();
@@ -162,7 +116,7 @@ json scopes_json(const NodeScopes& scopes) {
   json ids = json::array();
   json exec_ids = json::array();
   for (const ScopedNode& node : scopes.nodes) {
-    types.push_back(text_of(node.type));
+    types.push_back(kNodeTypes[static_cast<std::size_t>(node.type)]);
     kernel_of.push_back(node.kernel);
     path_of.push_back(node.path);
     ids.push_back(node.ids.node);
@@ -195,40 +149,49 @@ json ranges_json(std::span<const Range> ranges) {
   return list;
 }
 
+json slot_json(std::size_t number, Range range, bool is_live, const Holder& holder,
+               const ContextMemory& memory) {
+  json entry = {
+      {"slot", number}, {"address", range.address}, {"bytes", range.bytes}, {"live", is_live}};
+  if (is_live) {
+    entry["holds"] = {{"function", memory.function_name(holder.function)},
+                      {"output", holder.output}};
+  }
+  return entry;
+}
+
 json node_json(const Node& node, const ContextMemory& memory) {
   json followers = json::array();
   for (const Node::Hint& hint : node.followed_by)
     followers.push_back(hint.node->id);
   const Recording& recording = node.recording;
   const Audit& audit = audit_of(recording);
-  json entry = {
-      {"id", node.id},
-      {"parent", node.parent},
-      {"function", node.function->name},
-      {"function_id", node.function->id},
-      {"signature", node.key->signature.to_string()},
-      {"reason", name(cause_of(node.why))},
-      {"reason_text", explain(cause_of(node.why))},
-      {"advice", node.why.mismatches.empty() ? "" : spelled(advice(node.why), Spelling::kNames)},
-      {"cause", cause_json(node.why)},
-      {"followed_by", std::move(followers)},
-      {"graph_nodes", recording.costs.nodes},
-      {"kernel_nodes", recording.costs.kernels},
-      {"estimated_graph_bytes", recording.costs.graph_bytes},
-      {"recorded_at_us", node.recorded_at_us},
-      {"record_us", recording.costs.record_us},
-      {"audit_us", recording.costs.audit_us},
-      {"replays", recording.costs.replays.get()},
-      {"root_patches", recording.costs.patches.get()},
-      {"verified_replays", recording.costs.verified.get()},
-      {"unverified_replays", recording.costs.unverified.get()},
-      {"padded", padded_of(node)},
-      {"footprint_bytes", recording.footprint.bytes()},
-      {"footprint", ranges_json(recording.footprint.ranges())},
-      {"inputs", inputs_of(node)},
-      {"outputs", outputs_of(recording, memory)},
-      {"kept", kept_of(recording)},
-      {"audit", audit_json(audit)}};
+  json entry = {{"id", node.id},
+                {"parent", node.parent},
+                {"function", node.function->name},
+                {"function_id", node.function->id},
+                {"signature", node.key->signature.to_string()},
+                {"reason", name(cause_of(node.why))},
+                {"reason_text", explain(cause_of(node.why))},
+                {"followed_by", std::move(followers)},
+                {"graph_nodes", recording.costs.nodes},
+                {"kernel_nodes", recording.costs.kernels},
+                {"estimated_graph_bytes", recording.costs.graph_bytes},
+                {"recorded_at_us", node.recorded_at_us},
+                {"record_us", recording.costs.record_us},
+                {"audit_us", recording.costs.audit_us},
+                {"replays", recording.costs.replays.get()},
+                {"root_patches", recording.costs.patches.get()},
+                {"verified_replays", recording.costs.verified.get()},
+                {"unverified_replays", recording.costs.unverified.get()},
+                {"padded", padded_of(node)},
+                {"footprint_bytes", recording.footprint.bytes()},
+                {"footprint", ranges_json(recording.footprint.ranges())},
+                {"inputs", inputs_of(node)},
+                {"outputs", outputs_of(recording, memory)},
+                {"kept", kept_of(recording)},
+                {"audit", audit_json(audit)}};
+  add_cause(entry, node.why);
   if (!audit.scopes.nodes.empty()) entry["scopes"] = scopes_json(audit.scopes);
   return entry;
 }

@@ -14,7 +14,7 @@
 namespace cgtree {
 namespace {
 
-// A name in C++, and what takes its place; "": what it is in C++ without its first part.
+// A name in C++, and the names that take its place.
 struct Spelled {
   std::string_view cpp;
   std::string_view names;
@@ -84,7 +84,7 @@ const Spelled* find(std::string_view text) {
   return found == std::end(kSpelled) ? nullptr : &*found;
 }
 
-// Returns "at_limit" of "AtLimit": the option that has such choices.
+// Returns "at_limit" of "AtLimit": the option that has these choices.
 std::string option_of(std::string_view enumeration) {
   if (enumeration == "AxisPolicy") return "policy";
   std::string option;

@@ -6,7 +6,7 @@
 
 namespace cgtree {
 
-// A Spelling says whose names a text has.
+// A Spelling is the origin of the names in a text.
 enum class Spelling {
   kNames,  // those of options and choices alone, which the log and Python use
   kC,

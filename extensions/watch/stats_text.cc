@@ -11,7 +11,7 @@
 namespace cgtree {
 namespace {
 
-// A TextTable has a column of labels, one of numbers and one of remarks.
+// A TextTable has columns of labels, numbers and remarks.
 class TextTable {
  public:
   void add(std::string_view label, std::uint64_t number, std::string_view remark = "") {

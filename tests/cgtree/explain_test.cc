@@ -319,8 +319,8 @@ TEST_P(ExplainTest, TheLogNamesInOneLineWhyAFunctionIsRecordedAgain) {
   set_log_level(LogLevel::kWarn);
 
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_THAT(lines[0], Not(HasSubstr("because=")));
-  EXPECT_THAT(lines[1], AllOf(HasSubstr("because=\"input 0"), HasSubstr("{3}"), HasSubstr("{5}"),
+  EXPECT_THAT(lines[0], Not(HasSubstr("what=")));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("what=\"input 0"), HasSubstr("{3}"), HasSubstr("{5}"),
                               Not(HasSubstr("to replay"))));
 }
 

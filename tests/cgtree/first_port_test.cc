@@ -322,7 +322,7 @@ TEST_P(FirstPortTest, AStepThatAnExceptionLeavesIsToldWithWhatBrokeItsCapture) {
   };
   call_that_checks();
   EXPECT_THROW(call_that_checks(), DeviceError);
-  EXPECT_THAT(log.lines(), Contains(AllOf(HasSubstr("call_failed function=decode"),
+  EXPECT_THAT(log.lines(), Contains(AllOf(HasSubstr("failure function=decode"),
                                           HasSubstr("an exception has passed"),
                                           HasSubstr("its capture failed: wait for the tokens: "))));
   { const Step left = steps.begin({{"n", 1}}, bindings()); }
@@ -345,7 +345,7 @@ TEST_P(FirstPortTest, ALineOfTheLogIsOneLine) {
   for (int i = 0; i < 2; ++i)
     (void)f(cache_);
   EXPECT_THROW((void)f(tokens_[0]), CaptureError);
-  EXPECT_THAT(log.lines(), Contains(HasSubstr("call_failed function=f")));
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("failure function=f")));
   EXPECT_THAT(log.lines(), Each(Not(HasSubstr("\n"))));
 }
 

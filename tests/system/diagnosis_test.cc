@@ -113,7 +113,7 @@ std::vector<Reason> reasons() {
                    return diagnosis;
                  },
                  {"the last call threw \"no page 40 is left\"", "mend what the last call threw"},
-                 {"call_failed function=f failures=32", "no page 32 is left"},
+                 {"failure function=f failures=32", "no page 32 is left"},
                  {"function=\"f\",outcome=\"failure\"} 40"},
                  {"\"last_failure\": \"no page 40 is left\""}});
   all.push_back({"an address that moves at each call",
@@ -145,7 +145,7 @@ std::vector<Reason> reasons() {
                    return test.look(f, log, replaced, x);
                  },
                  {"throw (static_changed)", "static input 0 'weights': 0x", "keep 'weights'"},
-                 {"call_failed function=f", "static input 0 'weights'"},
+                 {"failure function=f", "static input 0 'weights'"},
                  {"outcome=\"failure\"} 1"},
                  {"\"last_failure\"", "static input 0 'weights'"}});
   all.push_back(
