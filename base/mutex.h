@@ -43,7 +43,6 @@ namespace cgtree {
   X(kForeignMemory, kBrief) /* streams that use imported memory */     \
   X(kLentMemory, kBrief)    /* leases, of the process */               \
   X(kAllocator, kBrief)     /* pools of a device */                    \
-  X(kPrivatePool, kBrief)   /* stream pools of a private pool */       \
   X(kStreamPool, kBrief)    /* uses and pending frees of a pool */     \
   X(kThreadCaches, kBrief)  /* the list of caches of a pool */         \
   X(kThreadCache, kSeveral) /* blocks that a thread keeps */           \

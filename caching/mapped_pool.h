@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 
 #include "allocator/device/stream_pool.h"
 #include "caching/segment_map.h"
@@ -12,17 +11,11 @@ namespace cgtree {
 // Thread safety: all functions may be called from any thread.
 class MappedPool final : public StreamPool {
  public:
-  // All must outlive the pool. `is_private`: it is part of a PrivatePool.
-  MappedPool(SegmentCache& cache, SegmentAccount& account, SegmentMap& map,
-             const PoolOptions& options, bool is_private);
-
-  bool is_private() const noexcept { return is_private_; }
+  // Both must outlive the pool. Requires: its segments do not grow (Growth::kFast).
+  MappedPool(SegmentCache& cache, SegmentMap& map, const PoolOptions& options);
 
   // The next pool of a list of the eager pools.
   std::atomic<MappedPool*> next{nullptr};
-
- private:
-  const bool is_private_;
 };
 
 }  // namespace cgtree

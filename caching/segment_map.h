@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 
 #include "allocator/pool/block.h"
@@ -14,8 +14,8 @@ namespace cgtree {
 
 class MappedPool;
 
-// A SegmentMap is a tree of two levels over pages of 2 MiB. A page that one segment covers names
-// its pool; a page that several segments share has a list of pieces.
+// A SegmentMap lists segments by address, and has a tree of two levels over pages of 2 MiB. A page
+// that one segment covers names its pool; a page that is shared refers to the list.
 //
 // Thread safety: all functions may be called from any thread. Pages of one pool are read without a
 // lock, shared pages with the writers' lock.
@@ -28,26 +28,19 @@ class SegmentMap {
 
   // Returns null if no segment has the address.
   MappedPool* find(std::uintptr_t address) const noexcept {
-    const Entry* const entry = entry_of(address);
-    if (entry == nullptr) return nullptr;
-    const std::uintptr_t value = entry->load(std::memory_order_acquire);
-    if ((value & kWhole) != 0) return reinterpret_cast<MappedPool*>(value & ~kWhole);
-    return value == 0 ? nullptr : find_piece(*entry, address);
+    const std::uintptr_t page = address >> kPageBits;
+    if (page >> (kLeafBits + kRootBits) != 0) return nullptr;
+    const Entry* const leaf = root_[page >> kLeafBits].load(std::memory_order_acquire);
+    if (leaf == nullptr) return nullptr;
+    const std::uintptr_t value =
+        leaf[page & ((1u << kLeafBits) - 1)].load(std::memory_order_acquire);
+    return value != kShared ? reinterpret_cast<MappedPool*>(value) : find_listed(address);
   }
 
-  // Makes room for what one erase() of the end of a segment and one insert_prepared() inside the
-  // range may need. Throws InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed
-  // then. insert_prepared() or forget_prepared() must follow.
-  void prepare(const Range& range);
-  void insert_prepared(const Range& range, MappedPool& owner) noexcept;
-  void forget_prepared() noexcept;
-
-  // Adds a segment, or the part by which one has grown. Throws as prepare().
-  void insert(const Range& range, MappedPool& owner) {
-    prepare(range);
-    insert_prepared(range, owner);
-  }
-  // Removes a segment or, after prepare(), the end of one.
+  // Adds a segment. Throws InvalidArgument beyond 2^48 and std::bad_alloc; nothing has changed
+  // then.
+  void insert(const Range& range, MappedPool& owner);
+  // Removes a segment.
   void erase(const Range& range) noexcept;
 
  private:
@@ -55,34 +48,20 @@ class SegmentMap {
   static constexpr int kLeafBits = 13;
   static constexpr int kRootBits = 14;
   static constexpr std::uintptr_t kPage = std::uintptr_t{1} << kPageBits;
-  static constexpr std::uintptr_t kWhole = 1;
-  // An erase() of an end cuts one page, and only the first and the last page of an insert() may be
-  // shared.
-  static constexpr std::size_t kPrepared = 3;
+  static constexpr std::uintptr_t kShared = 1;
 
-  using Entry = std::atomic<std::uintptr_t>;  // 0, a MappedPool* | kWhole, or a Piece*
-  struct Piece {
+  using Entry = std::atomic<std::uintptr_t>;  // 0, a MappedPool*, or kShared
+  struct Segment {
     Range range;
-    MappedPool* owner = nullptr;
-    Piece* next = nullptr;
+    MappedPool* owner;
   };
 
-  const Entry* entry_of(std::uintptr_t address) const noexcept {
-    const std::uintptr_t page = address >> kPageBits;
-    if (page >> (kLeafBits + kRootBits) != 0) return nullptr;
-    const Entry* const leaf = root_[page >> kLeafBits].load(std::memory_order_acquire);
-    return leaf == nullptr ? nullptr : &leaf[page & ((1u << kLeafBits) - 1)];
-  }
-  MappedPool* find_piece(const Entry& entry, std::uintptr_t address) const noexcept;
+  MappedPool* find_listed(std::uintptr_t address) const noexcept;
   Entry& make_entry(std::uintptr_t address);
-  Piece* take_piece(const Range& range, MappedPool& owner, Piece* next) noexcept;
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
-  mutable Mutex<LockRank::kSegmentMap> mutex_;  // held by writers; guards the pieces
-  std::deque<Piece> pieces_;                    // used and unused
-  Piece* unused_ = nullptr;
-  std::size_t unused_count_ = 0;
-  std::size_t prepared_ = 0;  // calls of prepare() whose room is not used yet
+  mutable Mutex<LockRank::kSegmentMap> mutex_;  // held by writers; guards the list
+  std::map<std::uintptr_t, Segment> segments_;  // by address
 };
 
 }  // namespace cgtree

@@ -191,7 +191,6 @@ cgtree_sources(allocators
   caching/caching_allocator.cc
   caching/device_allocator.cc
   caching/mapped_pool.cc
-  caching/private_pool.cc
   caching/segment_map.cc
   caching/reports/statistics_json.cc
   caching/threads/block_marks.cc

@@ -27,7 +27,6 @@ INNER = {
     "FunctionOptions": "the C ABI's form of a CompileOptions",
     "HostDeviceOptions": "the simulator's: tests set them",
     "PoolOptions": "contexts and their allocator set them",
-    "PrivatePoolOptions": "the same",
 }
 EXCEPTIONS = {
     "AxisOptions.multiple_of": "docs/dynamic_shapes.md",

@@ -14,7 +14,7 @@ namespace cgtree {
 StreamPool::StreamPool(SegmentCache& cache, std::unique_ptr<PoolSegments> segments,
                        const PoolOptions& options)
     : cache_(cache), segments_(drained(std::move(segments))), pool_(*segments_, options) {
-  set_stream(options.stream);
+  segments_->set_stream(options.stream);
 }
 
 std::unique_ptr<PoolSegments> StreamPool::drained(std::unique_ptr<PoolSegments> segments) {
@@ -22,20 +22,11 @@ std::unique_ptr<PoolSegments> StreamPool::drained(std::unique_ptr<PoolSegments> 
   return segments;
 }
 
-void StreamPool::set_stream(StreamId stream) {
-  const std::lock_guard lock(mutex_);
-  set_stream_locked(stream);
-}
-
-void StreamPool::set_stream_locked(StreamId stream) {
-  is_retired_ = false;
-  segments_->set_stream(stream);
-}
-
 bool StreamPool::take_over(StreamId stream) {
   const std::lock_guard lock(mutex_);
   if (!is_retired_ || !cache_.progress().is_complete(last_)) return false;
-  set_stream_locked(stream);
+  is_retired_ = false;
+  segments_->set_stream(stream);
   return true;
 }
 

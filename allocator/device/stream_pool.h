@@ -33,12 +33,9 @@ class StreamPool {
   StreamPool& operator=(const StreamPool&) = delete;
 
   StreamId stream() const { return segments_->stream(); }
-  // Makes it a pool for another stream, which waits for all work of the former.
-  void set_stream(StreamId stream);
   // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
   // stream was not retired, or its work may not have ended.
   bool take_over(StreamId stream);
-  void set_keeps(bool keeps) { segments_->set_keeps(keeps); }
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
 
@@ -78,7 +75,6 @@ class StreamPool {
   using Uses = std::map<void*, std::vector<StreamPoint>>;
 
   std::unique_ptr<PoolSegments> drained(std::unique_ptr<PoolSegments> segments);
-  void set_stream_locked(StreamId stream);
   void expect_not_pending(void* address) const;
   void add_use(void* address, StreamId stream);
   bool free_used(void* address);

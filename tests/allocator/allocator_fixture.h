@@ -13,8 +13,6 @@ inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 class AllocatorFixture : public testing::Test {
  protected:
-  std::size_t segments(const PoolHandle& pool) const { return pool.statistics().segment.current; }
-
   FakeDevice device_{100 * kMiB};
   Budget budget_{"device", 100 * kMiB};
   SegmentCache cache_{device_, &budget_, &device_};

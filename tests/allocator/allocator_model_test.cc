@@ -25,8 +25,7 @@ struct Arbitrary<cgtree::AllocatorStep> {
     const auto often = gen::inRange(0, static_cast<int>(Move::kBeginCapture));
     const auto any = gen::inRange(0, cgtree::kMoves);
     const auto move =
-        gen::oneOf(gen::weightedElement<int>({{4, static_cast<int>(Move::kAllocate)},
-                                              {4, static_cast<int>(Move::kAllocateInPool)},
+        gen::oneOf(gen::weightedElement<int>({{8, static_cast<int>(Move::kAllocate)},
                                               {6, static_cast<int>(Move::kFree)},
                                               {2, static_cast<int>(Move::kBeginCapture)}}),
                    often, any);

@@ -1,4 +1,4 @@
-// Eight threads on one allocator: streams, pools and trims at once.
+// Eight threads on one allocator: streams and trims at once.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -39,17 +39,15 @@ class AllocatorThreadsTest : public AllocatorFixture {
     EXPECT_LE(budget_.peak(), budget_.max_bytes());
   }
 
-  // Allocates on a few streams, shares, frees here and there; from a private pool unless it is
-  // null.
-  void work(std::mt19937& random, int steps, const PoolHandle& pool = {}) {
+  // Allocates on a few streams, shares, frees here and there.
+  void work(std::mt19937& random) {
     std::vector<void*> mine;
-    for (int i = 0; i < steps; ++i) {
+    for (int i = 0; i < kSteps; ++i) {
       const StreamId stream = 1 + random() % 4;
       if (mine.empty() || random() % 2 == 0) {
         try {
           const std::size_t bytes = 1 + random() % (random() % 8 ? 4096 : 3 * kMiB);
-          mine.push_back(pool ? allocator_.allocate_in(pool, bytes, stream)
-                              : allocator_.allocate(bytes, stream));
+          mine.push_back(allocator_.allocate(bytes, stream));
         } catch (const OutOfMemory&) {
         }
         continue;
@@ -69,34 +67,10 @@ class AllocatorThreadsTest : public AllocatorFixture {
 };
 
 TEST_F(AllocatorThreadsTest, StreamsArePassedAroundBetweenThreads) {
-  on_all_threads([&](int, std::mt19937 random) { work(random, kSteps); });
+  on_all_threads([&](int, std::mt19937 random) { work(random); });
 
   EXPECT_EQ(allocator_.statistics().total.allocation.current,
             allocator_.statistics().pending_blocks);
-  expect_all_given_back();
-}
-
-TEST_F(AllocatorThreadsTest, PoolsComeAndGoBesideEagerWork) {
-  on_all_threads([&](int thread, std::mt19937 random) {
-    if (thread < 4) return work(random, kSteps);
-    for (int i = 0; i < kSteps / 50; ++i) {
-      PoolHandle pool = allocator_.make_pool();
-      void* const outlives = [&]() -> void* {
-        try {
-          return allocator_.allocate_in(pool, 512, 1);
-        } catch (const OutOfMemory&) {
-          return nullptr;
-        }
-      }();
-      work(random, 20, pool);
-      pool = PoolHandle();
-      if (outlives != nullptr) allocator_.free(outlives);
-    }
-  });
-
-  for (StreamId stream = 1; stream <= kThreads; ++stream)
-    device_.finish(stream);
-  allocator_.trim();
   expect_all_given_back();
 }
 

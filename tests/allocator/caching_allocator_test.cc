@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "tests/allocator/account_pool.h"
 #include "tests/allocator/allocator_fixture.h"
 
 namespace cgtree {
@@ -247,21 +249,15 @@ TEST_F(CachingAllocatorTest, AUseOfAPendingBlockIsRefused) {
 TEST_F(CachingAllocatorTest, AUseOnAStreamThatIsRetiredBeforeTheFreeIsWaitedForWithoutTheStream) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
-  const PoolHandle pool = allocator_.make_pool();
-  void* const eager = allocator_.allocate(4096, 1);
-  void* const own = allocator_.allocate_in(pool, 4096, 1);
-  allocator_.use(eager, 2);
-  allocator_.use(own, 2);
+  void* const block = allocator_.allocate(4096, 1);
+  allocator_.use(block, 2);
   device_.submit(2);
-  allocator_.retire(2);
-  cache_.progress().retire(2, StreamProgress::Work::kMayBePending);
-  device_.destroy_stream(2);
+  retire_and_destroy(2);
 
-  allocator_.free(eager);
-  allocator_.free(own);
+  allocator_.free(block);
 
   allocator_.trim();
-  EXPECT_EQ(allocator_.statistics().pending_blocks, 2u);
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
   device_.finish(2);
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
@@ -287,15 +283,13 @@ TEST_F(CachingAllocatorTest, TheMemoryOfARetiredStreamIsTrimmedWithoutNamingTheS
 }
 
 TEST_F(CachingAllocatorTest, AStreamThatTookARetiredStreamsPoolOverIsWaitedFor) {
-  PoolHandle pool = allocator_.make_pool({.keeps_segments = false});
-  void* const first = allocator_.allocate_in(pool, 16 * kMiB, 2);
+  void* const first = allocator_.allocate(16 * kMiB, 2);
   allocator_.free(first);
   retire_and_destroy(2);
-  void* const block = allocator_.allocate_in(pool, 16 * kMiB, 4);
+  void* const block = allocator_.allocate(16 * kMiB, 4);
   EXPECT_EQ(block, first);
   device_.submit(4);
   allocator_.free(block);
-  pool = PoolHandle();  // its segment is in the cache now
 
   void* const other = allocator_.allocate(16 * kMiB, 3);
 
@@ -305,43 +299,35 @@ TEST_F(CachingAllocatorTest, AStreamThatTookARetiredStreamsPoolOverIsWaitedFor) 
 }
 
 TEST_F(CachingAllocatorTest, NoStreamGetsWhatPendingWorkOfARetiredOneUses) {
-  const PoolHandle pool = allocator_.make_pool();
   void* const eager = allocator_.allocate(4096, 2);
-  void* const own = allocator_.allocate_in(pool, 4096, 2);
   void* const whole = allocator_.allocate(16 * kMiB, 2);
   device_.submit(2);
-  for (void* const block : {eager, own, whole})
+  for (void* const block : {eager, whole})
     allocator_.free(block);
   retire_and_destroy(2);
 
   void* const later_eager = allocator_.allocate(4096, 4);
-  void* const later_own = allocator_.allocate_in(pool, 4096, 4);
   void* const later_whole = allocator_.allocate(16 * kMiB, 4);
 
   EXPECT_NE(later_eager, eager);
-  EXPECT_NE(later_own, own);
   EXPECT_NE(later_whole, whole);
   device_.finish(2);
   EXPECT_EQ(allocator_.allocate(4096, 5), eager);
-  EXPECT_EQ(allocator_.allocate_in(pool, 4096, 5), own);
   EXPECT_EQ(allocator_.allocate(16 * kMiB, 5), whole);
 }
 
 TEST_F(CachingAllocatorTest, StreamsThatComeAndGoNeedNoMorePoolsThanThereAreAtOnce) {
-  const PoolHandle pool = allocator_.make_pool();
   void* const kept = allocator_.allocate(4096, 100);
   for (StreamId stream = 100; stream < 300; ++stream) {
     void* const eager = allocator_.allocate(4096, stream);
-    void* const own = allocator_.allocate_in(pool, 4096, stream);
     device_.submit(stream);
     allocator_.free(eager);
-    allocator_.free(own);
     device_.finish(stream);
     retire_and_destroy(stream);
   }
 
-  EXPECT_EQ(allocator_.statistics().pools.size(), 2u);
-  EXPECT_EQ(pool.statistics().reserved_bytes.current, 2 * kMiB);
+  EXPECT_EQ(allocator_.statistics().pools.size(), 1u);
+  EXPECT_EQ(allocator_.statistics().total.reserved_bytes.current, 2 * kMiB);
   allocator_.free(kept);
 }
 
@@ -379,6 +365,29 @@ TEST_F(CachingAllocatorTest, ALaterReaderIsWaitedForBesideARetiredOne) {
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
   device_.finish(2);
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
+}
+
+// The owner of the pool has waited for the stream, on which another user has submitted more work.
+TEST_F(CachingAllocatorTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsStreamPending) {
+  std::optional<AccountPool> pool(std::in_place, cache_, cache_.own_account(),
+                                  PoolOptions{.stream = 1});
+  void* const own = pool->pool.allocate(16 * kMiB);
+  void* const other = allocator_.allocate(4096, 3);
+  allocator_.use(other, 1);
+  device_.submit(1);
+  allocator_.free(other);
+
+  pool->segments.set_stream(kIdle);
+  pool->pool.free(own);
+  pool.reset();
+  allocator_.retire(1);
+  cache_.progress().retire(1, StreamProgress::Work::kMayBePending);
+
+  allocator_.trim();
+  EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
+  device_.finish(1);
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
 }

@@ -10,8 +10,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, const Owner& owner,
-                                            StreamId stream) {
+MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, StreamId stream) {
   for (const auto& [start, entry] : live_)
     require(!range.overlaps({start, entry.bytes}), "a live block was handed out again");
   for (auto next = freed_.begin(); next != freed_.end();) {
@@ -33,7 +32,7 @@ MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, const Owner& own
   }
   Entry entry;
   entry.bytes = range.bytes;
-  entry.owner = owner;
+  entry.owner = stream;
   work(entry, stream);
   return live_.emplace(range.address, std::move(entry))->second;
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "allocator/pool/block.h"
-#include "caching/private_pool.h"
 #include "tests/allocator/fake_device.h"
 
 namespace cgtree {
@@ -18,15 +17,9 @@ void require(bool holds, const char* what);
 // An allocation is right if every former use of its bytes has ended or precedes it on its stream.
 class MemoryLedger {
  public:
-  // A pool of the allocator: its id, or 0 and the stream of an eager pool.
-  struct Owner {
-    PoolId pool = 0;
-    StreamId stream = 0;
-    auto operator<=>(const Owner&) const = default;
-  };
   struct Entry {
     std::size_t bytes = 0;
-    Owner owner;
+    StreamId owner = 0;                      // whose eager pool it is of
     bool is_planned = false;                 // its pool is restored; frees and uses are its own
     std::map<StreamId, std::uint64_t> work;  // the last piece, by stream
   };
@@ -35,7 +28,7 @@ class MemoryLedger {
   explicit MemoryLedger(FakeDevice& device) : device_(device) {}
 
   // Enters a block and one piece of work on it. Throws std::logic_error if it may not be used.
-  Entry& allocate(const Range& range, const Owner& owner, StreamId stream);
+  Entry& allocate(const Range& range, StreamId stream);
   // One more piece of work.
   void work(Entry& entry, StreamId stream);
   void free(Blocks::iterator block) { freed_.insert(live_.extract(block)); }

@@ -1,6 +1,5 @@
 // Steps an allocator, and keeps the account.
 #include "tests/allocator/modelled_allocator.h"
-#include "caching/threads/thread_caches.h"
 
 #include <algorithm>
 #include <iterator>
@@ -12,31 +11,12 @@
 namespace cgtree {
 namespace {
 
-constexpr const char* kNames[kMoves] = {"allocate",
-                                        "allocate_in_pool",
-                                        "free",
-                                        "free_elsewhere",
-                                        "use",
-                                        "finish_one",
-                                        "finish",
-                                        "plan",
-                                        "free_planned",
-                                        "checkpoint",
-                                        "restore",
-                                        "misuse",
-                                        "end_foreign",
-                                        "start_stream",
-                                        "begin_capture",
-                                        "end_capture",
-                                        "trim",
-                                        "set_budget",
-                                        "fail_next",
-                                        "drop_pool",
-                                        "begin_foreign",
-                                        "end_stream",
-                                        "move_planned",
-                                        "trim_planned",
-                                        "switch_reclaims"};
+constexpr const char* kNames[kMoves] = {
+    "allocate",     "free",         "free_elsewhere", "use",           "finish_one",
+    "finish",       "plan",         "free_planned",   "checkpoint",    "restore",
+    "misuse",       "end_foreign",  "start_stream",   "begin_capture", "end_capture",
+    "trim",         "set_budget",   "fail_next",      "begin_foreign", "end_stream",
+    "move_planned", "trim_planned", "switch_reclaims"};
 
 std::size_t size_from(std::uint32_t value) {
   const std::size_t most[] = {512, 8192, 300'000, std::size_t{2} << 20, std::size_t{12} << 20};
@@ -59,13 +39,10 @@ std::ostream& operator<<(std::ostream& out, const AllocatorStep& step) {
   return out << kNames[static_cast<int>(step.move)] << '(' << step.value << ')';
 }
 
-ModelledAllocator::ModelledAllocator(ThreadCaching caching)
-    : allocator_(cache_,
-                 {.name = "eager", .thread_caching = caching, .make_caches = make_thread_caches}) {
+ModelledAllocator::ModelledAllocator(ThreadCaching caching) : allocator_(cache_, caching) {
   device_.synchronize_frees();
-  for (std::uint32_t i = 0; i < kPools; ++i)
-    pools_.push_back(make_pool(i));
-  planned_ = allocator_.make_pool({.pool = {.name = "planned"}, .account = account_});
+  planned_.emplace(cache_, *account_, PoolOptions{.name = "planned", .stream = kPlanned},
+                   /*keeps_segments=*/true);
   reclaim_ = cache_.add_reclaim([this](std::size_t) { return reclaim(); });
 }
 
@@ -94,9 +71,7 @@ void ModelledAllocator::act(const AllocatorStep& step) {
   const StreamId user = at(1 + value % kReader);
   switch (step.move) {
     case Move::kAllocate:
-      return allocate(value / 3, eager, false);
-    case Move::kAllocateInPool:
-      return allocate(value / 3, eager, true);
+      return allocate(value / 3, eager);
     case Move::kFree:
       return free(value, false);
     case Move::kFreeElsewhere:
@@ -118,11 +93,8 @@ void ModelledAllocator::act(const AllocatorStep& step) {
       return set_budget(value);
     case Move::kFailNext:
       value % 2 == 0 ? device_.fail_at(1 + value / 8 % 3) : device_.fail_from(1);
-      value % 8 == 0 ? plan(value / 8) : allocate(value / 3, eager, value % 4 < 2);
+      value % 8 == 0 ? plan(value / 8) : allocate(value / 3, eager);
       return device_.fail_no_more();
-    case Move::kDropPool:
-      pools_[value % kPools] = make_pool(value / kPools);
-      return;
     case Move::kBeginForeign:
       if (!is_usable(user)) return;
       foreign_.insert(user);
@@ -157,12 +129,6 @@ void ModelledAllocator::act(const AllocatorStep& step) {
   }
 }
 
-PoolHandle ModelledAllocator::make_pool(std::uint32_t value) {
-  PrivatePoolOptions options{.keeps_segments = value % 4 != 3};
-  if (value % 2 == 1) options.account = account_;
-  return allocator_.make_pool(options);
-}
-
 StreamId ModelledAllocator::at(StreamId place) const {
   const auto found = started_.find(place);
   return place + kPlaces * (found == started_.end() ? 0 : found->second);
@@ -178,20 +144,16 @@ bool ModelledAllocator::is_usable(StreamId stream) const {
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
-void ModelledAllocator::allocate(std::uint32_t value, StreamId stream, bool in_pool) {
+void ModelledAllocator::allocate(std::uint32_t value, StreamId stream) {
   if (!is_usable(stream)) return;
   const std::size_t bytes = size_from(value);
-  const PoolHandle pool = pools_[value % kPools];
-  const MemoryLedger::Owner owner =
-      in_pool ? MemoryLedger::Owner{pool.id()} : MemoryLedger::Owner{.stream = stream};
   void* address = nullptr;
   try {
-    address =
-        in_pool ? allocator_.allocate_in(pool, bytes, stream) : allocator_.allocate(bytes, stream);
+    address = allocator_.allocate(bytes, stream);
   } catch (const OutOfMemory&) {
     return;
   }
-  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, owner, stream);
+  ledger_.allocate({reinterpret_cast<std::uintptr_t>(address), bytes}, stream);
 }
 
 void ModelledAllocator::free(std::uint32_t value, bool elsewhere) {
@@ -283,7 +245,7 @@ void ModelledAllocator::plan(std::uint32_t value) {
   const std::size_t bytes = block_bytes(size_from(value));
   try {
     const auto address = reinterpret_cast<std::uintptr_t>(planned().allocate(bytes));
-    ledger_.allocate({address, bytes}, {planned_.id()}, planned_stream_).is_planned = true;
+    ledger_.allocate({address, bytes}, planned_stream_).is_planned = true;
   } catch (const OutOfMemory&) {
   }
 }
@@ -323,7 +285,7 @@ void ModelledAllocator::restore(std::uint32_t value) {
       ledger_.free(ledger_.live().find(address));
   for (const auto& [address, bytes] : saved.live) {
     if (before.contains(address) && before.at(address) == bytes) continue;
-    ledger_.allocate({address, bytes}, {planned_.id()}, planned_stream_).is_planned = true;
+    ledger_.allocate({address, bytes}, planned_stream_).is_planned = true;
   }
 }
 
@@ -331,7 +293,7 @@ void ModelledAllocator::restore(std::uint32_t value) {
 void ModelledAllocator::move_planned() {
   const StreamId to = planned_stream_ == kPlanned ? kPlanned + 1 : kPlanned;
   device_.finish(planned_stream_);
-  planned_.move_pool(planned_stream_, to);
+  planned_->segments.set_stream(to);
   planned_stream_ = to;
 }
 
@@ -347,11 +309,15 @@ void ModelledAllocator::compare() {
   cache_.validate();
   planned().validate();
   const AllocatorStatistics now = allocator_.statistics();
-  require(now.total.allocation.current == ledger_.live().size() + now.pending_blocks,
+  const PoolStatistics of_planned = planned().statistics();
+  const std::size_t blocks = now.total.allocation.current + of_planned.allocation.current;
+  require(blocks == ledger_.live().size() + now.pending_blocks,
           "the blocks that are counted are not those that live or wait");
+  require(of_planned.allocation.current == planned_live().size(), "a pool counts other blocks");
   note_takeovers(now);
   compare_owners(now, now.pending_blocks == 0);
-  require(now.cache.bytes_in_use == now.total.reserved_bytes.current,
+  require(now.cache.bytes_in_use ==
+              now.total.reserved_bytes.current + of_planned.reserved_bytes.current,
           "the cache has given out what no pool has");
   require(now.cache.bytes_in_use + now.cache.bytes_cached == device_.bytes_held(),
           "the cache does not count what it has");
@@ -369,28 +335,27 @@ void ModelledAllocator::compare() {
 void ModelledAllocator::note_takeovers(const AllocatorStatistics& now) {
   std::set<StreamId> eager;
   for (const AllocatorStatistics::OfPool& one : now.pools)
-    if (one.id == 0) require(eager.insert(one.stream).second, "a stream has two eager pools");
+    require(eager.insert(one.stream).second, "a stream has two eager pools");
   std::vector<StreamId> gone, made;
   std::ranges::set_difference(eager_, eager, std::back_inserter(gone));
   std::ranges::set_difference(eager, eager_, std::back_inserter(made));
   require(gone.size() <= made.size() && made.size() <= 1, "an eager pool is gone");
   for (auto& [address, entry] : ledger_.live())
-    if (!gone.empty() && entry.owner.pool == 0 && entry.owner.stream == gone[0]) {
-      entry.owner.stream = made[0];
-    }
+    if (!gone.empty() && entry.owner == gone[0]) entry.owner = made[0];
   eager_ = std::move(eager);
 }
 
 // What each pool counts; `is_exact` if nothing waits to be free.
 void ModelledAllocator::compare_owners(const AllocatorStatistics& now, bool is_exact) {
-  std::map<MemoryLedger::Owner, std::pair<std::size_t, std::size_t>> sums;  // blocks, bytes
+  std::map<StreamId, std::pair<std::size_t, std::size_t>> sums;  // blocks, bytes
   for (const auto& [address, entry] : ledger_.live()) {
+    if (entry.is_planned) continue;
     auto& [blocks, bytes] = sums[entry.owner];
     ++blocks;
     bytes += block_bytes(entry.bytes);
   }
   for (const AllocatorStatistics::OfPool& one : now.pools) {
-    const auto found = sums.find({one.id, one.stream});
+    const auto found = sums.find(one.stream);
     const auto [blocks, bytes] =
         found == sums.end() ? std::pair<std::size_t, std::size_t>{} : found->second;
     if (found != sums.end()) sums.erase(found);
@@ -421,8 +386,7 @@ void ModelledAllocator::finish() {
     for (StreamId stream = place; stream <= at(place); stream += kPlaces)
       device_.finish(stream);
   saved_.clear();
-  pools_.clear();
-  planned_ = {};
+  planned_.reset();
   allocator_.trim();
   require(device_.held().empty(), "something was not given back");
   require(budget_.current() == 0, "something is still reserved");

@@ -1,4 +1,5 @@
-// A caching allocator beside a plain account of who may still use which bytes.
+// A caching allocator, and a pool that is restored, beside a plain account of who may still use
+// which bytes.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "caching/caching_allocator.h"
+#include "tests/allocator/account_pool.h"
 #include "tests/allocator/fake_device.h"
 #include "tests/allocator/memory_ledger.h"
 #include "tests/allocator/other_thread.h"
@@ -19,7 +21,6 @@ namespace cgtree {
 
 enum class Move {
   kAllocate,
-  kAllocateInPool,
   kFree,
   kFreeElsewhere,
   kUse,
@@ -37,14 +38,13 @@ enum class Move {
   kTrim,            //
   kSetBudget,       //
   kFailNext,        //
-  kDropPool,        //
   kBeginForeign,    //
   kEndStream,       //
   kMovePlanned,     //
   kTrimPlanned,     //
   kSwitchReclaims,  // whether a callback frees blocks when there is no room
 };
-inline constexpr int kMoves = 25;
+inline constexpr int kMoves = 23;
 
 // One step. `value` picks operands; any value is a legal step. Some run on a thread of their own,
 // and some on a second thread that lives as long as the model.
@@ -66,7 +66,6 @@ class ModelledAllocator {
   void finish();
 
  private:
-  static constexpr std::size_t kPools = 3;
   static constexpr StreamId kEagerStreams = 3;  // 1 to 3
   static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
   static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
@@ -80,7 +79,7 @@ class ModelledAllocator {
   };
 
   void act(const AllocatorStep& step);
-  void allocate(std::uint32_t value, StreamId stream, bool in_pool);
+  void allocate(std::uint32_t value, StreamId stream);
   void free(std::uint32_t value, bool elsewhere);
   void use(std::uint32_t value, StreamId stream);
   void misuse(std::uint32_t value);
@@ -95,8 +94,7 @@ class ModelledAllocator {
   void move_planned();
   void set_budget(std::uint32_t value);
   std::size_t reclaim();
-  PoolHandle make_pool(std::uint32_t value);
-  Pool& planned() { return planned_.pool_on(planned_stream_); }
+  Pool& planned() { return planned_->pool; }
   std::map<std::uintptr_t, std::size_t> planned_live();
   bool is_usable(StreamId stream) const;
   // The stream that is in this place now, and one that is or was.
@@ -110,12 +108,11 @@ class ModelledAllocator {
   Budget budget_{"device"};
   SegmentCache cache_{device_, &budget_, &device_};
   std::shared_ptr<SegmentAccount> account_ = std::make_shared<SegmentAccount>(
-      SegmentAccount::Options{.name = "pools", .max_bytes = std::size_t{40} << 20});
+      SegmentAccount::Options{.name = "planned", .max_bytes = std::size_t{40} << 20});
   CachingAllocator allocator_;
   SegmentCache::ReclaimId reclaim_ = 0;
   bool reclaims_ = false;
-  std::vector<PoolHandle> pools_;
-  PoolHandle planned_;
+  std::optional<AccountPool> planned_;
   StreamId planned_stream_ = kPlanned;
   std::vector<Saved> saved_;
   std::vector<DeferredFrees> captures_;

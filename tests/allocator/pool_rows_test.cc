@@ -48,6 +48,7 @@ TEST(PoolRowsTest, APoolListsOnlyItsOwnSegments) {
 }
 
 // mempool_empty_cache, mempool_emptycache_multithread: trimming one pool leaves others alone.
+// Acceptance: pools mempool_empty_cache, mempool_emptycache_multithread.
 TEST(PoolRowsTest, TrimmingOnePoolLeavesAnotherAlone) {
   FakeSegmentSource source;
   Pool first(source), second(source);
@@ -61,6 +62,7 @@ TEST(PoolRowsTest, TrimmingOnePoolLeavesAnotherAlone) {
 }
 
 // mempool_empty_cache_inactive: when a pool ends, all it had goes back.
+// Acceptance: pools mempool_empty_cache.
 TEST(PoolRowsTest, APoolThatEndsGivesItsSegmentsBack) {
   FakeSegmentSource source;
   std::optional<Pool> pool(std::in_place, source);
@@ -74,6 +76,7 @@ TEST(PoolRowsTest, APoolThatEndsGivesItsSegmentsBack) {
 
 // mempool_with_allocator: segments 1, 1, 2 as the first is filled, shared and outgrown; every one
 // from the source that the pool was given, none from another.
+// Acceptance: pools mempool_with_allocator.
 TEST(PoolRowsTest, APoolTakesSegmentsFromItsOwnSource) {
   FakeSegmentSource custom, usual;
   Pool pool(custom), other(usual);
@@ -126,6 +129,7 @@ TEST(PoolRowsTest, TheSegmentsOfAPoolThatEndedServeALargerRequest) {
 }
 
 // mempool_multithread: pools used by threads of their own share nothing.
+// Acceptance: pools mempool_multithread.
 TEST(PoolRowsTest, ThreadsWithPoolsOfTheirOwnShareNothing) {
   FakeSegmentSource source;
   std::vector<Range> segments[4];

@@ -4,10 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <string>
 
 #include "base/error.h"
-#include "caching/caching_allocator.h"
+#include "tests/allocator/account_pool.h"
 #include "tests/allocator/fake_segment_source.h"
 
 namespace cgtree {
@@ -21,9 +22,11 @@ constexpr StreamId kStream = 7;
 class SegmentAccountTest : public testing::Test {
  protected:
   Pool& make_pool(PoolOptions options, bool keeps_segments = false) {
-    handles_.push_back(allocator_.make_pool(
-        {.pool = std::move(options), .account = account_, .keeps_segments = keeps_segments}));
-    return handles_.back().pool_on(kStream);
+    return make_pool(*account_, std::move(options), keeps_segments);
+  }
+  Pool& make_pool(SegmentAccount& account, PoolOptions options = {}, bool keeps_segments = false) {
+    options.stream = kStream;
+    return pools_.emplace_back(cache_, account, options, keeps_segments).pool;
   }
   Budget& budget() { return account_->budget(); }
 
@@ -32,8 +35,7 @@ class SegmentAccountTest : public testing::Test {
   SegmentCache cache_{upstream_, &device_};
   std::shared_ptr<SegmentAccount> account_ = std::make_shared<SegmentAccount>(
       SegmentAccount::Options{.name = "context", .max_bytes = 10 * kMiB});
-  CachingAllocator allocator_{cache_};
-  std::vector<PoolHandle> handles_;
+  std::deque<AccountPool> pools_;
 };
 
 TEST_F(SegmentAccountTest, WhatIsInUseCountsInTheAccountAndWhatIsCachedOnlyInTheReserve) {
@@ -105,8 +107,8 @@ TEST_F(SegmentAccountTest, PoolsThatKeepTheirSegmentsGiveNoneBack) {
 }
 
 TEST_F(SegmentAccountTest, PoolsOfOtherAccountsAreNotAskedForTheAccountsOwnLimit) {
-  PoolHandle other = allocator_.make_pool({.keeps_segments = false});
-  other.pool_on(kStream).free(other.pool_on(kStream).allocate(30 * kMiB));
+  Pool& other = make_pool(cache_.own_account());
+  other.free(other.allocate(30 * kMiB));
   Pool& pool = make_pool({.name = "one"});
 
   EXPECT_THROW((void)pool.allocate(11 * kMiB), OutOfMemory);
@@ -138,8 +140,8 @@ TEST_F(SegmentAccountTest, AnAccountWithAReserveOfItsOwnTakesNothingFromTheDevic
   const auto own = std::make_shared<FakeSegmentSource>(4 * kMiB);
   const auto reserve = std::make_shared<Budget>("pinned", 4 * kMiB);
   SegmentAccount account({.source = own, .reserve = reserve});
-  PoolHandle other = allocator_.make_pool({.keeps_segments = false});
-  other.pool_on(kStream).free(other.pool_on(kStream).allocate(30 * kMiB));
+  Pool& other = make_pool(cache_.own_account());
+  other.free(other.allocate(30 * kMiB));
   void* const segment = cache_.allocate_for(account, 2 * kMiB, kStream);
   EXPECT_EQ(reserve->current(), 2 * kMiB);
   EXPECT_EQ(device_.current(), 30 * kMiB);

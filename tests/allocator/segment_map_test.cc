@@ -20,11 +20,6 @@ class SegmentMapTest : public testing::Test {
  protected:
   // A pool that the map names and does not look at.
   MappedPool& pool(std::size_t number) { return reinterpret_cast<MappedPool&>(pools_.at(number)); }
-  void erase_end(const Range& range) {
-    map_.prepare(range);
-    map_.erase(range);
-    map_.forget_prepared();
-  }
 
   struct alignas(64) Place {
     char byte = 0;
@@ -33,17 +28,21 @@ class SegmentMapTest : public testing::Test {
   SegmentMap map_;
 };
 
-TEST_F(SegmentMapTest, TheEndThatAPoolGivesBackOfASharedPageIsNobodys) {
-  map_.insert({kFirst, kPage / 2}, pool(0));
-  erase_end({kFirst + kPage / 4, kPage / 4});
+TEST_F(SegmentMapTest, ASharedPageKeepsTheSegmentThatStays) {
+  map_.insert({kFirst + kPage / 4, kPage / 4}, pool(0));
+  map_.insert({kFirst, kPage / 4}, pool(1));
+  map_.insert({kFirst + kPage / 2, 2 * kPage}, pool(2));
+  map_.erase({kFirst + kPage / 4, kPage / 4});
 
-  EXPECT_EQ(map_.find(kFirst), &pool(0));
-  EXPECT_EQ(map_.find(kFirst + kPage / 4 - 1), &pool(0));
+  EXPECT_EQ(map_.find(kFirst + kPage / 4 - 1), &pool(1));
   EXPECT_EQ(map_.find(kFirst + kPage / 4), nullptr);
+  EXPECT_EQ(map_.find(kFirst + kPage / 2), &pool(2));
 
-  map_.insert({kFirst + kPage / 4, kPage / 4}, pool(1));
-  EXPECT_EQ(map_.find(kFirst + kPage / 4 - 1), &pool(0));
-  EXPECT_EQ(map_.find(kFirst + kPage / 4), &pool(1));
+  map_.erase({kFirst + kPage / 2, 2 * kPage});
+  EXPECT_EQ(map_.find(kFirst), &pool(1));
+  EXPECT_EQ(map_.find(kFirst + kPage), nullptr);
+  map_.insert({kFirst + kPage, kPage}, pool(3));
+  EXPECT_EQ(map_.find(kFirst + kPage), &pool(3));
 }
 
 TEST_F(SegmentMapTest, ARangeBeyondTheLastAddressIsRefusedAndNothingChanges) {
@@ -53,7 +52,7 @@ TEST_F(SegmentMapTest, ARangeBeyondTheLastAddressIsRefusedAndNothingChanges) {
   EXPECT_EQ(map_.find(last), nullptr);
 }
 
-// Segments of a few pieces of a page each come, grow, lose their end, and go, side by side.
+// Segments of some eighths of a page each come and go, side by side.
 TEST_F(SegmentMapTest, EachAddressIsThePoolsThatHasItsSegment) {
   constexpr std::size_t kUnits = 48;
   constexpr std::size_t kUnit = kPage / 8;
@@ -80,20 +79,17 @@ TEST_F(SegmentMapTest, EachAddressIsThePoolsThatHasItsSegment) {
   for (int round = 0; round < 2000; ++round) {
     const std::size_t number = random() % segments.size();
     Segment& segment = segments[number];
-    const std::size_t units = segment.end - segment.begin;
-    const std::size_t begin = units == 0 ? random() % kUnits : segment.end;
-    const std::size_t room = free_behind(begin) - begin;
-    if (units > 0 && random() % 2 == 0) {
-      const std::size_t kept = units - some(units);
-      const Range gone = range(segment.begin + kept, segment.end);
-      kept == 0 ? map_.erase(gone) : erase_end(gone);
-      std::fill(&owners[segment.begin + kept], &owners[0] + segment.end, kNone);
-      segment.end = segment.begin + kept;
-    } else if (room > 0) {
-      if (units == 0) segment.begin = begin;
-      segment.end = begin + some(std::min<std::size_t>(room, 20));
-      map_.insert(range(begin, segment.end), pool(number));
-      std::fill(&owners[begin], &owners[0] + segment.end, number);
+    if (segment.end > segment.begin) {
+      map_.erase(range(segment.begin, segment.end));
+      std::fill(&owners[0] + segment.begin, &owners[0] + segment.end, kNone);
+      segment = {};
+    } else {
+      const std::size_t begin = random() % kUnits;
+      const std::size_t room = free_behind(begin) - begin;
+      if (room == 0) continue;
+      segment = {begin, begin + some(std::min<std::size_t>(room, 20))};
+      map_.insert(range(segment.begin, segment.end), pool(number));
+      std::fill(&owners[0] + segment.begin, &owners[0] + segment.end, number);
     }
     for (std::size_t unit = 0; unit < kUnits; ++unit) {
       const MappedPool* const expected = owners[unit] == kNone ? nullptr : &pool(owners[unit]);

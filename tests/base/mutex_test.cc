@@ -62,9 +62,9 @@ TEST(MutexDeathTest, AnEarlierLockIsRefused) {
 }
 
 TEST(MutexDeathTest, ASecondLockOfTheSameRankIsRefused) {
-  Mutex<LockRank::kPrivatePool> one, other;
+  Mutex<LockRank::kStreamPool> one, other;
   const std::lock_guard lock(one);
-  EXPECT_DEATH(other.lock(), "kPrivatePool is taken while kPrivatePool is held");
+  EXPECT_DEATH(other.lock(), "kStreamPool is taken while kStreamPool is held");
 }
 
 TEST(MutexDeathTest, NoCallThatMayBlockIsMadeWithABriefLock) {

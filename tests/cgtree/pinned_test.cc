@@ -212,6 +212,7 @@ TEST_P(PinnedTest, AnOutputThatTheStepMadeThereIsNotOverwrittenWhileItIsHeld) {
   expect_results_elsewhere_stay(f);
 }
 
+// Acceptance: pools tensor_delete_after_allocator_delete.
 TEST_P(PinnedTest, TensorsOutliveThePool) {
   std::optional<PinnedMemory> pinned(std::in_place, device());
   const std::vector<float> written = random_floats(10);
