@@ -50,7 +50,7 @@ namespace cgtree {
   X(kSegmentMap, kBrief)    /* addresses of a device */                \
   X(kVirtualMemory, kLong)  /* mappings of one source of segments */   \
   X(kSegmentCache, kBrief)  /* segments of a device */                 \
-  X(kBudget, kBrief)        /* a tree of budgets */                    \
+  X(kBudget, kBrief)        /* bytes of a budget */                    \
   X(kGate, kBrief)          /* of a device */                          \
   X(kProgress, kBrief)      /* of the streams of a device */           \
   X(kEvents, kBrief)        /* events to use again */                  \

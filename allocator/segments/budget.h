@@ -1,5 +1,5 @@
-// Budget: how many bytes may be reserved, as a tree of limits. SegmentAccount: the budgets and the
-// source that pools share.
+// Budget: how many bytes may be reserved. SegmentAccount: the budgets and the source that pools
+// share.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,22 @@
 
 namespace cgtree {
 
-// A Budget is a limit on reserved bytes. Budgets form a tree: the budget of a process is the
-// parent of those of its devices, for instance.
+// A Budget is a limit on reserved bytes.
 //
-// Invariants: current() == bytes reserved here + the sum of the children's current();
-// current() <= max_bytes(), except after the limit was lowered below what was in use.
+// Invariant: current() <= max_bytes(), except after the limit was lowered below what was in use.
 //
-// Thread safety: all functions may be called from any thread. One lock for the whole tree makes a
-// reservation exact: it is refused only if there is no room. Reservations are as rare as segments.
+// Thread safety: all functions may be called from any thread. Reservations are as rare as segments.
 class Budget {
  public:
-  // `parent` must outlive the budget.
-  explicit Budget(std::string name, std::size_t max_bytes = SIZE_MAX, Budget* parent = nullptr);
+  explicit Budget(std::string name, std::size_t max_bytes = SIZE_MAX)
+      : name_(std::move(name)), max_bytes_(max_bytes) {}
   // Aborts while bytes are reserved.
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Reserves at every level up to the root, or at none. Returns the lowest level that refused, or
-  // null if all have room.
-  [[nodiscard]] const Budget* try_reserve(std::size_t bytes) noexcept;
-
-  // Returns the lowest level whose limit is below `bytes`, whatever is reserved; null if there is
-  // none.
-  const Budget* level_below(std::size_t bytes) const noexcept;
-
+  // Returns false, with nothing reserved, if there is no room.
+  [[nodiscard]] bool try_reserve(std::size_t bytes) noexcept;
   // Aborts if more is released than was reserved.
   void release(std::size_t bytes) noexcept;
 
@@ -44,7 +35,6 @@ class Budget {
   std::size_t max_bytes() const;
   std::size_t current() const;
   std::size_t peak() const;  // of current()
-  // Returns what this level alone would still allow.
   std::size_t available() const;
 
   // What is reserved stays reserved, even above the new limit.
@@ -52,9 +42,7 @@ class Budget {
 
  private:
   const std::string name_;
-  Budget* const parent_;
-  const std::shared_ptr<Mutex<LockRank::kBudget>>
-      mutex_;  // the tree's; guards all below, at every level
+  mutable Mutex<LockRank::kBudget> mutex_;  // guards all below
   std::size_t max_bytes_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;

@@ -35,8 +35,8 @@ struct SegmentCache::Request {
   const SegmentAccount* account = nullptr;  // the only one that can help; null: all of the reserve
   std::function<bool()> attempt = nullptr;
 
-  // Why the last attempt failed. The level is null if the source refused.
-  const Budget* refused_level = nullptr;
+  // Why the last attempt failed. The budget is null if the source refused.
+  const Budget* refused_by = nullptr;
   std::string reason = {};
 
   // What was recovered, in bytes by stage.
@@ -46,11 +46,11 @@ struct SegmentCache::Request {
   std::size_t by_reclaims = 0;  // as the callbacks say
   bool has_waited = false;
 
-  // Returns what must be given back for the refusing level to have room. A source does not say how
-  // much it misses.
+  // Returns what must be given back for the budget to have room. A source does not say how much it
+  // misses.
   std::size_t missing() const {
-    if (refused_level == nullptr) return SIZE_MAX;
-    return bytes - std::min(bytes, refused_level->available());
+    if (refused_by == nullptr) return SIZE_MAX;
+    return bytes - std::min(bytes, refused_by->available());
   }
   Filter filter() const { return {.reserve = reserve}; }
 };
@@ -129,19 +129,15 @@ void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, Str
 
 // Reserves in the account's budget, or throws OutOfMemory.
 void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room) {
-  if (account.budget().try_reserve(bytes) == nullptr) return;
-  Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
-  request.attempt = [&] {
-    request.refused_level = account.budget().try_reserve(bytes);
-    return request.refused_level == nullptr;
-  };
-  if (request.attempt()) return;
+  if (account.budget().try_reserve(bytes)) return;
   if (room == Room::kFree) {
     throw OutOfMemory(fmt::format("the budget '{}' has no room for {} bytes",
-                                  request.refused_level->name(), bytes));
+                                  account.budget().name(), bytes));
   }
-  const bool may_help = account.budget().level_below(bytes) == nullptr;
-  if (may_help) {
+  Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
+  request.attempt = [&] { return account.budget().try_reserve(bytes); };
+  request.refused_by = &account.budget();
+  if (bytes <= account.budget().max_bytes()) {
     if (wait_for_returns() && request.attempt()) return;
     if (ask_users(request) || ask_reclaims(request)) return;
     if (wait_for_returns() && request.attempt()) return;
@@ -401,12 +397,13 @@ SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which wh
 // has no room; nothing is reserved then, nor if it throws.
 bool SegmentCache::take(Request& request, const std::function<void()>& call) {
   Budget& reserve = *request.reserve;
-  request.refused_level = reserve.try_reserve(request.bytes);
-  if (const Budget* const level = request.refused_level) {
+  if (!reserve.try_reserve(request.bytes)) {
+    request.refused_by = &reserve;
     request.reason = fmt::format("the budget '{}' allows {} bytes, of which {} are in use",
-                                 level->name(), level->max_bytes(), level->current());
+                                 reserve.name(), reserve.max_bytes(), reserve.current());
     return false;
   }
+  request.refused_by = nullptr;
   try {
     call();
     return true;
@@ -423,7 +420,7 @@ bool SegmentCache::take(Request& request, const std::function<void()>& call) {
 // Takes one stage after the other until an attempt succeeds, or throws OutOfMemory. No stage is
 // skipped because another thread freed memory meanwhile: each ends with an attempt.
 void SegmentCache::recover(Request& request) {
-  if (request.reserve->level_below(request.bytes) != nullptr) refuse(request);
+  if (request.bytes > request.reserve->max_bytes()) refuse(request);
   request.deferred = give_back(request.missing(), Which::kDeferred, request.filter());
   if (request.deferred > 0 && request.attempt()) return;
   request.cached = give_back(request.missing(), Which::kAll, request.filter());
@@ -491,11 +488,11 @@ void SegmentCache::refuse(const Request& request) {
   MemoryReport report{.requested = request.bytes};
   report_users(request, report);
   if (request.account != nullptr) {
-    const Budget& level = *request.refused_level;
+    const Budget& budget = *request.refused_by;
     throw OutOfMemory(
         fmt::format(
             "{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
-            request.bytes, level.name(), level.max_bytes(), level.current()),
+            request.bytes, budget.name(), budget.max_bytes(), budget.current()),
         std::move(report));
   }
   report.capture_open = is_capture_open();

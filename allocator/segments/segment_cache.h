@@ -42,7 +42,7 @@ struct SegmentCacheStatistics {
 //   5. wait for the streams
 //
 // Before stage 3 and before it refuses, it waits for memory that other threads are giving back at
-// the time, which is neither cached nor free. What no level of the budget could ever hold is
+// the time, which is neither cached nor free. What the budget could never hold is
 // refused at once. Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown
 // with a table of the pools. Only what is charged to the budget that refused can help. So where an
 // account's own budget refuses, stages 3 and 4 are taken with the pools and the callback of that

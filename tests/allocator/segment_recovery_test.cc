@@ -144,13 +144,12 @@ TEST_F(SegmentRecoveryTest, ARefusalReportsEveryPoolAndEveryStage) {
 }
 
 TEST_F(SegmentRecoveryTest, TheBudgetThatRefusesIsNamed) {
-  Budget process("process", 50 * kMiB);
-  Budget device("gpu", 80 * kMiB, &process);
+  Budget device("gpu", 50 * kMiB);
   SegmentCache cache(device_, &device);
 
   EXPECT_THAT(
       [&] { cache.allocate(60 * kMiB, kStream); },
-      testing::ThrowsMessage<OutOfMemory>(HasSubstr("the budget 'process' allows 52428800")));
+      testing::ThrowsMessage<OutOfMemory>(HasSubstr("the budget 'gpu' allows 52428800")));
 }
 
 TEST_F(SegmentRecoveryTest, SegmentsGrowAndShrinkWithinTheBudget) {
