@@ -44,12 +44,8 @@ struct Block {
 using BlockList = std::vector<Block>;
 
 // Requested sizes are statistics and are not compared.
-inline bool same_layout(const BlockList& left, const BlockList& right) {
-  if (left.size() != right.size()) return false;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (left[i].range != right[i].range || left[i].is_live() != right[i].is_live()) return false;
-  }
-  return true;
+inline bool same_layout(const Block& left, const Block& right) {
+  return left.range == right.range && left.is_live() == right.is_live();
 }
 
 // Blocks start at multiples of this and are multiples of it in size.

@@ -21,13 +21,6 @@ std::string to_string(const Range& range) {
   return fmt::format("[{:#x}, {:#x})", range.address, range.end());
 }
 
-bool is_layout_of(const BlockList& list, const BlockTable::Walk& blocks) {
-  return std::equal(list.begin(), list.end(), blocks.begin(), blocks.end(),
-                    [](const Block& left, const Block& right) {
-                      return left.range == right.range && left.is_live() == right.is_live();
-                    });
-}
-
 // The first is 1.
 std::uint64_t next_id() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -135,34 +128,32 @@ Layout::SegmentMap Layout::extract_all_segments() noexcept {
   return extracted;
 }
 
-Layout::SegmentMap Layout::extract_free_segments(std::span<const Range> kept) noexcept {
+template <typename IsKept>
+Layout::SegmentMap Layout::extract_free_segments_unless(IsKept is_kept) noexcept {
   SegmentMap extracted;
   for (auto position = segments_.begin(); position != segments_.end();) {
     const auto current = position++;
     const Segment& segment = current->second;
     if (!is_wholly_free(segment) || segment.is_resizing) continue;
-    const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const Range& range) {
-      return range.overlaps(segment.range());
-    });
-    if (!is_kept) extract(current, extracted);
+    if (!is_kept(segment)) extract(current, extracted);
   }
   return extracted;
+}
+
+Layout::SegmentMap Layout::extract_free_segments(std::span<const Range> kept) noexcept {
+  return extract_free_segments_unless([kept](const Segment& segment) {
+    return std::any_of(kept.begin(), kept.end(),
+                       [&](const Range& range) { return range.overlaps(segment.range()); });
+  });
+}
+
+Layout::SegmentMap Layout::extract_unpinned_segments() noexcept {
+  return extract_free_segments_unless([](const Segment& segment) { return segment.is_pinned(); });
 }
 
 void Layout::extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept {
   clear(segment->second);
   extracted.insert(segments_.extract(segment));
-}
-
-Layout::SegmentMap Layout::extract_unpinned_segments() noexcept {
-  SegmentMap extracted;
-  for (auto position = segments_.begin(); position != segments_.end();) {
-    const auto current = position++;
-    const Segment& segment = current->second;
-    if (!is_wholly_free(segment) || segment.is_pinned() || segment.is_resizing) continue;
-    extract(current, extracted);
-  }
-  return extracted;
 }
 
 PoolCheckpoint Layout::checkpoint() {
@@ -238,6 +229,7 @@ std::optional<Layout::Growth> Layout::growth_for(std::size_t bytes) const noexce
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
   const auto newest = std::max_element(segments_.begin(), segments_.end(), older);
   if (newest == segments_.end()) return std::nullopt;
+  if (bytes > kLargestRequest - newest->second.range().bytes) return std::nullopt;
   const Block& last = table_[last_block(newest->second)].block;
   const std::size_t tail = last.is_live() ? 0 : last.range.bytes;
   CGTREE_CHECK(tail < bytes);
@@ -423,8 +415,9 @@ Transition Layout::transition_to(std::span<const Range> live) {
                                    [&](const Block& block) { return block.range.address >= end; });
     BlockList list = tile(segment.range(), std::span<const Block>(first, last));
     first = last;
-    if (is_layout_of(list, blocks(segment))) continue;
-    transition.add(segment, blocks(segment), std::make_shared<BlockList>(std::move(list)));
+    const BlockTable::Walk present = blocks(segment);
+    if (std::equal(list.begin(), list.end(), present.begin(), present.end(), same_layout)) continue;
+    transition.add(segment, present, std::make_shared<BlockList>(std::move(list)));
   }
   reserve_for(transition);
   return transition;

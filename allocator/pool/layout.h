@@ -89,7 +89,7 @@ class Layout {
   SegmentMap extract_unpinned_segments() noexcept;
 
   // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if
-  // there is no segment. Requires: no free block holds them.
+  // there is no segment or none can be as large. Requires: no free block holds them.
   struct Growth {
     std::uintptr_t segment;
     std::size_t missing;
@@ -147,6 +147,8 @@ class Layout {
   void cut_tail(Segment& segment, BlockIndex last) noexcept;
   void absorb_next(BlockIndex index) noexcept;
   void extract(SegmentMap::iterator segment, SegmentMap& extracted) noexcept;
+  template <typename IsKept>
+  SegmentMap extract_free_segments_unless(IsKept is_kept) noexcept;
   void validate(const Segment& segment) const;
 
   std::vector<Block> sorted_blocks(std::span<const Range> live) const;

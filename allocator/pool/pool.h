@@ -35,10 +35,9 @@ enum class Growth {
   kInPages,
 };
 
-// A PoolOptions says what a pool is called, how much it may reserve and how it grows.
+// A PoolOptions says what a pool is called and how it grows.
 struct PoolOptions {
-  std::string name = "pool";         // for messages
-  std::size_t max_bytes = SIZE_MAX;  // the limit of reserved bytes (segments, used or not)
+  std::string name = "pool";  // for messages
   Growth growth = Growth::kFast;
   // For kInPlace and kInPages: where the segment cannot grow, there is no second one. So blocks lie
   // at the same distances from each other in each pool with the same live blocks and requests.
@@ -64,7 +63,7 @@ struct PoolOptions {
 // held while the source allocates, resizes or frees segments: the source may ask other pools for
 // theirs, or wait for a stream whose host functions free blocks. Threads that need new segments
 // take turns.
-class Pool final : public SegmentUser, private CachedPool {
+class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
   explicit Pool(SegmentSource& source, PoolOptions options = {});
@@ -76,8 +75,8 @@ class Pool final : public SegmentUser, private CachedPool {
   const PoolOptions& options() const { return options_; }
 
   // Returns a block of `bytes`, rounded up to and aligned to 512 bytes. Throws InvalidArgument for
-  // 0 bytes, OutOfMemory with a MemoryReport if the source or `max_bytes` refuses a segment, and
-  // what else the source throws.
+  // 0 bytes, OutOfMemory with a MemoryReport if the source refuses a segment, and what else the
+  // source throws.
   void* allocate(std::size_t bytes);
 
   // Throws InvalidArgument unless `address` was returned by allocate() and not freed since; the
@@ -131,6 +130,10 @@ class Pool final : public SegmentUser, private CachedPool {
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
 
+  // For the pool's caches: frees blocks that are cached, and subtracts them from what `flow` says
+  // has been freed. Requires: the lock of their cache is held.
+  void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept;
+
   // Walks the invariants and aborts at the first that does not hold.
   void validate() const;
 
@@ -166,7 +169,6 @@ class Pool final : public SegmentUser, private CachedPool {
   [[noreturn]] void refuse_free(void* address) const;
   BlockMark mark_of(const Block& block) const;
   void empty_caches() const noexcept;
-  void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept override;
   void* allocate_slowly(std::size_t requested);
   void* grow(std::size_t requested, Refusal& refusal);
   void* serve_apart(std::size_t requested, Refusal& refusal);
@@ -178,7 +180,7 @@ class Pool final : public SegmentUser, private CachedPool {
   void unmap_beyond_slack(std::size_t more) noexcept;
   std::size_t unmap(std::size_t enough) noexcept;
   void expect_restorable() const;
-  bool begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal);
+  bool begin_growth(OpenGrowth& open, std::size_t bytes);
   void* try_new_segment(std::size_t requested, Refusal& refusal);
   void* allocate_in_new_segment(std::size_t bytes, bool makes_room, std::size_t requested,
                                 const Refusal& refusal);

@@ -1,5 +1,6 @@
 // The calls of a pool whose threads cache blocks, beside the caches.
 #include <mutex>
+#include <optional>
 
 #include "allocator/pool/pool.h"
 #include "base/check.h"
@@ -91,8 +92,7 @@ void Pool::validate_marks(const PoolCaches::Held& held) const {
       }
     }
   }
-  CGTREE_CHECK(cached == held.blocks());
-  CGTREE_CHECK(is_closed_ || marked == held.marked());
+  held.validate(cached, is_closed_ ? std::nullopt : std::optional(marked));
   const PoolStatistics counted = present_statistics(held);
   CGTREE_CHECK(counted.allocation.current == live.count);
   CGTREE_CHECK(counted.allocated_bytes.current == live.bytes);

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
+#include <optional>
 
 #include "allocator/pool/block_mark.h"
 #include "allocator/pool/statistics.h"
@@ -31,16 +31,7 @@ struct CachedBlock {
   BlockMark::Word* word = nullptr;
 };
 
-// The pool of PoolCaches.
-class CachedPool {
- public:
-  // Frees blocks that are cached, and subtracts them from what `flow` says has been freed. It is
-  // called with the lock of their cache held.
-  virtual void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept = 0;
-
- protected:
-  ~CachedPool() = default;
-};
+class Pool;
 
 // The words of blocks say which are live and which are cached, so that free() refuses a wrong
 // address without the pool's lock.
@@ -87,9 +78,7 @@ class PoolCaches {
   virtual void unlock() noexcept = 0;
   virtual void empty() noexcept = 0;
   virtual Flow flow() const noexcept = 0;
-  virtual std::size_t blocks() const noexcept = 0;
-  virtual std::size_t marked() const noexcept = 0;
-  virtual void validate() const = 0;
+  virtual void validate(std::size_t cached, std::optional<std::size_t> marked) const = 0;
 };
 
 // A Held keeps all caches as they are while it exists. Without caches it does nothing.
@@ -110,11 +99,10 @@ class PoolCaches::Held {
   }
   // Returns what the tallies of the pool do not count.
   Flow flow() const noexcept { return caches_ == nullptr ? Flow() : caches_->flow(); }
-  std::size_t blocks() const noexcept { return caches_ == nullptr ? 0 : caches_->blocks(); }
-  // Returns how many blocks have a mark. Requires: the pool's lock is held.
-  std::size_t marked() const noexcept { return caches_ == nullptr ? 0 : caches_->marked(); }
-  void validate() const {
-    if (caches_ != nullptr) caches_->validate();
+  // Walks the invariants, and aborts unless the caches have `cached` blocks, and `marked` blocks
+  // have a mark if that is given. Requires: there are caches, and the pool's lock is held.
+  void validate(std::size_t cached, std::optional<std::size_t> marked) const {
+    caches_->validate(cached, marked);
   }
 
  private:
@@ -122,6 +110,6 @@ class PoolCaches::Held {
 };
 
 // Makes the caches of a pool, which must outlive them.
-using MakePoolCaches = std::unique_ptr<PoolCaches> (*)(CachedPool& pool);
+using MakePoolCaches = std::unique_ptr<PoolCaches> (*)(Pool& pool);
 
 }  // namespace cgtree

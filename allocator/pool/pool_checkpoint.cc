@@ -38,7 +38,8 @@ bool operator==(const PoolCheckpoint& left, const PoolCheckpoint& right) {
   if (left.segments_ == right.segments_) return true;
   const auto same_segment = [](const FrozenSegment& a, const FrozenSegment& b) {
     return a.identity() == b.identity() &&
-           (a.blocks == b.blocks || same_layout(*a.blocks, *b.blocks));
+           std::equal(a.blocks->begin(), a.blocks->end(), b.blocks->begin(), b.blocks->end(),
+                      same_layout);
   };
   return std::equal(left.frozen().begin(), left.frozen().end(), right.frozen().begin(),
                     right.frozen().end(), same_segment);

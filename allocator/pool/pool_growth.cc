@@ -28,21 +28,6 @@ void add_others(MemoryReport& report, const MemoryReport& from_source) {
   report.capture_open = from_source.capture_open;
 }
 
-std::size_t usual_segment_bytes(const PoolOptions& options, std::size_t block) {
-  switch (options.growth) {
-    case Growth::kFast:
-      break;
-    case Growth::kInPlace:
-    case Growth::kInPages:
-      return round_up(block, kLargeRounding);
-  }
-  return segment_bytes(block);
-}
-
-std::string limit_reason(std::size_t bytes, std::size_t limit) {
-  return fmt::format("a segment of {} bytes would exceed the pool's limit of {}", bytes, limit);
-}
-
 }  // namespace
 
 struct Pool::Refusal {
@@ -110,7 +95,7 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
       resized_.wait(lock, [this] { return !layout_.is_resizing(); });
       if (void* const block = take(requested)) return block;
       if (layout_.largest_free_block() >= block_bytes(requested)) continue;  // it has to be mapped
-      if (!begin_growth(open, block_bytes(requested), refusal)) return nullptr;
+      if (!begin_growth(open, block_bytes(requested))) return nullptr;
     }
     try {
       open.succeeded = open.segment->grow(open.bytes);
@@ -130,19 +115,12 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
 }
 
 // Requires: the lock is held.
-bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes, Refusal& refusal) {
+bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes) {
   const std::optional<Layout::Growth> growth = layout_.growth_for(bytes);
   if (!growth) return false;
-  const std::size_t left = options_.max_bytes - tallies_.reserved_bytes();
-  const std::size_t room = left - left % kBlockAlignment;
-  if ((has_pages() ? round_up(growth->missing, kLargeRounding) : growth->missing) > room) {
-    refusal.reason = limit_reason(growth->missing, options_.max_bytes);
-    return false;
-  }
   Segment& segment = layout_.begin_growth(*growth);
   open.segment = &segment;
-  const std::size_t step = round_up(growth->missing, kLargeRounding);
-  open.bytes = segment.range().bytes + (has_pages() ? step : std::min(step, room));
+  open.bytes = segment.range().bytes + round_up(growth->missing, kLargeRounding);
   if (has_pages()) segment.pages.reserve(open.bytes);
   return true;
 }
@@ -166,9 +144,6 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
   };
   try {
     const std::size_t missing = segment.pages.missing(place);
-    if (missing > options_.max_bytes - tallies_.reserved_bytes()) {
-      throw OutOfMemory(limit_reason(missing, options_.max_bytes));
-    }
     if (missing > 0) {
       lock.unlock();
       unmap_beyond_slack(missing);
@@ -275,7 +250,8 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
 // are refused. No pool has to give memory back for what the usual size has beyond the block's.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
-  const std::size_t usual = usual_segment_bytes(options_, rounded);
+  const std::size_t usual =
+      grows_in_place() ? round_up(rounded, kLargeRounding) : segment_bytes(rounded);
   for (const std::size_t bytes : {usual, rounded}) {
     try {
       return allocate_in_new_segment(bytes, bytes == rounded || has_pages(), requested, refusal);
@@ -293,10 +269,6 @@ void* Pool::allocate_in_new_segment(std::size_t bytes, bool makes_room, std::siz
     const std::lock_guard lock(mutex_);
     // The thread whose turn it was before may have left room.
     if (void* const block = take(requested)) return block;
-    // Only the thread whose turn it is reserves more.
-    if (bytes > options_.max_bytes - tallies_.reserved_bytes()) {
-      throw OutOfMemory(limit_reason(bytes, options_.max_bytes));
-    }
     if (refusal.is_refused) ++tallies_.events.num_alloc_retries;
   }
   Layout::SegmentMap added;  // given back, without the lock, if the layout cannot add it

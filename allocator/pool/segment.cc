@@ -80,21 +80,6 @@ Segment::~Segment() {
   if (identity_) source_->free(pointer_to(range_), range_.bytes, stream_);
 }
 
-Segment::Segment(Segment&& other) noexcept
-    : first(other.first),
-      is_small(other.is_small),
-      is_resizing(other.is_resizing),
-      spare(other.spare),
-      number(other.number),
-      pages(std::move(other.pages)),
-      source_(other.source_),
-      stream_(other.stream_),
-      identity_(std::move(other.identity_)),
-      range_(other.range_),
-      frozen_(std::move(other.frozen_)),
-      extents_(std::move(other.extents_)) {
-}
-
 std::shared_ptr<const SegmentExtent> Segment::extent() {
   for (const auto& extent : extents_) {
     if (extent->range == range_) return extent;

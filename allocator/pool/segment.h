@@ -28,7 +28,7 @@ class Segment {
   // throws.
   Segment(SegmentSource& source, std::size_t bytes, StreamId stream, bool makes_room = true);
   ~Segment();
-  Segment(Segment&& other) noexcept;
+  Segment(Segment&&) noexcept = default;
   Segment& operator=(Segment&&) = delete;
 
   const Range& range() const { return range_; }

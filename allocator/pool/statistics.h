@@ -26,10 +26,10 @@ struct Counter {
   X(allocation)                 \
   X(segment)                    \
   X(reserved_bytes)
-// These events are counted since the pool was made: allocations that were refused; refusals
-// (by the source, or for the pool's limit) after which the source was asked again; segments that
-// the source gave or grew, and took back or shrank; calls of checkpoint() and of restore() or
-// restore_live() that succeeded, and segments whose blocks the latter changed.
+// These events are counted since the pool was made: allocations that were refused; refusals by the
+// source after which it was asked again; segments that the source gave or grew, and took back or
+// shrank; calls of checkpoint() and of restore() or restore_live() that succeeded, and segments
+// whose blocks the latter changed.
 #define CGTREE_POOL_EVENTS(X) \
   X(num_ooms)                 \
   X(num_alloc_retries)        \

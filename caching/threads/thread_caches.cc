@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "allocator/pool/pool.h"
 #include "base/check.h"
 #include "base/room.h"
 
@@ -197,14 +198,8 @@ Flow ThreadCaches::flow() const noexcept {
   return sum;
 }
 
-std::size_t ThreadCaches::blocks() const noexcept {
-  std::size_t count = 0;
-  for (const std::shared_ptr<ThreadCache>& cache : caches_)
-    cache->for_each([&](const CachedBlock&, std::size_t) { ++count; });
-  return count;
-}
-
-void ThreadCaches::validate() const {
+void ThreadCaches::validate(std::size_t cached, std::optional<std::size_t> marked) const {
+  std::size_t all = 0;
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     std::size_t count = 0, sum = 0;
     cache->for_each([&](const CachedBlock& block, std::size_t bytes) {
@@ -218,10 +213,13 @@ void ThreadCaches::validate() const {
     CGTREE_CHECK(sum == cache->bytes());
     CGTREE_CHECK(count <= ThreadCache::kMostBlocks && sum <= ThreadCache::kMostBytes);
     CGTREE_CHECK(cache->is_open || count == 0);
+    all += count;
   }
+  CGTREE_CHECK(all == cached);
+  CGTREE_CHECK(!marked || *marked == marks_.marked());
 }
 
-std::unique_ptr<PoolCaches> make_thread_caches(CachedPool& pool) {
+std::unique_ptr<PoolCaches> make_thread_caches(Pool& pool) {
   return std::make_unique<ThreadCaches>(pool);
 }
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "allocator/pool/pool_caches.h"
@@ -29,7 +29,7 @@ namespace cgtree {
 class ThreadCaches final : public PoolCaches {
  public:
   // `pool` must outlive this object.
-  explicit ThreadCaches(CachedPool& pool) : pool_(pool) {}
+  explicit ThreadCaches(Pool& pool) : pool_(pool) {}
   // Requires: close() was called.
   ~ThreadCaches() override = default;
 
@@ -81,11 +81,9 @@ class ThreadCaches final : public PoolCaches {
   void unlock() noexcept override;
   void empty() noexcept override;
   Flow flow() const noexcept override;
-  std::size_t blocks() const noexcept override;
-  std::size_t marked() const noexcept override { return marks_.marked(); }
-  void validate() const override;
+  void validate(std::size_t cached, std::optional<std::size_t> marked) const override;
 
-  CachedPool& pool_;
+  Pool& pool_;
   BlockMarks marks_;
   Mutex<LockRank::kThreadCaches> mutex_;  // guards all below
   std::vector<std::shared_ptr<ThreadCache>> caches_;
@@ -94,6 +92,6 @@ class ThreadCaches final : public PoolCaches {
 };
 
 // For PoolOptions::make_caches.
-std::unique_ptr<PoolCaches> make_thread_caches(CachedPool& pool);
+std::unique_ptr<PoolCaches> make_thread_caches(Pool& pool);
 
 }  // namespace cgtree

@@ -69,9 +69,7 @@ ModelledPool::ModelledPool(Growth growth) : growth_(growth) {
 }
 
 void ModelledPool::open() {
-  pool_.emplace(
-      source_,
-      PoolOptions{.name = "modelled", .max_bytes = std::size_t{128} << 20, .growth = growth_});
+  pool_.emplace(source_, PoolOptions{.name = "modelled", .growth = growth_});
 }
 
 void ModelledPool::take(const Step& step) {

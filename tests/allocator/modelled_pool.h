@@ -85,7 +85,7 @@ class ModelledPool {
   void compare();
 
   const Growth growth_;
-  FakeSegmentSource source_{std::size_t{192} << 20};
+  FakeSegmentSource source_{std::size_t{128} << 20};
   std::optional<Pool> pool_;
   Sizes live_;
   Segments segments_;

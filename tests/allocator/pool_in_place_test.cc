@@ -68,7 +68,7 @@ class PoolInPlaceTest : public testing::Test {
   }
 
   FakeSegmentSource source_{400 * kMiB};
-  Pool pool_{source_, {.max_bytes = 300 * kMiB, .growth = Growth::kInPlace}};
+  Pool pool_{source_, {.growth = Growth::kInPlace}};
 };
 
 TEST_F(PoolInPlaceTest, TheFirstSegmentHoldsTheRequestInSteps) {
@@ -138,25 +138,10 @@ TEST_F(PoolInPlaceTest, TheNewestSegmentGrows) {
               ElementsAre(Range{kBase, 200 * kMiB}, Range{kBase + kSpacing, 100 * kMiB}));
 }
 
-TEST_F(PoolInPlaceTest, NeverReservesMoreThanItsLimit) {
-  pool_.allocate(200 * kMiB);
+TEST_F(PoolInPlaceTest, ARequestThatNoSegmentCanGrowByIsRefused) {
+  pool_.allocate(512);
 
-  EXPECT_THROW(pool_.allocate(100 * kMiB + 512), OutOfMemory);
-  EXPECT_NO_THROW(pool_.allocate(50 * kMiB));
-  EXPECT_NO_THROW(pool_.allocate(50 * kMiB));
-  EXPECT_EQ(pool_.statistics().reserved_bytes.current, 300 * kMiB);
-}
-
-TEST_F(PoolInPlaceTest, TheLastStepIsOnlyAsLongAsTheLimitAllows) {
-  FakeSegmentSource source;
-  source.set_spacing(kSpacing);
-  Pool pool(source, {.max_bytes = 3 * kMiB + 700, .growth = Growth::kInPlace});
-  pool.allocate(2 * kMiB);
-
-  pool.allocate(kMiB);
-
-  EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 3 * kMiB + 512}));
-  pool.restore_live({});
+  EXPECT_THROW(pool_.allocate(kLargestRequest), OutOfMemory);
 }
 
 TEST_F(PoolInPlaceTest, ARefusedGrowthLeavesThePoolAsItWas) {

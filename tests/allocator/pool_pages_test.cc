@@ -143,18 +143,6 @@ TEST_F(PoolPagesTest, WithoutMemoryForItsPagesARequestChangesNothing) {
   pool_.free(kept);
 }
 
-TEST_F(PoolPagesTest, ALimitIsKept) {
-  Pool pool(cache_, {.max_bytes = 12 * kMiB, .growth = Growth::kInPages});
-  void* const first = pool.allocate(10 * kMiB);
-  void* const kept = pool.allocate(kMiB);
-  EXPECT_THROW(pool.allocate(2 * kMiB), OutOfMemory);
-  pool.free(first);
-  void* const second = pool.allocate(9 * kMiB);
-  pool.validate();
-  pool.free(second);
-  pool.free(kept);
-}
-
 TEST_F(PoolPagesTest, ALayoutCannotBeRestored) {
   EXPECT_THROW((void)pool_.checkpoint(), InvalidArgument);
   EXPECT_THROW((void)pool_.restore_live({}), InvalidArgument);

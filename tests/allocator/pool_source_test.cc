@@ -191,27 +191,5 @@ TEST(PoolSourceTest, APoolOfTheSameNameIsNotTakenForThePoolAsked) {
   EXPECT_THAT(report_of(pool, 512).pools, ElementsAre(pool.use(), namesake));
 }
 
-TEST(PoolSourceTest, TheLimitIsKeptWhileThreadsTakeTurns) {
-  FakeSegmentSource source;
-  Pool pool(source, {.max_bytes = 40 * kMiB});
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int k = 0; k < 300; ++k) {
-        try {
-          pool.free(pool.allocate(12 * kMiB));
-        } catch (const OutOfMemory&) {
-        }
-        if (k % 10 == 0) pool.trim();
-      }
-    });
-  }
-  for (std::thread& thread : threads)
-    thread.join();
-
-  pool.validate();
-  EXPECT_LE(pool.statistics().reserved_bytes.peak, 40 * kMiB);
-}
-
 }  // namespace
 }  // namespace cgtree

@@ -141,33 +141,15 @@ TEST_F(PoolTest, AskForTheExactSizeWhenTheUsualSegmentIsRefused) {
   free_all(pool_);
 }
 
-TEST_F(PoolTest, AskForTheExactSizeWhenTheLimitForbidsTheUsualSegment) {
-  Pool pool(source_, {.name = "small", .max_bytes = 3 * kMiB});
-
-  pool.allocate(3 * kMiB);
-
-  EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 3 * kMiB}));
-  free_all(pool);
-}
-
-TEST_F(PoolTest, NeverReservesMoreThanItsLimit) {
-  Pool pool(source_, {.max_bytes = 5 * kMiB});
-  pool.allocate(2 * kMiB);
-
-  EXPECT_THROW(pool.allocate(4 * kMiB), OutOfMemory);
-  EXPECT_NO_THROW(pool.allocate(3 * kMiB));
-  free_all(pool);
-}
-
 TEST_F(PoolTest, OutOfMemoryNamesThePoolAndWhatIsThere) {
-  Pool pool(source_, {.name = "decode", .max_bytes = 2 * kMiB});
+  Pool pool(source_, {.name = "decode"});
   pool.allocate(1000);
+  source_.fail_from(1);
 
   const std::string text = out_of_memory_text(pool, 3000000);
 
   EXPECT_THAT(text, HasSubstr("pool 'decode' has no room for 3000000 bytes"));
   EXPECT_THAT(text, HasSubstr("reserved 2097152, live 1024, largest free block 2096128"));
-  EXPECT_THAT(text, HasSubstr("the pool's limit of 2097152"));
   EXPECT_EQ(pool.statistics().num_ooms, 1u);
   free_all(pool);
 }
