@@ -8,9 +8,9 @@
 #include <deque>
 #include <vector>
 
+#include "allocator/device/stream_pool.h"
 #include "allocator/segments/segment_cache.h"
 #include "base/mutex.h"
-#include "caching/mapped_pool.h"
 #include "caching/segment_map.h"
 
 namespace cgtree {
@@ -24,6 +24,16 @@ struct AllocatorStatistics {
   std::vector<OfPool> pools;
   SegmentCacheStatistics cache;
   std::size_t pending_blocks = 0;  // blocks that are freed, but that other streams may still use
+};
+
+// A MappedPool is a StreamPool whose blocks are found by their addresses.
+class MappedPool final : public StreamPool {
+ public:
+  // Both must outlive the pool. Requires: its segments do not grow (Growth::kFast).
+  MappedPool(SegmentCache& cache, SegmentMap& map, const PoolOptions& options);
+
+  // The next pool of a list of the eager pools.
+  std::atomic<MappedPool*> next{nullptr};
 };
 
 // A CachingAllocator has an eager pool per stream. The caller names the stream; no state of the

@@ -14,8 +14,8 @@ namespace cgtree {
 // Thread safety: all functions may be called from any thread.
 class DeviceAllocator {
  public:
-  // With memory of its own.
-  explicit DeviceAllocator(Device device);
+  // `memory` must outlive the allocator.
+  explicit DeviceAllocator(DeviceMemory& memory);
   ~DeviceAllocator() { memory_.remove_on_retire(on_retire_); }
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
@@ -27,14 +27,8 @@ class DeviceAllocator {
 
   Device device() const noexcept { return memory_.device(); }
   CachingAllocator& allocator() noexcept { return allocator_; }
-  SegmentCache& cache() noexcept { return memory_.cache(); }
-  Budget& budget() noexcept { return memory_.budget(); }
 
  private:
-  // Over `shared`, or over `own` if that is null.
-  DeviceAllocator(std::unique_ptr<DeviceMemory> own, DeviceMemory* shared);
-
-  const std::unique_ptr<DeviceMemory> own_;  // null for a client of shared memory
   DeviceMemory& memory_;
   CachingAllocator allocator_{memory_.cache()};
   const std::size_t on_retire_;

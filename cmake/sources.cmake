@@ -190,7 +190,6 @@ cgtree_sources(allocators
   allocator/device/stream_pool.cc
   caching/caching_allocator.cc
   caching/device_allocator.cc
-  caching/mapped_pool.cc
   caching/segment_map.cc
   caching/reports/statistics_json.cc
   caching/threads/block_marks.cc

@@ -30,20 +30,12 @@ Registry& registry() {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(Device device)
+DeviceMemory::DeviceMemory(Device device, SegmentSource* segments)
     : device_(device),
       source_(device),
       events_(events_of(device)),
-      budget_(to_string(device)),
-      cache_(source_, &budget_, events_.get()) {
-}
-
-DeviceMemory::DeviceMemory(Device device, SegmentSource& segments)
-    : device_(device),
-      source_(device),
-      events_(events_of(device)),
-      budget_("device"),
-      cache_(segments, &budget_, events_.get()) {
+      budget_(segments == nullptr ? to_string(device) : "device"),
+      cache_(segments == nullptr ? source_ : *segments, &budget_, events_.get()) {
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -68,7 +60,7 @@ void DeviceMemory::retire(StreamIdentity stream) {
     function(id);
     return false;
   });
-  cache_.progress().retire(id, StreamProgress::Work::kMayBePending);
+  cache_.progress().retire(id);
 }
 
 DeviceMemory::Client DeviceMemory::client(const std::function<Client(DeviceMemory&)>& make) {

@@ -24,9 +24,8 @@ namespace cgtree {
 // Thread safety: all functions may be called from any thread.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(Device device);
-  // Over a caller's source, which must outlive this object.
-  DeviceMemory(Device device, SegmentSource& segments);
+  // `segments`: a caller's source, which must outlive this object, or null for the device's.
+  explicit DeviceMemory(Device device, SegmentSource* segments = nullptr);
   ~DeviceMemory();
 
   // Returns the memory that contexts share unless they have segments of their own. It is made for

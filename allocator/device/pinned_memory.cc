@@ -111,17 +111,8 @@ class PinnedMemory::Owner final : public StorageOwner {
 PinnedMemory::PinnedMemory(Device device) : owner_(new Owner(device)) {
 }
 
-PinnedMemory::~PinnedMemory() {
-  if (owner_ != nullptr) owner_->unretain();
-}
-
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)) {
-}
-
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(owner_, other.owner_);
-  return *this;
+void PinnedMemory::Release::operator()(Owner* owner) const noexcept {
+  owner->unretain();
 }
 
 Tensor PinnedMemory::empty(const Shape& shape, DType dtype) {

@@ -19,9 +19,6 @@ class PinnedMemory {
  public:
   // Throws InvalidArgument if the device does not exist or has no events.
   explicit PinnedMemory(Device device);
-  ~PinnedMemory();
-  PinnedMemory(PinnedMemory&&) noexcept;
-  PinnedMemory& operator=(PinnedMemory&&) noexcept;
 
   // Returns a host tensor whose contents are not set. Throws OutOfMemory.
   Tensor empty(const Shape& shape, DType dtype);
@@ -42,8 +39,12 @@ class PinnedMemory {
 
  private:
   class Owner;
+  struct Release {
+    void operator()(Owner* owner) const noexcept;
+  };
 
-  Owner* owner_;  // has a reference count: it lives as long as this object and its tensors
+  // It has a reference count, and lives as long as this object and its tensors.
+  std::unique_ptr<Owner, Release> owner_;
 };
 
 }  // namespace cgtree

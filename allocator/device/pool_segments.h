@@ -36,7 +36,7 @@ class PoolSegments : public SegmentSource, public SegmentUser {
     return cache_.allocate_for(account_, bytes, stream_);
   }
   void* allocate_from_free(std::size_t bytes, StreamId) override {
-    return cache_.allocate_from_free_for(account_, bytes, stream_);
+    return cache_.allocate_for(account_, bytes, stream_, SegmentCache::Room::kFree);
   }
   void free(void* segment, std::size_t bytes, StreamId) noexcept override {
     cache_.free_for(account_, segment, bytes, stream_);

@@ -86,21 +86,19 @@ std::size_t VirtualSegmentSource::mapped_bytes() const {
 void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   give_back_freed();
   const std::lock_guard lock(mutex_);
-  Reservations made{
-      {nullptr, {.reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_))}}};
-  Reservations::node_type node = made.extract(made.begin());
+  const std::size_t reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_));
   void* segment = nullptr;
-  check(memory_.reserve(device_.id, node.mapped().reserved, &segment),
-        fmt::format("reserve {} bytes of addresses on {}", node.mapped().reserved,
-                    to_string(device_)));
+  check(memory_.reserve(device_.id, reserved, &segment),
+        fmt::format("reserve {} bytes of addresses on {}", reserved, to_string(device_)));
   try {
-    map_up_to(segment, node.mapped(), bytes);
+    Reservation& made = reservations_[segment];
+    made.reserved = reserved;
+    map_up_to(segment, made, bytes);
   } catch (...) {
-    (void)memory_.free_reserved(segment, node.mapped().reserved);
+    reservations_.erase(segment);
+    (void)memory_.free_reserved(segment, reserved);
     throw;
   }
-  node.key() = segment;
-  CGTREE_CHECK(reservations_.insert(std::move(node)).inserted);
   return segment;
 }
 
@@ -162,13 +160,16 @@ bool VirtualSegmentSource::unmap(void* segment, std::size_t, std::size_t offset,
   const std::lock_guard lock(mutex_);
   Reservation& held = reservations_.find(segment)->second;
   CGTREE_CHECK(offset % most_at_once_ == 0 && count % most_at_once_ == 0);
-  const Code code = memory_.unmap(static_cast<char*>(segment) + offset, count);
-  if (!ok(code)) {
-    log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_), name(code));
-    return false;
-  }
+  if (!unmap_piece(static_cast<char*>(segment) + offset, count)) return false;
   held.holes += count;
   return true;
+}
+
+bool VirtualSegmentSource::unmap_piece(void* begin, std::size_t bytes) noexcept {
+  const Code code = memory_.unmap(begin, bytes);
+  if (ok(code)) return true;
+  log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_), name(code));
+  return false;
 }
 
 // Unmaps whole pieces from the end. Requires: no work uses them.
@@ -177,13 +178,7 @@ void VirtualSegmentSource::unmap_down_to(void* segment, Reservation& reservation
   while (!reservation.pieces.empty()) {
     const std::size_t piece = reservation.pieces.back();
     if (reservation.mapped - piece < least) break;
-    char* const begin = static_cast<char*>(segment) + reservation.mapped - piece;
-    const Code code = memory_.unmap(begin, piece);
-    if (!ok(code)) {
-      log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_),
-                name(code));
-      break;
-    }
+    if (!unmap_piece(static_cast<char*>(segment) + reservation.mapped - piece, piece)) break;
     reservation.pieces.pop_back();
     reservation.mapped -= piece;
   }
@@ -216,13 +211,19 @@ bool VirtualSegmentSource::is_done(StreamId stream) noexcept {
   return done;
 }
 
+// Aborts unless the segment is allocated. Requires: the lock is held.
+VirtualSegmentSource::Reservation& VirtualSegmentSource::in_use(void* segment) noexcept {
+  const auto found = reservations_.find(segment);
+  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
+  return found->second;
+}
+
 void VirtualSegmentSource::free(void* segment, std::size_t, StreamId stream) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = reservations_.find(segment);
-    CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
-    found->second.freed = true;
-    found->second.stream = stream;
+    Reservation& held = in_use(segment);
+    held.freed = true;
+    held.stream = stream;
   }
   give_back_freed();
 }
@@ -259,19 +260,16 @@ void VirtualSegmentSource::give_back(Reservations::iterator reservation) noexcep
 
 bool VirtualSegmentSource::grow(void* segment, std::size_t, std::size_t grown, StreamId) {
   const std::lock_guard lock(mutex_);
-  const auto found = reservations_.find(segment);
-  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
-  if (grown > found->second.reserved) return false;
-  map_up_to(segment, found->second, grown);
+  Reservation& held = in_use(segment);
+  if (grown > held.reserved) return false;
+  map_up_to(segment, held, grown);
   return true;
 }
 
 std::size_t VirtualSegmentSource::shrink(void* segment, std::size_t bytes, std::size_t least,
                                          StreamId stream) noexcept {
   std::unique_lock lock(mutex_);
-  const auto found = reservations_.find(segment);
-  CGTREE_CHECK(found != reservations_.end() && !found->second.freed);
-  Reservation& held = found->second;  // stays: no other call for a segment is made while it shrinks
+  Reservation& held = in_use(segment);  // stays: no other call is made while a segment shrinks
   const std::size_t stays = std::max<std::size_t>(least, 1);
   if (held.pieces.empty() || held.mapped - held.pieces.back() < stays) {
     return std::min(bytes, held.mapped);

@@ -57,8 +57,6 @@ class VirtualSegmentSource final : public SegmentSource {
   // Aborts if a segment has not been freed.
   ~VirtualSegmentSource() override;
 
-  // Returns the bytes that are mapped at a time: the least by which a segment grows or shrinks.
-  std::size_t granularity() const { return granularity_; }
   // Returns the bytes of memory behind all segments.
   std::size_t mapped_bytes() const;
 
@@ -88,6 +86,8 @@ class VirtualSegmentSource final : public SegmentSource {
   void map_up_to(void* segment, Reservation& reservation, std::size_t bytes);
   void map_piece(void* begin, std::size_t bytes);
   void unmap_down_to(void* segment, Reservation& reservation, std::size_t least) noexcept;
+  bool unmap_piece(void* begin, std::size_t bytes) noexcept;
+  Reservation& in_use(void* segment) noexcept;
   bool is_done(StreamId stream) noexcept;
   void give_back(Reservations::iterator reservation) noexcept;
   void give_back_freed() noexcept;

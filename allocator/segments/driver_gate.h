@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "base/condition.h"
@@ -58,26 +59,9 @@ class GateEntry {
   DriverGate* const gate_;
 };
 
-// A DeferredFrees holds a gate: while it lives, no segment is freed on the device, and no event is
-// recorded, queried or waited for. What should have been freed is freed when the last one ends.
-// Move-only; the gate must outlive it.
-class DeferredFrees {
- public:
-  DeferredFrees() = default;
-  explicit DeferredFrees(DriverGate& gate) noexcept : gate_(&gate) { gate.hold(); }
-  ~DeferredFrees() {
-    if (gate_ != nullptr) gate_->end_hold();
-  }
-  DeferredFrees(DeferredFrees&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
-  DeferredFrees& operator=(DeferredFrees&& other) noexcept {
-    std::swap(gate_, other.gate_);
-    return *this;
-  }
-
-  explicit operator bool() const noexcept { return gate_ != nullptr; }
-
- private:
-  DriverGate* gate_ = nullptr;
-};
+// While a DeferredFrees or a copy of it lives, no segment is freed on the device, and no event is
+// recorded, queried or waited for. What should have been freed is freed when the last one ends. The
+// gate must outlive it.
+using DeferredFrees = std::shared_ptr<const void>;
 
 }  // namespace cgtree

@@ -64,11 +64,6 @@ SegmentCache::SegmentCache(SegmentSource& upstream, Budget* budget, StreamEvents
       progress_(events, gate_) {
 }
 
-SegmentCache::SegmentCache(SegmentSource& upstream, std::size_t max_bytes)
-    : SegmentCache(upstream, nullptr) {
-  own_budget_->set_max_bytes(max_bytes);
-}
-
 SegmentCache::~SegmentCache() {
   CGTREE_CHECK(!gate_.is_held());
   trim();
@@ -107,15 +102,6 @@ bool SegmentCache::wait_for_returns() noexcept {
   return true;
 }
 
-void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream) {
-  return allocate_for(account, bytes, stream, Room::kMade);
-}
-
-void* SegmentCache::allocate_from_free_for(SegmentAccount& account, std::size_t bytes,
-                                           StreamId stream) {
-  return allocate_for(account, bytes, stream, Room::kFree);
-}
-
 void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
                                  Room room) {
   charge(account, bytes, room);
@@ -131,8 +117,8 @@ void* SegmentCache::allocate_for(SegmentAccount& account, std::size_t bytes, Str
 void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room) {
   if (account.budget().try_reserve(bytes)) return;
   if (room == Room::kFree) {
-    throw OutOfMemory(fmt::format("the budget '{}' has no room for {} bytes",
-                                  account.budget().name(), bytes));
+    throw OutOfMemory(
+        fmt::format("the budget '{}' has no room for {} bytes", account.budget().name(), bytes));
   }
   Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
   request.attempt = [&] { return account.budget().try_reserve(bytes); };
@@ -342,8 +328,9 @@ SegmentCache::ReclaimId SegmentCache::add_reclaim(Reclaim reclaim, const Segment
   return reclaims_.add({std::move(reclaim), account == nullptr ? &own_account_ : account});
 }
 
-std::size_t SegmentCache::trim() noexcept {
-  return give_back(SIZE_MAX, Which::kAll, {});
+DeferredFrees SegmentCache::defer_frees() {
+  gate_.hold();
+  return {&gate_, [](DriverGate* gate) { gate->end_hold(); }};
 }
 
 std::size_t SegmentCache::trim(const Source& source) noexcept {
@@ -495,7 +482,7 @@ void SegmentCache::refuse(const Request& request) {
             request.bytes, budget.name(), budget.max_bytes(), budget.current()),
         std::move(report));
   }
-  report.capture_open = is_capture_open();
+  report.capture_open = gate_.is_held();
   const SegmentCacheStatistics now = statistics();
   std::string message = fmt::format(
       "no segment of {} bytes: {}; in use {}, cached {}, deferred frees {}; given back: deferred "

@@ -62,9 +62,8 @@ class SegmentCache : public SegmentSource {
 
   // Upstream, budget and events must outlive the cache. A null budget is no limit; without events a
   // segment never changes streams.
-  SegmentCache(SegmentSource& upstream, Budget* budget, StreamEvents* events = nullptr);
-  // With a budget of the cache's own.
-  explicit SegmentCache(SegmentSource& upstream, std::size_t max_bytes = SIZE_MAX);
+  explicit SegmentCache(SegmentSource& upstream, Budget* budget = nullptr,
+                        StreamEvents* events = nullptr);
   // Gives the cached segments back. Segments that are still in use are logged as an error.
   ~SegmentCache() override;
   SegmentCache(const SegmentCache&) = delete;
@@ -73,8 +72,9 @@ class SegmentCache : public SegmentSource {
   // The functions of SegmentSource for the pools of an account. The account must outlive its
   // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
   // use with `bytes`.
-  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
-  void* allocate_from_free_for(SegmentAccount& account, std::size_t bytes, StreamId stream);
+  enum class Room { kFree, kMade };  // whether room is made when there is none
+  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
+                     Room room = Room::kMade);
   void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
                 StreamId stream) noexcept;
   bool grow_for(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,
@@ -92,7 +92,7 @@ class SegmentCache : public SegmentSource {
     return allocate_for(own_account_, bytes, stream);
   }
   void* allocate_from_free(std::size_t bytes, StreamId stream) override {
-    return allocate_from_free_for(own_account_, bytes, stream);
+    return allocate_for(own_account_, bytes, stream, Room::kFree);
   }
   void free(void* segment, std::size_t bytes, StreamId stream) noexcept override {
     free_for(own_account_, segment, bytes, stream);
@@ -119,7 +119,7 @@ class SegmentCache : public SegmentSource {
   SegmentAccount& own_account() noexcept { return own_account_; }
 
   // Holds the gate of the device for a capture, after waiting for calls inside.
-  DeferredFrees defer_frees() noexcept { return DeferredFrees(gate_); }
+  DeferredFrees defer_frees();
 
   // Adds a callback for when memory is short: for the account, or for whatever is charged to the
   // cache's budget if it is null. remove_reclaim() waits for a call in progress.
@@ -129,11 +129,9 @@ class SegmentCache : public SegmentSource {
 
   // Gives all cached segments back, or those of `source`; returns the bytes that were given back
   // now. While a capture is open the frees are deferred instead.
-  std::size_t trim() noexcept;
-  std::size_t trim(const Source& source) noexcept;
+  std::size_t trim(const Source& source = nullptr) noexcept;
 
   SegmentCacheStatistics statistics() const;
-  bool is_capture_open() const noexcept { return gate_.is_held(); }
   StreamProgress& progress() noexcept { return progress_; }
 
   // Walks the invariants and aborts at the first that does not hold. Requires: no other thread is
@@ -182,8 +180,6 @@ class SegmentCache : public SegmentSource {
     return account.reserve() != nullptr ? account.reserve() : reserve_;
   }
 
-  enum class Room { kFree, kMade };  // whether room is made when there is none
-  void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
   void charge(SegmentAccount& account, std::size_t bytes, Room room);
   void* allocate_charged(SegmentAccount& account, std::size_t bytes, StreamId stream, Room room);
   bool grow_charged(SegmentAccount& account, void* segment, std::size_t bytes, std::size_t grown,

@@ -228,16 +228,16 @@ void StreamProgress::cover(Lock& lock, StreamId id, Stream& stream) noexcept {
   }
 }
 
-StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
+void StreamProgress::retire(StreamId id) noexcept {
   Lock lock(mutex_);
   const auto found = streams_.find(id);
-  if (found == streams_.end()) return {id, 0};
+  if (found == streams_.end()) return;
   Stream& stream = found->second;
   // No other thread records from now on, and those that do must come back before the stream ends.
   stream.is_retiring = true;
   const Use use(stream);
   recorded_.wait(lock, [&] { return stream.has_recorded(stream.begun); });
-  if (work == Work::kMayBePending && !stream.is_retired) cover(lock, id, stream);
+  if (!stream.is_retired) cover(lock, id, stream);
   if (stream.is_asked) {
     // The stream gets no more work, so that its last event covers points that were taken while it
     // was recorded, too. Without one, points that no event covers stay open.
@@ -251,9 +251,7 @@ StreamPoint StreamProgress::retire(StreamId id, Work work) noexcept {
   stream.is_asked = false;
   stream.is_retiring = false;
   stream.is_retired = true;
-  if (work == Work::kHasEnded) stream.completed = stream.begun;
   recorded_.notify_all();
-  return {id, stream.begun};
 }
 
 StreamId StreamProgress::in_source(StreamId id) noexcept {

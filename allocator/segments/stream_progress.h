@@ -35,7 +35,7 @@ struct StreamPoint {
 // for stays pending, so that no later one completes its points, which may be another stream's.
 //
 // A stream whose event fails does not keep the others from being looked at. If it was destroyed
-// without retire(), its points stay open until retire() says that its work has ended.
+// without retire(), its points stay open.
 //
 // A stream that was retired is named on by those who hold memory that it used: what they free has
 // the point of its last event. It is forgotten when that is complete.
@@ -75,11 +75,8 @@ class StreamProgress {
   void cover(StreamId stream) noexcept;
 
   // Must be called before a stream is destroyed; no event is recorded on it from then on. A last
-  // event covers its points. With kHasEnded all points of the stream are complete at once,
-  // whichever thread took them: for a stream that is gone, with all its work. Returns a point after
-  // all work of the stream.
-  enum class Work { kHasEnded, kMayBePending };
-  StreamPoint retire(StreamId stream, Work work) noexcept;
+  // event covers its points.
+  void retire(StreamId stream) noexcept;
 
   // Returns what stands for the stream in calls of a source: the stream, or kIdle if it was
   // retired, after waiting for its last event. Requires: the thread is inside the gate.

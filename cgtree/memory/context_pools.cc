@@ -16,7 +16,7 @@ namespace {
 
 std::shared_ptr<DeviceMemory> memory_for(Device device, const ContextOptions& options) {
   if (options.segments == nullptr) return DeviceMemory::shared(device);
-  return std::make_shared<DeviceMemory>(device, *options.segments);
+  return std::make_shared<DeviceMemory>(device, options.segments);
 }
 
 // Returns the bytes of addresses for each pool: more than the device has memory for, because the
@@ -103,7 +103,7 @@ void ContextPools::give_back_idle() {
 }
 
 std::shared_ptr<const void> ContextPools::defer_frees() {
-  return std::make_shared<DeferredFrees>(device_->cache().defer_frees());
+  return device_->cache().defer_frees();
 }
 
 void ContextPools::set_reclaim(Reclaim reclaim) {

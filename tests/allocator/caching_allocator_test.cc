@@ -24,7 +24,7 @@ class CachingAllocatorTest : public AllocatorFixture {
  protected:
   void retire_and_destroy(StreamId stream) {
     allocator_.retire(stream);
-    cache_.progress().retire(stream, StreamProgress::Work::kMayBePending);
+    cache_.progress().retire(stream);
     device_.destroy_stream(stream);
   }
 };
@@ -271,7 +271,7 @@ TEST_F(CachingAllocatorTest, TheMemoryOfARetiredStreamIsTrimmedWithoutNamingTheS
   allocator_.free(freed);
   device_.submit(2);
   allocator_.retire(2);
-  cache_.progress().retire(2, StreamProgress::Work::kMayBePending);
+  cache_.progress().retire(2);
   device_.destroy_stream(2);
 
   allocator_.free(live);
@@ -383,7 +383,7 @@ TEST_F(CachingAllocatorTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsS
   pool->pool.free(own);
   pool.reset();
   allocator_.retire(1);
-  cache_.progress().retire(1, StreamProgress::Work::kMayBePending);
+  cache_.progress().retire(1);
 
   allocator_.trim();
   EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
@@ -406,12 +406,6 @@ TEST_F(CachingAllocatorTest, ADestroyedStreamHoldsUpNoBlockOfAnother) {
   EXPECT_EQ(allocator_.statistics().pending_blocks, 1u);
   void* const large = allocator_.allocate(70 * kMiB, 1);
   allocator_.free(large);
-
-  // What was destroyed without a word can be forgotten later.
-  allocator_.retire(2);
-  cache_.progress().retire(2, StreamProgress::Work::kHasEnded);
-  allocator_.trim();
-  EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
   set_log_sink(nullptr);
 }
 

@@ -73,7 +73,6 @@ TEST_F(FullStreamTest, EndingAnotherStreamDoesNotWaitForIt) {
     allocator().use(block, stream_id(*ending));
     allocator().free(block);
     memory_->allocator().retire(stream_id(two_));
-    memory_->cache().progress().retire(stream_id(two_), StreamProgress::Work::kHasEnded);
   }));
 
   driver_.drain();

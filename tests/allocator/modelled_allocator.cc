@@ -221,7 +221,7 @@ void ModelledAllocator::end_capture() {
 void ModelledAllocator::end_stream(StreamId stream) {
   if (!is_usable(stream)) return;
   allocator_.retire(stream);
-  cache_.progress().retire(stream, StreamProgress::Work::kMayBePending);
+  cache_.progress().retire(stream);
   device_.destroy_stream(stream);
   ended_.insert(stream);
 }

@@ -67,7 +67,8 @@ TEST(PoolThreadsTest, OnePoolServesManyThreads) {
 
 TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
   FakeSegmentSource source;
-  SegmentCache cache(source, 64 * kMiB);
+  Budget budget("device", 64 * kMiB);
+  SegmentCache cache(source, &budget);
   std::deque<Pool> pools;
   for (int i = 0; i < kThreads; ++i)
     pools.emplace_back(cache);

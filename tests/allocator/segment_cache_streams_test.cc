@@ -118,15 +118,6 @@ TEST_F(SegmentCacheStreamsTest, DeferredFreesServeUntilTheyAreGivenBack) {
   cache_.free(segment, 2 * kMiB, kStream);
 }
 
-TEST_F(SegmentCacheStreamsTest, AMovedHoldEndsOnce) {
-  DeferredFrees hold = cache_.defer_frees();
-  {
-    DeferredFrees moved = std::move(hold);
-    EXPECT_TRUE(cache_.is_capture_open());
-  }
-  EXPECT_FALSE(cache_.is_capture_open());
-}
-
 TEST_F(SegmentCacheStreamsTest, OutOfMemoryInACaptureGivesNothingBackAndSaysSo) {
   free_busy_segment(60 * kMiB);
   std::optional<DeferredFrees> hold(cache_.defer_frees());

@@ -83,7 +83,8 @@ TEST_F(SegmentCacheTest, TrimGivesBackWhatIsCachedAndKeepsWhatIsInUse) {
 }
 
 TEST_F(SegmentCacheTest, TheBudgetCountsWhatIsInUse) {
-  SegmentCache cache(upstream_, 10 * kMiB);
+  Budget budget("device", 10 * kMiB);
+  SegmentCache cache(upstream_, &budget);
   void* const segment = cache.allocate(6 * kMiB, kStream);
 
   try {
@@ -100,7 +101,8 @@ TEST_F(SegmentCacheTest, TheBudgetCountsWhatIsInUse) {
 }
 
 TEST_F(SegmentCacheTest, CachedSegmentsMakeRoomForTheBudget) {
-  SegmentCache cache(upstream_, 10 * kMiB);
+  Budget budget("device", 10 * kMiB);
+  SegmentCache cache(upstream_, &budget);
   fill(cache, {2 * kMiB, 4 * kMiB, 4 * kMiB});
 
   void* const segment = cache.allocate(6 * kMiB, kStream);

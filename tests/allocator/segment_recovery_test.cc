@@ -147,9 +147,8 @@ TEST_F(SegmentRecoveryTest, TheBudgetThatRefusesIsNamed) {
   Budget device("gpu", 50 * kMiB);
   SegmentCache cache(device_, &device);
 
-  EXPECT_THAT(
-      [&] { cache.allocate(60 * kMiB, kStream); },
-      testing::ThrowsMessage<OutOfMemory>(HasSubstr("the budget 'gpu' allows 52428800")));
+  EXPECT_THAT([&] { cache.allocate(60 * kMiB, kStream); },
+              testing::ThrowsMessage<OutOfMemory>(HasSubstr("the budget 'gpu' allows 52428800")));
 }
 
 TEST_F(SegmentRecoveryTest, SegmentsGrowAndShrinkWithinTheBudget) {

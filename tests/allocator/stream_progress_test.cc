@@ -155,7 +155,7 @@ TEST_F(StreamProgressTest, APointThatAnotherThreadSawCompleteWhileThisOneWaitedS
 TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
   device_.submit(kStream);
   const StreamPoint point = progress_.now(kStream);
-  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  progress_.retire(kStream);
   const std::size_t recorded = device_.events_recorded();
 
   device_.finish(kStream);
@@ -165,41 +165,16 @@ TEST_F(StreamProgressTest, ARetiredStreamIsNotRecordedOnAgain) {
   EXPECT_TRUE(progress_.is_complete(point));
 }
 
-TEST_F(StreamProgressTest, AStreamWhoseWorkHasEndedLeavesOnlyCompletePoints) {
-  const StreamPoint point = progress_.now(kStream);
-
-  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
-
-  EXPECT_TRUE(progress_.is_complete(point));
-  EXPECT_EQ(progress_.pending_events(), 0u);
-  EXPECT_EQ(device_.events_recorded(), 0u);
-}
-
-TEST_F(StreamProgressTest, AnEarlierEventOfAStreamThatHasEndedDoesNotOpenItsPoints) {
-  device_.submit(kStream);
-  (void)progress_.now(kStream);
-  progress_.poll();
-  const StreamPoint later = progress_.now(kStream);
-  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
-  device_.finish(kStream);
-  progress_.poll();
-
-  EXPECT_TRUE(progress_.is_complete(later));
-}
-
 TEST_F(StreamProgressTest, AStreamThatEndsWhileACaptureIsOpenHasALastEvent) {
   const StreamPoint pending = progress_.now(kStream);
-  const StreamPoint ended = progress_.now(kOther);
   gate_.hold();
-  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
-  progress_.retire(kOther, StreamProgress::Work::kHasEnded);
+  progress_.retire(kStream);
   (void)gate_.end_hold();
 
   EXPECT_EQ(device_.events_recorded(), 1u);
   progress_.poll();
   EXPECT_EQ(device_.events_recorded(), 1u);
   EXPECT_TRUE(progress_.is_complete(pending));
-  EXPECT_TRUE(progress_.is_complete(ended));
 }
 
 TEST_F(StreamProgressTest, WithoutEventsNoPointIsEverComplete) {
@@ -228,8 +203,6 @@ TEST_F(StreamProgressTest, AStreamThatDoesNotExistAnyMoreDoesNotStopTheOthers) {
   progress_.poll();
   EXPECT_FALSE(progress_.is_complete(lost));
   EXPECT_EQ(logged, 1);
-  progress_.retire(kStream, StreamProgress::Work::kHasEnded);
-  EXPECT_TRUE(progress_.is_complete(lost));
   set_log_sink(nullptr);
 }
 
@@ -251,7 +224,7 @@ TEST_F(StreamProgressTest, AStreamInACaptureThatWasNotAnnouncedIsLeftForLater) {
 TEST_F(StreamProgressTest, AStreamThatHasEndedIsForgottenOnceItsPointsAreComplete) {
   device_.submit(kStream);
   const StreamPoint last = progress_.now(kStream);
-  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  progress_.retire(kStream);
   device_.destroy_stream(kStream);
   EXPECT_EQ(progress_.now(kStream), last) << "what is freed now is behind its last event";
   EXPECT_EQ(progress_.in_source(kOther), kOther);
@@ -274,7 +247,7 @@ TEST_F(StreamProgressTest, AStreamThatHasEndedIsForgottenOnceItsPointsAreComplet
 TEST_F(StreamProgressTest, AStreamThatEndsWhileItCapturesIsNotForgotten) {
   device_.begin_foreign_capture(kStream);
   const StreamPoint point = progress_.now(kStream);
-  progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+  progress_.retire(kStream);
   device_.destroy_stream(kStream);
 
   progress_.poll();
@@ -340,7 +313,7 @@ TEST_F(FullQueueTest, AFullStreamStallsOneThreadThatPolls) {
     const StreamPoint other = full_progress_.now(kOther);
     full_progress_.poll();
     EXPECT_TRUE(full_progress_.is_complete(other));
-    full_progress_.retire(kOther, StreamProgress::Work::kMayBePending);
+    full_progress_.retire(kOther);
   }));
   make_room();
 
@@ -371,7 +344,7 @@ TEST_F(FullQueueTest, AStreamIsRetiredOnlyWhenNoThreadRecordsOnIt) {
   poll_full_stream();
   std::atomic<bool> is_retired{false};
   other_ = std::async(std::launch::async, [&] {
-    full_progress_.retire(kStream, StreamProgress::Work::kMayBePending);
+    full_progress_.retire(kStream);
     is_retired = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -385,9 +358,7 @@ TEST_F(FullQueueTest, AStreamIsRetiredOnlyWhenNoThreadRecordsOnIt) {
 TEST_F(FullQueueTest, APointTakenWhileTheLastEventIsRecordedIsCoveredByIt) {
   const StreamPoint before = full_progress_.now(kStream);
   queue_.full = kStream;
-  stalled_ = std::async(std::launch::async, [&] {
-    full_progress_.retire(kStream, StreamProgress::Work::kMayBePending);
-  });
+  stalled_ = std::async(std::launch::async, [&] { full_progress_.retire(kStream); });
   queue_.has_begun.get_future().wait();
   StreamPoint during;
   EXPECT_TRUE(returns([&] { during = full_progress_.now(kStream); }));

@@ -62,8 +62,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, RecycledStreamsTest,
 
 TEST_P(RecycledStreamsTest, ALaterStreamGetsNoMemoryThatTheDestroyedOneStillWrites) {
   constexpr std::size_t kBytes = 4096;
-  DeviceAllocator memory(device());
-  CachingAllocator& allocator = memory.allocator();
+  DeviceMemory memory(device());
+  DeviceAllocator own(memory);
+  CachingAllocator& allocator = own.allocator();
   std::vector<std::uint8_t> host(kBytes, 0xee);
   for (const bool is_whole_segment : {false, true}) {
     const std::size_t bytes = is_whole_segment ? std::size_t{16} << 20 : kBytes;
