@@ -1,4 +1,4 @@
-// Checks options one by one, adds defaults, and canonicalizes last.
+// Checks options one by one, and adds defaults.
 #include "targets/option_schema.h"
 
 #include <fmt/format.h>
@@ -49,11 +49,6 @@ OptionSchema& OptionSchema::add(OptionSpec spec) {
   return *this;
 }
 
-OptionSchema& OptionSchema::set_canonicalize(Canonicalize canonicalize) {
-  canonicalize_ = std::move(canonicalize);
-  return *this;
-}
-
 const OptionSpec* OptionSchema::find(std::string_view name) const noexcept {
   for (const OptionSpec& spec : specs_) {
     if (spec.name == name) return &spec;
@@ -86,18 +81,9 @@ Options OptionSchema::resolve(Options given) const {
   for (auto& [name, value] : given)
     check(name, &value);
   for (const OptionSpec& spec : specs_) {
-    if (given.contains(spec.name)) continue;
-    if (spec.is_required) {
-      throw InvalidArgument(fmt::format("option '{}', of type {}, must be given", spec.name,
-                                        cgtree::name(spec.type)));
-    }
     if (spec.default_value) given.emplace(spec.name, *spec.default_value);
   }
-  if (!canonicalize_) return given;
-  Options options = canonicalize_(std::move(given));
-  for (auto& [name, value] : options)
-    check(name, &value);
-  return options;
+  return given;
 }
 
 }  // namespace cgtree

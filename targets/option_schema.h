@@ -37,7 +37,6 @@ struct OptionSpec {
   OptionType type = OptionType::kString;
   std::string help;
   std::optional<OptionValue> default_value;  // empty: there is no value unless one is given
-  bool is_required = false;
   // Returns what is wrong with a value of the right type, e.g. "must start with sm_"; empty if it
   // is valid.
   std::function<std::string(const OptionValue&)> problem;
@@ -46,15 +45,10 @@ struct OptionSpec {
 // Thread safety: const functions may be called from any thread.
 class OptionSchema {
  public:
-  // Derives options from others after all have been checked. It may throw InvalidArgument. Its
-  // result is checked again.
-  using Canonicalize = std::function<Options(Options)>;
-
   // Throws InvalidArgument for a name that is taken, and for an invalid default value.
   OptionSchema& add(OptionSpec spec);
-  OptionSchema& set_canonicalize(Canonicalize canonicalize);
 
-  // Returns `given` with defaults, canonicalized. An empty list fits either type of list. Throws
+  // Returns `given` with defaults. An empty list fits either type of list. Throws
   // InvalidArgument that names the option, and lists the known ones if it is unknown.
   Options resolve(Options given) const;
 
@@ -65,7 +59,6 @@ class OptionSchema {
   void check(std::string_view name, OptionValue* value) const;
 
   std::vector<OptionSpec> specs_;
-  Canonicalize canonicalize_;
 };
 
 }  // namespace cgtree

@@ -1,59 +1,35 @@
-// Targets as values, the current target of a thread, and TargetReader, which makes the data of
-// targets from text.
+// Targets as values. Text becomes JSON, and JSON becomes options, keys and features, which the
+// schema of the kind checks.
 #include "targets/target.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
-#include "interop/device/device.h"
-#include "targets/target_kind.h"
 
 namespace cgtree {
 
-// Data is the contents of a Target.
-struct Target::Data {
+struct TargetData {
   const TargetKind* kind = nullptr;
   std::string tag;
   std::vector<std::string> keys;
   std::vector<std::string> features;  // sorted; each once
   Options options;
-  std::shared_ptr<const Data> host;  // may be null
-};
-
-// A TargetReader converts text to JSON and JSON to options, keys and features, which the schema of
-// the kind checks.
-class TargetReader {
- public:
-  using DataPtr = std::shared_ptr<const Target::Data>;
-
-  // The form of the text decides whether it is JSON, a tag or a kind.
-  static DataPtr read(std::string_view text);
-
-  static constexpr int kMaxHosts = 4;               // how deep hosts nest
-  static constexpr std::size_t kMaxText = 1 << 16;  // bytes
-
- private:
-  static DataPtr read_text(std::string_view text, int depth);
-  static DataPtr read_object(const nlohmann::json& object, int depth);
-  static void read_entry(const std::string& name, const nlohmann::json& value, int depth,
-                         Target::Data* data);
-  static DataPtr read_host(const nlohmann::json& value, int depth);
+  std::shared_ptr<const TargetData> host;  // may be null
 };
 
 namespace {
 
 using nlohmann::json;
+using DataPtr = std::shared_ptr<const TargetData>;
 
 constexpr std::string_view kFeature = "feature.";
+constexpr int kMaxHosts = 4;               // how deep hosts nest
+constexpr std::size_t kMaxText = 1 << 16;  // bytes
 
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -65,13 +41,13 @@ std::string text_of(const json& value) {
 }
 
 json parse(std::string_view text) {
-  if (text.size() > TargetReader::kMaxText) {
-    throw InvalidArgument(fmt::format("a target of {} bytes: at most {} are read", text.size(),
-                                      TargetReader::kMaxText));
+  if (text.size() > kMaxText) {
+    throw InvalidArgument(
+        fmt::format("a target of {} bytes: at most {} are read", text.size(), kMaxText));
   }
   // The depth is checked while parsing, before anything is built.
   const auto bounded = [](int depth, json::parse_event_t, json&) {
-    if (depth <= TargetReader::kMaxHosts + 2) return true;
+    if (depth <= kMaxHosts + 2) return true;
     throw InvalidArgument("a target's JSON is nested too deeply");
   };
   try {
@@ -156,13 +132,10 @@ json with_tag(const json& object) {
   return merged;
 }
 
-}  // namespace
+DataPtr read_object(const json& given, int depth);
 
-TargetReader::DataPtr TargetReader::read(std::string_view text) {
-  return read_text(text, 0);
-}
-
-TargetReader::DataPtr TargetReader::read_text(std::string_view text, int depth) {
+// The form of the text decides whether it is JSON, a tag or a kind.
+DataPtr read_text(std::string_view text, int depth) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) throw InvalidArgument("a target was asked of an empty text");
   if (text[begin] == '{') return read_object(parse(text), depth);
@@ -177,7 +150,7 @@ TargetReader::DataPtr TargetReader::read_text(std::string_view text, int depth) 
   return read_object(json::object({{"kind", std::string(text)}}), depth);
 }
 
-TargetReader::DataPtr TargetReader::read_host(const json& value, int depth) {
+DataPtr read_host(const json& value, int depth) {
   if (depth > kMaxHosts) {
     throw InvalidArgument(
         fmt::format("a target's host has a host, and so on: at most {} are read", kMaxHosts));
@@ -186,8 +159,7 @@ TargetReader::DataPtr TargetReader::read_host(const json& value, int depth) {
   return read_text(string_of("host", value), depth);
 }
 
-void TargetReader::read_entry(const std::string& name, const json& value, int depth,
-                              Target::Data* data) {
+void read_entry(const std::string& name, const json& value, int depth, TargetData* data) {
   if (name == "kind" || name == "from_device") return;
   if (name == "tag") {
     data->tag = string_of(name, value);
@@ -204,14 +176,14 @@ void TargetReader::read_entry(const std::string& name, const json& value, int de
   }
 }
 
-TargetReader::DataPtr TargetReader::read_object(const json& given, int depth) {
+DataPtr read_object(const json& given, int depth) {
   // The output of to_json() has both; then it is complete, and the tag is only a name.
   const json object = given.contains("tag") && !given.contains("kind") ? with_tag(given) : given;
   if (!object.contains("kind")) {
     throw InvalidArgument(fmt::format("target {} has no \"kind\"; there are {}", text_of(object),
                                       fmt::join(list_target_kinds(), ", ")));
   }
-  auto data = std::make_shared<Target::Data>();
+  auto data = std::make_shared<TargetData>();
   data->kind = &target_kind(string_of("kind", object["kind"]));
   for (const auto& [name, value] : object.items())
     read_entry(name, value, depth, data.get());
@@ -230,15 +202,13 @@ TargetReader::DataPtr TargetReader::read_object(const json& given, int depth) {
   return data;
 }
 
-namespace {
-
-nlohmann::json json_of(const Target& target) {
-  nlohmann::json object;
+json json_of(const Target& target) {
+  json object;
   object["kind"] = target.kind().name;
   if (!target.tag().empty()) object["tag"] = target.tag();
   object["keys"] = std::vector<std::string>(target.keys().begin(), target.keys().end());
   for (const auto& [name, value] : target.options())
-    object[name] = std::visit([](const auto& v) { return nlohmann::json(v); }, value);
+    object[name] = std::visit([](const auto& v) { return json(v); }, value);
   for (const std::string& feature : target.features())
     object["feature." + feature] = true;
   if (const auto host = target.host()) object["host"] = json_of(*host);
@@ -256,11 +226,11 @@ std::string kind_for(DeviceType type) {
 
 }  // namespace
 
-Target::Target(std::string_view text) : data_(TargetReader::read(text)) {
+Target::Target(std::string_view text) : data_(read_text(text, 0)) {
 }
 
 Target Target::from_device(Device device) {
-  const nlohmann::json object = {{"kind", kind_for(device.type)}, {"from_device", device.id}};
+  const json object = {{"kind", kind_for(device.type)}, {"from_device", device.id}};
   return Target(object.dump());
 }
 
@@ -298,33 +268,7 @@ std::optional<Target> Target::host() const {
 }
 
 std::string Target::to_json() const {
-  return json_of(*this).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-namespace {
-
-// It is per thread, as current_stream() is: a code generator finds its target without a parameter.
-thread_local std::shared_ptr<const void> t_current;
-
-}  // namespace
-
-Target Target::current() {
-  if (auto target = current_or_none()) return *std::move(target);
-  throw InvalidArgument("no target is current on this thread: open a TargetScope");
-}
-
-std::optional<Target> Target::current_or_none() noexcept {
-  if (t_current == nullptr) return std::nullopt;
-  return Target(std::static_pointer_cast<const Data>(t_current));
-}
-
-TargetScope::TargetScope(Target target) noexcept
-    : previous_(std::static_pointer_cast<const Target::Data>(t_current)) {
-  t_current = std::move(target.data_);
-}
-
-TargetScope::~TargetScope() {
-  t_current = std::move(previous_);
+  return text_of(json_of(*this));
 }
 
 }  // namespace cgtree

@@ -14,6 +14,8 @@
 
 namespace cgtree {
 
+struct TargetData;
+
 // A Target is an immutable value. Code generators query it, never the device, which may be on
 // another machine. The functions that make a target throw InvalidArgument that names the option and
 // lists the known ones.
@@ -58,34 +60,11 @@ class Target {
   // Whether both have the same JSON: the way they were made makes no difference.
   bool operator==(const Target& other) const { return to_json() == other.to_json(); }
 
-  // Returns the target of the innermost TargetScope of this thread. Throws InvalidArgument if there
-  // is none.
-  static Target current();
-  // As above, but returns nothing if there is none.
-  static std::optional<Target> current_or_none() noexcept;
-
  private:
-  friend class TargetScope;
-  friend class TargetReader;
-  struct Data;
-
-  explicit Target(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  explicit Target(std::shared_ptr<const TargetData> data) : data_(std::move(data)) {}
   const OptionValue* find(std::string_view name, OptionType type) const;
 
-  std::shared_ptr<const Data> data_;  // never null
-};
-
-// A TargetScope makes `target` current on this thread until it ends. Scopes nest.
-class TargetScope {
- public:
-  // Keeps the target.
-  explicit TargetScope(Target target) noexcept;
-  ~TargetScope();
-  TargetScope(const TargetScope&) = delete;
-  TargetScope& operator=(const TargetScope&) = delete;
-
- private:
-  std::shared_ptr<const Target::Data> previous_;
+  std::shared_ptr<const TargetData> data_;  // never null
 };
 
 }  // namespace cgtree

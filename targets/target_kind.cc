@@ -86,10 +86,10 @@ TargetKind make_cuda() {
   add_common_options(kind.options);
   const auto number = [&](const char* name, const char* help,
                           std::optional<OptionValue> value = std::nullopt) {
-    kind.options.add({name, OptionType::kInt, help, std::move(value), false, &must_be_positive});
+    kind.options.add({name, OptionType::kInt, help, std::move(value), &must_be_positive});
   };
   kind.options.add({"arch", OptionType::kString, "the architecture to generate code for",
-                    OptionValue(std::string("compute_75")), false, &must_be_an_architecture});
+                    OptionValue(std::string("compute_75")), &must_be_an_architecture});
   number("max_num_threads", "threads of a block", OptionValue(std::int64_t{1024}));
   number("max_threads_per_block", "threads");
   number("thread_warp_size", "threads", OptionValue(std::int64_t{32}));
@@ -112,8 +112,7 @@ TargetKind make_host() {
   TargetKind kind{"host", DeviceType::kHost, {"host", "cpu"}, {}, &ask_host};
   add_common_options(kind.options);
   kind.options.add({"mcpu", OptionType::kString, "name of the processor"});
-  kind.options.add(
-      {"num_cores", OptionType::kInt, "cores", std::nullopt, false, &must_be_positive});
+  kind.options.add({"num_cores", OptionType::kInt, "cores", std::nullopt, &must_be_positive});
   return kind;
 }
 

@@ -68,15 +68,16 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-}  // namespace
-
-std::string CodeCache::path_of(const std::string& packed_key) const {
-  return fmt::format("{}/{:016x}.code", folder_, hash_of(packed_key));
+std::string path_of(const std::string& folder, const std::string& packed_key) {
+  return fmt::format("{}/{:016x}.code", folder, hash_of(packed_key));
 }
 
-std::optional<CompiledCode> CodeCache::find(const std::vector<std::string>& key) const {
+}  // namespace
+
+std::optional<CompiledCode> find_code(const std::string& folder,
+                                      const std::vector<std::string>& key) {
   const std::string packed_key = pack(key);
-  std::ifstream file(path_of(packed_key), std::ios::binary);
+  std::ifstream file(path_of(folder, packed_key), std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), {}};
   std::string_view rest = all;
   if (!rest.starts_with(kFormat)) return std::nullopt;
@@ -91,17 +92,18 @@ std::optional<CompiledCode> CodeCache::find(const std::vector<std::string>& key)
   return code;
 }
 
-void CodeCache::put(const std::vector<std::string>& key, const CompiledCode& code) const {
+void keep_code(const std::string& folder, const std::vector<std::string>& key,
+               const CompiledCode& code) {
   static std::atomic<unsigned> files{0};
   const std::string packed_key = pack(key);
   std::vector<std::string> texts = {packed_key, code.image, code.log};
   texts.insert(texts.end(), code.lowered_names.begin(), code.lowered_names.end());
   const std::string packed = pack(texts);
-  const std::string path = path_of(packed_key);
+  const std::string path = path_of(folder, packed_key);
   // The file is written under a unique name first: another process must not read half of it.
   const std::string draft = fmt::format("{}.{}.{}", path, getpid(), ++files);
   std::error_code ignored;
-  fs::create_directories(folder_, ignored);
+  fs::create_directories(folder, ignored);
   std::ofstream file(draft, std::ios::binary);
   file << kFormat << check_of(packed) << '\n' << packed;
   file.close();

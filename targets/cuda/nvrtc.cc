@@ -15,26 +15,7 @@
 namespace cgtree::cuda {
 namespace {
 
-// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run the rest.
-struct NvrtcLibrary {
-  // Throws InvalidArgument if the library is not found. It stays loaded.
-  NvrtcLibrary();
-
-  decltype(&nvrtcVersion) version;
-  decltype(&nvrtcGetErrorString) error_string;
-  decltype(&nvrtcCreateProgram) create;
-  decltype(&nvrtcDestroyProgram) destroy;
-  decltype(&nvrtcAddNameExpression) add_name;
-  decltype(&nvrtcCompileProgram) compile;
-  decltype(&nvrtcGetLoweredName) lowered_name;
-  decltype(&nvrtcGetProgramLogSize) log_size;
-  decltype(&nvrtcGetProgramLog) log;
-  decltype(&nvrtcGetCUBINSize) cubin_size;
-  decltype(&nvrtcGetCUBIN) cubin;
-  decltype(&nvrtcGetPTXSize) ptx_size;
-  decltype(&nvrtcGetPTX) ptx;
-};
-
+// The library stays loaded. Throws InvalidArgument if it is not found.
 void* open_library() {
   const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
   if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
@@ -46,30 +27,37 @@ void* open_library() {
       "cannot load NVRTC ({}): add the toolkit's library folder to LD_LIBRARY_PATH", reason));
 }
 
-template <typename Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
+// A Symbol is a function of a library, of the type to which it is converted.
+struct Symbol {
+  Symbol(void* library, const char* name) : address(dlsym(library, name)) {
+    if (address != nullptr) return;
     throw InvalidArgument(fmt::format("the NVRTC library has no function {}", name));
   }
-}
+  template <typename Function>
+  operator Function*() const {  // NOLINT(google-explicit-constructor)
+    return reinterpret_cast<Function*>(address);
+  }
 
-NvrtcLibrary::NvrtcLibrary() {
-  void* const library = open_library();
-  find(library, "nvrtcVersion", version);
-  find(library, "nvrtcGetErrorString", error_string);
-  find(library, "nvrtcCreateProgram", create);
-  find(library, "nvrtcDestroyProgram", destroy);
-  find(library, "nvrtcAddNameExpression", add_name);
-  find(library, "nvrtcCompileProgram", compile);
-  find(library, "nvrtcGetLoweredName", lowered_name);
-  find(library, "nvrtcGetProgramLogSize", log_size);
-  find(library, "nvrtcGetProgramLog", log);
-  find(library, "nvrtcGetCUBINSize", cubin_size);
-  find(library, "nvrtcGetCUBIN", cubin);
-  find(library, "nvrtcGetPTXSize", ptx_size);
-  find(library, "nvrtcGetPTX", ptx);
-}
+  void* address;
+};
+
+// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run the rest.
+struct NvrtcLibrary {
+  void* library = open_library();
+  decltype(&nvrtcVersion) version = Symbol(library, "nvrtcVersion");
+  decltype(&nvrtcGetErrorString) error_string = Symbol(library, "nvrtcGetErrorString");
+  decltype(&nvrtcCreateProgram) create = Symbol(library, "nvrtcCreateProgram");
+  decltype(&nvrtcDestroyProgram) destroy = Symbol(library, "nvrtcDestroyProgram");
+  decltype(&nvrtcAddNameExpression) add_name = Symbol(library, "nvrtcAddNameExpression");
+  decltype(&nvrtcCompileProgram) compile = Symbol(library, "nvrtcCompileProgram");
+  decltype(&nvrtcGetLoweredName) lowered_name = Symbol(library, "nvrtcGetLoweredName");
+  decltype(&nvrtcGetProgramLogSize) log_size = Symbol(library, "nvrtcGetProgramLogSize");
+  decltype(&nvrtcGetProgramLog) log = Symbol(library, "nvrtcGetProgramLog");
+  decltype(&nvrtcGetCUBINSize) cubin_size = Symbol(library, "nvrtcGetCUBINSize");
+  decltype(&nvrtcGetCUBIN) cubin = Symbol(library, "nvrtcGetCUBIN");
+  decltype(&nvrtcGetPTXSize) ptx_size = Symbol(library, "nvrtcGetPTXSize");
+  decltype(&nvrtcGetPTX) ptx = Symbol(library, "nvrtcGetPTX");
+};
 
 const NvrtcLibrary& nvrtc() {
   static const NvrtcLibrary library;  // retried at the next call if it throws
@@ -177,11 +165,12 @@ std::vector<std::string> key_of(const CompileRequest& request) {
 
 CompiledCode compile(const CompileRequest& request) {
   if (request.cache_folder.empty() || !is_self_contained(request)) return run_compiler(request);
-  const CodeCache cache(request.cache_folder);
   const std::vector<std::string> key = key_of(request);
-  if (std::optional<CompiledCode> code = cache.find(key)) return *std::move(code);
+  if (std::optional<CompiledCode> code = find_code(request.cache_folder, key)) {
+    return *std::move(code);
+  }
   CompiledCode code = run_compiler(request);
-  cache.put(key, code);
+  keep_code(request.cache_folder, key, code);
   return code;
 }
 

@@ -1,4 +1,4 @@
-// OptionSchema: types, defaults, rules, canonicalising. Each test follows TVM's ConfigSchema test
+// OptionSchema: types, defaults, rules. Each test follows TVM's ConfigSchema test
 // that it names.
 #include "targets/option_schema.h"
 
@@ -78,14 +78,6 @@ TEST(OptionSchemaTest, DefaultsFillInForWhatIsNotGiven) {
   EXPECT_EQ(OptionSchema().resolve({}), Options());
 }
 
-TEST(OptionSchemaTest, ARequiredOptionMustBeGiven) {
-  OptionSchema schema;
-  schema.add({"arch", OptionType::kString, "", std::nullopt, /*is_required=*/true});
-  EXPECT_THAT(refusal([&] { schema.resolve({}); }),
-              HasSubstr("'arch', of type string, must be given"));
-  EXPECT_EQ(schema.resolve({{"arch", text("a")}}).size(), 1u);
-}
-
 // UnknownKeyRejection.
 TEST(OptionSchemaTest, AnUnknownOptionIsRefusedWithTheKnownOnes) {
   EXPECT_EQ(refusal([] {
@@ -110,39 +102,9 @@ TEST(OptionSchemaTest, ADefaultThatDoesNotFitIsNotDeclared) {
   EXPECT_EQ(wrong.find("x"), nullptr);
 }
 
-// CanonicalizerRunsLast, CanonicalizerWithDefaults.
-TEST(OptionSchemaTest, CanonicalisingSeesDefaultsAndHasTheLastWord) {
-  OptionSchema loud = schema();
-  loud.set_canonicalize([](Options options) {
-    std::get<std::string>(options["name"]) += "!";
-    return options;
-  });
-  EXPECT_EQ(loud.resolve({}).at("name"), text("none!"));
-  EXPECT_EQ(loud.resolve({{"name", text("x")}}).at("name"), text("x!"));
-}
-
-TEST(OptionSchemaTest, WhatCanonicalisingMakesUpIsCheckedToo) {
-  OptionSchema wrong = schema();
-  wrong.set_canonicalize([](Options) { return Options{{"made_up", true}}; });
-  EXPECT_THAT(refusal([&] { wrong.resolve({}); }), HasSubstr("'made_up' is unknown"));
-}
-
-// TVM, test_webgpu_target_subgroup_attrs: a rule across options.
-TEST(OptionSchemaTest, CanonicalisingMayRefuseWhatDoesNotGoTogether) {
-  OptionSchema pair;
-  pair.add({"least", OptionType::kInt, "", number(1)})
-      .add({"most", OptionType::kInt, "", number(8)})
-      .set_canonicalize([](Options options) {
-        if (options["least"] > options["most"]) throw InvalidArgument("'least' is above 'most'");
-        return options;
-      });
-  EXPECT_EQ(pair.resolve({{"least", number(8)}}).at("most"), number(8));
-  EXPECT_EQ(refusal([&] { pair.resolve({{"least", number(9)}}); }), "'least' is above 'most'");
-}
-
 TEST(OptionSchemaTest, ARuleSaysWhatIsWrongWithTheValue) {
   OptionSchema even;
-  even.add({"n", OptionType::kInt, "", std::nullopt, false, [](const OptionValue& value) {
+  even.add({"n", OptionType::kInt, "", std::nullopt, [](const OptionValue& value) {
               return std::get<std::int64_t>(value) % 2 == 0 ? "" : "must be even";
             }});
   EXPECT_EQ(even.resolve({{"n", number(4)}}).at("n"), number(4));

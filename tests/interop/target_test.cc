@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -28,7 +27,7 @@ std::string refusal(const std::string& text) {
   return "nothing was thrown";
 }
 
-// A kind of the tests' own; "woof" becomes "super_woof".
+// A kind of the tests' own.
 const TargetKind& test_kind() {
   static const bool registered = [] {
     TargetKind kind{"test_kind", DeviceType::kHost, {"cpu", "test"}, {}, nullptr};
@@ -36,11 +35,7 @@ const TargetKind& test_kind() {
         .add({"speed", OptionType::kInt})
         .add({"is_on", OptionType::kBool})
         .add({"libs", OptionType::kStrings})
-        .add({"device", OptionType::kString})
-        .set_canonicalize([](Options options) {
-          std::get<std::string>(options["name"]).insert(0, "super_");
-          return options;
-        });
+        .add({"device", OptionType::kString});
     register_target_kind(std::move(kind));
     return true;
   }();
@@ -158,15 +153,6 @@ TEST(TargetTest, KeysAreTheGivenOnesThenTheDeviceEachOnce) {
   EXPECT_TRUE(Target(R"({"kind": "test_kind", "keys": []})").keys().empty());
 }
 
-// TargetCreation.TargetParser, TargetAttrsPreProcessor, TargetParserProcessing, ProcessStrings,
-// RoundTripCanonicalizerFeatures: canonicalising need not be idempotent.
-TEST(TargetTest, CanonicalisesEachTimeItIsRead) {
-  static_cast<void>(test_kind());
-  const Target once("test_kind");
-  EXPECT_EQ(once.option<std::string>("name"), "super_woof");
-  EXPECT_EQ(Target(once.to_json()).option<std::string>("name"), "super_super_woof");
-}
-
 // test_target_features, TargetCreation.TargetFeatures.
 TEST(TargetTest, FeaturesAreThoseThatAreTrueOfAnyName) {
   const Target target(R"({"kind": "host", "feature.b": true, "feature.a": true,
@@ -258,20 +244,6 @@ TEST(TargetTest, AGpuTellsItsArchitecture) {
   const Target target = Target::from_device(Device::cuda());
   EXPECT_THAT(target.option<std::string>("arch").value_or(""), ::testing::StartsWith("sm_"));
   EXPECT_EQ(target.option<std::int64_t>("max_threads_per_block"), 1024);
-}
-
-TEST(TargetScopeTest, ScopesNestAndAreTheThreadsOwn) {
-  EXPECT_THROW((void)Target::current(), InvalidArgument);
-  {
-    const TargetScope outer{Target("cuda")};
-    {
-      const TargetScope inner{Target("host")};
-      EXPECT_EQ(Target::current(), Target("host"));
-    }
-    EXPECT_EQ(Target::current(), Target("cuda"));
-    std::thread([] { EXPECT_EQ(Target::current_or_none(), std::nullopt); }).join();
-  }
-  EXPECT_EQ(Target::current_or_none(), std::nullopt);
 }
 
 }  // namespace
