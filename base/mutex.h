@@ -62,7 +62,6 @@ namespace cgtree {
   X(kHostRuntime, kBrief)   /* the objects of a host device */         \
   X(kHostThreads, kBrief)   /* its threads */                          \
   X(kHostQueue, kBrief)     /* its queued work */                      \
-  X(kHostMapping, kBrief)   /* its mapped memory */                    \
   X(kHostMemory, kBrief)    /* its memory */                           \
   X(kHostChecker, kBrief)   /* the blocks that strict mode knows */    \
   X(kLog, kLong)            /* the sink of the log, of the process */

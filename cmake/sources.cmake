@@ -117,9 +117,9 @@ cgtree_sources(devices
   simulator/graph.cc
   simulator/host_device.cc
   simulator/host_graphs.cc
-  simulator/host_progress.cc
   simulator/memory.cc
   simulator/runtime.cc
+  simulator/strict_memory.cc
   simulator/work.cc
   simulator/work_queue.cc
   interop/device/stream.cc

@@ -15,9 +15,9 @@ Code refuse(Capture& capture, Code code) {
 // Source: cudaThreadExchangeStreamCaptureMode. Relaxed callers may make unsafe calls. Other callers
 // may not while their own thread captures in a mode other than Relaxed; Global callers may not,
 // either, while any thread captures in Global mode.
-bool forbids_unsafe(const Capture& capture, const Caller& caller) {
+bool forbids_unsafe(const Capture& capture, const ThreadState& caller) {
   if (caller.mode == CaptureMode::kRelaxed) return false;
-  if (capture.thread == caller.thread) return capture.mode != CaptureMode::kRelaxed;
+  if (capture.thread == caller.id) return capture.mode != CaptureMode::kRelaxed;
   return caller.mode == CaptureMode::kGlobal && capture.mode == CaptureMode::kGlobal;
 }
 
@@ -38,7 +38,7 @@ void add_all(std::vector<NodeHandle>& tails, std::span<const NodeHandle> nodes) 
 }  // namespace
 
 Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode,
-                         const Caller& caller, std::uint64_t id, std::shared_ptr<Graph> body) {
+                         const ThreadState& caller, std::uint64_t id, std::shared_ptr<Graph> body) {
   if (stream->is_legacy()) {
     const Code code = admit_legacy();
     return ok(code) ? Code::kStreamCaptureUnsupported : code;
@@ -48,7 +48,7 @@ Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode 
   auto capture = std::make_shared<Capture>();
   capture->id = id;
   capture->mode = mode;
-  capture->thread = caller.thread;
+  capture->thread = caller.id;
   capture->origin = stream.get();
   capture->is_of_body = body != nullptr;
   capture->graph =
@@ -59,7 +59,7 @@ Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode 
   return Code::kSuccess;
 }
 
-Code CaptureTable::end(const HostStream& stream, const Caller& caller,
+Code CaptureTable::end(const HostStream& stream, const ThreadState& caller,
                        std::shared_ptr<Graph>* graph, bool* is_of_body) {
   if (stream.is_legacy()) {
     const Code code = admit_legacy();
@@ -72,7 +72,7 @@ Code CaptureTable::end(const HostStream& stream, const Caller& caller,
   Code code = Code::kSuccess;
   if (capture->status == CaptureStatus::kInvalidated) {
     code = Code::kStreamCaptureInvalidated;
-  } else if (capture->mode != CaptureMode::kRelaxed && capture->thread != caller.thread) {
+  } else if (capture->mode != CaptureMode::kRelaxed && capture->thread != caller.id) {
     code = Code::kStreamCaptureWrongThread;
   } else if (!capture->graph->all_lead_to(stream.tails)) {
     code = Code::kStreamCaptureUnjoined;
@@ -128,7 +128,7 @@ void CaptureTable::forget(const HostStream& stream) {
   });
 }
 
-Code CaptureTable::admit_unsafe(const Caller& caller) {
+Code CaptureTable::admit_unsafe(const ThreadState& caller) {
   Code code = Code::kSuccess;
   for (const auto& capture : open_) {
     if (forbids_unsafe(*capture, caller)) code = refuse(*capture, Code::kStreamCaptureUnsupported);
@@ -162,14 +162,9 @@ Code CaptureTable::refuse_launch(const HostStream& stream, Code code) {
   return stream.capture == nullptr ? code : refuse(*stream.capture, code);
 }
 
-Code CaptureTable::admit_wait(const HostStream& stream, const Caller& caller) {
-  if (stream.capture != nullptr) {
-    return refuse(*stream.capture, Code::kStreamCaptureUnsupported);
-  }
-  if (stream.is_legacy()) {
-    if (const Code code = admit_legacy(); !ok(code)) return code;
-  }
-  return admit_unsafe(caller);
+Code CaptureTable::admit_wait(const HostStream& stream, const ThreadState& caller) {
+  const Code code = admit_question(stream);
+  return ok(code) ? admit_unsafe(caller) : code;
 }
 
 Code CaptureTable::admit_question(const HostStream& stream) {
@@ -179,7 +174,7 @@ Code CaptureTable::admit_question(const HostStream& stream) {
   return stream.is_legacy() ? admit_legacy() : Code::kSuccess;
 }
 
-Code CaptureTable::admit_wait(const HostEvent& event, const Caller& caller) {
+Code CaptureTable::admit_wait(const HostEvent& event, const ThreadState& caller) {
   if (event.capture == nullptr) return admit_unsafe(caller);
   // The event stands for nodes of a graph. Once the capture is invalid or over, it stands for
   // nothing.
@@ -187,7 +182,7 @@ Code CaptureTable::admit_wait(const HostEvent& event, const Caller& caller) {
   return refuse(*event.capture, Code::kCapturedEvent);
 }
 
-Code CaptureTable::admit_wait(int device, const Caller& caller) {
+Code CaptureTable::admit_wait(int device, const ThreadState& caller) {
   Code code = Code::kSuccess;
   for (const auto& capture : open_) {
     const bool is_on_device =

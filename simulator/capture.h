@@ -1,5 +1,5 @@
 // CaptureTable: the open captures, and CUDA's rules on what they forbid; and what the host device
-// knows of streams and events.
+// knows of streams, events and threads.
 //
 // Every rule and number was measured on a driver (driver 580, CUDA 13.0). A capture that a rule
 // invalidates stays open, refuses work with 901, and still forbids what it forbade, until it is
@@ -62,29 +62,27 @@ struct Capture {
   CaptureStatus status = CaptureStatus::kActive;     // kNone once ended
 };
 
-// A Caller is a thread and its capture mode.
-struct Caller {
-  std::uint64_t thread;
-  CaptureMode mode;
+struct ThreadState {
+  std::uint64_t id = 0;  // never used twice, unlike a std::thread::id
+  CaptureMode mode = CaptureMode::kGlobal;
+  Code last_error = Code::kSuccess;
+  bool is_running_work = false;
+  std::shared_ptr<HostStream> stream;  // its per-thread stream, once used
 };
 
 // Thread safety: the runtime's mutex is held around every call.
 class CaptureTable {
  public:
   // Returns 906 while a blocking stream captures, 900 on the legacy stream, 401 on a stream that is
-  // in a capture already. `id` becomes the capture's id and its graph's handle.
-  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
-             std::uint64_t id) {
-    return begin(stream, mode, caller, id, nullptr);
-  }
-  // The same for a capture that adds nodes to a body. Returns 401 if another one does.
-  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const Caller& caller,
-             std::uint64_t id, std::shared_ptr<Graph> body);
+  // in a capture already. `id` becomes the capture's id and its graph's handle. `body`: null, or
+  // the body to which nodes are added; 401 if another capture adds to it.
+  Code begin(const std::shared_ptr<HostStream>& stream, CaptureMode mode, const ThreadState& caller,
+             std::uint64_t id, std::shared_ptr<Graph> body = nullptr);
   // Returns 401 if the stream does not capture; 903 on a forked stream, which invalidates the
   // capture. Otherwise the capture ends: with 901 if it was invalidated, 908 on the wrong thread,
   // 904 if forked work was not joined.
   // A body that was captured to without success is lost.
-  Code end(const HostStream& stream, const Caller& caller, std::shared_ptr<Graph>* graph,
+  Code end(const HostStream& stream, const ThreadState& caller, std::shared_ptr<Graph>* graph,
            bool* is_of_body);
   // Returns 401 if the stream does not capture, 1 for nodes that its graph does not have.
   static Code set_dependencies(HostStream& stream, std::span<const NodeHandle> nodes);
@@ -94,7 +92,7 @@ class CaptureTable {
 
   // Checks a potentially unsafe call: returns 900 and invalidates every capture that forbids the
   // call to `caller`.
-  Code admit_unsafe(const Caller& caller);
+  Code admit_unsafe(const ThreadState& caller);
   // Checks a use of the legacy stream: returns 906 while a blocking stream captures, in every mode
   // and from every thread.
   Code admit_legacy();
@@ -105,9 +103,9 @@ class CaptureTable {
   // Returns `code`. A kernel launch with impossible dimensions invalidates the stream's capture.
   Code refuse_launch(const HostStream& stream, Code code);
   // Check a synchronization or a query: a stream that captures returns 900 in every mode.
-  Code admit_wait(const HostStream& stream, const Caller& caller);
-  Code admit_wait(const HostEvent& event, const Caller& caller);
-  Code admit_wait(int device, const Caller& caller);
+  Code admit_wait(const HostStream& stream, const ThreadState& caller);
+  Code admit_wait(const HostEvent& event, const ThreadState& caller);
+  Code admit_wait(int device, const ThreadState& caller);
 
   // Checks a question about the stream itself: returns 900 on a stream that captures, in every mode
   // and from every thread, and 906 as admit_legacy().

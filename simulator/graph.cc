@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -136,36 +134,6 @@ bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
   return true;
 }
 
-namespace {
-
-struct Describe {
-  std::string operator()(const KernelWork& kernel) const {
-    const Dim3& grid = kernel.dims.grid;
-    const Dim3& block = kernel.dims.block;
-    return fmt::format("kernel {} [{} {} {}] x [{} {} {}]", kernel.function.name, grid.x, grid.y,
-                       grid.z, block.x, block.y, block.z);
-  }
-  std::string operator()(const CopyWork& copy) const {
-    return fmt::format("copy of {} bytes from {} to {}", copy.bytes, copy.source, copy.destination);
-  }
-  std::string operator()(const MemsetWork& fill) const {
-    return fmt::format("memset of {} bytes at {} to {}", fill.bytes, fill.destination,
-                       int{fill.value});
-  }
-  std::string operator()(const HostWork&) const { return "host function"; }
-  std::string operator()(const ConditionalWork& conditional) const {
-    constexpr std::array<std::string_view, 3> kNames = {"if", "while", "switch"};
-    return fmt::format("{} of {} bodies", kNames[static_cast<std::size_t>(conditional.kind)],
-                       conditional.bodies.size());
-  }
-};
-
-}  // namespace
-
-std::string describe(const Work& work) {
-  return std::visit(Describe{}, work);
-}
-
 std::string to_dot(const Graph& graph) {
   std::string out = "digraph {\n  node [shape=box];\n";
   const auto nodes = graph.nodes();
@@ -180,72 +148,59 @@ std::string to_dot(const Graph& graph) {
   return out + "}\n";
 }
 
-namespace {
-
-std::vector<std::size_t> numbers_of(std::span<const NodeHandle> nodes) {
-  std::vector<std::size_t> numbers;
-  numbers.reserve(nodes.size());
-  for (const NodeHandle node : nodes)
-    numbers.push_back(Graph::index_of(node));
-  return numbers;
-}
-
-}  // namespace
-
-Program::Program(const Graph& graph) : source(graph.handle()), order(graph.order()) {
-  steps.reserve(graph.nodes().size());
-  for (const Node& node : graph.nodes()) {
-    steps.push_back({node.work, numbers_of(node.dependencies)});
-    auto* const conditional = std::get_if<ConditionalWork>(&steps.back().work);
+std::shared_ptr<Graph> Graph::copy() const {
+  auto made = std::make_shared<Graph>(*this);
+  for (Node& node : made->nodes_) {
+    auto* const conditional = std::get_if<ConditionalWork>(&node.work);
     if (conditional == nullptr) continue;
-    for (const std::shared_ptr<Graph>& body : std::exchange(conditional->bodies, {}))
-      conditional->programs.push_back(std::make_shared<const Program>(*body));
+    for (std::shared_ptr<Graph>& body : conditional->bodies)
+      body = body->copy();
   }
+  return made;
 }
 
-Code Program::run() const {
-  for (const std::size_t index : order) {
-    const Code code = host::run(steps[index].work);
+Code Graph::run() const {
+  for (const std::size_t index : order_) {
+    const Code code = host::run(nodes_[index].work);
     if (!ok(code)) return code;
   }
   return Code::kSuccess;
 }
 
-Exec::Exec(const Graph& graph)
-    : source_(graph.handle()), program_(std::make_shared<Program>(graph)) {
-}
-
 const Work* Exec::find(NodeHandle node) const noexcept {
-  if (Graph::graph_of(node) != source_ || Graph::index_of(node) >= program_->steps.size()) {
-    return nullptr;
-  }
-  return &program_->steps[Graph::index_of(node)].work;
+  const Node* const found = graph_->find(node);
+  return found == nullptr ? nullptr : &found->work;
 }
 
 Code Exec::run() {
   const std::lock_guard lock(running_);
-  return program_->run();
+  return graph_->run();
 }
 
-std::shared_ptr<const Program> Exec::share() {
+std::shared_ptr<const Graph> Exec::share() {
   const std::lock_guard lock(running_);
   is_shared_ = true;
-  return program_;
+  return graph_;
 }
 
-Program& Exec::own() {
-  if (is_shared_) program_ = std::make_shared<Program>(*program_);
+Work& Exec::own(NodeHandle node) {
+  if (is_shared_) graph_ = std::make_shared<Graph>(*graph_);
   is_shared_ = false;
-  return *program_;
+  return graph_->work_of(node);
 }
 
 void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
                       KernelArguments arguments) {
   const std::lock_guard lock(running_);
-  auto& work = std::get<KernelWork>(own().steps[Graph::index_of(node)].work);
+  auto& work = std::get<KernelWork>(own(node));
   work.arguments.assign(arguments);
   work.function = kernel;
   work.dims = dims;
+}
+
+void Exec::set_node(const NodePatch& patch) {
+  const std::lock_guard lock(running_);
+  host::patch(own(patch.node), patch);
 }
 
 bool are_alike(const Graph& a, const Graph& b) {
@@ -254,11 +209,6 @@ bool are_alike(const Graph& a, const Graph& b) {
     return are_alike(one.work, other.work) &&
            std::ranges::equal(one.dependencies, other.dependencies, {}, number, number);
   });
-}
-
-void Exec::set_node(const NodePatch& patch) {
-  const std::lock_guard lock(running_);
-  host::patch(own().steps[Graph::index_of(patch.node)].work, patch);
 }
 
 }  // namespace cgtree::host

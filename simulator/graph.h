@@ -1,5 +1,5 @@
 // Graph and Exec: a DAG of work, with its text in the language of Graphviz; and its executable
-// form.
+// form, a copy.
 #pragma once
 
 #include <atomic>
@@ -84,6 +84,13 @@ class Graph {
   // Returns whether every node is one of `tails` or comes before one of them.
   bool all_lead_to(std::span<const NodeHandle> tails) const;
 
+  // Returns a copy with copies of its bodies, which no change of this graph reaches.
+  std::shared_ptr<Graph> copy() const;
+  // Runs all work, in order(). Does not allocate. Stops at the first failure and returns it.
+  Code run() const;
+  // Requires: find(node) is not null.
+  Work& work_of(NodeHandle node) noexcept { return nodes_[index_of(node)].work; }
+
  private:
   const GraphHandle handle_;
   std::vector<Node> nodes_;
@@ -98,32 +105,13 @@ bool are_alike(const Graph& a, const Graph& b);
 // Returns one line per node, with its number, its work and the addresses; then one line per edge.
 std::string to_dot(const Graph& graph);
 
-// Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.
-std::string describe(const Work& work);
-
-// A Program is the work of a launch: steps[i] is node i of the source.
-struct Program {
-  explicit Program(const Graph& graph);
-
-  struct Step {
-    Work work;
-    std::vector<std::size_t> after;  // numbers of the steps that it depends on
-  };
-  GraphHandle source;
-  std::vector<Step> steps;
-  std::vector<std::size_t> order;  // topological
-
-  // Does not allocate. Stops at the first failure and returns it.
-  Code run() const;
-};
-
-// An Exec is a copy of a graph's work, ready to run and independent of the graph.
+// An Exec is a copy of a graph, ready to run and independent of the graph.
 //
 // Thread safety: any thread; runs and changes are serialised, as CUDA runs one launch of an exec at
 // a time.
 class Exec {
  public:
-  explicit Exec(const Graph& graph);
+  explicit Exec(const Graph& graph) : source_(graph.handle()), graph_(graph.copy()) {}
 
   GraphHandle source() const noexcept { return source_; }
   // Returns null for a node of another graph, or one that was added after this was made.
@@ -131,9 +119,8 @@ class Exec {
 
   // Does not allocate.
   Code run();
-  // Returns the program for a launch that runs later. It keeps its arguments when nodes are
-  // changed.
-  std::shared_ptr<const Program> share();
+  // Returns the graph for a launch that runs later. It keeps its arguments when nodes are changed.
+  std::shared_ptr<const Graph> share();
 
   // Requires: find(node) is a kernel.
   void set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
@@ -145,12 +132,12 @@ class Exec {
   OperationPtr last;
 
  private:
-  // Returns the program for changes; copies it first if a launch still holds it.
-  Program& own();
+  // Returns the work of a node for a change; copies the graph first if it is shared with a launch.
+  Work& own(NodeHandle node);
 
   const GraphHandle source_;
   std::mutex running_;
-  std::shared_ptr<Program> program_;
+  std::shared_ptr<Graph> graph_;
   bool is_shared_ = false;
 };
 

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "simulator/host_graphs.h"
-#include "simulator/host_progress.h"
 #include "simulator/memory.h"
 #include "simulator/runtime.h"
 
@@ -33,7 +32,7 @@ class EmbeddedDevice final : public DeviceAPI {
   }
   Code free_pinned(void* data) override { return release(MemoryKind::kPinned, std::nullopt, data); }
   Code pointer_attributes(const void* pointer, PointerAttributes* attributes) override {
-    *attributes = runtime_.memory.attributes(pointer);
+    *attributes = runtime_.memory.allocation_of(pointer).attributes;
     return Code::kSuccess;
   }
   Code allocation_of(const void* pointer, DeviceAllocation* allocation) override {
@@ -61,34 +60,31 @@ class EmbeddedDevice final : public DeviceAPI {
   Code synchronize_device(int id) override;
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
-  VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
-  ProgressAPI* progress() noexcept override { return &progress_; }
+  VirtualMemoryAPI* virtual_memory() noexcept override { return &runtime_.memory; }
+  ProgressAPI* progress() noexcept override { return &graphs_; }
 
  private:
   bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
-  Code no_such_device() {
-    return runtime_.call([](const ThreadState&) { return Code::kInvalidDevice; });
-  }
+  Code no_such_device() { return runtime_.refuse(Code::kInvalidDevice); }
   Code allocate(MemoryKind kind, int id, std::size_t bytes, void** data);
   Code release(MemoryKind kind, std::optional<int> id, void* data);
   template <typename Answer>
   Code ask(StreamHandle handle, Answer answer) {
-    return runtime_.call([&](const ThreadState&) {
-      const std::lock_guard lock(runtime_.mutex);
-      const std::shared_ptr<HostStream> stream = runtime_.find_stream(handle);
-      if (stream == nullptr) return Code::kInvalidResourceHandle;
+    return runtime_.call_on(handle, [&](const auto& stream, const ThreadState&) {
       const Code code = runtime_.captures.admit_question(*stream);
       if (ok(code)) answer(*stream);
       return code;
     });
+  }
+  Code admit_unsafe(const ThreadState& thread) {
+    const std::lock_guard lock(runtime_.mutex);
+    return runtime_.captures.admit_unsafe(thread);
   }
   Code admit_wait(StreamHandle handle, const ThreadState& thread,
                   std::shared_ptr<HostStream>* stream);
 
   Runtime runtime_;
   HostGraphs graphs_{runtime_};
-  HostProgress progress_{runtime_};
-  HostVirtualMemory virtual_memory_{runtime_.memory, runtime_.devices};
 };
 
 AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noexcept {
@@ -118,21 +114,15 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
 
 Code EmbeddedDevice::allocate(MemoryKind kind, int id, std::size_t bytes, void** data) {
   return runtime_.call_that_may_block("allocate", [&](const ThreadState& thread) {
-    {
-      const std::lock_guard lock(runtime_.mutex);
-      if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
-    }
-    return runtime_.memory.allocate(kind, id, bytes, data);
+    const Code code = admit_unsafe(thread);
+    return ok(code) ? runtime_.memory.allocate(kind, id, bytes, data) : code;
   });
 }
 
 Code EmbeddedDevice::release(MemoryKind kind, std::optional<int> id, void* data) {
   return runtime_.call_that_may_block("release", [&](const ThreadState& thread) {
-    {
-      // 900 has precedence, even for null and for a pointer of another allocator.
-      const std::lock_guard lock(runtime_.mutex);
-      if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
-    }
+    // 900 has precedence, even for null and for a pointer of another allocator.
+    if (const Code code = admit_unsafe(thread); !ok(code)) return code;
     runtime_.settle(id);
     return runtime_.memory.release(kind, data);
   });
@@ -143,9 +133,7 @@ Code EmbeddedDevice::copy(StreamHandle stream, void* destination, const void* so
   return runtime_.call_that_may_block("copy", [&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr || source == nullptr) return Code::kInvalidValue;
-    const CopyWork work{destination, source, bytes};
-    return runtime_.submit(
-        stream, [&] { return run(work); }, [&] { return work; });
+    return runtime_.submit(stream, CopyWork{destination, source, bytes});
   });
 }
 
@@ -177,7 +165,7 @@ Code EmbeddedDevice::admit_wait(StreamHandle handle, const ThreadState& thread,
   const std::lock_guard lock(runtime_.mutex);
   *stream = runtime_.find_stream(handle);
   if (*stream == nullptr) return Code::kInvalidResourceHandle;
-  return runtime_.captures.admit_wait(**stream, thread.caller());
+  return runtime_.captures.admit_wait(**stream, thread);
 }
 
 Code EmbeddedDevice::synchronize_stream(StreamHandle handle) {
@@ -201,9 +189,7 @@ Code EmbeddedDevice::synchronize_device(int id) {
     if (!exists(id)) return Code::kInvalidDevice;
     {
       const std::lock_guard lock(runtime_.mutex);
-      if (const Code code = runtime_.captures.admit_wait(id, thread.caller()); !ok(code)) {
-        return code;
-      }
+      if (const Code code = runtime_.captures.admit_wait(id, thread); !ok(code)) return code;
     }
     return runtime_.synchronize(id);
   });

@@ -12,7 +12,7 @@
 
 namespace cgtree {
 namespace host {
-class MemoryChecker;
+class StrictMemory;
 }
 
 // When work runs. CUDA promises an order only along streams, events and the rules of the legacy
@@ -34,7 +34,7 @@ struct HostDeviceOptions {
   // stream.
   bool free_waits = true;
   // Checks memory and the work that touches it; null: nothing is checked. See strict_memory.h.
-  std::shared_ptr<host::MemoryChecker> checker = nullptr;
+  std::shared_ptr<host::StrictMemory> checker = nullptr;
 };
 
 // Returns the process's host device, which is kInline and lives as long as the process.

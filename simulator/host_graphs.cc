@@ -5,20 +5,29 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "simulator/graph.h"
 
 namespace cgtree::host {
 
-Code HostGraphs::create_event(EventHandle* event) {
-  return runtime_.call_that_may_block("create_event", [&](const ThreadState&) {
+Code HostGraphs::make_event(const char* name, bool is_timed, EventHandle* event) {
+  return runtime_.call_that_may_block(name, [&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto name = runtime_.event_handles.take([&] { return runtime_.next_handle(); });
-    runtime_.events.emplace(name, HostEvent{});
-    *event = name;
+    const auto made = runtime_.event_handles.take([&] { return runtime_.next_handle(); });
+    runtime_.events.emplace(made, HostEvent{.is_timed = is_timed});
+    *event = made;
     return Code::kSuccess;
   });
+}
+
+Code HostGraphs::create_event(EventHandle* event) {
+  return make_event("create_event", /*is_timed=*/false, event);
+}
+
+Code HostGraphs::create_timed_event(EventHandle* event) {
+  return make_event("create_timed_event", /*is_timed=*/true, event);
 }
 
 Code HostGraphs::destroy_event(EventHandle event) {
@@ -52,7 +61,7 @@ Code HostGraphs::admit_wait(EventHandle handle, const ThreadState& thread,
   const auto event = runtime_.events.find(handle);
   if (event == runtime_.events.end()) return Code::kInvalidResourceHandle;
   *operation = event->second.operation;
-  return runtime_.captures.admit_wait(event->second, thread.caller());
+  return runtime_.captures.admit_wait(event->second, thread);
 }
 
 Code HostGraphs::query_event(EventHandle handle) {
@@ -60,7 +69,7 @@ Code HostGraphs::query_event(EventHandle handle) {
     OperationPtr operation;
     if (const Code code = admit_wait(handle, thread, &operation); !ok(code)) return code;
     if (operation == nullptr) return Code::kSuccess;
-    runtime_.queue->nudge(WorkQueue::Nudge::kQueried);
+    runtime_.queue->run_some();
     return runtime_.queue->is_done(operation) ? Code::kSuccess : Code::kNotReady;
   });
 }
@@ -113,18 +122,14 @@ Code HostGraphs::memset(StreamHandle stream, void* destination, std::uint8_t val
   return runtime_.call_that_may_block("memset", [&](const ThreadState&) {
     if (bytes == 0) return Code::kSuccess;  // not even a node, as in CUDA
     if (destination == nullptr) return Code::kInvalidValue;
-    const MemsetWork work{destination, value, bytes};
-    return runtime_.submit(
-        stream, [&] { return run(work); }, [&] { return work; });
+    return runtime_.submit(stream, MemsetWork{destination, value, bytes});
   });
 }
 
 Code HostGraphs::launch_host_function(StreamHandle stream, void (*function)(void*), void* data) {
   return runtime_.call_that_may_block("launch_host_function", [&](const ThreadState&) {
     if (function == nullptr) return Code::kInvalidValue;
-    const HostWork work{function, data};
-    return runtime_.submit(
-        stream, [&] { return run(work); }, [&] { return work; });
+    return runtime_.submit(stream, HostWork{function, data});
   });
 }
 
@@ -138,23 +143,17 @@ bool is_mode(CaptureMode mode) {
 }  // namespace
 
 Code HostGraphs::begin_capture(StreamHandle handle, CaptureMode mode) {
-  return runtime_.call([&](const ThreadState& thread) {
-    if (!is_mode(mode)) return Code::kInvalidValue;
-    const std::lock_guard lock(runtime_.mutex);
-    const auto stream = runtime_.find_stream(handle);
-    if (stream == nullptr) return Code::kInvalidResourceHandle;
-    return runtime_.captures.begin(stream, mode, thread.caller(), runtime_.next_handle());
+  if (!is_mode(mode)) return runtime_.refuse(Code::kInvalidValue);
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
+    return runtime_.captures.begin(stream, mode, thread, runtime_.next_handle());
   });
 }
 
 Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
-  return runtime_.call([&](const ThreadState& thread) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto stream = runtime_.find_stream(handle);
-    if (stream == nullptr) return Code::kInvalidResourceHandle;
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
     std::shared_ptr<Graph> captured;
     bool is_of_body = false;
-    const Code code = runtime_.captures.end(*stream, thread.caller(), &captured, &is_of_body);
+    const Code code = runtime_.captures.end(*stream, thread, &captured, &is_of_body);
     if (!ok(code)) return code;
     const GraphHandle name = captured->handle();
     if (!is_of_body) runtime_.graphs.emplace(name, std::move(captured));
@@ -164,10 +163,7 @@ Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
 }
 
 Code HostGraphs::capture_info(StreamHandle handle, CaptureInfo* info) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto stream = runtime_.find_stream(handle);
-    if (stream == nullptr) return Code::kInvalidResourceHandle;
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState&) {
     return runtime_.captures.info(*stream, info);
   });
 }
@@ -187,88 +183,99 @@ Code HostGraphs::destroy_graph(GraphHandle graph) {
   });
 }
 
-Code HostGraphs::graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) {
+template <typename Read>
+Code HostGraphs::with_graph(GraphHandle handle, Read read) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
-    if (found == nullptr) return Code::kInvalidValue;
-    std::vector<NodeHandle> found_nodes(found->nodes().size());
-    for (std::size_t i = 0; i < found_nodes.size(); ++i)
-      found_nodes[i] = found->node_handle(i);
-    *nodes = std::move(found_nodes);
+    const std::shared_ptr<Graph> graph = runtime_.find_graph(handle);
+    if (graph == nullptr) return Code::kInvalidValue;
+    read(*graph);
     return Code::kSuccess;
   });
 }
 
-namespace {
-
-// Requires: the runtime's mutex is held.
-const Node* find_node(const Runtime& runtime, NodeHandle handle) {
-  const std::shared_ptr<const Graph> graph = runtime.find_graph(Graph::graph_of(handle));
-  return graph == nullptr ? nullptr : graph->find(handle);  // which `runtime` keeps
-}
-
-}  // namespace
-
-Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
+template <typename Read>
+Code HostGraphs::with_node(NodeHandle handle, Read read) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const Node* const node = find_node(runtime_, handle);
+    const std::shared_ptr<Graph> graph = runtime_.find_graph(Graph::graph_of(handle));
+    const Node* const node = graph == nullptr ? nullptr : graph->find(handle);
     if (node == nullptr) return Code::kInvalidValue;
-    *type = type_of(node->work);
+    read(*node);
     return Code::kSuccess;
   });
 }
 
-Code HostGraphs::read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
-    if (found == nullptr) return Code::kInvalidValue;
+Code HostGraphs::graph_nodes(GraphHandle handle, std::vector<NodeHandle>* nodes) {
+  return with_graph(handle, [&](const Graph& graph) {
+    std::vector<NodeHandle> found(graph.nodes().size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      found[i] = graph.node_handle(i);
+    *nodes = std::move(found);
+  });
+}
+
+Code HostGraphs::graph_edges(GraphHandle handle, std::vector<GraphEdge>* edges) {
+  return with_graph(handle, [&](const Graph& graph) { *edges = graph.edges(); });
+}
+
+Code HostGraphs::read_nodes(GraphHandle handle, std::vector<NodeContents>* contents) {
+  return with_graph(handle, [&](const Graph& graph) {
     std::vector<NodeContents> read;
-    for (const Node& node : found->nodes()) {
-      const NodeHandle handle = found->node_handle(read.size());
+    for (const Node& node : graph.nodes()) {
+      const NodeHandle name = graph.node_handle(read.size());
       read.push_back(contents_of(node.work));
-      read.back().node = handle;
+      read.back().node = name;
     }
     *contents = std::move(read);
-    return Code::kSuccess;
   });
+}
+
+Code HostGraphs::node_type(NodeHandle handle, NodeType* type) {
+  return with_node(handle, [&](const Node& node) { *type = type_of(node.work); });
 }
 
 Code HostGraphs::node_dependencies(NodeHandle handle, std::vector<NodeHandle>* dependencies) {
+  return with_node(handle, [&](const Node& node) { *dependencies = node.dependencies; });
+}
+
+template <typename Add>
+Code HostGraphs::add_kernel(GraphHandle handle, const KernelFunction& kernel,
+                            const LaunchDims& dims, KernelArguments arguments, NodeHandle* node,
+                            Add add) {
   return runtime_.call([&](const ThreadState&) {
+    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
     const std::lock_guard lock(runtime_.mutex);
-    const Node* const node = find_node(runtime_, handle);
-    if (node == nullptr) return Code::kInvalidValue;
-    *dependencies = node->dependencies;
+    const std::shared_ptr<Graph> graph = runtime_.find_whole_graph(handle);
+    if (graph == nullptr) return Code::kInvalidValue;
+    const std::optional<NodeHandle> made =
+        add(*graph, KernelWork{kernel, dims, FrozenArguments(arguments)});
+    if (!made) return Code::kInvalidValue;
+    *node = *made;
     return Code::kSuccess;
   });
 }
 
-Code HostGraphs::add_root_kernel(GraphHandle handle, const KernelFunction& kernel,
+Code HostGraphs::add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
                                  const LaunchDims& dims, KernelArguments arguments,
                                  NodeHandle* node) {
-  return runtime_.call([&](const ThreadState&) {
-    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
-    const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(handle);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    *node = found->second->add_root(KernelWork{kernel, dims, FrozenArguments(arguments)});
-    return Code::kSuccess;
-  });
+  return add_kernel(graph, kernel, dims, arguments, node,
+                    [](Graph& found, Work work) { return found.add_root(std::move(work)); });
 }
 
-Code HostGraphs::add_leaf_kernel(GraphHandle handle, const KernelFunction& kernel,
+Code HostGraphs::add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel,
                                  const LaunchDims& dims, KernelArguments arguments,
                                  NodeHandle* node) {
-  return runtime_.call([&](const ThreadState&) {
-    if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
-    const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(handle);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-    *node = found->second->add_leaf(KernelWork{kernel, dims, FrozenArguments(arguments)});
-    return Code::kSuccess;
+  return add_kernel(graph, kernel, dims, arguments, node,
+                    [](Graph& found, Work work) { return found.add_leaf(std::move(work)); });
+}
+
+Code HostGraphs::insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                               std::span<const NodeHandle> before, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments,
+                               NodeHandle* node) {
+  return add_kernel(graph, kernel, dims, arguments, node, [&](Graph& found, Work work) {
+    return found.insert(std::move(work), after, before);
   });
 }
 
@@ -277,10 +284,9 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
     std::shared_ptr<const Graph> graph;
     {
       const std::lock_guard lock(runtime_.mutex);
-      const auto found = runtime_.graphs.find(handle);
-      if (found == runtime_.graphs.end()) return Code::kInvalidValue;
-      if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
-      graph = found->second;
+      graph = runtime_.find_whole_graph(handle);
+      if (graph == nullptr) return Code::kInvalidValue;
+      if (const Code code = runtime_.captures.admit_unsafe(thread); !ok(code)) return code;
       if (!graph->is_executable()) return Code::kInvalidValue;
       const bool is_unique = graph->has_conditionals();  // one executable graph at a time
       for (const auto& [name, other] : runtime_.execs) {
@@ -302,7 +308,7 @@ Code HostGraphs::destroy_exec(ExecHandle exec) {
     const auto found = runtime_.execs.find(exec);
     if (found == runtime_.execs.end()) return Code::kInvalidValue;
     // 900: destroying an executable graph is a potentially unsafe call, destroying a graph is not.
-    if (const Code code = runtime_.captures.admit_unsafe(thread.caller()); !ok(code)) return code;
+    if (const Code code = runtime_.captures.admit_unsafe(thread); !ok(code)) return code;
     runtime_.execs.erase(found);  // a launch that is running holds it until it is done
     return Code::kSuccess;
   });
@@ -334,32 +340,23 @@ Code HostGraphs::take_last_error() noexcept {
   return std::exchange(runtime_.this_thread().last_error, Code::kSuccess);
 }
 
-Code HostGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const std::shared_ptr<const Graph> found = runtime_.find_graph(graph);
-    if (found == nullptr) return Code::kInvalidValue;
-    *edges = found->edges();
-    return Code::kSuccess;
-  });
-}
-
 Code HostGraphs::write_dot(GraphHandle graph, const char* path) {
   return runtime_.call([&](const ThreadState&) {
     const std::lock_guard lock(runtime_.mutex);
-    const auto found = runtime_.graphs.find(graph);
-    if (found == runtime_.graphs.end()) return Code::kInvalidValue;
+    const std::shared_ptr<const Graph> found = runtime_.find_whole_graph(graph);
+    if (found == nullptr) return Code::kInvalidValue;
     std::ofstream file(path);
-    file << to_dot(*found->second);
+    file << to_dot(*found);
     return file.flush() ? Code::kSuccess : Code::kInvalidValue;
   });
 }
 
 std::shared_ptr<Exec> HostGraphs::find_exec_with(ExecHandle exec, NodeHandle node) const {
+  const std::lock_guard lock(runtime_.mutex);
   const auto found = runtime_.execs.find(exec);
-  const auto graph = runtime_.graphs.find(Graph::graph_of(node));
-  if (found == runtime_.execs.end() || graph == runtime_.graphs.end()) return nullptr;
-  const bool has_it = graph->second->find(node) != nullptr && found->second->find(node) != nullptr;
+  const auto graph = runtime_.find_whole_graph(Graph::graph_of(node));
+  if (found == runtime_.execs.end() || graph == nullptr) return nullptr;
+  const bool has_it = graph->find(node) != nullptr && found->second->find(node) != nullptr;
   return has_it ? found->second : nullptr;
 }
 
@@ -367,11 +364,7 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
                                  const LaunchDims& dims, KernelArguments arguments) {
   return runtime_.call([&](const ThreadState&) {
     if (const Code code = check_launch(kernel, dims, arguments); !ok(code)) return code;
-    std::shared_ptr<Exec> exec;
-    {
-      const std::lock_guard lock(runtime_.mutex);
-      exec = find_exec_with(handle, node);
-    }
+    const std::shared_ptr<Exec> exec = find_exec_with(handle, node);
     if (exec == nullptr || type_of(*exec->find(node)) != NodeType::kKernel) {
       return Code::kInvalidValue;
     }
@@ -383,27 +376,19 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
 // What a node has is what can be set, but for host functions and conditional nodes.
 Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
   bool is_fixed = false;  // which is no error of the thread
-  const Code code = runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const Node* const node = find_node(runtime_, handle);
-    if (node == nullptr) return Code::kInvalidValue;
-    is_fixed = !is_patchable(node->work);
-    if (is_fixed) return Code::kSuccess;
+  const Code code = with_node(handle, [&](const Node& node) {
+    is_fixed = !is_patchable(node.work);
+    if (is_fixed) return;
     patch->node = handle;
-    patch->bytes = patchable_bytes(node->work);
-    patch->dims = contents_of(node->work).dims;
-    return Code::kSuccess;
+    patch->bytes = patchable_bytes(node.work);
+    patch->dims = contents_of(node.work).dims;
   });
   return is_fixed ? Code::kNotSupported : code;
 }
 
 Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
   return runtime_.call([&](const ThreadState&) {
-    std::shared_ptr<Exec> exec;
-    {
-      const std::lock_guard lock(runtime_.mutex);
-      exec = find_exec_with(handle, patch.node);
-    }
+    const std::shared_ptr<Exec> exec = find_exec_with(handle, patch.node);
     if (exec == nullptr) return Code::kInvalidValue;
     exec->set_node(patch);
     return Code::kSuccess;
@@ -411,13 +396,7 @@ Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
 }
 
 Code HostGraphs::create_condition(GraphHandle handle, ConditionHandle* condition) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const std::shared_ptr<Graph> graph = runtime_.find_graph(handle);
-    if (graph == nullptr) return Code::kInvalidValue;
-    *condition = graph->add_condition()->handle();
-    return Code::kSuccess;
-  });
+  return with_graph(handle, [&](Graph& graph) { *condition = graph.add_condition()->handle(); });
 }
 
 namespace {
@@ -462,35 +441,47 @@ Code HostGraphs::add_conditional(GraphHandle handle, std::span<const NodeHandle>
 }
 
 Code HostGraphs::begin_capture_to(StreamHandle handle, GraphHandle graph, CaptureMode mode) {
-  return runtime_.call([&](const ThreadState& thread) {
-    if (!is_mode(mode)) return Code::kInvalidValue;
-    const std::lock_guard lock(runtime_.mutex);
-    const auto stream = runtime_.find_stream(handle);
-    if (stream == nullptr) return Code::kInvalidResourceHandle;
+  if (!is_mode(mode)) return runtime_.refuse(Code::kInvalidValue);
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
     std::shared_ptr<Graph> body =
         runtime_.bodies.contains(graph) ? runtime_.find_graph(graph) : nullptr;
     if (body == nullptr) return Code::kInvalidValue;
-    return runtime_.captures.begin(stream, mode, thread.caller(), runtime_.next_handle(),
-                                   std::move(body));
+    return runtime_.captures.begin(stream, mode, thread, runtime_.next_handle(), std::move(body));
   });
 }
 
 Code HostGraphs::set_capture_dependencies(StreamHandle handle,
                                           std::span<const NodeHandle> dependencies) {
-  return runtime_.call([&](const ThreadState&) {
-    const std::lock_guard lock(runtime_.mutex);
-    const auto stream = runtime_.find_stream(handle);
-    if (stream == nullptr) return Code::kInvalidResourceHandle;
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState&) {
     return CaptureTable::set_dependencies(*stream, dependencies);
   });
 }
 
 bool HostGraphs::are_alike(GraphHandle a, GraphHandle b) {
   const std::lock_guard lock(runtime_.mutex);
-  const auto first = runtime_.graphs.find(a);
-  const auto second = runtime_.graphs.find(b);
-  return first != runtime_.graphs.end() && second != runtime_.graphs.end() &&
-         host::are_alike(*first->second, *second->second);
+  const auto first = runtime_.find_whole_graph(a);
+  const auto second = runtime_.find_whole_graph(b);
+  return first != nullptr && second != nullptr && host::are_alike(*first, *second);
+}
+
+Code HostGraphs::elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::lock_guard lock(runtime_.mutex);
+    std::array<std::optional<HostTime>, 2> times;
+    const std::array handles = {from, to};
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      const auto found = runtime_.events.find(handles[i]);
+      if (found == runtime_.events.end()) return Code::kInvalidResourceHandle;
+      const HostEvent& event = found->second;
+      if (!event.is_timed || !event.recorded || event.capture != nullptr) {
+        return Code::kInvalidResourceHandle;
+      }
+      times[i] = event.operation == nullptr ? event.time : runtime_.queue->time(event.operation);
+    }
+    if (!times[0] || !times[1]) return Code::kNotReady;
+    *time = *times[1] - *times[0];
+    return Code::kSuccess;
+  });
 }
 
 }  // namespace cgtree::host

@@ -1,18 +1,20 @@
-// HostGraphs: the graph functions of the host device.
+// HostGraphs: the events, graphs and progress of the host device.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "interop/device/conditional_api.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/progress_api.h"
 #include "simulator/runtime.h"
 
 namespace cgtree::host {
 
 // Thread safety: any thread.
-class HostGraphs final : public GraphAPI, public ConditionalAPI {
+class HostGraphs final : public GraphAPI, public ConditionalAPI, public ProgressAPI {
  public:
   explicit HostGraphs(Runtime& runtime) noexcept : runtime_(runtime) {}
 
@@ -67,9 +69,25 @@ class HostGraphs final : public GraphAPI, public ConditionalAPI {
   Code set_capture_dependencies(StreamHandle stream,
                                 std::span<const NodeHandle> dependencies) override;
 
+  // ProgressAPI.
+  Code create_timed_event(EventHandle* event) override;
+  Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
+  Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, const KernelFunction& kernel,
+                     const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
+
  private:
-  // Returns the exec if it has the node and the node's graph still exists; else null. Requires the
-  // runtime's mutex.
+  Code make_event(const char* name, bool is_timed, EventHandle* event);
+  // Call read() of an object with the runtime's mutex held. Return kInvalidValue if there is none.
+  template <typename Read>
+  Code with_graph(GraphHandle handle, Read read);
+  template <typename Read>
+  Code with_node(NodeHandle handle, Read read);
+  // Calls add(graph, work), which returns a node or nothing.
+  template <typename Add>
+  Code add_kernel(GraphHandle handle, const KernelFunction& kernel, const LaunchDims& dims,
+                  KernelArguments arguments, NodeHandle* node, Add add);
+  // Returns the exec if it has the node and the node's graph still exists; else null.
   std::shared_ptr<Exec> find_exec_with(ExecHandle exec, NodeHandle node) const;
 
   Code admit_wait(EventHandle event, const ThreadState& thread, OperationPtr* operation);

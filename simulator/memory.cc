@@ -9,6 +9,8 @@
 #include <iterator>
 #include <new>
 
+#include "simulator/strict_memory.h"
+
 namespace cgtree::host {
 namespace {
 
@@ -19,7 +21,8 @@ std::size_t physical_memory() {
 
 }  // namespace
 
-HostMemory::HostMemory(MemoryChecker* checker) : checker_(checker), total_(physical_memory()) {
+HostMemory::HostMemory(StrictMemory* checker, int devices)
+    : checker_(checker), devices_(devices), total_(physical_memory()) {
 }
 
 Code HostMemory::allocate(MemoryKind kind, int device, std::size_t bytes, void** data) {
@@ -64,18 +67,6 @@ Code HostMemory::release(MemoryKind kind, void* data) {
   return Code::kSuccess;
 }
 
-void HostMemory::add_mapping(int device, void* data, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  live_.emplace(static_cast<std::byte*>(data), Allocation{MemoryKind::kMapped, device, bytes});
-  if (checker_ != nullptr) checker_->adopt(data, bytes, "a mapping");
-}
-
-void HostMemory::remove_mapping(void* data) {
-  const std::lock_guard lock(mutex_);
-  live_.erase(static_cast<std::byte*>(data));
-  if (checker_ != nullptr) checker_->disown(data);
-}
-
 HostMemory::Live::const_iterator HostMemory::find(const void* address) const {
   const auto* const byte = static_cast<const std::byte*>(address);
   const auto after = live_.upper_bound(const_cast<std::byte*>(byte));
@@ -100,18 +91,6 @@ DeviceAllocation HostMemory::allocation_of(const void* address) const {
           reinterpret_cast<std::uintptr_t>(begin), allocation.bytes};
 }
 
-bool HostMemory::count(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  if (bytes > total_ - in_use_) return false;
-  in_use_ += bytes;
-  return true;
-}
-
-void HostMemory::discount(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  in_use_ -= bytes;
-}
-
 std::size_t HostMemory::free() const {
   const std::lock_guard lock(mutex_);
   return total_ - in_use_;
@@ -120,7 +99,7 @@ std::size_t HostMemory::free() const {
 namespace {
 
 bool is_granular(std::size_t bytes) {
-  return bytes > 0 && bytes % HostVirtualMemory::kGranularity == 0;
+  return bytes > 0 && bytes % HostMemory::kGranularity == 0;
 }
 
 // Returns the pages to the system and keeps the addresses.
@@ -131,13 +110,13 @@ bool make_inaccessible(void* address, std::size_t bytes) {
 
 }  // namespace
 
-Code HostVirtualMemory::granularity(int id, std::size_t* bytes) {
+Code HostMemory::granularity(int id, std::size_t* bytes) {
   if (!exists(id)) return Code::kInvalidDevice;
   *bytes = kGranularity;
   return Code::kSuccess;
 }
 
-Code HostVirtualMemory::reserve(int id, std::size_t bytes, void** address) {
+Code HostMemory::reserve(int id, std::size_t bytes, void** address) {
   if (!exists(id)) return Code::kInvalidDevice;
   if (!is_granular(bytes)) return Code::kInvalidValue;
   // Reserves more, to align the range, and cuts both ends off.
@@ -150,112 +129,113 @@ Code HostVirtualMemory::reserve(int id, std::size_t bytes, void** address) {
   if (aligned > begin) munmap(memory, aligned - begin);
   munmap(reinterpret_cast<void*>(aligned + bytes), begin + kGranularity - aligned);
   const std::lock_guard lock(mutex_);
-  reserved_.emplace(reinterpret_cast<char*>(aligned), bytes);
+  reserved_.emplace(reinterpret_cast<std::byte*>(aligned), bytes);
   *address = reinterpret_cast<void*>(aligned);
   return Code::kSuccess;
 }
 
-Code HostVirtualMemory::free_reserved(void* address, std::size_t bytes) {
+Code HostMemory::free_reserved(void* address, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = reserved_.find(static_cast<char*>(address));
+  const auto found = reserved_.find(static_cast<std::byte*>(address));
   if (found == reserved_.end() || found->second != bytes) return Code::kInvalidValue;
-  if (has_mapping_in(found->first, bytes)) return Code::kInvalidValue;
+  if (has_memory_in(found->first, bytes)) return Code::kInvalidValue;
   munmap(address, bytes);
   reserved_.erase(found);
   return Code::kSuccess;
 }
 
-Code HostVirtualMemory::create(int id, std::size_t bytes, PhysicalMemory* memory) {
+Code HostMemory::create(int id, std::size_t bytes, PhysicalMemory* memory) {
   if (!exists(id)) return Code::kInvalidDevice;
   if (!is_granular(bytes)) return Code::kInvalidValue;
-  if (!memory_.count(bytes)) return Code::kMemoryAllocation;
+  const std::lock_guard lock(mutex_);
+  if (bytes > total_ - in_use_) return Code::kMemoryAllocation;
   const int file = memfd_create("cgtree", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     if (file >= 0) close(file);
-    memory_.discount(bytes);
     return Code::kMemoryAllocation;
   }
-  const std::lock_guard lock(mutex_);
-  physical_.emplace(++last_name_, Physical{file, bytes});
-  *memory = static_cast<PhysicalMemory>(last_name_);
+  *memory = static_cast<PhysicalMemory>(++last_name_);
+  physical_.emplace(*memory, Physical{file, bytes});
+  in_use_ += bytes;
   return Code::kSuccess;
 }
 
-Code HostVirtualMemory::release(PhysicalMemory memory) {
+Code HostMemory::release(PhysicalMemory memory) {
   const std::lock_guard lock(mutex_);
-  const auto found = physical_.find(static_cast<std::uint64_t>(memory));
+  const auto found = physical_.find(memory);
   if (found == physical_.end() || found->second.released) return Code::kInvalidValue;
   found->second.released = true;
   drop_if_unused(found);
   return Code::kSuccess;
 }
 
-void HostVirtualMemory::drop_if_unused(std::map<std::uint64_t, Physical>::iterator physical) {
+void HostMemory::drop_if_unused(std::map<PhysicalMemory, Physical>::iterator physical) {
   if (physical->second.mappings > 0 || !physical->second.released) return;
   close(physical->second.file);
-  memory_.discount(physical->second.bytes);
+  in_use_ -= physical->second.bytes;
   physical_.erase(physical);
 }
 
-Code HostVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMemory memory) {
+Code HostMemory::map(int id, void* address, std::size_t bytes, PhysicalMemory memory) {
   if (!exists(id)) return Code::kInvalidDevice;
   const std::lock_guard lock(mutex_);
-  const auto found = physical_.find(static_cast<std::uint64_t>(memory));
+  const auto found = physical_.find(memory);
   if (found == physical_.end() || found->second.released) return Code::kInvalidValue;
-  char* const begin = static_cast<char*>(address);
+  auto* const begin = static_cast<std::byte*>(address);
   const bool aligned = reinterpret_cast<std::uintptr_t>(begin) % kGranularity == 0;
   if (!aligned || bytes != found->second.bytes || !is_reserved(begin, bytes) ||
-      has_mapping_in(begin, bytes)) {
+      has_memory_in(begin, bytes)) {
     return Code::kInvalidValue;
   }
   const void* const mapped =
       mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, found->second.file, 0);
   if (mapped == MAP_FAILED) return Code::kMemoryAllocation;
-  mapped_.emplace(begin, Mapping{bytes, found->first});
-  memory_.add_mapping(id, address, bytes);
+  live_.emplace(begin, Allocation{MemoryKind::kMapped, id, bytes, memory});
+  if (checker_ != nullptr) checker_->adopt(address, bytes, "a mapping");
   ++found->second.mappings;
   return Code::kSuccess;
 }
 
-Code HostVirtualMemory::unmap(void* address, std::size_t bytes) {
+Code HostMemory::unmap(void* address, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  char* const begin = static_cast<char*>(address);
-  if (is_reserved(begin, bytes) && !has_mapping_in(begin, bytes)) return Code::kSuccess;
+  auto* const begin = static_cast<std::byte*>(address);
+  if (is_reserved(begin, bytes) && !has_memory_in(begin, bytes)) return Code::kSuccess;
   if (!is_whole_mappings(begin, bytes)) return Code::kInvalidValue;
   if (!make_inaccessible(address, bytes)) return Code::kMemoryAllocation;
-  for (auto position = mapped_.find(begin);
-       position != mapped_.end() && position->first < begin + bytes;) {
+  for (auto position = live_.find(begin);
+       position != live_.end() && position->first < begin + bytes;) {
     const auto physical = physical_.find(position->second.physical);
-    memory_.remove_mapping(position->first);
+    if (checker_ != nullptr) checker_->disown(position->first);
     --physical->second.mappings;
     drop_if_unused(physical);
-    position = mapped_.erase(position);
+    position = live_.erase(position);
   }
   return Code::kSuccess;
 }
 
-bool HostVirtualMemory::is_whole_mappings(char* address, std::size_t bytes) const {
-  char* position = address;
-  for (auto found = mapped_.find(address); found != mapped_.end() && found->first == position;
+bool HostMemory::is_whole_mappings(std::byte* address, std::size_t bytes) const {
+  std::byte* position = address;
+  for (auto found = live_.find(address); found != live_.end() && found->first == position;
        ++found) {
+    if (found->second.kind != MemoryKind::kMapped) return false;
     position += found->second.bytes;
     if (position == address + bytes) return true;
   }
   return false;
 }
 
-bool HostVirtualMemory::is_reserved(const char* address, std::size_t bytes) const {
-  auto after = reserved_.upper_bound(const_cast<char*>(address));
+bool HostMemory::is_reserved(const std::byte* address, std::size_t bytes) const {
+  auto after = reserved_.upper_bound(const_cast<std::byte*>(address));
   if (after == reserved_.begin()) return false;
   const auto& [begin, size] = *std::prev(after);
   return bytes <= size && static_cast<std::size_t>(address - begin) <= size - bytes;
 }
 
-bool HostVirtualMemory::has_mapping_in(char* address, std::size_t bytes) const {
-  const auto after = mapped_.lower_bound(address + bytes);
-  if (after == mapped_.begin()) return false;
-  const auto& [begin, mapping] = *std::prev(after);
-  return begin + mapping.bytes > address;
+bool HostMemory::has_memory_in(std::byte* address, std::size_t bytes) const {
+  const auto after = live_.lower_bound(address + bytes);
+  if (after == live_.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(after);
+  return begin + allocation.bytes > address;
 }
 
 }  // namespace cgtree::host

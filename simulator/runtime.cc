@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "simulator/graph.h"
+#include "simulator/strict_memory.h"
 
 namespace cgtree::host {
 namespace {
@@ -35,15 +36,8 @@ int checked(int devices) {
 
 std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
                                       WorkQueue::Perform perform) {
-  switch (options.executor) {
-    case HostExecutor::kThreads:
-      return make_threads_queue(std::move(perform));
-    case HostExecutor::kRandom:
-      return make_random_queue(std::move(perform), options.seed);
-    case HostExecutor::kInline:
-      break;
-  }
-  return options.checker != nullptr ? make_inline_queue(std::move(perform)) : nullptr;
+  if (options.executor == HostExecutor::kInline && options.checker == nullptr) return nullptr;
+  return std::make_unique<WorkQueue>(options.executor, options.seed, std::move(perform));
 }
 
 }  // namespace
@@ -51,7 +45,7 @@ std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
 Runtime::Runtime(const HostDeviceOptions& options, Life life)
     : devices(checked(options.devices)),
       checker(options.checker),
-      memory(checker.get()),
+      memory(checker.get(), devices),
       queue(make_queue(options, [this](const Task& task) { return perform(task); })),
       free_waits_(options.free_waits),
       number_(number_of(life)),
@@ -124,16 +118,21 @@ std::vector<std::shared_ptr<HostStream>> Runtime::streams_of(int device) const {
 }
 
 std::shared_ptr<Graph> Runtime::find_graph(GraphHandle graph) const {
-  if (const auto found = graphs.find(graph); found != graphs.end()) return found->second;
+  if (std::shared_ptr<Graph> whole = find_whole_graph(graph)) return whole;
   const auto body = bodies.find(graph);
   if (body == bodies.end()) return captures.find_graph(graph);
   std::shared_ptr<Graph> found = body->second.lock();
   return found == nullptr || found->is_lost() ? nullptr : found;
 }
 
+std::shared_ptr<Graph> Runtime::find_whole_graph(GraphHandle graph) const {
+  const auto found = graphs.find(graph);
+  return found == graphs.end() ? nullptr : found->second;
+}
+
 bool Runtime::is_idle(HostStream& stream) {
   if (queue != nullptr) {
-    queue->nudge(WorkQueue::Nudge::kQueried);
+    queue->run_some();
     const std::lock_guard lock(mutex);
     for (const OperationPtr& operation : before(stream)) {
       if (!queue->is_done(operation)) return false;
@@ -155,15 +154,14 @@ Code Runtime::synchronize(HostStream& stream) {
     all = before(stream);
   }
   for (const OperationPtr& operation : all) {
-    if (operation != nullptr) static_cast<void>(queue->wait(operation));
+    if (operation != nullptr) queue->wait(operation);
   }
   return queue->take_failure();
 }
 
 Code Runtime::synchronize(int device) {
   if (queue != nullptr) {
-    for (const OperationPtr& operation : queue->pending(device))
-      static_cast<void>(queue->wait(operation));
+    queue->wait(device);
     return check_thoroughly(queue->take_failure());
   }
   std::vector<std::shared_ptr<HostStream>> found;
@@ -179,17 +177,15 @@ Code Runtime::synchronize(int device) {
 
 Code Runtime::synchronize(const OperationPtr& operation) {
   if (operation == nullptr) return Code::kSuccess;
-  static_cast<void>(queue->wait(operation));
+  queue->wait(operation);
   return queue->take_failure();
 }
 
 // Other devices are left out: their work may wait for what this thread enqueues next.
 void Runtime::settle(std::optional<int> device) {
   if (queue == nullptr || !free_waits_) return;
-  for (int id = device.value_or(0); id <= device.value_or(devices - 1); ++id) {
-    for (const OperationPtr& operation : queue->pending(id))
-      static_cast<void>(queue->wait(operation));
-  }
+  for (int id = device.value_or(0); id <= device.value_or(devices - 1); ++id)
+    queue->wait(id);
 }
 
 Runtime::Turn::Turn(Runtime& runtime, HostStream& stream) {
@@ -248,22 +244,20 @@ OperationPtr Runtime::enqueue(HostStream& stream, std::shared_ptr<const Work> wo
 }
 
 // Each node is queued on its own, so that the branches of a graph mix with all other queued work.
-OperationPtr Runtime::expand(const HostStream& stream,
-                             const std::shared_ptr<const Program>& program,
+OperationPtr Runtime::expand(const HostStream& stream, const std::shared_ptr<const Graph>& graph,
                              const std::vector<OperationPtr>& first) {
-  std::vector<OperationPtr> made(program->steps.size());
+  std::vector<OperationPtr> made(graph->nodes().size());
   std::vector<OperationPtr> all = first;  // a launch of an empty graph waits, too
-  for (const std::size_t index : program->order) {
-    const Program::Step& step = program->steps[index];
+  for (const std::size_t index : graph->order()) {
+    const Node& node = graph->nodes()[index];
     std::vector<OperationPtr> waits_for;
-    for (const std::size_t other : step.after)
-      waits_for.push_back(made[other]);
+    for (const NodeHandle other : node.dependencies)
+      waits_for.push_back(made[Graph::index_of(other)]);
     if (waits_for.empty()) waits_for = first;
-    std::shared_ptr<const Work> work(program, &step.work);
-    const auto node =
-        static_cast<NodeHandle>(static_cast<std::uintptr_t>(program->source) + 1 + index);
-    made[index] =
-        queue->add({std::move(work), stream.number, stream.device, stream.handle, node}, waits_for);
+    std::shared_ptr<const Work> work(graph, &node.work);
+    made[index] = queue->add(
+        {std::move(work), stream.number, stream.device, stream.handle, graph->node_handle(index)},
+        waits_for);
     all.push_back(made[index]);
   }
   return queue->add({nullptr, stream.number, stream.device}, all);
@@ -302,15 +296,13 @@ Runtime::Queued Runtime::enqueue_work(HostStream& stream, Work work) {
 
 Code Runtime::submitted(const Queued& queued) {
   if (queued.is_synchronous || queue->is_inline()) return synchronize(queued.operation);
-  queue->nudge(WorkQueue::Nudge::kAdded);
+  queue->run_some_added();
   return Code::kSuccess;
 }
 
 Code Runtime::perform(const Task& task) {
   if (const auto* const conditional = std::get_if<ConditionalWork>(task.work.get())) {
-    return run_bodies(*conditional, [&](const std::shared_ptr<const Program>& body) {
-      return perform(task, body);
-    });
+    return run_bodies(*conditional, [&](const auto& body) { return perform(task, body); });
   }
   if (checker != nullptr) {
     if (std::string objection = checker->objection(*task.work); !objection.empty()) {
@@ -330,11 +322,11 @@ Code Runtime::perform(const Task& task) {
 }
 
 // The nodes of a body run one after the other.
-Code Runtime::perform(const Task& conditional, const std::shared_ptr<const Program>& body) {
-  for (const std::size_t index : body->order) {
+Code Runtime::perform(const Task& conditional, const std::shared_ptr<const Graph>& body) {
+  for (const std::size_t index : body->order()) {
     Task task = conditional;
-    task.work = std::shared_ptr<const Work>(body, &body->steps[index].work);
-    task.node = static_cast<NodeHandle>(static_cast<std::uintptr_t>(body->source) + 1 + index);
+    task.work = std::shared_ptr<const Work>(body, &body->nodes()[index].work);
+    task.node = body->node_handle(index);
     if (const Code code = perform(task); !ok(code)) return code;
   }
   return Code::kSuccess;

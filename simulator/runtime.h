@@ -22,16 +22,6 @@
 
 namespace cgtree::host {
 
-struct ThreadState {
-  std::uint64_t id = 0;  // never used twice, unlike a std::thread::id
-  CaptureMode mode = CaptureMode::kGlobal;
-  Code last_error = Code::kSuccess;
-  bool is_running_work = false;
-  std::shared_ptr<HostStream> stream;  // its per-thread stream, once used
-
-  Caller caller() const noexcept { return {id, mode}; }
-};
-
 // The handles of destroyed objects, of which the latest is given out again first, as in CUDA: a
 // program that takes a handle for the object that it stood for before is to be found out.
 template <typename Handle>
@@ -82,11 +72,26 @@ class Runtime {
     return code;
   }
 
+  Code refuse(Code code) {
+    return call([code](const ThreadState&) { return code; });
+  }
+
   // The same for a function that blocks on a GPU while a stream is full or work is pending.
   template <typename Function>
   Code call_that_may_block(const char* name, Function function) {
     lock_order::expect_may_block(name);
     return call(function);
+  }
+
+  // The same for a function of a stream, which it calls with the mutex held. Returns
+  // kInvalidResourceHandle if there is none.
+  template <typename Function>
+  Code call_on(StreamHandle handle, Function function) {
+    return call([&](const ThreadState& thread) {
+      const std::lock_guard lock(mutex);
+      const std::shared_ptr<HostStream> stream = find_stream(handle);
+      return stream == nullptr ? Code::kInvalidResourceHandle : function(stream, thread);
+    });
   }
 
   // Adds make_work() to the graph if the stream captures. Otherwise queues it or, without a queue,
@@ -107,6 +112,12 @@ class Runtime {
       if (queue != nullptr) queued = enqueue_work(*stream, make_work());
     }
     return queue != nullptr ? submitted(queued) : run_in_order(*stream, body);
+  }
+
+  // The same for work whose arguments need no copies.
+  Code submit(StreamHandle stream, const Work& work) {
+    return submit(
+        stream, [&] { return run(work); }, [&] { return work; });
   }
 
   // Runs `body` in the order of the stream. A legacy stream also waits for the blocking streams and
@@ -135,6 +146,8 @@ class Runtime {
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
   // Also one that a capture builds, and a body; but none that is lost.
   std::shared_ptr<Graph> find_graph(GraphHandle graph) const;
+  // Only one whose capture has ended, and no body.
+  std::shared_ptr<Graph> find_whole_graph(GraphHandle graph) const;
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
   std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
   // Requires a queue. Adds work to the stream, behind all of `before`.
@@ -144,7 +157,7 @@ class Runtime {
   Code enqueue_launch(HostStream& stream, Exec& exec);
 
   const int devices;
-  const std::shared_ptr<MemoryChecker> checker;  // null: not in strict mode
+  const std::shared_ptr<StrictMemory> checker;  // null: not in strict mode
   HostMemory memory;
   std::unique_ptr<WorkQueue> queue;  // null: kInline
   Mutex<LockRank::kHostRuntime> mutex;
@@ -181,12 +194,12 @@ class Runtime {
 
   // Returns what the next work on the stream waits for.
   std::vector<OperationPtr> before(const HostStream& stream) const;
-  OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Program>& program,
+  OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Graph>& graph,
                       const std::vector<OperationPtr>& before);
   Queued enqueue_work(HostStream& stream, Work work);
   Code submitted(const Queued& queued);
   Code perform(const Task& task);
-  Code perform(const Task& conditional, const std::shared_ptr<const Program>& body);
+  Code perform(const Task& conditional, const std::shared_ptr<const Graph>& body);
   Code check_thoroughly(Code code);
 
   const bool free_waits_;

@@ -20,7 +20,6 @@
 
 #include "base/mutex.h"
 #include "simulator/host_device.h"
-#include "simulator/memory.h"
 #include "simulator/work.h"
 
 namespace cgtree::host {
@@ -28,31 +27,35 @@ namespace cgtree::host {
 // Freed blocks wait in quarantine, filled with a pattern, so that no address is used again soon.
 //
 // Thread safety: any thread.
-class StrictMemory final : public MemoryChecker {
+class StrictMemory {
  public:
   static constexpr std::size_t kZone = 512;                          // bytes before and after
   static constexpr std::size_t kQuarantine = std::size_t{16} << 20;  // bytes; the oldest go first
 
   StrictMemory() = default;
-  ~StrictMemory() override;
+  ~StrictMemory();
   StrictMemory(const StrictMemory&) = delete;
   StrictMemory& operator=(const StrictMemory&) = delete;
 
-  // The memory is filled with a pattern that is neither zero nor small.
-  void* allocate(const char* kind, std::size_t bytes) override;
-  void free(void* data) override;
-  // Adopted memory has no red zones.
-  void adopt(void* data, std::size_t bytes, std::string name) override;
-  void disown(void* data) override;
+  // Returns memory that is filled with a pattern neither zero nor small; null where there is no
+  // room. `kind` names it in findings.
+  void* allocate(const char* kind, std::size_t bytes);
+  void free(void* data);
+  // Add and remove memory that was allocated elsewhere, which has no red zones.
+  void adopt(void* data, std::size_t bytes, std::string name);
+  void disown(void* data);
 
   // Registers a host buffer; `owner` names it in findings.
   void watch(const void* data, std::size_t bytes, std::string owner);
   // Ends the life of the watched buffer at `data`: no work may touch it from now on.
   void end(const void* data);
 
-  std::string objection(const Work& work) const override;
-  std::string damage(bool is_thorough) override;
-  void report(std::string finding) override;
+  // Returns why the work may not run; empty if it may.
+  std::string objection(const Work& work) const;
+  // Returns what has been written without permission, and repairs it; empty if nothing has. Looks
+  // at every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
+  std::string damage(bool is_thorough);
+  void report(std::string finding);
 
   // Returns what was found since the last call, one sentence per finding.
   std::vector<std::string> take_findings();

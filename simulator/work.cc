@@ -1,7 +1,10 @@
 // Copies the arguments of work, and runs work.
 #include "simulator/work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -94,12 +97,35 @@ std::vector<FrozenArguments::Word> FrozenArguments::words() const {
 }
 
 NodeType type_of(const Work& work) noexcept {
-  return std::visit(Overloaded{[](const KernelWork&) { return NodeType::kKernel; },
-                               [](const CopyWork&) { return NodeType::kMemcpy; },
-                               [](const MemsetWork&) { return NodeType::kMemset; },
-                               [](const HostWork&) { return NodeType::kHost; },
-                               [](const ConditionalWork&) { return NodeType::kOther; }},
-                    work);
+  constexpr std::array<NodeType, std::variant_size_v<Work>> kTypes = {
+      NodeType::kKernel, NodeType::kMemcpy, NodeType::kMemset, NodeType::kHost, NodeType::kOther};
+  return kTypes[work.index()];
+}
+
+std::string describe(const Work& work) {
+  return std::visit(
+      Overloaded{[](const KernelWork& kernel) {
+                   const Dim3& grid = kernel.dims.grid;
+                   const Dim3& block = kernel.dims.block;
+                   return fmt::format("kernel {} [{} {} {}] x [{} {} {}]", kernel.function.name,
+                                      grid.x, grid.y, grid.z, block.x, block.y, block.z);
+                 },
+                 [](const CopyWork& copy) {
+                   return fmt::format("copy of {} bytes from {} to {}", copy.bytes, copy.source,
+                                      copy.destination);
+                 },
+                 [](const MemsetWork& fill) {
+                   return fmt::format("memset of {} bytes at {} to {}", fill.bytes,
+                                      fill.destination, int{fill.value});
+                 },
+                 [](const HostWork&) { return std::string("host function"); },
+                 [](const ConditionalWork& conditional) {
+                   constexpr std::array kNames = {"if", "while", "switch"};
+                   return fmt::format("{} of {} bodies",
+                                      kNames[static_cast<std::size_t>(conditional.kind)],
+                                      conditional.bodies.size());
+                 }},
+      work);
 }
 
 NodeContents contents_of(const Work& work) {
@@ -207,8 +233,8 @@ bool may_wait(const Work& work) noexcept {
   if (const auto* const kernel = std::get_if<KernelWork>(&work)) return kernel->function.waits;
   const auto* const conditional = std::get_if<ConditionalWork>(&work);
   if (conditional == nullptr) return false;
-  return std::ranges::any_of(conditional->programs, [](const auto& body) {
-    return std::ranges::any_of(body->steps, [](const auto& step) { return may_wait(step.work); });
+  return std::ranges::any_of(conditional->bodies, [](const auto& body) {
+    return std::ranges::any_of(body->nodes(), [](const Node& node) { return may_wait(node.work); });
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -82,19 +83,19 @@ struct HostWork {
 
 struct HostCondition;  // graph.h
 class Graph;
-struct Program;
 
-// A node that runs others. `programs`: what the bodies are once they are part of a Program.
+// A node that runs others.
 struct ConditionalWork {
   ConditionalKind kind;
   std::shared_ptr<HostCondition> condition;
   std::vector<std::shared_ptr<Graph>> bodies;
-  std::vector<std::shared_ptr<const Program>> programs = {};
 };
 
 using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork>;
 
 NodeType type_of(const Work& work) noexcept;
+// Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.
+std::string describe(const Work& work);
 NodeContents contents_of(const Work& work);
 // Returns whether set_node() can change the work: that of kernels, copies and memsets.
 bool is_patchable(const Work& work) noexcept;
@@ -113,12 +114,12 @@ bool may_wait(const Work& work) noexcept;
 
 // Returns the number of the body that runs next, or the number of bodies if none does.
 std::size_t next_body(const ConditionalWork& conditional) noexcept;
-// Calls run(program) for each body that runs, in turn, until one has failed.
+// Calls run(body) for each body that runs, in turn, until one has failed.
 template <typename Run>
 Code run_bodies(const ConditionalWork& conditional, Run&& run) {
-  for (std::size_t body = next_body(conditional); body < conditional.programs.size();
+  for (std::size_t body = next_body(conditional); body < conditional.bodies.size();
        body = next_body(conditional)) {
-    const Code code = run(conditional.programs[body]);
+    const Code code = run(conditional.bodies[body]);
     if (!ok(code) || conditional.kind != ConditionalKind::kWhile) return code;
   }
   return Code::kSuccess;

@@ -3,15 +3,19 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/condition.h"
 #include "base/mutex.h"
+#include "simulator/host_device.h"
 #include "simulator/work.h"
 
 namespace cgtree::host {
@@ -34,78 +38,85 @@ struct Operation {
   std::uint64_t number = 0;  // in the order of add()
   std::size_t blockers = 0;  // operations it waits for that are not done
   bool is_done = false;
-  HostTime time = {};          // when it was done, if it has no work
-  Code code = Code::kSuccess;  // its result
+  HostTime time = {};  // when it was done, if it has no work
   std::vector<std::shared_ptr<Operation>> dependents;
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
+// A WorkQueue runs queued work. The executor decides where and in which order:
+//
+//   kInline   on the thread that waits, in the order of add(); for strict mode
+//   kThreads  on one thread per stream, which ends when it has been idle for a while
+//   kRandom   on the threads that wait, add or query, in a random order, which shows what a program
+//             relies on without a promise
+//
 // Nothing runs while its mutex is held. Thread safety: any thread.
 class WorkQueue {
  public:
   using Perform = std::function<Code(const Task&)>;
 
-  explicit WorkQueue(Perform perform) : perform_(std::move(perform)) {}
-  virtual ~WorkQueue() = default;
+  // One thread and one `seed` of kRandom give one order.
+  WorkQueue(HostExecutor executor, std::uint64_t seed, Perform perform)
+      : executor_(executor), perform_(std::move(perform)), random_(seed) {}
+  // Waits for running work, and with kThreads for all work. Drops the rest.
+  ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
   // Adds a task behind all of `before`; null operations and those that are done are ignored.
   OperationPtr add(Task task, std::span<const OperationPtr> before);
-  // Returns the operations of the device that are not done.
-  std::vector<OperationPtr> pending(int device);
   bool is_done(const OperationPtr& operation);  // null is done
   // Returns when an operation without work was done, or nothing if it is not.
   std::optional<HostTime> time(const OperationPtr& operation);
+  // Wait until the operation, or all that are pending on the device, are done.
+  void wait(const OperationPtr& operation);
+  void wait(int device);
 
-  // Waits until the operation is done and returns its result.
-  virtual Code wait(const OperationPtr& operation) = 0;
-  // A nudge lets work run. kQueried: a caller queries whether work is done, and may do so until it
-  // is. kAdded: a caller has added work and may hold locks, so that no host function runs.
-  enum class Nudge { kQueried, kAdded };
-  virtual void nudge(Nudge) {}
+  // The next two let work run on this thread. A caller of run_some() queries whether work is done,
+  // and may do so until it is. A caller of run_some_added() has added work and may hold locks, so
+  // that no host function runs.
+  void run_some();
+  void run_some_added();
   // Returns whether to do now what CUDA may do now or later, such as reading pageable memory.
-  virtual bool is_eager() { return true; }
-
+  bool is_eager();
   // Returns whether a call that adds work waits for it.
-  virtual bool is_inline() const noexcept { return false; }
+  bool is_inline() const noexcept { return executor_ == HostExecutor::kInline; }
 
   // Returns the first failure since the last call.
   Code take_failure();
 
- protected:
+ private:
   using Lock = std::unique_lock<Mutex<LockRank::kHostQueue>>;
+  using Ready = std::deque<OperationPtr>;
 
-  // Called with the lock held for an operation that waits for nothing.
-  virtual void make_ready(const OperationPtr& operation) = 0;
+  // The rest is called with the lock held. Takes an operation that waits for nothing.
+  void make_ready(const OperationPtr& operation);
   // Runs the operation with the lock released; then makes ready what waited only for it.
   void run(const OperationPtr& operation, Lock& lock);
   // As run(); but a kernel that waits runs on a thread of its own, because this thread may be the
   // one that is to enqueue what the kernel waits for.
   void start(const OperationPtr& operation, Lock& lock);
-  // Must be called in the destructor of a queue that calls start().
-  void wait_for_started();
+  // Runs the ready work of a stream on its thread.
+  void serve(std::uint64_t stream);
+  // The next two require that ready_ is not empty.
+  std::size_t choose();
+  OperationPtr take(std::size_t number);
+  // Returns 0 to count - 1. The standard's distributions differ between machines; this does not.
+  std::size_t below(std::size_t count) { return static_cast<std::size_t>(random_() % count); }
 
-  Mutex<LockRank::kHostQueue> mutex_;
-  Condition changed_;  // something is done or ready
-
- private:
+  const HostExecutor executor_;
   const Perform perform_;
+  Mutex<LockRank::kHostQueue> mutex_;  // guards all below
+  Condition changed_;                  // something is done or ready
+  std::mt19937_64 random_;
   std::uint64_t added_ = 0;
   int started_ = 0;                    // threads of start()
   std::vector<OperationPtr> pending_;  // in the order of add()
+  std::vector<OperationPtr> ready_;    // empty with kThreads
+  // Ready work of kThreads by stream number. A stream has a thread as long as it is in the table.
+  std::unordered_map<std::uint64_t, Ready> streams_;
+  bool ends_ = false;
   Code failure_ = Code::kSuccess;
 };
-
-// Makes a queue whose waiting threads run ready work in a random order. Some work runs as soon as
-// it is added.
-std::unique_ptr<WorkQueue> make_random_queue(WorkQueue::Perform perform, std::uint64_t seed);
-
-// Makes a queue that runs work when it is added, in the order of add(); for strict mode.
-std::unique_ptr<WorkQueue> make_inline_queue(WorkQueue::Perform perform);
-
-// Makes a queue with one thread per stream, which ends when it has been idle for a while. The
-// destructor waits for all work.
-std::unique_ptr<WorkQueue> make_threads_queue(WorkQueue::Perform perform);
 
 }  // namespace cgtree::host

@@ -22,8 +22,7 @@ def listed(text):
 def sources(house):
     """Returns the sources of the library."""
     return {str(path) for path in house.files
-            if path.suffix in (".cc", ".cu") and house.is_library(path)
-            and str(path.with_suffix("")) not in source_tree.FOR_TESTS}
+            if path.suffix in (".cc", ".cu") and house.is_library(path)}
 
 
 def included(root, header, found):
