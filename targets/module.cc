@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace cgtree {
@@ -15,11 +13,6 @@ std::vector<std::string> Module::names() const {
   for (const ModuleFunction& function : contents_->functions)
     names.push_back(function.name);
   return names;
-}
-
-bool Module::contains(std::string_view name) const noexcept {
-  return std::ranges::any_of(contents_->functions,
-                             [&](const ModuleFunction& f) { return f.name == name; });
 }
 
 KernelFunction Module::find(std::string_view name, const std::vector<std::size_t>& bytes) const {

@@ -70,7 +70,6 @@ class Module {
 
   const Target& target() const noexcept { return contents_->target; }
   std::vector<std::string> names() const;
-  bool contains(std::string_view name) const noexcept;
 
   // Returns a kernel for launch(). Throws InvalidArgument that lists the known names if there is
   // none of this name, and if the kernel has another number of parameters, or parameters of other

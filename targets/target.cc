@@ -13,15 +13,6 @@
 
 namespace cgtree {
 
-struct TargetData {
-  const TargetKind* kind = nullptr;
-  std::string tag;
-  std::vector<std::string> keys;
-  std::vector<std::string> features;  // sorted; each once
-  Options options;
-  std::shared_ptr<const TargetData> host;  // may be null
-};
-
 namespace {
 
 using nlohmann::json;
@@ -232,22 +223,6 @@ Target::Target(std::string_view text) : data_(read_text(text, 0)) {
 Target Target::from_device(Device device) {
   const json object = {{"kind", kind_for(device.type)}, {"from_device", device.id}};
   return Target(object.dump());
-}
-
-const TargetKind& Target::kind() const noexcept {
-  return *data_->kind;
-}
-const std::string& Target::tag() const noexcept {
-  return data_->tag;
-}
-std::span<const std::string> Target::keys() const noexcept {
-  return data_->keys;
-}
-std::span<const std::string> Target::features() const noexcept {
-  return data_->features;
-}
-const Options& Target::options() const noexcept {
-  return data_->options;
 }
 
 const OptionValue* Target::find(std::string_view name, OptionType type) const {

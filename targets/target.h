@@ -14,7 +14,15 @@
 
 namespace cgtree {
 
-struct TargetData;
+// The contents of a Target.
+struct TargetData {
+  const TargetKind* kind = nullptr;
+  std::string tag;
+  std::vector<std::string> keys;
+  std::vector<std::string> features;  // sorted; each once
+  Options options;
+  std::shared_ptr<const TargetData> host;  // may be null
+};
 
 // A Target is an immutable value. Code generators query it, never the device, which may be on
 // another machine. The functions that make a target throw InvalidArgument that names the option and
@@ -36,13 +44,14 @@ class Target {
   static Target from_device(Device device);
 
   // The next two are of the kind, which lives as long as the process.
-  const TargetKind& kind() const noexcept;
+  const TargetKind& kind() const noexcept { return *data_->kind; }
   DeviceType device_type() const noexcept { return kind().device_type; }
-  const std::string& tag() const noexcept;  // empty: made without a tag
+  const std::string& tag() const noexcept { return data_->tag; }  // empty: made without a tag
   // Returns the given keys, else those of the kind; then the option "device"; each once.
-  std::span<const std::string> keys() const noexcept;
-  std::span<const std::string> features() const noexcept;  // the features that are true, sorted
-  const Options& options() const noexcept;                 // with defaults
+  std::span<const std::string> keys() const noexcept { return data_->keys; }
+  // Returns the features that are true, sorted.
+  std::span<const std::string> features() const noexcept { return data_->features; }
+  const Options& options() const noexcept { return data_->options; }  // with defaults
 
   // Returns nothing if the option was not given and has no default. Throws InvalidArgument for an
   // option that the kind does not have, or of another type.

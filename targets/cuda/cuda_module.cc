@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <memory>
+#include <type_traits>
+
 #include "base/error.h"
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
@@ -17,25 +20,6 @@ namespace cgtree::cuda {
 namespace {
 
 #if CUDART_VERSION >= 12080
-// A LoadedCode unloads its code unless keep() is called.
-class LoadedCode {
- public:
-  LoadedCode(const std::string& image, const std::string& what) {
-    check(to_code(load_library(&library_, image.data())), what);
-  }
-  ~LoadedCode() {
-    if (library_ != nullptr) (void)unload_library(library_);
-  }
-  LoadedCode(const LoadedCode&) = delete;
-  LoadedCode& operator=(const LoadedCode&) = delete;
-
-  Library get() const noexcept { return library_; }
-  void keep() noexcept { library_ = nullptr; }
-
- private:
-  Library library_ = nullptr;
-};
-
 // Returns nothing if the driver does not support the query.
 std::optional<std::vector<std::size_t>> parameters_of(CUkernel kernel) {
   const ModuleDriver* const driver = module_driver();
@@ -80,7 +64,10 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
   const std::string what = fmt::format("load kernels '{}' for {}", fmt::join(request.names, "', '"),
                                        request.architecture);
   const RelaxedCapture relaxed(cuda_device_api().graphs());
-  LoadedCode code(compiled.image, what);
+  Library library = nullptr;
+  check(to_code(load_library(&library, compiled.image.data())), what);
+  std::unique_ptr<std::remove_pointer_t<Library>, decltype(&unload_library)> code(library,
+                                                                                  &unload_library);
   std::vector<ModuleFunction> functions;
   for (std::size_t i = 0; i < request.names.size(); ++i) {
     CUkernel kernel = nullptr;
@@ -89,7 +76,7 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
     // 13.0, cudaLaunchKernel, cudaGraphAddKernelNode.
     functions.push_back({request.names[i], nullptr, kernel, parameters_of(kernel)});
   }
-  code.keep();
+  static_cast<void>(code.release());  // the code stays loaded
   return functions;
 }
 #else
