@@ -60,7 +60,7 @@ Code CaptureTable::begin(const std::shared_ptr<HostStream>& stream, CaptureMode 
 }
 
 Code CaptureTable::end(const HostStream& stream, const ThreadState& caller,
-                       std::shared_ptr<Graph>* graph, bool* is_of_body) {
+                       std::shared_ptr<Graph>* graph) {
   if (stream.is_legacy()) {
     const Code code = admit_legacy();
     return ok(code) ? Code::kIllegalState : code;
@@ -78,7 +78,6 @@ Code CaptureTable::end(const HostStream& stream, const ThreadState& caller,
     code = Code::kStreamCaptureUnjoined;
   } else {
     *graph = std::move(capture->graph);
-    *is_of_body = capture->is_of_body;
   }
   close(*capture);
   return code;

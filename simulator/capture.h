@@ -82,8 +82,7 @@ class CaptureTable {
   // capture. Otherwise the capture ends: with 901 if it was invalidated, 908 on the wrong thread,
   // 904 if forked work was not joined.
   // A body that was captured to without success is lost.
-  Code end(const HostStream& stream, const ThreadState& caller, std::shared_ptr<Graph>* graph,
-           bool* is_of_body);
+  Code end(const HostStream& stream, const ThreadState& caller, std::shared_ptr<Graph>* graph);
   // Returns 401 if the stream does not capture, 1 for nodes that its graph does not have.
   static Code set_dependencies(HostStream& stream, std::span<const NodeHandle> nodes);
   Code info(const HostStream& stream, CaptureInfo* info);

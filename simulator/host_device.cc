@@ -1,6 +1,7 @@
 // The functions that every device has: attributes, memory, copies and streams.
 #include "simulator/host_device.h"
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -15,7 +16,8 @@ namespace {
 // Thread safety: any thread.
 class EmbeddedDevice final : public DeviceAPI {
  public:
-  EmbeddedDevice(const HostDeviceOptions& options, Runtime::Life life) : runtime_(options, life) {}
+  EmbeddedDevice(const HostDeviceOptions& options, std::uint64_t number)
+      : runtime_(options, number) {}
 
   std::string_view name() const noexcept override { return "host"; }
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override;
@@ -200,13 +202,13 @@ Code EmbeddedDevice::synchronize_device(int id) {
 
 DeviceAPI& host_device_api() noexcept {
   // Never destroyed: threads may outlive the statics of main.
-  static auto* const device =
-      new host::EmbeddedDevice(HostDeviceOptions{}, host::Runtime::Life::kProcess);
+  static auto* const device = new host::EmbeddedDevice(HostDeviceOptions{}, /*number=*/0);
   return *device;
 }
 
 std::unique_ptr<DeviceAPI> make_host_device(const HostDeviceOptions& options) {
-  return std::make_unique<host::EmbeddedDevice>(options, host::Runtime::Life::kOwner);
+  static std::atomic<std::uint64_t> made{0};
+  return std::make_unique<host::EmbeddedDevice>(options, ++made);
 }
 
 }  // namespace cgtree

@@ -152,11 +152,10 @@ Code HostGraphs::begin_capture(StreamHandle handle, CaptureMode mode) {
 Code HostGraphs::end_capture(StreamHandle handle, GraphHandle* graph) {
   return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
     std::shared_ptr<Graph> captured;
-    bool is_of_body = false;
-    const Code code = runtime_.captures.end(*stream, thread, &captured, &is_of_body);
+    const Code code = runtime_.captures.end(*stream, thread, &captured);
     if (!ok(code)) return code;
     const GraphHandle name = captured->handle();
-    if (!is_of_body) runtime_.graphs.emplace(name, std::move(captured));
+    if (!runtime_.bodies.contains(name)) runtime_.graphs.emplace(name, std::move(captured));
     *graph = name;
     return Code::kSuccess;
   });

@@ -49,7 +49,8 @@ void* HostMemory::take(MemoryKind kind, std::size_t bytes) {
   if (checker_ != nullptr) {
     return checker_->allocate(kind == MemoryKind::kPinned ? "pinned" : "data space", bytes);
   }
-  return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  constexpr std::size_t kUnit = kDataSpaceAlignment;
+  return std::aligned_alloc(kUnit, (bytes + kUnit - 1) / kUnit * kUnit);
 }
 
 void HostMemory::give_back(void* data) {

@@ -23,7 +23,6 @@ enum class MemoryKind { kData, kPinned, kMapped };
 // Thread safety: any thread.
 class HostMemory final : public VirtualMemoryAPI {
  public:
-  static constexpr std::size_t kAlignment = 512;  // bytes; the alignment of cudaMalloc in practice
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;  // bytes; as on an H200
 
   // `checker` may be null: then memory comes from the C library.

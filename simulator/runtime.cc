@@ -18,11 +18,6 @@ bool orders_with_legacy(const HostStream& stream) {
   return stream.kind == StreamKind::kBlocking && stream.device == 0;
 }
 
-std::uint64_t number_of(Runtime::Life life) {
-  static std::atomic<std::uint64_t> made{0};
-  return life == Runtime::Life::kProcess ? 0 : ++made;
-}
-
 std::uint64_t this_thread_number() {
   static std::atomic<std::uint64_t> threads{0};
   static thread_local const std::uint64_t number = ++threads;
@@ -42,13 +37,13 @@ std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
 
 }  // namespace
 
-Runtime::Runtime(const HostDeviceOptions& options, Life life)
+Runtime::Runtime(const HostDeviceOptions& options, std::uint64_t number)
     : devices(checked(options.devices)),
       checker(options.checker),
       memory(checker.get(), devices),
       queue(make_queue(options, [this](const Task& task) { return perform(task); })),
       free_waits_(options.free_waits),
-      number_(number_of(life)),
+      number_(number),
       legacy_(make_stream(StreamHandle::kLegacy, 0, StreamKind::kBlocking)) {
 }
 

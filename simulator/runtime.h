@@ -49,10 +49,9 @@ class HandlePool {
 // the queue's.
 class Runtime {
  public:
-  enum class Life { kProcess, kOwner };
-
-  // kOwner: it may be destroyed before the process ends, and owns the states of threads.
-  Runtime(const HostDeviceOptions& options, Life life);
+  // `number`: 0 for the device of the process. Any other is never used twice; such a device may be
+  // destroyed before the process ends, and owns the states of threads.
+  Runtime(const HostDeviceOptions& options, std::uint64_t number);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -72,19 +71,20 @@ class Runtime {
     return code;
   }
 
+  // The same for a function that returns `code`.
   Code refuse(Code code) {
     return call([code](const ThreadState&) { return code; });
   }
 
-  // The same for a function that blocks on a GPU while a stream is full or work is pending.
+  // As call(), for a function that blocks on a GPU while a stream is full or work is pending.
   template <typename Function>
   Code call_that_may_block(const char* name, Function function) {
     lock_order::expect_may_block(name);
     return call(function);
   }
 
-  // The same for a function of a stream, which it calls with the mutex held. Returns
-  // kInvalidResourceHandle if there is none.
+  // As call(), for a function of a stream, which runs with the mutex held. Returns
+  // kInvalidResourceHandle for an unknown stream.
   template <typename Function>
   Code call_on(StreamHandle handle, Function function) {
     return call([&](const ThreadState& thread) {
@@ -203,7 +203,7 @@ class Runtime {
   Code check_thoroughly(Code code);
 
   const bool free_waits_;
-  const std::uint64_t number_;  // never used twice; 0 for the process's
+  const std::uint64_t number_;
   Mutex<LockRank::kHostThreads> threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
   std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too

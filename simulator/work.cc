@@ -151,13 +151,11 @@ NodeContents contents_of(const Work& work) {
                           use(fill.destination, fill.bytes, /*is_written=*/true);
                           contents.bytes = {std::byte{fill.value}};
                         },
-                        [&](const HostWork&) {
+                        [&](const auto&) {
                           contents.is_decoded = false;
-                          contents.why = "what a host function uses cannot be seen";
-                        },
-                        [&](const ConditionalWork&) {
-                          contents.is_decoded = false;
-                          contents.why = "nodes of this type are not read";
+                          contents.why = contents.type == NodeType::kHost
+                                             ? "what a host function uses cannot be seen"
+                                             : "nodes of this type are not read";
                         }},
              work);
   return contents;
@@ -193,8 +191,7 @@ void patch(Work& work, const NodePatch& patch) {
                           copy.source = address(0);
                           copy.destination = address(1);
                         },
-                        [&](MemsetWork& fill) { fill.destination = address(0); }, [](HostWork&) {},
-                        [](ConditionalWork&) {}},
+                        [&](MemsetWork& fill) { fill.destination = address(0); }, [](auto&) {}},
              work);
 }
 
