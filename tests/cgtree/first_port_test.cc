@@ -187,7 +187,7 @@ TEST_P(FirstPortTest, AnOutputWithoutItsDynamicAxisIsToldOnce) {
   (void)f(random_tensor({7, 2}));
   EXPECT_THAT(log.lines(),
               ElementsAre(AllOf(HasSubstr("function=f"), HasSubstr("output 0 'logits'"),
-                                HasSubstr("'batch'"), HasSubstr("OutputOptions::dynamic"))));
+                                HasSubstr("'batch'"), HasSubstr("the option outputs_dynamic"))));
   EXPECT_THAT(to_string(f.explain(random_tensor({3, 2}))),
               AllOf(HasSubstr("output 0 'logits'"), HasSubstr("OutputOptions::dynamic")));
 }
