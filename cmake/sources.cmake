@@ -9,7 +9,6 @@ set(CGTREE_HEADERS
   base/mutex.h
   base/spinning_mutex.h
   extensions/ranks/collectives.h
-  extensions/ranks/collectives_group.h
   extensions/ranks/group.h
   interop/device/code.h
   interop/device/device.h
@@ -147,8 +146,8 @@ cgtree_sources(tensors
 cgtree_sources(targets
   extensions/ranks/abortable.cc
   extensions/ranks/block_group.cc
-  extensions/ranks/checked_collectives.cc
   extensions/ranks/collective_call.cc
+  extensions/ranks/collectives.cc
   extensions/ranks/collectives_group.cc
   extensions/ranks/group.cc
   extensions/ranks/host_collectives.cc

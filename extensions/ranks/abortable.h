@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,9 +15,9 @@
 
 namespace cgtree {
 
-// An Abortable says when a handle may be freed that is used on one thread and aborted on another.
-// The handle is freed on a thread of the Abortable's own, because that may wait for what the
-// aborting thread is still to do. The thread is made first, so that an abort needs nothing.
+// An Abortable frees a handle that is used on one thread and aborted on another. It does so on a
+// thread that it starts at first, because to free may wait for work that the aborting thread is to
+// end, and so that an abort cannot fail.
 //
 //   Abortable life([&] { library_abort(handle); });      // frees the handle
 //   if (const Abortable::Use use = life.use()) ...       // the handle is there
@@ -26,22 +27,12 @@ namespace cgtree {
 // Thread safety: any thread, but for end() and the destructor.
 class Abortable {
  public:
-  // While a Use lives, the handle is not freed, unless the use lasts longer than the patience after
-  // an abort: then it waits within the library, and nothing but the abort ends it.
-  class Use {
-   public:
-    explicit Use(Abortable* owner) noexcept : owner_(owner) {}
-    ~Use() {
-      if (owner_ != nullptr) owner_->end_use();
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    // Returns false if the handle was aborted.
-    explicit operator bool() const noexcept { return owner_ != nullptr; }
-
-   private:
-    Abortable* const owner_;
+  struct EndUse {
+    void operator()(Abortable* life) const noexcept { life->end_use(); }
   };
+  // While a Use lives, the handle is not freed, unless the use lasts longer than the patience after
+  // an abort: then it waits within the library, and only the abort ends it.
+  using Use = std::unique_ptr<Abortable, EndUse>;
 
   static constexpr std::chrono::milliseconds kPatience{1'000};
 
@@ -51,6 +42,7 @@ class Abortable {
   Abortable(const Abortable&) = delete;
   Abortable& operator=(const Abortable&) = delete;
 
+  // Returns null if the handle was aborted.
   Use use() noexcept;
   // There are no uses from now on, and the handle is freed when those in progress have ended. The
   // first reason stays.

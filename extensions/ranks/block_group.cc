@@ -25,7 +25,7 @@ void BlockGroup::minimum(std::span<std::uint64_t> words) {
       const auto begin = block.begin() + static_cast<std::ptrdiff_t>(first);
       const auto next = words.begin() + static_cast<std::ptrdiff_t>(least.size());
       std::fill(std::copy_n(next, count, begin), block.end(), 0);
-      exchange(block);
+      exchange_(block);
       if (first == 2 && block[0] != ~block[1]) {
         throw GroupError(fmt::format(
             "rank {} of {} gives {} words, the ranks give {} to {}: they do not do the same",

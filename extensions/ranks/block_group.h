@@ -4,33 +4,40 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "extensions/ranks/group.h"
+#include "cgtree/values/group.h"
 
 namespace cgtree {
 
-// Where ranks that give another number of words would wait for each other, or read what was never
-// sent, words go in blocks of one size.
-class BlockGroup : public Group {
+// A BlockGroup sends words in blocks of one size, because ranks that give different numbers of
+// words would otherwise wait for each other, or read words that no rank sent.
+class BlockGroup final : public Group {
  public:
-  void minimum(std::span<std::uint64_t> words) final;
-
- protected:
   static constexpr std::size_t kBlockWords = 64;
   using Block = std::array<std::uint64_t, kBlockWords>;
 
-  // Replaces each word of the block by the smallest of all ranks. Whatever it throws ends the
-  // group: each later call of minimum() throws GroupError.
-  virtual void exchange(Block& block) = 0;
+  // exchange(block) replaces each word of the block by the smallest of all ranks. Any exception of
+  // it ends the group: each later call of minimum() throws GroupError.
+  BlockGroup(int rank, int size, std::function<void(Block&)> exchange)
+      : rank_(rank), size_(size), exchange_(std::move(exchange)) {}
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  void minimum(std::span<std::uint64_t> words) override;
 
  private:
   void fail(std::string_view why) noexcept;
 
+  const int rank_;
+  const int size_;
+  const std::function<void(Block&)> exchange_;
   bool has_failed_ = false;  // in any way: this rank may be a vote behind the others
-  std::string failure_;      // what each call throws then
+  std::string failure_;      // the message of each later call
 };
 
 }  // namespace cgtree

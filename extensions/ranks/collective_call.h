@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "extensions/ranks/collectives.h"
-#include "interop/device/stream.h"
 #include "interop/tensor/dtype.h"
-#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
@@ -36,17 +35,5 @@ bool match(const CollectiveCall& a, const CollectiveCall& b) noexcept;
 std::string describe(const CollectiveCall& call);
 
 std::string_view name(CollectiveKind kind) noexcept;
-
-// Return the call of a rank, with the addresses of its tensors. Throw InvalidArgument for tensors,
-// streams and ranks that do not fit, and StaleTensor.
-CollectiveCall make_all_reduce(const Collectives& own, StreamRef stream, const Tensor& in,
-                               const Tensor& out, Reduction reduction);
-CollectiveCall make_all_gather(const Collectives& own, StreamRef stream, const Tensor& in,
-                               const Tensor& out);
-CollectiveCall make_broadcast(const Collectives& own, StreamRef stream, const Tensor& tensor,
-                              int root);
-CollectiveCall make_send(const Collectives& own, StreamRef stream, const Tensor& tensor, int to);
-CollectiveCall make_receive(const Collectives& own, StreamRef stream, const Tensor& tensor,
-                            int from);
 
 }  // namespace cgtree

@@ -18,6 +18,9 @@ namespace cgtree {
 // The operation of all_reduce(), element by element.
 enum class Reduction { kSum, kProduct, kMinimum, kMaximum };
 
+struct CollectiveCall;  // collective_call.h
+class Group;
+
 // A Collectives is one rank's end of a communicator. Its functions enqueue work on a stream of its
 // device, and return. All ranks call the same functions with the same sizes in the same order, and
 // capture the same of them. While the stream captures, they become part of the graph, which must
@@ -27,39 +30,37 @@ enum class Reduction { kSum, kProduct, kMinimum, kMaximum };
 // for each other. A Communicator (extensions/ranks/communicator.h) sees to that.
 //
 // Tensors are contiguous, of this device, and of one type. Functions throw InvalidArgument for
-// tensors, ranks or types that do not fit; DeviceError; and GroupError after abort().
+// tensors, ranks or types that do not fit; StaleTensor; DeviceError; and GroupError after abort().
 //
-// Thread safety: used by one thread at a time, but for abort().
+// Thread safety: used by one thread at a time, but for abort() and is_aborted().
 class Collectives {
  public:
-  virtual ~Collectives() = default;
-  Collectives() = default;
+  virtual ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
 
-  virtual int rank() const noexcept = 0;  // in [0, size())
-  virtual int size() const noexcept = 0;  // the number of ranks
+  int rank() const noexcept { return rank_; }  // in [0, size())
+  int size() const noexcept { return size_; }  // the number of ranks
   // The device of all tensors and streams.
-  virtual Device device() const noexcept = 0;
+  Device device() const noexcept { return device_; }
 
   // out = the reduction of all ranks' `in`, of the same shape; the two may be one tensor.
-  virtual void all_reduce(StreamRef stream, const Tensor& in, const Tensor& out,
-                          Reduction reduction) = 0;
+  void all_reduce(StreamRef stream, const Tensor& in, const Tensor& out, Reduction reduction);
   // out {size() * n elements} = the `in` of each rank, n elements, rank by rank.
-  virtual void all_gather(StreamRef stream, const Tensor& in, const Tensor& out) = 0;
+  void all_gather(StreamRef stream, const Tensor& in, const Tensor& out);
   // `tensor` becomes that of rank `root`.
-  virtual void broadcast(StreamRef stream, const Tensor& tensor, int root) = 0;
+  void broadcast(StreamRef stream, const Tensor& tensor, int root);
   // Rank `to` must receive() as many elements from this one.
-  virtual void send(StreamRef stream, const Tensor& tensor, int to) = 0;
+  void send(StreamRef stream, const Tensor& tensor, int to);
   // Rank `from`, which is another one, must send() as many elements to this one.
-  virtual void receive(StreamRef stream, const Tensor& tensor, int from) = 0;
+  void receive(StreamRef stream, const Tensor& tensor, int from);
 
   // The next two make one operation of the calls between them, which end_group() enqueues: sends
   // and receives in both directions do not wait for each other.
-  virtual void begin_group() = 0;
-  virtual void end_group() = 0;
-  // Ends all groups that have begun, and forgets what was called since. Does nothing without one.
-  virtual void cancel_group() noexcept = 0;
+  void begin_group();
+  void end_group();
+  // Ends all groups that have begun, and forgets their calls. Does nothing without one.
+  void cancel_group() noexcept;
 
   // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes
   // longer than the time limit, or if another rank has aborted: a rank that died would otherwise
@@ -75,6 +76,28 @@ class Collectives {
   // Returns the implementation's own communicator: an ncclComm_t, or null; null after abort(),
   // which frees it: not to be used while another thread may call that.
   virtual void* native() const noexcept { return nullptr; }
+
+ protected:
+  // Throws InvalidArgument unless 0 <= rank < size, or if the device does not exist.
+  Collectives(int rank, int size, Device device);
+
+  // Enqueues the calls as one operation: there is at least one, and none is empty.
+  virtual void enqueue(StreamRef stream, std::span<const CollectiveCall> calls) = 0;
+  // Throws GroupError if the communicator was aborted.
+  virtual void check_alive() const = 0;
+
+ private:
+  // `in`: null for receive(). `out`: null for send().
+  void add(StreamRef stream, CollectiveCall call, const Tensor* in, const Tensor* out);
+  void enqueue_group();
+
+  const int rank_;
+  const int size_;
+  const Device device_;
+  int depth_ = 0;  // begin_group() without its end_group()
+  StreamRef stream_;
+  std::vector<CollectiveCall> calls_;
+  std::vector<StorageRef> storages_;  // the memory of the calls
 };
 
 // The time that synchronize() waits for.
@@ -89,5 +112,12 @@ std::vector<std::unique_ptr<Collectives>> make_host_collectives(
 // device.
 std::vector<std::unique_ptr<Collectives>> make_host_collectives(
     std::span<const Device> devices, std::chrono::milliseconds time_limit = kCollectivesTimeLimit);
+
+// Returns a group of the ranks of `collectives`: a vote is an all-reduce of a few words on a stream
+// of the group, and its time limit is that of synchronize().
+//
+// The collectives must be the group's own: no order holds between the votes and the operations that
+// a model enqueues there. Throws InvalidArgument for null, OutOfMemory.
+std::unique_ptr<Group> make_collectives_group(std::shared_ptr<Collectives> collectives);
 
 }  // namespace cgtree

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log_event.h"
@@ -181,18 +182,18 @@ void* Communicator::native() const {
   return state_->collectives->native();
 }
 
-Communicator::Grouped::Grouped(Communicator& communicator) : state_(communicator.state_.get()) {
-  (void)state_->enter("grouped()");
-  state_->collectives->begin_group();
-}
-
-Communicator::Grouped::~Grouped() {
-  if (state_ != nullptr) state_->collectives->cancel_group();
-}
-
-void Communicator::Grouped::end() {
-  (void)state_->enter("the end of grouped()");
-  std::exchange(state_, nullptr)->collectives->end_group();
+void Communicator::grouped(const std::function<void()>& body) {
+  State& state = *state_;
+  (void)state.enter("grouped()");
+  state.collectives->begin_group();
+  try {
+    body();
+    (void)state.enter("the end of grouped()");
+  } catch (...) {
+    state.collectives->cancel_group();
+    throw;
+  }
+  state.collectives->end_group();
 }
 
 }  // namespace cgtree

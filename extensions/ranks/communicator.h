@@ -1,8 +1,8 @@
 // Communicator: collectives inside the steps of a context, in the order of its calls.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <utility>
 
 #include "cgtree/context.h"
 #include "extensions/ranks/collectives.h"
@@ -59,12 +59,7 @@ class Communicator {
   void receive(const Tensor& tensor, int from);
   // Makes one operation of all that `body` calls (Collectives::begin_group()). If it throws,
   // nothing is enqueued.
-  template <typename Body>
-  void grouped(Body&& body) {
-    Grouped scope(*this);
-    std::forward<Body>(body)();
-    scope.end();
-  }
+  void grouped(const std::function<void()>& body);
 
   // Returns the ncclComm_t, for operations that are not here; to be used at once, on
   // current_stream(), and not while another thread may abort the group, which frees it. Throws
@@ -73,19 +68,6 @@ class Communicator {
 
  private:
   struct State;
-  // Cancels the group unless end() was called.
-  class Grouped {
-   public:
-    explicit Grouped(Communicator& communicator);
-    ~Grouped();
-    Grouped(const Grouped&) = delete;
-    Grouped& operator=(const Grouped&) = delete;
-    void end();
-
-   private:
-    State* state_;  // null once ended
-  };
-
   std::unique_ptr<State> state_;
 };
 

@@ -22,7 +22,6 @@ struct ThreadMeeting {
 
   Rendezvous rendezvous;
   std::vector<Words> given;  // by rank; a rank that waits keeps its words where they are
-  int first = -1;            // the rank that came first to this meeting; -1: none yet
 };
 
 class ThreadGroup final : public Group {
@@ -39,24 +38,22 @@ class ThreadGroup final : public Group {
 
   void minimum(Words words) override {
     const bool met = meeting_->rendezvous.meet(
-        rank_, [&] { return enter(words); }, [&] { complete(); });
+        rank_, [&](int first) { return enter(words, first); }, [&] { complete(); });
     if (!met) throw GroupError(meeting_->rendezvous.failure());
   }
 
  private:
-  std::string enter(Words words) {
+  std::string enter(Words words, int first) {
     meeting_->given[static_cast<std::size_t>(rank_)] = words;
-    if (meeting_->first < 0) meeting_->first = rank_;
-    const std::size_t first = meeting_->given[static_cast<std::size_t>(meeting_->first)].size();
-    if (words.size() == first) return "";
+    const std::size_t count = meeting_->given[static_cast<std::size_t>(first)].size();
+    if (words.size() == count) return "";
     return fmt::format(
         "rank {} of {} gives {} words where rank {} gives {}: the ranks do not do the same", rank_,
-        size(), words.size(), meeting_->first, first);
+        size(), words.size(), first, count);
   }
 
   void complete() {
     const std::vector<Words>& given = meeting_->given;
-    meeting_->first = -1;
     for (std::size_t i = 0; i < given[0].size(); ++i) {
       std::uint64_t least = given[0][i];
       for (const Words& words : given)

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "extensions/ranks/checked_collectives.h"
+#include "extensions/ranks/collective_call.h"
 #include "extensions/ranks/collectives.h"
 #include "extensions/ranks/rendezvous.h"
 #include "interop/device/kernel_function.h"
@@ -35,7 +35,6 @@ struct HostMeeting {
 
   Rendezvous rendezvous;
   std::vector<const CollectiveCall*> calls;  // by rank, of the operation in progress
-  int first = -1;                            // the rank that came first; -1: none yet
   std::map<std::pair<int, int>, std::deque<Parcel*>> parcels;  // by sender and receiver
 };
 
@@ -70,32 +69,23 @@ void reduce_all(const std::vector<const CollectiveCall*>& calls, std::byte* resu
 
 using ReduceAll = void (*)(const std::vector<const CollectiveCall*>&, std::byte*);
 
-// Returns null for types that have no arithmetic here.
+// By DType; null for types that have no arithmetic here.
+constexpr ReduceAll kReducers[kDTypeCount] = {nullptr,
+                                              &reduce_all<std::int8_t>,
+                                              &reduce_all<std::int16_t>,
+                                              &reduce_all<std::int32_t>,
+                                              &reduce_all<std::int64_t>,
+                                              &reduce_all<std::uint8_t>,
+                                              &reduce_all<std::uint16_t>,
+                                              &reduce_all<std::uint32_t>,
+                                              &reduce_all<std::uint64_t>,
+                                              nullptr,
+                                              nullptr,
+                                              &reduce_all<float>,
+                                              &reduce_all<double>};
+
 ReduceAll reducer_of(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::kInt8:
-      return &reduce_all<std::int8_t>;
-    case DType::kInt16:
-      return &reduce_all<std::int16_t>;
-    case DType::kInt32:
-      return &reduce_all<std::int32_t>;
-    case DType::kInt64:
-      return &reduce_all<std::int64_t>;
-    case DType::kUInt8:
-      return &reduce_all<std::uint8_t>;
-    case DType::kUInt16:
-      return &reduce_all<std::uint16_t>;
-    case DType::kUInt32:
-      return &reduce_all<std::uint32_t>;
-    case DType::kUInt64:
-      return &reduce_all<std::uint64_t>;
-    case DType::kFloat32:
-      return &reduce_all<float>;
-    case DType::kFloat64:
-      return &reduce_all<double>;
-    default:
-      return nullptr;
-  }
+  return kReducers[static_cast<int>(dtype)];
 }
 
 std::vector<std::byte> result_of(const std::vector<const CollectiveCall*>& calls, int rank) {
@@ -113,30 +103,22 @@ std::vector<std::byte> result_of(const std::vector<const CollectiveCall*>& calls
   return result;
 }
 
-std::string enter(HostMeeting& meeting, int rank, const CollectiveCall& call) {
+std::string enter(HostMeeting& meeting, int rank, const CollectiveCall& call, int first_rank) {
   meeting.calls[static_cast<std::size_t>(rank)] = &call;
-  if (meeting.first < 0) meeting.first = rank;
-  const CollectiveCall& first = *meeting.calls[static_cast<std::size_t>(meeting.first)];
+  const CollectiveCall& first = *meeting.calls[static_cast<std::size_t>(first_rank)];
   if (match(first, call)) return "";
   return fmt::format(
       "rank {} of {} calls {} where rank {} calls {}: all ranks must call the same, in one order",
-      rank, meeting.rendezvous.size(), describe(call), meeting.first, describe(first));
+      rank, meeting.rendezvous.size(), describe(call), first_rank, describe(first));
 }
 
 // The ranks meet twice: each reads what the others have before anyone writes, as the output of a
 // rank may be its input.
 void run_collective(HostMeeting& meeting, int rank, const CollectiveCall& call) {
   Rendezvous& rendezvous = meeting.rendezvous;
-  if (!rendezvous.meet(
-          rank, [&] { return enter(meeting, rank, call); }, [&] { meeting.first = -1; })) {
-    return;
-  }
+  if (!rendezvous.meet(rank, [&](int first) { return enter(meeting, rank, call, first); })) return;
   const std::vector<std::byte> result = result_of(meeting.calls, rank);
-  if (!rendezvous.meet(
-          rank, [] { return std::string(); }, [] {})) {
-    return;
-  }
-  std::memcpy(call.out, result.data(), result.size());
+  if (rendezvous.meet(rank)) std::memcpy(call.out, result.data(), result.size());
 }
 
 bool receive(HostMeeting& meeting, int rank, const CollectiveCall& call) {
@@ -211,11 +193,10 @@ void run_on_host(const LaunchDims&, const void* const* arguments) {
 
 constexpr KernelFunction kCollective = {"collective", &run_on_host, nullptr, /*waits=*/true};
 
-class HostCollectives final : public CheckedCollectives {
+class HostCollectives final : public Collectives {
  public:
   HostCollectives(std::shared_ptr<HostMeeting> meeting, int rank, Device device)
-      : CheckedCollectives(rank, meeting->rendezvous.size(), device),
-        meeting_(std::move(meeting)) {}
+      : Collectives(rank, meeting->rendezvous.size(), device), meeting_(std::move(meeting)) {}
   ~HostCollectives() override {
     meeting_->rendezvous.leave(
         rank(), fmt::format("rank {} of {} has left the communicator", rank(), size()));

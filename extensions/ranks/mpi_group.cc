@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "extensions/ranks/block_group.h"
+#include "extensions/ranks/symbol.h"
 
 namespace cgtree {
 namespace {
@@ -17,38 +18,9 @@ namespace {
 // Source: mpi.h of Open MPI 4.1 and 5.0. A handle is the address of a struct; those of predefined
 // objects are symbols.
 using Handle = void*;
+using Block = BlockGroup::Block;
 constexpr int kMpiSuccess = 0;
 constexpr int kThreadFunneled = 1;
-
-struct MpiLibrary {
-  explicit MpiLibrary(const std::string& path);
-
-  int (*initialized)(int* flag);
-  int (*finalized)(int* flag);
-  int (*init_thread)(int* argc, char*** argv, int required, int* provided);
-  int (*finalize)();
-  int (*comm_dup)(Handle comm, Handle* made);
-  int (*comm_free)(Handle* comm);
-  int (*comm_set_errhandler)(Handle comm, Handle handler);
-  int (*comm_rank)(Handle comm, int* rank);
-  int (*comm_size)(Handle comm, int* size);
-  int (*iallreduce)(const void* in, void* out, int count, Handle type, Handle op, Handle comm,
-                    Handle* request);
-  int (*test)(Handle* request, int* flag, void* status);
-  Handle comm_world;
-  Handle errors_return;
-  Handle uint64;
-  Handle minimum;
-};
-
-template <typename Symbol>
-void find_symbol(void* library, const char* name, Symbol& symbol) {
-  symbol = reinterpret_cast<Symbol>(dlsym(library, name));
-  if (symbol == nullptr) {
-    throw InvalidArgument(fmt::format(
-        "the process's MPI has no {}: it is not Open MPI; implement Group over it", name));
-  }
-}
 
 // Open MPI's plugins look for its symbols in the whole process.
 void* open_mpi(const std::string& path) {
@@ -61,24 +33,33 @@ void* open_mpi(const std::string& path) {
                   dlerror()));
 }
 
-MpiLibrary::MpiLibrary(const std::string& path) {
-  void* const library = open_mpi(path);
-  find_symbol(library, "MPI_Initialized", initialized);
-  find_symbol(library, "MPI_Finalized", finalized);
-  find_symbol(library, "MPI_Init_thread", init_thread);
-  find_symbol(library, "MPI_Finalize", finalize);
-  find_symbol(library, "MPI_Comm_dup", comm_dup);
-  find_symbol(library, "MPI_Comm_free", comm_free);
-  find_symbol(library, "MPI_Comm_set_errhandler", comm_set_errhandler);
-  find_symbol(library, "MPI_Comm_rank", comm_rank);
-  find_symbol(library, "MPI_Comm_size", comm_size);
-  find_symbol(library, "MPI_Iallreduce", iallreduce);
-  find_symbol(library, "MPI_Test", test);
-  find_symbol(library, "ompi_mpi_comm_world", comm_world);
-  find_symbol(library, "ompi_mpi_errors_return", errors_return);
-  find_symbol(library, "ompi_mpi_uint64_t", uint64);
-  find_symbol(library, "ompi_mpi_op_min", minimum);
-}
+struct MpiLibrary {
+  explicit MpiLibrary(const std::string& path) : file(open_mpi(path)) {}
+  Symbol find(const char* name) const {
+    if (void* const address = dlsym(file, name)) return {address};
+    throw InvalidArgument(fmt::format(
+        "the process's MPI has no {}: it is not Open MPI; implement Group over it", name));
+  }
+
+  void* const file;
+  int (*const initialized)(int* flag) = find("MPI_Initialized");
+  int (*const finalized)(int* flag) = find("MPI_Finalized");
+  int (*const init_thread)(int* argc, char*** argv, int required,
+                           int* provided) = find("MPI_Init_thread");
+  int (*const finalize)() = find("MPI_Finalize");
+  int (*const comm_dup)(Handle comm, Handle* made) = find("MPI_Comm_dup");
+  int (*const comm_free)(Handle* comm) = find("MPI_Comm_free");
+  int (*const comm_set_errhandler)(Handle comm, Handle handler) = find("MPI_Comm_set_errhandler");
+  int (*const comm_rank)(Handle comm, int* rank) = find("MPI_Comm_rank");
+  int (*const comm_size)(Handle comm, int* size) = find("MPI_Comm_size");
+  int (*const iallreduce)(const void* in, void* out, int count, Handle type, Handle op, Handle comm,
+                          Handle* request) = find("MPI_Iallreduce");
+  int (*const test)(Handle* request, int* flag, void* status) = find("MPI_Test");
+  const Handle comm_world = find("ompi_mpi_comm_world");
+  const Handle errors_return = find("ompi_mpi_errors_return");
+  const Handle uint64 = find("ompi_mpi_uint64_t");
+  const Handle minimum = find("ompi_mpi_op_min");
+};
 
 const MpiLibrary& mpi(const std::string& path) {
   static const MpiLibrary library(path);  // retried at the next call if it throws
@@ -104,9 +85,10 @@ bool initialize(const MpiLibrary& mpi) {
   return true;
 }
 
-class MpiGroup final : public BlockGroup {
+// This process's end of a communicator, and its votes there.
+class MpiVotes {
  public:
-  MpiGroup(const MpiLibrary& mpi, std::chrono::milliseconds limit)
+  MpiVotes(const MpiLibrary& mpi, std::chrono::milliseconds limit)
       : mpi_(mpi), limit_(limit), is_ours_(initialize(mpi)) {
     // A communicator of its own, so that its messages meet no others.
     expect_mpi(mpi_.comm_dup(mpi_.comm_world, &comm_), "make a communicator");
@@ -114,7 +96,7 @@ class MpiGroup final : public BlockGroup {
     expect_mpi(mpi_.comm_rank(comm_, &rank_), "tell the rank");
     expect_mpi(mpi_.comm_size(comm_, &size_), "tell how many ranks there are");
   }
-  ~MpiGroup() override {
+  ~MpiVotes() {
     if (has_failed_) {  // the others may be gone, and a vote may still write to the blocks
       (void)blocks_.release();
       return;
@@ -123,19 +105,20 @@ class MpiGroup final : public BlockGroup {
     if (code == kMpiSuccess && is_ours_) code = mpi_.finalize();
     if (code != kMpiSuccess) log_event(LogLevel::kError, "mpi_group_not_ended error={}", code);
   }
+  MpiVotes(const MpiVotes&) = delete;
+  MpiVotes& operator=(const MpiVotes&) = delete;
 
-  int rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return size_; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
 
- protected:
-  void exchange(Block& block) override {
+  void exchange(Block& block) {
     has_failed_ = true;  // until it has not
     blocks_->given = block;
     Handle request = nullptr;
-    expect_mpi(
-        mpi_.iallreduce(blocks_->given.data(), blocks_->least.data(), static_cast<int>(kBlockWords),
-                        mpi_.uint64, mpi_.minimum, comm_, &request),
-        "send a vote");
+    expect_mpi(mpi_.iallreduce(blocks_->given.data(), blocks_->least.data(),
+                               static_cast<int>(BlockGroup::kBlockWords), mpi_.uint64, mpi_.minimum,
+                               comm_, &request),
+               "send a vote");
     const auto end = std::chrono::steady_clock::now() + limit_;
     for (int is_done = 0; is_done == 0;) {
       expect_mpi(mpi_.test(&request, &is_done, nullptr), "wait for a vote");
@@ -169,7 +152,9 @@ class MpiGroup final : public BlockGroup {
 }  // namespace
 
 std::unique_ptr<Group> make_mpi_group(const MpiOptions& options) {
-  return std::make_unique<MpiGroup>(mpi(options.library), options.time_limit);
+  const auto votes = std::make_shared<MpiVotes>(mpi(options.library), options.time_limit);
+  return std::make_unique<BlockGroup>(votes->rank(), votes->size(),
+                                      [votes](Block& block) { votes->exchange(block); });
 }
 
 }  // namespace cgtree

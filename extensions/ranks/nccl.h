@@ -4,25 +4,16 @@
 #include <cstddef>
 #include <string>
 
+#include "extensions/ranks/symbol.h"
+
 namespace cgtree::nccl {
 
 // Source: nccl.h of NCCL 2.28.3, 2.29.2 and 2.32.3, which agree on what is here.
 struct Communicator;
 using Comm = Communicator*;
 enum class Result : int { kSuccess = 0, kRemoteError = 6, kInProgress = 7 };
-enum class DataType : int {
-  kInt8 = 0,
-  kUInt8 = 1,
-  kInt32 = 2,
-  kUInt32 = 3,
-  kInt64 = 4,
-  kUInt64 = 5,
-  kFloat16 = 6,
-  kFloat32 = 7,
-  kFloat64 = 8,
-  kBFloat16 = 9,
-};
-enum class RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3 };
+using DataType = int;  // ncclDataType_t
+using RedOp = int;     // ncclRedOp_t
 struct UniqueId {
   char internal[128];
 };
@@ -56,28 +47,35 @@ struct Config {
 };
 static_assert(sizeof(Config) == 88);
 
+// Its constructor throws InvalidArgument if there is no such library, or if it is too old.
 struct Library {
+  explicit Library(const std::string& path);
+  Symbol find(const char* name) const;
+
+  void* const file;
   int version = 0;  // 22803 is 2.28.3
 
-  Result (*get_version)(int* version);
-  Result (*get_unique_id)(UniqueId* id);
-  Result (*comm_init_rank_config)(Comm* comm, int size, UniqueId id, int rank, Config* config);
-  Result (*comm_destroy)(Comm comm);
-  Result (*comm_abort)(Comm comm);
-  Result (*comm_get_async_error)(Comm comm, Result* error);
-  const char* (*get_error_string)(Result result);
-  const char* (*get_last_error)(Comm comm);
-  Result (*all_reduce)(const void* in, void* out, std::size_t count, DataType type, RedOp op,
-                       Comm comm, Stream stream);
-  Result (*all_gather)(const void* in, void* out, std::size_t count, DataType type, Comm comm,
-                       Stream stream);
-  Result (*broadcast)(const void* in, void* out, std::size_t count, DataType type, int root,
-                      Comm comm, Stream stream);
-  Result (*send)(const void* in, std::size_t count, DataType type, int peer, Comm comm,
-                 Stream stream);
-  Result (*recv)(void* out, std::size_t count, DataType type, int peer, Comm comm, Stream stream);
-  Result (*group_start)();
-  Result (*group_end)();
+  Result (*const get_version)(int* version) = find("ncclGetVersion");
+  Result (*const get_unique_id)(UniqueId* id) = find("ncclGetUniqueId");
+  Result (*const comm_init_rank_config)(Comm* comm, int size, UniqueId id, int rank,
+                                        Config* config) = find("ncclCommInitRankConfig");
+  Result (*const comm_destroy)(Comm comm) = find("ncclCommDestroy");
+  Result (*const comm_abort)(Comm comm) = find("ncclCommAbort");
+  Result (*const comm_get_async_error)(Comm comm, Result* error) = find("ncclCommGetAsyncError");
+  const char* (*const get_error_string)(Result result) = find("ncclGetErrorString");
+  const char* (*const get_last_error)(Comm comm) = find("ncclGetLastError");
+  Result (*const all_reduce)(const void* in, void* out, std::size_t count, DataType type, RedOp op,
+                             Comm comm, Stream stream) = find("ncclAllReduce");
+  Result (*const all_gather)(const void* in, void* out, std::size_t count, DataType type, Comm comm,
+                             Stream stream) = find("ncclAllGather");
+  Result (*const broadcast)(const void* in, void* out, std::size_t count, DataType type, int root,
+                            Comm comm, Stream stream) = find("ncclBroadcast");
+  Result (*const send)(const void* in, std::size_t count, DataType type, int peer, Comm comm,
+                       Stream stream) = find("ncclSend");
+  Result (*const recv)(void* out, std::size_t count, DataType type, int peer, Comm comm,
+                       Stream stream) = find("ncclRecv");
+  Result (*const group_start)() = find("ncclGroupStart");
+  Result (*const group_end)() = find("ncclGroupEnd");
 };
 
 // Returns the library that the first call has named; it stays loaded. An empty path is

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "extensions/ranks/abortable.h"
-#include "extensions/ranks/checked_collectives.h"
+#include "extensions/ranks/collective_call.h"
 #include "extensions/ranks/nccl.h"
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
@@ -34,46 +34,14 @@ void expect_success(const nccl::Library& nccl, nccl::Comm comm, Result result,
   throw DeviceError(static_cast<int>(Code::kUnknown), text);
 }
 
-// Returns null for types that NCCL moves but does not reduce.
-std::optional<nccl::DataType> type_of(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::kInt8:
-      return nccl::DataType::kInt8;
-    case DType::kUInt8:
-      return nccl::DataType::kUInt8;
-    case DType::kInt32:
-      return nccl::DataType::kInt32;
-    case DType::kUInt32:
-      return nccl::DataType::kUInt32;
-    case DType::kInt64:
-      return nccl::DataType::kInt64;
-    case DType::kUInt64:
-      return nccl::DataType::kUInt64;
-    case DType::kFloat16:
-      return nccl::DataType::kFloat16;
-    case DType::kBFloat16:
-      return nccl::DataType::kBFloat16;
-    case DType::kFloat32:
-      return nccl::DataType::kFloat32;
-    case DType::kFloat64:
-      return nccl::DataType::kFloat64;
-    default:
-      return std::nullopt;
-  }
-}
+// The next two are by DType and Reduction. -1: NCCL moves the type, and does not reduce it. Source:
+// ncclDataType_t and ncclRedOp_t of nccl.h.
+constexpr nccl::DataType kTypes[kDTypeCount] = {-1, 0, -1, 2,  4,  1,  -1, 3,  5,  6,
+                                                9,  7, 8,  -1, -1, -1, -1, -1, -1, -1};
+constexpr nccl::RedOp kOperations[] = {0, 1, 3, 2};
 
-nccl::RedOp operation_of(Reduction reduction) noexcept {
-  switch (reduction) {
-    case Reduction::kSum:
-      return nccl::RedOp::kSum;
-    case Reduction::kProduct:
-      return nccl::RedOp::kProd;
-    case Reduction::kMinimum:
-      return nccl::RedOp::kMin;
-    case Reduction::kMaximum:
-      break;
-  }
-  return nccl::RedOp::kMax;
+nccl::DataType type_of(DType dtype) noexcept {
+  return kTypes[static_cast<int>(dtype)];
 }
 
 void expect_gpu(Device device) {
@@ -99,11 +67,11 @@ nccl::Config config_of(const nccl::Library& nccl, const NcclOptions& options) {
   return config;
 }
 
-class NcclCollectives final : public CheckedCollectives {
+class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(const nccl::Library& nccl, int rank, int size, Device device,
                   std::chrono::milliseconds limit)
-      : CheckedCollectives(rank, size, device), nccl_(nccl), limit_(limit) {
+      : Collectives(rank, size, device), nccl_(nccl), limit_(limit) {
     const DeviceScope reachable(device_api(device), device.id);
   }
   ~NcclCollectives() override;
@@ -200,11 +168,12 @@ void NcclCollectives::synchronize(StreamRef stream) {
 }
 
 Result NcclCollectives::enqueue_one(nccl::Stream stream, const CollectiveCall& call) const {
-  constexpr nccl::DataType kBytes = nccl::DataType::kUInt8;
+  constexpr nccl::DataType kBytes = kTypes[static_cast<int>(DType::kUInt8)];
   switch (call.kind) {
     case CollectiveKind::kAllReduce:
       return nccl_.all_reduce(call.in, call.out, static_cast<std::size_t>(call.elements),
-                              *type_of(call.dtype), operation_of(call.reduction), comm_, stream);
+                              type_of(call.dtype), kOperations[static_cast<int>(call.reduction)],
+                              comm_, stream);
     case CollectiveKind::kAllGather:
       return nccl_.all_gather(call.in, call.out, call.bytes(), kBytes, comm_, stream);
     case CollectiveKind::kBroadcast:
@@ -219,7 +188,7 @@ Result NcclCollectives::enqueue_one(nccl::Stream stream, const CollectiveCall& c
 
 void NcclCollectives::enqueue(StreamRef stream, std::span<const CollectiveCall> calls) {
   for (const CollectiveCall& call : calls) {
-    if (call.kind != CollectiveKind::kAllReduce || type_of(call.dtype)) continue;
+    if (call.kind != CollectiveKind::kAllReduce || type_of(call.dtype) >= 0) continue;
     throw InvalidArgument(fmt::format("{}: NCCL does not reduce this type", describe(call)));
   }
   std::string what = describe(calls[0]);

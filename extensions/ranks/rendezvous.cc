@@ -22,13 +22,15 @@ Rendezvous::Rendezvous(int size, std::chrono::milliseconds limit)
   }
 }
 
-bool Rendezvous::meet(int rank, const Check& enter, const Change& complete) {
+bool Rendezvous::meet(int rank, const Enter& enter, const Change& complete) {
   std::unique_lock lock(mutex_);
   if (has_failed_) return false;
   if (const std::string* const why = left()) return fail_locked(*why);
-  if (std::string why = enter(); !why.empty()) return fail_locked(std::move(why));
+  if (here_ == 0) first_ = rank;
+  if (std::string why = enter ? enter(first_) : ""; !why.empty())
+    return fail_locked(std::move(why));
   if (here_ + 1 == size()) {
-    complete();
+    if (complete) complete();
     is_here_.assign(is_here_.size(), false);
     here_ = 0;
     ++meeting_;

@@ -24,13 +24,14 @@ class Rendezvous {
   int size() const noexcept { return static_cast<int>(is_here_.size()); }
   std::chrono::milliseconds limit() const noexcept { return limit_; }
 
-  // Both are called under the lock. A Check returns why the rendezvous fails, or "".
+  // These are called under the lock. A Check returns why the rendezvous fails, or "".
   using Check = std::function<std::string()>;
+  using Enter = std::function<std::string(int first)>;
   using Change = std::function<void()>;
 
-  // Returns true when all ranks have come. `enter` is called when this one comes, `complete` by the
-  // last one before any returns.
-  bool meet(int rank, const Check& enter, const Change& complete);
+  // Returns true when all ranks have come. `enter` is a Check that is called when this rank comes,
+  // with the rank that came first, `complete` by the last one before any returns; both may be null.
+  bool meet(int rank, const Enter& enter = nullptr, const Change& complete = nullptr);
 
   // Returns true when `is_done` does, which reads only what change() changes and waits for `rank`.
   // If that takes longer than the limit, the rendezvous fails with what `why` returns.
@@ -56,6 +57,7 @@ class Rendezvous {
   std::uint64_t meeting_ = 0;      // its number
   std::vector<bool> is_here_;      // by rank: it waits in this meeting
   int here_ = 0;                   // how many do
+  int first_ = 0;                  // the rank that came first to this meeting, if here_ > 0
   std::vector<std::string> left_;  // by rank: why it does not come again, or ""
   bool has_failed_ = false;
   std::string failure_;

@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "extensions/ranks/block_group.h"
 #include "extensions/ranks/collectives.h"
-#include "extensions/ranks/collectives_group.h"
 
 namespace cgtree::testing {
 namespace {
@@ -195,19 +194,6 @@ TEST(ThreadGroupsTest, AGroupNeedsARankAndALimit) {
 }
 
 // The other ranks have gone on, or have not got what this one has sent.
-class FailingBlockGroup final : public BlockGroup {
- public:
-  explicit FailingBlockGroup(std::function<void()> exchange) : exchange_(std::move(exchange)) {}
-  int rank() const noexcept override { return 0; }
-  int size() const noexcept override { return 2; }
-
- protected:
-  void exchange(Block&) override { exchange_(); }
-
- private:
-  const std::function<void()> exchange_;
-};
-
 TEST(BlockGroupTest, AfterAnyFailureEachCallThrows) {
   const std::function<void()> failures[] = {
       [] { throw GroupError("rank 1 has left"); },
@@ -219,7 +205,7 @@ TEST(BlockGroupTest, AfterAnyFailureEachCallThrows) {
                                   "an exception of unknown type"};
   for (std::size_t i = 0; i < std::size(failures); ++i) {
     bool fails = false;
-    FailingBlockGroup group([&] {
+    BlockGroup group(/*rank=*/0, /*size=*/2, [&](BlockGroup::Block&) {
       if (std::exchange(fails, false)) failures[i]();
     });
     EXPECT_TRUE(agree(group, true));

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "extensions/ranks/collectives_group.h"
 #include "extensions/ranks/group.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
