@@ -16,11 +16,6 @@ namespace {
 // Of no allocation of the step itself: which of those become outputs is noted by number.
 constexpr std::uint32_t kFirstInBodies = std::uint32_t{1} << 30;
 
-std::uint32_t* count_of_step() noexcept {
-  StepScope* const step = StepScope::current();
-  return step == nullptr ? nullptr : &step->allocations().count;
-}
-
 // Requires: a step is open.
 bool& is_in_body() noexcept {
   return StepScope::current()->allocations().is_in_body;
@@ -34,16 +29,11 @@ void FlowDraws::reserve(const std::int32_t* round) {
     blocks_.push_back(generator.reserve(1));
 }
 
-BodyScope::Uncounted::Uncounted() noexcept
-    : count_(count_of_step()), counted_(count_ == nullptr ? 0 : *count_) {
-  if (count_ != nullptr) *count_ = std::max(*count_, kFirstInBodies);
-}
-
-BodyScope::Uncounted::~Uncounted() {
-  if (count_ != nullptr) *count_ = counted_;
-}
-
 BodyScope::BodyScope(const Body& body, std::optional<std::int32_t> round) : body_(body) {
+  if (StepScope* const step = StepScope::current()) {
+    std::uint32_t& count = step->allocations().count;
+    uncounted_.emplace(count, std::max(count, kFirstInBodies));
+  }
   for (std::size_t i = 0; i < body.draws.blocks_.size(); ++i) {
     const PhiloxRange& call = body.draws.blocks_[i];
     Draws& draws = made_.emplace_back(Draws{body.draws.generators_[i].sequence(), {}, {}});
@@ -106,7 +96,7 @@ BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
 BodyMemory::~BodyMemory() {
   frame().body = outer_;
   if (fork_ != nullptr) is_in_body() = was_in_body_;
-  const Frees now;
+  const Restored<bool> now = free_at_once();
   for (BodyMemory* around = outer_; around != nullptr; around = around->outer_) {
     if (around->fork_ == nullptr || around->fork_->is_joined()) continue;
     around->handed_on_.splice(around->handed_on_.end(), made_);
@@ -117,11 +107,8 @@ BodyMemory::~BodyMemory() {
   handed_on_.clear();
 }
 
-BodyMemory::Frees::Frees() noexcept : was_in_body_(std::exchange(is_in_body(), false)) {
-}
-
-BodyMemory::Frees::~Frees() {
-  is_in_body() = was_in_body_;
+Restored<bool> BodyMemory::free_at_once() noexcept {
+  return {is_in_body(), false};
 }
 
 bool BodyMemory::is_current() noexcept {
@@ -148,7 +135,7 @@ bool BodyMemory::is_one_chain() const noexcept {
 
 StorageRef BodyMemory::allocate(std::size_t bytes) {
   if (is_one_chain()) {
-    const Frees now;
+    const Restored<bool> now = free_at_once();
     handed_on_.clear();
     made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cgtree/record/breaks.h"
@@ -17,6 +18,21 @@
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
+
+// A Restored sets a variable until it ends.
+template <typename T>
+class Restored {
+ public:
+  Restored(T& variable, T value) noexcept
+      : variable_(variable), outer_(std::exchange(variable, value)) {}
+  ~Restored() { variable_ = outer_; }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+
+ private:
+  T& variable_;
+  const T outer_;
+};
 
 // A FlowDraws is what the bodies of one branch or loop may draw from. How often a body runs is
 // known on the device alone, and the generators must not depend on it: the call takes one block of
@@ -59,18 +75,6 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   BodyScope& operator=(const BodyScope&) = delete;
 
  private:
-  // While it lives, what the step allocates has no number.
-  class Uncounted {
-   public:
-    Uncounted() noexcept;
-    ~Uncounted();
-    Uncounted(const Uncounted&) = delete;
-    Uncounted& operator=(const Uncounted&) = delete;
-
-   private:
-    std::uint32_t* const count_;  // of allocations of the step; null outside of steps
-    const std::uint32_t counted_;
-  };
   // What this run draws from one generator.
   struct Draws {
     PhiloxSequenceRef sequence;
@@ -88,7 +92,7 @@ class BodyScope final : private BreakHandler, private DrawHandler {
 
   const Body& body_;
   std::vector<Draws> made_;
-  const Uncounted uncounted_;
+  std::optional<Restored<std::uint32_t>> uncounted_;  // of allocations of the step
   const BreakScope breaks_{this};
   const DrawHandlerScope draws_{*this};
 };
@@ -127,17 +131,7 @@ class BodyMemory final : public StorageAllocator {
 
  private:
   // While it lives, what is let go of is freed at once.
-  class Frees {
-   public:
-    Frees() noexcept;
-    ~Frees();
-    Frees(const Frees&) = delete;
-    Frees& operator=(const Frees&) = delete;
-
-   private:
-    const bool was_in_body_;
-  };
-
+  static Restored<bool> free_at_once() noexcept;
   bool is_one_chain() const noexcept;
 
   const Body& body_;

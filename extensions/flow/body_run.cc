@@ -16,30 +16,19 @@
 namespace cgtree {
 namespace {
 
-// The upper halves of the addresses at which this process has memory.
-class UpperHalves {
- public:
-  bool contains(std::uint64_t half) {
-    if (ranges_.empty()) read();
-    return half != 0 && std::ranges::any_of(ranges_, [&](const auto& range) {
-             return half >= range.first && half <= range.second;
-           });
+// Returns the upper halves of the addresses at which this process has memory, as ranges.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> upper_halves() {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin = 0;
+    unsigned long long end = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
+    const std::pair<std::uint64_t, std::uint64_t> range(begin >> 32, (end - 1) >> 32);
+    if (ranges.empty() || ranges.back() != range) ranges.push_back(range);
   }
-
- private:
-  void read() {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      unsigned long long begin = 0;
-      unsigned long long end = 0;
-      if (std::sscanf(line.c_str(), "%llx-%llx", &begin, &end) != 2) continue;
-      const std::pair<std::uint64_t, std::uint64_t> range(begin >> 32, (end - 1) >> 32);
-      if (ranges_.empty() || ranges_.back() != range) ranges_.push_back(range);
-    }
-  }
-
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges_;  // empty until it is asked
-};
+  return ranges;
+}
 
 class Comparison {
  public:
@@ -62,7 +51,13 @@ class Comparison {
       return at - parameter.offset < parameter.bytes && parameter.bytes > sizeof(one);
     });
     return is_in_struct && static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other) &&
-           (halves_.contains(one >> 32) || halves_.contains(other >> 32));
+           (is_half(one >> 32) || is_half(other >> 32));
+  }
+  bool is_half(std::uint64_t word) {
+    if (halves_.empty()) halves_ = upper_halves();
+    return word != 0 && std::ranges::any_of(halves_, [&](const auto& range) {
+             return word >= range.first && word <= range.second;
+           });
   }
   std::string compare_results(const BodyRun& first, const BodyRun& second) const {
     for (std::size_t i = 0; i < second.results.size(); ++i) {
@@ -137,7 +132,7 @@ class Comparison {
   }
 
   std::vector<std::pair<const BodyRun*, const BodyRun*>> around_;  // the outermost first
-  UpperHalves halves_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> halves_;    // empty until it is asked
 };
 
 }  // namespace

@@ -45,7 +45,9 @@ CGTREE_HOST_DEVICE inline void go_on(ConditionHandle condition, bool goes_on) {
 struct BeginLoop {
   std::int32_t* rounds;
   ConditionHandle condition;
+  RingState* ring;
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
+    if (ring != nullptr) ring->loops += 1;
     *rounds = 0;
     go_on(condition, true);
   }
@@ -59,17 +61,6 @@ struct EndRound {
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
     *rounds += 1;
     go_on(condition, flag.read() != 0 && *rounds < max_rounds);
-  }
-};
-
-struct BeginRingLoop {
-  RingState* state;
-  std::int32_t* rounds;
-  ConditionHandle condition;
-  CGTREE_HOST_DEVICE void operator()(std::int64_t) const {
-    state->loops += 1;
-    *rounds = 0;
-    go_on(condition, true);
   }
 };
 
@@ -137,18 +128,14 @@ void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last
   launch_one(stream, SetCondition{flag, last, condition});
 }
 
-void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition) {
-  launch_one(stream, BeginLoop{rounds, condition});
+void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition,
+                       RingState* ring) {
+  launch_one(stream, BeginLoop{rounds, condition, ring});
 }
 
 void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
                       std::int32_t max_rounds, ConditionHandle condition) {
   launch_one(stream, EndRound{flag, rounds, max_rounds, condition});
-}
-
-void launch_begin_ring_loop(StreamRef stream, const Ring& ring, std::int32_t* rounds,
-                            ConditionHandle condition) {
-  launch_one(stream, BeginRingLoop{ring.state, rounds, condition});
 }
 
 void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,

@@ -41,15 +41,14 @@ void launch_begin_draws(StreamRef stream, const PhiloxRange& call, const std::in
 // `last` is negative.
 void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
                           ConditionHandle condition);
-// In front of a loop: *rounds = 0, and the condition holds.
-void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition);
+// In front of a loop: *rounds = 0, and the condition holds. `ring`: counts the loops whose rows go
+// there; or null.
+void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition,
+                       RingState* ring = nullptr);
 // At the end of a round: *rounds += 1; the condition holds if the flag is not 0 and *rounds <
 // max_rounds.
 void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
                       std::int32_t max_rounds, ConditionHandle condition);
-// The same for a loop whose rows go to a ring: it has another number, and *rounds = 0.
-void launch_begin_ring_loop(StreamRef stream, const Ring& ring, std::int32_t* rounds,
-                            ConditionHandle condition);
 // As launch_end_round(), where the host may have stopped the loop, too. The round's row, `bytes` at
 // `row`, a multiple of 4, goes to the ring, and whether there is another one to its state.
 void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,

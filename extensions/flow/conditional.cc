@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -39,26 +40,16 @@ namespace {
 
 constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
 
-// The stream of a body. A step that is recorded forbids its thread what making a stream may do.
-class BodyStream {
- public:
-  explicit BodyStream(Device device) : api_(device_api(device).graphs()) {
-    const RelaxedCapture relaxed(api_);
-    stream_.emplace(device, StreamKind::kNonBlocking);
-  }
-  ~BodyStream() {
-    const RelaxedCapture relaxed(api_);
-    stream_.reset();
-  }
-  BodyStream(const BodyStream&) = delete;
-  BodyStream& operator=(const BodyStream&) = delete;
-
-  StreamRef ref() const noexcept { return *stream_; }
-
- private:
-  GraphAPI* const api_;
-  std::optional<Stream> stream_;
-};
+// Returns the stream of a body. A step that is recorded forbids its thread what making a stream,
+// and ending it, may do.
+std::shared_ptr<const Stream> body_stream(Device device) {
+  GraphAPI* const api = device_api(device).graphs();
+  const RelaxedCapture relaxed(api);
+  return {new Stream(device, StreamKind::kNonBlocking), [api](const Stream* stream) {
+            const RelaxedCapture end(api);
+            delete stream;
+          }};
+}
 
 // Enqueues a body on `stream`, which captures, and notes in `log` what its code does. The step is
 // not told of the streams that it forks: they have joined when the capture has ended. Calls
@@ -162,13 +153,12 @@ std::string collect(const Body& body, StreamRef stream, RunLog& log, const Tried
 }
 
 BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
-  const BodyStream stream(own.device());
+  const std::shared_ptr<const Stream> stream = body_stream(own.device());
   std::optional<FrameScope<&Frame::is_trial>> trial(std::in_place, true);
   BodyRun run{.name = body.name};
-  RunLog log(run, stream.ref());
+  RunLog log(run, *stream);
   Graph graph;
-  std::string failure;
-  failure = collect(body, stream.ref(), log, tried, &graph);
+  const std::string failure = collect(body, *stream, log, tried, &graph);
   trial.reset();
   if (!failure.empty()) refuse(body, fmt::format("does what cannot be captured ({})", failure));
   check_nodes(body, own.graphs(), graph);
@@ -176,34 +166,29 @@ BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
   return run;
 }
 
-// What a stream captures around bodies.
-class OpenGraph {
- public:
-  explicit OpenGraph(StreamRef stream) : stream_(stream) {}
+// The next three are of the capture around bodies.
+CaptureInfo capture_around(StreamRef stream) {
+  CaptureInfo found;
+  check(stream.graphs().capture_info(stream.handle(), &found), "ask what a step captures");
+  if (found.status == CaptureStatus::kActive) return found;
+  throw CaptureError(static_cast<int>(Code::kStreamCaptureInvalidated),
+                     "the capture of the step is broken by what it did before");
+}
 
-  CaptureInfo info() const {
-    CaptureInfo found;
-    check(stream_.graphs().capture_info(stream_.handle(), &found), "ask what a step captures");
-    if (found.status == CaptureStatus::kActive) return found;
-    throw CaptureError(static_cast<int>(Code::kStreamCaptureInvalidated),
-                       "the capture of the step is broken by what it did before");
-  }
-  std::size_t nodes() const {
-    std::vector<NodeHandle> found;
-    check(stream_.graphs().graph_nodes(info().graph, &found), "list the nodes of a step");
-    return found.size();
-  }
-  // Throws InvalidArgument unless it has so many nodes still.
-  void expect(std::size_t nodes_before, const Body& body) const {
-    if (nodes() == nodes_before) return;
-    refuse(body,
-           "launches work on a stream of the step outside of the body (in a body, "
-           "current_stream() is another one; launch there, or on streams that wait for it)");
-  }
+std::size_t nodes_around(StreamRef stream) {
+  std::vector<NodeHandle> found;
+  check(stream.graphs().graph_nodes(capture_around(stream).graph, &found),
+        "list the nodes of a step");
+  return found.size();
+}
 
- private:
-  const StreamRef stream_;
-};
+// Throws InvalidArgument if the body has added to them.
+void expect_nodes_around(StreamRef stream, std::size_t nodes_before, const Body& body) {
+  if (nodes_around(stream) == nodes_before) return;
+  refuse(body,
+         "launches work on a stream of the step outside of the body (in a body, current_stream() "
+         "is another one; launch there, or on streams that wait for it)");
+}
 
 // The capture of a body, to be ended. A driver does not survive one that fails, so an exception
 // leaves it complete: all that was enqueued is joined.
@@ -253,15 +238,13 @@ StreamRef ordered_stream(const StepScope& step) noexcept {
   return order != nullptr && order->step() == &step ? order->stream() : step.stream();
 }
 
-FlowMode flow_mode(std::string_view call, StreamRef stream) {
-  if (frame().is_trial) return FlowMode::kTrial;
-  if (!stream.is_capturing()) return FlowMode::kEager;
+bool is_captured(std::string_view call, StreamRef stream) {
+  if (frame().is_trial) return true;
+  if (!stream.is_capturing()) return false;
   StepScope* const step = StepScope::current();
   const bool is_recorded = step != nullptr && !step->allocations().is_paused &&
                            step->allocations().kind == StepAllocations::Kind::kRecord;
-  if (is_recorded && StepScope::innermost()->streams().home_partition() == 0) {
-    return FlowMode::kRecording;
-  }
+  if (is_recorded && StepScope::innermost()->streams().home_partition() == 0) return true;
   if (is_recorded) {
     throw CaptureError(
         kUnsupported,
@@ -281,12 +264,11 @@ namespace {
 
 std::vector<BodyRun> try_all(StreamRef own, std::span<const Body> bodies, const TriedBody& tried) {
   check(own.graphs().peek_last_error(), "capture what is in front of a branch or loop");
-  const OpenGraph around(own);
-  const std::size_t nodes = around.nodes();
+  const std::size_t nodes = nodes_around(own);
   std::vector<BodyRun> runs;
   for (const Body& body : bodies) {
     runs.push_back(try_body(body, own, tried));
-    around.expect(nodes, body);
+    expect_nodes_around(own, nodes, body);
   }
   return runs;
 }
@@ -295,18 +277,18 @@ std::vector<BodyRun> try_all(StreamRef own, std::span<const Body> bodies, const 
 void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph, const Body& body,
                   const BodyRun& tried,
                   const std::function<void(StreamRef, std::span<const Tensor>)>& end) {
-  const BodyStream stream(own.device());
+  const std::shared_ptr<const Stream> stream = body_stream(own.device());
   BodyRun run{.name = body.name};
-  RunLog log(run, stream.ref());
-  BodyCapture capture(conditionals, stream.ref(), graph);
+  RunLog log(run, *stream);
+  BodyCapture capture(conditionals, *stream, graph);
   {
-    const FlowLog::BodyOn on(stream.ref());
+    const FlowLog::BodyOn on(*stream);
     try {
-      enqueue(body, stream.ref(), BodyMemory::Of::kRecording, log,
+      enqueue(body, *stream, BodyMemory::Of::kRecording, log,
               [&](std::span<const Tensor> returned) {
                 const std::string found = difference_of_results(tried, run);
                 if (!found.empty()) refuse_second(body, found);
-                end(stream.ref(), returned);
+                end(*stream, returned);
               });
     } catch (const OutOfMemory&) {
       throw;
@@ -323,14 +305,38 @@ void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph
   if (!found.empty()) refuse_second(body, found);
 }
 
-}  // namespace
-
-void try_bodies(std::span<const Body> bodies, const TriedBody& tried) {
-  RunLog* const around = RunLog::current();
-  const std::size_t at = around == nullptr ? 0 : around->nodes();
-  std::vector<BodyRun> runs = try_all(current_stream(), bodies, tried);
-  if (around != nullptr) around->add(at, std::move(runs));
+// Adds the node, and captures the bodies as they were tried.
+void capture_all(ConditionalAPI& conditionals, ConditionalKind kind, StreamRef own,
+                 std::span<const Body> bodies, std::span<const BodyRun> runs,
+                 const SetCondition& set, const EndBody& end) {
+  ConditionHandle condition = ConditionHandle::kNull;
+  check(conditionals.create_condition(capture_around(own).graph, &condition), "make a condition");
+  set(own, condition);
+  const CaptureInfo before = capture_around(own);
+  NodeHandle node = NodeHandle::kNull;
+  std::vector<GraphHandle> made;
+  check(conditionals.add_conditional(before.graph, before.dependencies, condition, kind,
+                                     bodies.size(), &node, &made),
+        "add a conditional node");
+  check(conditionals.set_capture_dependencies(own.handle(), std::span(&node, 1)),
+        "go on behind a conditional node");
+  StepScope::current()->allocations().bodies.push_back({node, made});
+  if (RunLog* const around = RunLog::current()) {
+    for (const NodeHandle setter : before.dependencies)
+      around->leave_out(setter);
+    around->leave_out(node);
+  }
+  const std::size_t nodes = nodes_around(own);
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    capture_body(conditionals, own, made[i], bodies[i], runs[i],
+                 [&](StreamRef stream, std::span<const Tensor> returned) {
+                   end(stream, condition, returned);
+                 });
+    expect_nodes_around(own, nodes, bodies[i]);
+  }
 }
+
+}  // namespace
 
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end) {
@@ -345,36 +351,11 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   RunLog* const around = RunLog::current();
   const std::size_t at = around == nullptr ? 0 : around->nodes();
   std::vector<BodyRun> runs = try_all(own, bodies, tried);
-  const OpenGraph step(own);
-  ConditionHandle condition = ConditionHandle::kNull;
-  check(conditionals->create_condition(step.info().graph, &condition), "make a condition");
-  set(own, condition);
-  const CaptureInfo before = step.info();
-  NodeHandle node = NodeHandle::kNull;
-  std::vector<GraphHandle> made;
-  check(conditionals->add_conditional(before.graph, before.dependencies, condition, kind,
-                                      bodies.size(), &node, &made),
-        "add a conditional node");
-  check(conditionals->set_capture_dependencies(own.handle(), std::span(&node, 1)),
-        "go on behind a conditional node");
-  StepScope::current()->allocations().bodies.push_back({node, made});
-  if (around != nullptr) {
-    for (const NodeHandle setter : before.dependencies)
-      around->leave_out(setter);
-    around->leave_out(node);
-  }
-  const std::size_t nodes = step.nodes();
-  for (std::size_t i = 0; i < bodies.size(); ++i) {
-    capture_body(*conditionals, own, made[i], bodies[i], runs[i],
-                 [&](StreamRef stream, std::span<const Tensor> returned) {
-                   end(stream, condition, returned);
-                 });
-    step.expect(nodes, bodies[i]);
-  }
+  if (!frame().is_trial) capture_all(*conditionals, kind, own, bodies, runs, set, end);
   if (around != nullptr) around->add(at, std::move(runs));
 }
 
-// What is no wrong use and no error of the device may not come again.
+// Other failures than wrong use and errors of the device may not come again.
 void collect_refusals(const std::function<void()>& work) {
   try {
     work();

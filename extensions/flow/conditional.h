@@ -18,16 +18,10 @@ using SetCondition = std::function<void(StreamRef, ConditionHandle)>;
 // Launches what follows the work of a body, in the body, with what it has returned.
 using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const Tensor>)>;
 
-// How the work of a step, with its branches and loops, runs on a stream.
-enum class FlowMode {
-  kEager,      // now; the host reads which way to go
-  kTrial,      // it is captured to see whether it can be
-  kRecording,  // it is captured to be replayed
-};
-
-// Returns how work on the stream runs on this thread. Throws CaptureError, which names the `call`,
-// if the stream is captured by other code than a recording of a context.
-FlowMode flow_mode(std::string_view call, StreamRef stream);
+// Returns whether work on the stream is captured by a recording on this thread: in a trial, or to
+// be replayed. It runs now otherwise, and the host reads which way to go. Throws CaptureError,
+// which names the `call`, if the stream is captured by other code than a recording of a context.
+bool is_captured(std::string_view call, StreamRef stream);
 
 // Returns the stream on which work of the step that the thread runs is in the step's order: its
 // own, and in a body that is captured, that of the body. Returns no stream in a body that runs
@@ -38,18 +32,16 @@ StreamRef ordered_stream(const StepScope& step) noexcept;
 // or a body around, that goes on then is not recorded. No exception breaks a capture.
 void collect_refusals(const std::function<void()>& work);
 
-// Captures each body once, on a stream of its own, and keeps nothing. current_stream() captures, so
-// that nothing runs which a body launches there. Throws InvalidArgument as add_conditional(), and
-// what the bodies and `tried` throw.
-void try_bodies(std::span<const Body> bodies, const TriedBody& tried);
-
 // Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
 // captured twice, first in a trial that is not kept, because a capture that fails could not be
-// taken out of the node (conditional_api.h). Throws CaptureError where the device has no
-// conditional nodes; InvalidArgument, with the name of the body, for what a body may not do: host
-// functions, allocation nodes, waiting for the device, launches outside of it, keeping what it has
-// made, all else that cannot be captured, and enqueuing other work in its capture than in its trial
-// (body_run.h); what the bodies and the functions throw.
+// taken out of the node (conditional_api.h). In the trial of a body around, all ends with that: no
+// node is added, and neither `set` nor `end` is called.
+//
+// Throws CaptureError where the device has no conditional nodes; InvalidArgument, with the name of
+// the body, for what a body may not do: host functions, allocation nodes, waiting for the device,
+// launches outside of it, keeping what it has made, all else that cannot be captured, and enqueuing
+// other work in its capture than in its trial (body_run.h); what the bodies and the functions
+// throw.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end);
 

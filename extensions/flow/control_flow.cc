@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,8 +47,9 @@ class Results {
                       i, body.name, describe(returned[i]), first_, like_[i].text));
     }
   }
-  // Allocates them. Requires: expect() was called.
+  // Allocates them, unless it has. Requires: expect() was called.
   void make() {
+    if (!made_.empty()) return;
     for (const Like& one : like_)
       made_.push_back(empty(one.shape, one.dtype, current_stream().device()));
   }
@@ -80,47 +82,67 @@ class Results {
   std::vector<Tensor> made_;
 };
 
-// As choose_one(), in a capture.
-void capture_choice(FlowMode mode, std::string_view call, ConditionalKind kind, const Tensor& index,
-                    std::span<const Body> bodies, FlowDraws& draws, std::int32_t last,
-                    Results& results) {
-  const auto expect = [&](const Body& body, std::span<const Tensor> returned) {
-    results.expect(body, returned);
+using BodyCode = std::function<std::vector<Tensor>()>;
+
+BodyCode without_results(const std::function<void()>& body) {
+  if (!body) return nullptr;
+  return [&body] {
+    body();
+    return std::vector<Tensor>();
   };
-  draws.reserve();
-  expect_use(index.storage(), current_stream());
-  if (mode == FlowMode::kTrial) {
-    try_bodies(bodies, expect);
-    return results.make();
+}
+
+std::vector<Body> bodies_of(ConditionalKind kind, std::span<const BodyCode> given,
+                            const FlowDraws& draws) {
+  std::vector<Body> bodies;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string name = kind == ConditionalKind::kSwitch
+                                 ? fmt::format("body {} of choose()", i)
+                             : i == 0 ? "then() of branch()"
+                                      : "otherwise() of branch()";
+    if (!given[i]) throw InvalidArgument(name + " is missing");
+    bodies.push_back({name, draws, given[i]});
   }
-  add_conditional(
-      call, kind, bodies, expect,
-      [&](StreamRef own, ConditionHandle condition) {
-        results.make();
-        launch_set_condition(own, flag_of(index), last, condition);
-        note_use(index.storage(), own);
-      },
-      [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
-        results.write(returned);
-      });
+  return bodies;
 }
 
 // `last`: the number of the body that runs where there is none with the number of `index`, or -1.
-std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, const Tensor& index,
-                               std::span<const Body> bodies, FlowDraws& draws,
-                               std::int32_t last = -1) {
+std::vector<Tensor> choose_one(ConditionalKind kind, const Tensor& index,
+                               std::span<const BodyCode> given,
+                               const std::vector<Generator>& generators, std::int32_t last = -1) {
+  const bool is_switch = kind == ConditionalKind::kSwitch;
+  const std::string_view call = is_switch ? "choose()" : "branch()";
+  FlowDraws draws(generators);
+  const std::vector<Body> bodies = bodies_of(kind, given, draws);
   const StreamRef stream = current_stream();
-  const FlowMode mode = flow_mode(call, stream);
+  expect_flag(is_switch ? "the index of choose()" : "the predicate of branch()", index, stream,
+              /*may_be_bool=*/!is_switch);
   Results results;
-  if (mode != FlowMode::kEager) {
-    collect_refusals(
-        [&] { capture_choice(mode, call, kind, index, bodies, draws, last, results); });
+  if (is_captured(call, stream)) {
+    collect_refusals([&] {
+      draws.reserve();
+      expect_use(index.storage(), stream);
+      add_conditional(
+          call, kind, bodies,
+          [&](const Body& body, std::span<const Tensor> returned) {
+            results.expect(body, returned);
+          },
+          [&](StreamRef own, ConditionHandle condition) {
+            results.make();
+            launch_set_condition(own, flag_of(index), last, condition);
+            note_use(index.storage(), own);
+          },
+          [&](StreamRef, ConditionHandle, std::span<const Tensor> returned) {
+            results.write(returned);
+          });
+      results.make();  // in a trial
+    });
     return results.take();
   }
   draws.reserve();
   const std::int32_t value = read_flag(index, stream);
   std::size_t number = value == 0 ? 1 : 0;
-  if (kind == ConditionalKind::kSwitch) {
+  if (is_switch) {
     const bool is_outside = last >= 0 && (value < 0 || value > last);
     number = static_cast<std::uint32_t>(is_outside ? last : value);
   }
@@ -134,70 +156,59 @@ std::vector<Tensor> choose_one(std::string_view call, ConditionalKind kind, cons
   return results.take();
 }
 
-void expect_body(std::string_view name, bool is_there) {
-  if (!is_there) throw InvalidArgument(fmt::format("{} is missing", name));
+// Returns rounds that go on while a flag, the first tensor that the body returns, is not 0, `most`
+// times at most. `count`: int32, on the device; borrowed.
+Rounds counted_rounds(const Tensor& count, std::int32_t most) {
+  return {.begin =
+              [&count](StreamRef stream, ConditionHandle condition) {
+                launch_begin_loop(stream, count.data<std::int32_t>(), condition);
+                note_use(count.storage(), stream);
+              },
+          .end_round =
+              [&count, most](StreamRef stream, ConditionHandle condition,
+                             std::span<const Tensor> returned) {
+                launch_end_round(stream, flag_of(returned[0]), count.data<std::int32_t>(), most,
+                                 condition);
+                note_use(returned[0].storage(), stream);
+                note_use(count.storage(), stream);
+              },
+          .goes_on =
+              [most, rounds = 0](StreamRef stream, std::span<const Tensor> returned) mutable {
+                return read_flag(returned[0], stream) != 0 && ++rounds < most;
+              }};
 }
-
-Body plain(std::string name, const FlowDraws& draws, const std::function<void()>& body) {
-  expect_body(name, static_cast<bool>(body));
-  return {std::move(name), draws, [&body] {
-            body();
-            return std::vector<Tensor>();
-          }};
-}
-
-Body with_results(std::string name, const FlowDraws& draws,
-                  const std::function<std::vector<Tensor>()>& body) {
-  expect_body(name, static_cast<bool>(body));
-  return {std::move(name), draws, body};
-}
-
-constexpr std::string_view kPredicate = "the predicate of branch()";
-constexpr std::string_view kIndex = "the index of choose()";
 
 }  // namespace
 
 void branch(const Tensor& predicate, const std::function<void()>& then,
             const std::function<void()>& otherwise, const std::vector<Generator>& generators) {
-  FlowDraws draws(generators);
-  std::vector<Body> bodies{plain("then() of branch()", draws, then)};
-  if (otherwise) bodies.push_back(plain("otherwise() of branch()", draws, otherwise));
-  expect_flag(kPredicate, predicate, current_stream());
-  (void)choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
+  std::vector<BodyCode> bodies{without_results(then)};
+  if (otherwise) bodies.push_back(without_results(otherwise));
+  (void)choose_one(ConditionalKind::kIf, predicate, bodies, generators);
 }
 
 void choose(const Tensor& index, std::span<const std::function<void()>> given,
             const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
-  FlowDraws draws(generators);
-  std::vector<Body> bodies;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(plain(fmt::format("body {} of choose()", i), draws, given[i]));
-  expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  (void)choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws);
+  std::vector<BodyCode> bodies;
+  for (const std::function<void()>& body : given)
+    bodies.push_back(without_results(body));
+  (void)choose_one(ConditionalKind::kSwitch, index, bodies, generators);
 }
 
 std::vector<Tensor> branch_results(const Tensor& predicate,
                                    const std::function<std::vector<Tensor>()>& then,
                                    const std::function<std::vector<Tensor>()>& otherwise,
                                    const std::vector<Generator>& generators) {
-  FlowDraws draws(generators);
-  const Body bodies[] = {with_results("then() of branch()", draws, then),
-                         with_results("otherwise() of branch()", draws, otherwise)};
-  expect_flag(kPredicate, predicate, current_stream());
-  return choose_one("branch()", ConditionalKind::kIf, predicate, bodies, draws);
+  const BodyCode bodies[] = {then, otherwise};
+  return choose_one(ConditionalKind::kIf, predicate, bodies, generators);
 }
 
 std::vector<Tensor> choose_results(const Tensor& index,
                                    std::span<const std::function<std::vector<Tensor>()>> given,
                                    const std::vector<Generator>& generators) {
   if (given.empty()) throw InvalidArgument("choose() without bodies");
-  FlowDraws draws(generators);
-  std::vector<Body> bodies;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    bodies.push_back(with_results(fmt::format("body {} of choose()", i), draws, given[i]));
-  expect_flag(kIndex, index, current_stream(), /*may_be_bool=*/false);
-  return choose_one("choose()", ConditionalKind::kSwitch, index, bodies, draws,
+  return choose_one(ConditionalKind::kSwitch, index, given, generators,
                     static_cast<std::int32_t>(given.size()) - 1);
 }
 
@@ -211,10 +222,8 @@ Tensor loop(std::int64_t max_rounds, const std::function<Tensor()>& given,
                     expect_flag("what the body of loop() returns", flag, current_stream());
                     return std::vector<Tensor>{std::move(flag)};
                   }};
-  return run_counted(draws, [&](const Tensor& count) {
-    CountedRounds rounds(count, most);
-    run_loop(body, rounds);
-  });
+  return run_counted(draws,
+                     [&](const Tensor& count) { run_loop(body, counted_rounds(count, most)); });
 }
 
 }  // namespace cgtree

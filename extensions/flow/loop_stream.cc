@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <thread>
 #include <vector>
@@ -43,8 +44,9 @@ std::int64_t slot_bytes(std::size_t row_bytes) {
 
 }  // namespace
 
-struct LoopStream::State {
-  State(Device on, std::size_t bytes, std::size_t behind)
+// A LoopRing is the memory of a LoopStream, and how far both sides have come there.
+struct LoopRing {
+  LoopRing(Device on, std::size_t bytes, std::size_t behind)
       : device(on),
         row_bytes(bytes),
         rows(behind),
@@ -104,14 +106,12 @@ struct LoopStream::State {
   std::atomic<std::uint64_t> failed = {};  // the last loop whose body has thrown
 };
 
-// Rounds that also go to a ring.
-class RingRounds final : public Rounds {
+// Rounds whose rows go to a ring.
+class RingRounds {
  public:
-  // All are borrowed. `failed`: gets the number of the loop if an eager run of it does not end.
-  // Throws InvalidArgument in the body of a loop with the same ring.
-  RingRounds(const Ring& ring, const Tensor& pinned, const Tensor& state, const Tensor& count,
-             std::int32_t most, std::atomic<std::uint64_t>& failed)
-      : ring_(ring), pinned_(pinned), state_(state), count_(count), most_(most), failed_(failed) {
+  // Both are borrowed. Throws InvalidArgument in the body of a loop with the same ring.
+  RingRounds(LoopRing& ring, const Tensor& count, std::int32_t most)
+      : ring_(ring), count_(count), most_(most) {
     for (const RingRounds* around = outer_; around != nullptr; around = around->outer_) {
       if (&around->ring_ != &ring) continue;
       throw InvalidArgument(
@@ -122,58 +122,55 @@ class RingRounds final : public Rounds {
   }
   ~RingRounds() {
     frame().rounds = outer_;
-    if (runs_) failed_.store(loop_);
+    if (runs_) ring_.failed.store(loop_);
   }
   RingRounds(const RingRounds&) = delete;
   RingRounds& operator=(const RingRounds&) = delete;
 
-  // Rounds. The body returns the flag and the row.
-  void begin(StreamRef stream, ConditionHandle condition) override {
+  // The next three are those of Rounds. The body returns the flag and the row.
+  void begin(StreamRef stream, ConditionHandle condition) {
     FlowLog::note_rows();
-    launch_begin_ring_loop(stream, ring_, count_.data<std::int32_t>(), condition);
+    launch_begin_loop(stream, count_.data<std::int32_t>(), condition, ring_.ring.state);
     note_own_use(stream, condition);
     if (condition == ConditionHandle::kNull) begin_eager_run(stream);
   }
-  void end_round(StreamRef stream, ConditionHandle condition,
-                 std::span<const Tensor> returned) override {
+  void end_round(StreamRef stream, ConditionHandle condition, std::span<const Tensor> returned) {
     const Tensor& row = returned[1];
-    launch_end_ring_round(stream, ring_, row.data(), static_cast<std::uint32_t>(row.bytes()),
+    launch_end_ring_round(stream, ring_.ring, row.data(), static_cast<std::uint32_t>(row.bytes()),
                           flag_of(returned[0]), count_.data<std::int32_t>(), most_, condition);
     note_use(returned[0].storage(), stream);
     note_use(row.storage(), stream);
     note_own_use(stream, condition);
   }
-  bool goes_on(StreamRef stream, std::span<const Tensor>) override {
+  bool goes_on(StreamRef stream, std::span<const Tensor>) {
     constexpr auto kAt = static_cast<std::int64_t>(offsetof(RingState, goes_on));
-    runs_ = read_flag(Tensor(state_.storage(), state_.byte_offset() + kAt, Shape(), DType::kInt32),
+    const Tensor& state = ring_.on_device;
+    runs_ = read_flag(Tensor(state.storage(), state.byte_offset() + kAt, Shape(), DType::kInt32),
                       stream) != 0;
     return runs_;
   }
 
  private:
-  // Waits for what was enqueued, as each round does: what a body that throws has enqueued must not
-  // be waited for.
+  // Waits for the work in front of the loop, as each round does: the work that a body which throws
+  // has enqueued must not be waited for.
   void begin_eager_run(StreamRef stream) {
     RingState state{};
-    state_.copy_to_host(&state, sizeof(state), stream);
+    ring_.on_device.copy_to_host(&state, sizeof(state), stream);
     loop_ = state.loops;
     runs_ = true;
   }
   // An eager round has ended before the rows can: goes_on() waits for it. Were it noted, the end of
-  // the pinned memory would wait for what is behind it.
+  // the pinned memory would wait for the work behind it.
   void note_own_use(StreamRef stream, ConditionHandle condition) const {
     note_use(count_.storage(), stream);
-    note_use(state_.storage(), stream);
-    if (condition != ConditionHandle::kNull) note_use(pinned_.storage(), stream);
+    note_use(ring_.on_device.storage(), stream);
+    if (condition != ConditionHandle::kNull) note_use(ring_.pinned.storage(), stream);
   }
 
   const RingRounds* const outer_ = frame().rounds;
-  const Ring& ring_;
-  const Tensor& pinned_;
-  const Tensor& state_;
+  LoopRing& ring_;
   const Tensor& count_;
   const std::int32_t most_;
-  std::atomic<std::uint64_t>& failed_;
   std::uint64_t loop_ = 0;  // of the eager run
   bool runs_ = false;       // an eager run has begun, and not ended
 };
@@ -202,8 +199,7 @@ void expect_row(const Tensor& row, StreamRef stream, std::size_t most) {
   if (fits) return;
   throw InvalidArgument(
       fmt::format("the row that the body of loop() returns is {}, and must be contiguous on {}, a "
-                  "multiple of 4 "
-                  "bytes and at most the {} of its LoopStream",
+                  "multiple of 4 bytes and at most the {} of its LoopStream",
                   describe(row), to_string(stream.device()), most));
 }
 
@@ -220,7 +216,7 @@ LoopStream::LoopStream(Device device, std::size_t row_bytes, std::size_t rows) {
   }
   const OutsideOfSteps outside;  // what fails or is recorded now ends before it
   const RelaxedCapture relaxed(device_api(device).graphs());
-  state_ = std::make_unique<State>(device, row_bytes, rows);
+  ring_ = std::make_unique<LoopRing>(device, row_bytes, rows);
 }
 
 LoopStream::~LoopStream() = default;
@@ -228,56 +224,55 @@ LoopStream::LoopStream(LoopStream&&) noexcept = default;
 LoopStream& LoopStream::operator=(LoopStream&&) noexcept = default;
 
 std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::nanoseconds limit) {
-  State& state = *state_;
-  const Reading reading(state.is_read);
+  LoopRing& ring = *ring_;
+  const Reading reading(ring.is_read);
   const auto begin = std::chrono::steady_clock::now();
-  while (state.written() == state.read.load()) {
+  while (ring.written() == ring.read.load()) {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited >= limit) return std::nullopt;
     if (waited < kSpinning) continue;
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kNap, limit - waited));
   }
-  const std::uint64_t row = state.read.load();
-  const RingSlot slot = state.head(row);
+  const std::uint64_t row = ring.read.load();
+  const RingSlot slot = ring.head(row);
   const std::size_t bytes = std::min<std::size_t>(slot.bytes, to.size());
-  copy_words(to.data(), slot_of(state.ring, row) + sizeof(slot), std::min(bytes, state.row_bytes));
-  if (const std::uint64_t lost = state.lost(); lost > 0) {
-    state.read += lost;
+  copy_words(to.data(), slot_of(ring.ring, row) + sizeof(slot), std::min(bytes, ring.row_bytes));
+  if (const std::uint64_t lost = ring.lost(); lost > 0) {
+    ring.read += lost;
     throw InvalidArgument(
         fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
                     "or give it more than {} rows",
-                    lost, state.rows));
+                    lost, ring.rows));
   }
   if (slot.bytes > to.size()) {
     throw InvalidArgument(
-        fmt::format("the next row of a LoopStream has {} bytes, and there is room "
-                    "for {}",
+        fmt::format("the next row of a LoopStream has {} bytes, and there is room for {}",
                     slot.bytes, to.size()));
   }
-  ++state.read;
+  ++ring.read;
   const bool is_last = slot.is_last != 0;
-  state.ended.store(is_last ? slot.loop : slot.loop - 1);
+  ring.ended.store(is_last ? slot.loop : slot.loop - 1);
   return LoopRow{slot.loop, slot.round, slot.bytes, is_last};
 }
 
 std::uint64_t LoopStream::drop() noexcept {
-  State& state = *state_;
-  const std::uint64_t before = state.read;
-  while (state.read != state.written()) {
-    state.read = state.written() - 1;
-    const std::uint64_t loop = state.head(state.read).loop;
-    if (state.lost() > 0) continue;
-    state.ended.store(loop);
-    ++state.read;
+  LoopRing& ring = *ring_;
+  const std::uint64_t before = ring.read;
+  while (ring.read != ring.written()) {
+    ring.read = ring.written() - 1;
+    const std::uint64_t loop = ring.head(ring.read).loop;
+    if (ring.lost() > 0) continue;
+    ring.ended.store(loop);
+    ++ring.read;
     break;
   }
-  return state.read - before;
+  return ring.read - before;
 }
 
 // Of several threads the one that means the latest loop counts.
 void LoopStream::stop() noexcept {
-  const std::atomic_ref stopped(state_->ring.header->stopped);
-  const std::uint64_t loop = state_->loop_to_stop();
+  const std::atomic_ref stopped(ring_->ring.header->stopped);
+  const std::uint64_t loop = ring_->loop_to_stop();
   std::uint64_t before = stopped.load();
   while (before < loop && !stopped.compare_exchange_weak(before, loop)) {
   }
@@ -288,21 +283,23 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
   if (!given) throw InvalidArgument("the body of loop() is missing");
   const std::int32_t most = expect_max_rounds(max_rounds);
   const StreamRef stream = current_stream();
-  LoopStream::State& state = *rows.state_;
-  if (state.device != stream.device()) {
+  LoopRing& ring = *rows.ring_;
+  if (ring.device != stream.device()) {
     throw InvalidArgument(fmt::format("loop() on {} with a LoopStream of {}",
-                                      to_string(stream.device()), to_string(state.device)));
+                                      to_string(stream.device()), to_string(ring.device)));
   }
   FlowDraws draws(generators);
   const Body body{"the body of loop()", draws, [&] {
                     LoopRound round = given();
                     expect_flag("what the body of loop() returns", round.goes_on, current_stream());
-                    expect_row(round.row, current_stream(), state.row_bytes);
+                    expect_row(round.row, current_stream(), ring.row_bytes);
                     return std::vector<Tensor>{std::move(round.goes_on), std::move(round.row)};
                   }};
   return run_counted(draws, [&](const Tensor& count) {
-    RingRounds rounds(state.ring, state.pinned, state.on_device, count, most, state.failed);
-    run_loop(body, rounds);
+    RingRounds rounds(ring, count, most);
+    run_loop(body, {.begin = std::bind_front(&RingRounds::begin, &rounds),
+                    .end_round = std::bind_front(&RingRounds::end_round, &rounds),
+                    .goes_on = std::bind_front(&RingRounds::goes_on, &rounds)});
   });
 }
 

@@ -38,7 +38,9 @@
 
 namespace cgtree {
 
-// What the body of a loop returns that hands out rows.
+struct LoopRing;
+
+// The results of the body of a loop that hands out rows.
 struct LoopRound {
   Tensor goes_on;  // the flag, as of loop()
   Tensor row;      // contiguous; a multiple of 4 bytes, at most row_bytes
@@ -84,8 +86,7 @@ class LoopStream {
   friend Tensor loop(std::int64_t max_rounds, LoopStream& rows,
                      const std::function<LoopRound()>& body,
                      const std::vector<Generator>& generators);
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<LoopRing> ring_;
 };
 
 // As loop(), and each round hands out its row. Throws InvalidArgument for a row of another device,
