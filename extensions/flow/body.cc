@@ -82,9 +82,8 @@ void BodyScope::refuse_position() const {
       body_.name));
 }
 
-BodyMemory::BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept
+BodyMemory::BodyMemory(const Body& body, const StreamFork* fork) noexcept
     : body_(body),
-      of_(of),
       fork_(fork),
       outer_(frame().body),
       base_(outer_ != nullptr ? outer_->base_ : current_allocator()) {
@@ -149,8 +148,9 @@ void BodyMemory::made_elsewhere(const StorageRef& storage) {
   base_->made_elsewhere(storage);
 }
 
+// A trial is not kept, and uses nothing.
 bool BodyMemory::keep(const StorageRef& storage) {
-  return of_ == Of::kTrial || base_->keep(storage);
+  return frame().is_trial || base_->keep(storage);
 }
 
 bool is_warming_up() noexcept {

@@ -104,12 +104,9 @@ class BodyScope final : private BreakHandler, private DrawHandler {
 // runs, get the same memory one after the other.
 class BodyMemory final : public StorageAllocator {
  public:
-  // kTrial: the capture is not kept, and no uses are noted.
-  enum class Of { kTrial, kRecording };
-
   // Borrows the body. `fork`: of the stream that it is captured on; null where the step's own fork
   // sees all streams.
-  BodyMemory(const Body& body, Of of, const StreamFork* fork) noexcept;
+  BodyMemory(const Body& body, const StreamFork* fork) noexcept;
   // Frees what the body has made; but while a body around this one has a side stream that has not
   // joined, and that may run beside this one, hands it on to that body.
   ~BodyMemory();
@@ -135,7 +132,6 @@ class BodyMemory final : public StorageAllocator {
   bool is_one_chain() const noexcept;
 
   const Body& body_;
-  const Of of_;
   const StreamFork* const fork_;
   BodyMemory* const outer_;
   StorageAllocator* const base_;  // of the step
@@ -153,7 +149,7 @@ bool is_warming_up() noexcept;
 template <typename Use>
 void run_eagerly(const Body& body, std::int32_t round, const Use& use) {
   std::optional<BodyMemory> memory;
-  if (is_warming_up()) memory.emplace(body, BodyMemory::Of::kRecording, nullptr);
+  if (is_warming_up()) memory.emplace(body, nullptr);
   {
     std::vector<Tensor> returned;
     {

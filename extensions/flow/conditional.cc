@@ -55,11 +55,11 @@ std::shared_ptr<const Stream> body_stream(Device device) {
 // not told of the streams that it forks: they have joined when the capture has ended. Calls
 // end(what the body has returned) behind its work.
 template <typename End>
-void enqueue(const Body& body, StreamRef stream, BodyMemory::Of of, RunLog& log, const End& end) {
+void enqueue(const Body& body, StreamRef stream, RunLog& log, const End& end) {
   const OrderInBody order(current_stream(), stream);
   const StreamFork fork(stream);
   const StreamScope current(stream);
-  BodyMemory memory(body, of, &fork);
+  BodyMemory memory(body, &fork);
   {
     const BodyScope scope(body, /*round=*/std::nullopt);
     clear_stack();
@@ -120,8 +120,7 @@ std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, cons
   try {
     Capture capture(stream, CaptureMode::kRelaxed);
     try {
-      enqueue(body, stream, BodyMemory::Of::kTrial, log,
-              [&](std::span<const Tensor> returned) { tried(body, returned); });
+      enqueue(body, stream, log, [&](std::span<const Tensor> returned) { tried(body, returned); });
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
@@ -284,12 +283,11 @@ void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph
   {
     const FlowLog::BodyOn on(*stream);
     try {
-      enqueue(body, *stream, BodyMemory::Of::kRecording, log,
-              [&](std::span<const Tensor> returned) {
-                const std::string found = difference_of_results(tried, run);
-                if (!found.empty()) refuse_second(body, found);
-                end(*stream, returned);
-              });
+      enqueue(body, *stream, log, [&](std::span<const Tensor> returned) {
+        const std::string found = difference_of_results(tried, run);
+        if (!found.empty()) refuse_second(body, found);
+        end(*stream, returned);
+      });
     } catch (const OutOfMemory&) {
       throw;
     } catch (const Error& error) {
