@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/values/group.h"
 #include "extensions/audit/audit.h"
 #include "extensions/progress/mark_words.h"
-#include "extensions/ranks/group.h"
 #include "interop/device/progress_api.h"
 
 namespace cgtree {
@@ -24,16 +24,16 @@ ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& m
     : memory_(memory),
       spent_(spent),
       max_graph_bytes_(options.max_graph_bytes),
-      context_(options.name.empty() ? to_string(memory.device()) : options.name),
-      device_(to_string(memory.device())),
-      rank_(options.group == nullptr ? 0 : options.group->rank()),
-      ranks_(options.group == nullptr ? 1 : options.group->size()),
+      about_{.context = options.name.empty() ? to_string(memory.device()) : options.name,
+             .device = to_string(memory.device()),
+             .rank = options.group == nullptr ? 0 : options.group->rank(),
+             .ranks = options.group == nullptr ? 1 : options.group->size()},
       timer_(timer),
       every_(progress.every_nth_replay),
       times_scopes_(progress.times_scopes) {
   DeviceAPI& api = memory.stream().api();
   if (api.graphs() == nullptr || api.progress() == nullptr) {
-    throw InvalidArgument("watch_progress() on " + device_ +
+    throw InvalidArgument("watch_progress() on " + about_.device +
                           ", a kind of device that does not tell how far its work has come");
   }
   flags_ = memory.empty_pinned({2 * static_cast<std::int64_t>(kSlots)}, DType::kInt64);
@@ -51,7 +51,8 @@ void ContextProgress::give_up(std::string_view what) noexcept {
   has_failed_ = true;
   is_open_ = false;
   (void)memory_.stream().graphs().take_last_error();
-  log_event(LogLevel::kError, "progress_not_watched context=\"{}\" what=\"{}\"", context_, what);
+  log_event(LogLevel::kError, "progress_not_watched context=\"{}\" what=\"{}\"", about_.context,
+            what);
 }
 
 MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* why) {
@@ -223,7 +224,7 @@ void ContextProgress::end() noexcept {
 }
 
 ContextProgressReport ContextProgress::report() const {
-  ContextProgressReport report{context_, device_, rank_, ranks_, {}, 0};
+  ContextProgressReport report = about_;
   const Clock::time_point now = Clock::now();
   const std::lock_guard lock(mutex_);
   report.unwatched = unwatched_;

@@ -62,7 +62,7 @@ class ContextProgress {
   // the limit, and that is the first time it is said of this one. Then the next replay leaves
   // marks.
   bool exceeds(std::chrono::milliseconds limit) noexcept;
-  int rank() const noexcept { return rank_; }
+  int rank() const noexcept { return about_.rank; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -103,10 +103,7 @@ class ContextProgress {
   ContextMemory& memory_;
   Spent& spent_;
   const std::size_t max_graph_bytes_;
-  const std::string context_;
-  const std::string device_;
-  const int rank_;
-  const int ranks_;
+  const ContextProgressReport about_;  // without replays
   ReplayTimer& timer_;
   const std::size_t every_;
   const bool times_scopes_;

@@ -45,24 +45,16 @@ struct Links {
 
 }  // namespace
 
-std::vector<NodeHandle> first_nodes(std::span<const NodeContents> nodes,
-                                    std::span<const GraphEdge> edges) {
-  const Links links(nodes, edges);
-  std::vector<NodeHandle> first;
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (links.in_front[i] == 0) first.push_back(nodes[i].node);
-  return first;
-}
-
-std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,
-                                    std::span<const GraphEdge> edges,
-                                    std::span<const std::string_view> scopes) {
+MarkPlan plan_marks(std::span<const NodeContents> nodes, std::span<const GraphEdge> edges,
+                    std::span<const std::string_view> scopes) {
   const Links links(nodes, edges);
   const std::vector<std::size_t> order = links.order();
   std::vector<std::size_t> stretch_of(nodes.size(), 0);
-  std::vector<PlannedMark> marks;
+  MarkPlan plan;
+  std::vector<PlannedMark>& marks = plan.marks;
   std::size_t length = 0;  // of the last stretch
   for (const std::size_t number : order) {
+    if (links.in_front[number] == 0) plan.first.push_back(nodes[number].node);
     const std::string_view scope = scopes.empty() ? std::string_view() : scopes[number];
     const bool collective = is_collective(nodes[number].name());
     const bool goes_on = !marks.empty() && !collective && !marks.back().is_collective &&
@@ -99,7 +91,7 @@ std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,
     }
     if (is_last) mark.after.push_back(nodes[number].node);
   }
-  return marks;
+  return plan;
 }
 
 }  // namespace cgtree

@@ -29,14 +29,14 @@ inline constexpr std::size_t kMostKernelNames = 8;
 inline constexpr std::size_t kMostMarks = 2048;     // of a graph
 inline constexpr std::size_t kLongestStretch = 32;  // nodes
 
-// Returns the marks in an order of the graph: each may be added with its `after` and `before`, one
-// after the other, and no cycle comes of it. `scopes`: of each node, or empty. A pure function.
-std::vector<PlannedMark> plan_marks(std::span<const NodeContents> nodes,
-                                    std::span<const GraphEdge> edges,
-                                    std::span<const std::string_view> scopes);
+struct MarkPlan {
+  std::vector<NodeHandle> first;   // the nodes that come behind no other one
+  std::vector<PlannedMark> marks;  // in an order of the graph: each may be added with its `after`
+                                   // and `before`, one after the other, without a cycle
+};
 
-// Returns the nodes that come behind no other one.
-std::vector<NodeHandle> first_nodes(std::span<const NodeContents> nodes,
-                                    std::span<const GraphEdge> edges);
+// `scopes`: of each node, or empty. A pure function.
+MarkPlan plan_marks(std::span<const NodeContents> nodes, std::span<const GraphEdge> edges,
+                    std::span<const std::string_view> scopes);
 
 }  // namespace cgtree

@@ -43,7 +43,7 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
     : stream_(memory.stream()), spent_(spent) {
   GraphAPI& api = stream_.graphs();
   const DeviceScope current = stream_.make_device_current();
-  std::vector<OfGraph> graphs;
+  std::vector<std::pair<GraphHandle, MarkPlan>> plans;
   std::size_t nodes_before = 0;
   std::size_t count = 0;
   recording.for_each_graph([&](const Graph& graph, GraphExec&) {
@@ -53,11 +53,11 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
     check(api.graph_edges(graph.handle(), &edges), "list the edges of a recording");
     const auto scopes = scopes_of(audit_of(recording).scopes, nodes_before, nodes.size());
     nodes_before += nodes.size();
-    graphs.push_back({graph.handle(), first_nodes(nodes, edges), plan_marks(nodes, edges, scopes)});
-    count += graphs.back().marks.size();
+    plans.emplace_back(graph.handle(), plan_marks(nodes, edges, scopes));
+    count += plans.back().second.marks.size();
   });
   Tensor page;
-  const std::size_t words = count + graphs.size();
+  const std::size_t words = count + plans.size();
   if (count > 0) {
     page = memory.empty_pinned({static_cast<std::int64_t>(words)}, DType::kInt64);
     for (std::size_t i = 0; i < words; ++i)
@@ -65,22 +65,24 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
   }
   const auto marks = std::make_shared<Marks>(std::move(page), memory);
   marks_ = marks;
-  clears_on_stream_ = graphs.front().first.empty();
+  clears_on_stream_ = plans.front().second.first.empty();
   std::string& why = audit_of(recording).why_unmarked;
   why = "its graphs have got a part of their marks";
-  for (std::size_t i = 0; i < graphs.size(); ++i)
-    put_into(graphs[i], *marks, count + i, /*cleared=*/i == 0 ? words : 0);
+  for (std::size_t i = 0; auto& [graph, plan] : plans) {
+    put_into(graph, plan, *marks, count + i, /*cleared=*/i == 0 ? words : 0);
+    ++i;
+  }
   why.clear();
 }
 
-void MarkedRecording::put_into(OfGraph& graph, Marks& marks, std::size_t start,
+void MarkedRecording::put_into(GraphHandle graph, MarkPlan& plan, Marks& marks, std::size_t start,
                                std::size_t cleared) {
-  if (graph.first.empty()) return;
+  if (plan.first.empty()) return;
   ProgressAPI& progress = *stream_.api().progress();
-  (void)insert_clock(progress, graph.graph, {}, graph.first, marks.page_, start, cleared);
+  (void)insert_clock(progress, graph, {}, plan.first, marks.page_, start, cleared);
   const std::size_t before = marks.planned_.size();  // marks of the graphs in front
-  for (PlannedMark& mark : graph.marks) {
-    (void)insert_clock(progress, graph.graph, mark.after, mark.before, marks.page_,
+  for (PlannedMark& mark : plan.marks) {
+    (void)insert_clock(progress, graph, mark.after, mark.before, marks.page_,
                        marks.planned_.size());
     for (std::size_t& number : mark.behind)
       number += before;
@@ -91,8 +93,7 @@ void MarkedRecording::put_into(OfGraph& graph, Marks& marks, std::size_t start,
 
 void MarkedRecording::make_graphs(Recording& recording) {
   const DeviceScope current = stream_.make_device_current();
-  const RelaxedCapture relaxed(
-      &stream_.graphs());  // It is to be no part of a capture of another thread
+  const RelaxedCapture relaxed(&stream_.graphs());  // other threads may capture
   std::vector<GraphExec> execs;
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec&) { execs.push_back(GraphExec(stream_.graphs(), graph)); });

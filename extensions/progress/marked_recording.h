@@ -84,14 +84,10 @@ class MarkedRecording {
     std::vector<std::uint64_t> words;
     bool is_known = false;
   };
-  struct OfGraph {
-    GraphHandle graph;
-    std::vector<NodeHandle> first;
-    std::vector<PlannedMark> marks;
-  };
 
   // `start`: the word of the graph. `cleared`: words, by its first node.
-  void put_into(OfGraph& graph, Marks& marks, std::size_t start, std::size_t cleared);
+  void put_into(GraphHandle graph, MarkPlan& plan, Marks& marks, std::size_t start,
+                std::size_t cleared);
   void tell(GatherNode& node, const GraphExec& exec, Told& told) const noexcept;
 
   const StreamRef stream_;

@@ -20,6 +20,15 @@ std::size_t bucket_of(std::chrono::nanoseconds time) noexcept {
   return static_cast<std::size_t>(found - kReplayTimeBounds.begin());
 }
 
+constexpr std::size_t kMostNames = 1024;  // as metrics have
+
+// Returns the entry of a function, or of all functions beyond kMostNames.
+template <typename Times>
+Times& times_of(std::map<std::string, Times, std::less<>>& all, const std::string& function) {
+  const bool has_series = all.size() < kMostNames || all.contains(function);
+  return all[has_series ? function : ""];
+}
+
 }  // namespace
 
 ReplayTimer::ReplayTimer(std::size_t every, const ContextMemory& memory)
@@ -139,16 +148,11 @@ std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
   return samples;
 }
 
-ReplayTimes& ReplayTimer::times_of(const std::string& function) {
-  const bool has_series = times_.size() < kMostNames || times_.contains(function);
-  return times_[has_series ? function : ""];
-}
-
 void ReplayTimer::note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept
     try {
   if (!is_on()) return;
   const std::lock_guard lock(mutex_);
-  std::chrono::nanoseconds& eager = times_of(function).eager;
+  std::chrono::nanoseconds& eager = times_of(times_, function).eager;
   eager = eager.count() == 0 ? host : std::min(eager, host);
 } catch (const std::bad_alloc&) {  // it is not noted
 }
@@ -157,8 +161,7 @@ void ReplayTimer::count_scopes(const std::string& function,
                                const std::map<std::string_view, std::chrono::nanoseconds>& times) {
   if (times.empty()) return;
   const std::lock_guard lock(mutex_);
-  const bool has_series = scope_times_.size() < kMostNames || scope_times_.contains(function);
-  auto& scopes = scope_times_[has_series ? function : ""];
+  auto& scopes = times_of(scope_times_, function);
   for (const auto& [scope, time] : times) {
     std::string name(scope);
     if (scopes.size() >= kMostScopes && !scopes.contains(name)) name = "(more)";
@@ -171,7 +174,7 @@ void ReplayTimer::count_scopes(const std::string& function,
 
 void ReplayTimer::count(const Sample& sample) {
   const std::lock_guard lock(mutex_);
-  ReplayTimes& times = times_of(sample.function);
+  ReplayTimes& times = times_of(times_, sample.function);
   times.device_min = times.count == 0 ? sample.device : std::min(times.device_min, sample.device);
   times.device_max = std::max(times.device_max, sample.device);
   ++times.count;

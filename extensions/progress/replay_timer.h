@@ -73,12 +73,9 @@ class ReplayTimer {
   std::optional<EventHandle> record();
   bool set_anchor();
   void give_up(std::string_view what, Code code) noexcept;
-  // Requires: mutex_ is held.
-  ReplayTimes& times_of(const std::string& function);
   void count(const Sample& sample);
 
   static constexpr std::size_t kMostPending = 64;
-  static constexpr std::size_t kMostNames = 1024;  // as metrics have
   static constexpr std::size_t kMostScopes = 512;  // of a function; those beyond are "(more)"
 
   const ContextMemory& memory_;

@@ -44,7 +44,7 @@ struct Nodes {
     for (std::size_t i = 1; i < contents.size(); ++i)
       edges.push_back({contents[i - 1].node, contents[i].node});
   }
-  std::vector<PlannedMark> plan() const { return plan_marks(contents, edges, scopes); }
+  std::vector<PlannedMark> plan() const { return plan_marks(contents, edges, scopes).marks; }
 
   std::vector<NodeContents> contents;
   std::vector<GraphEdge> edges;
