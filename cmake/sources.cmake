@@ -248,7 +248,6 @@ cgtree_sources(flow
   extensions/flow/body.cc
   extensions/flow/body_run.cc
   extensions/flow/conditional.cc
-  extensions/flow/flag.cc
   extensions/flow/flow_log.cc
   extensions/flow/loop.cc)
 

@@ -1,4 +1,4 @@
-// Refuses what a body may not do, by name.
+// Names the body in errors of work that a body may not do.
 #include "extensions/flow/body.h"
 
 #include <fmt/format.h>
@@ -138,7 +138,7 @@ StorageRef BodyMemory::allocate(std::size_t bytes) {
     handed_on_.clear();
     made_.remove_if([](const StorageRef& storage) { return storage->references() == 1; });
   }
-  std::list<StorageRef> made(1);  // before what it is for
+  std::list<StorageRef> made(1);  // first, because it may throw
   made.front() = base_->allocate(bytes);
   made_.splice(made_.end(), made);
   return made_.back();

@@ -1,5 +1,4 @@
-// BodyScope and BodyMemory: what the body of a branch or loop may do while it enqueues its work,
-// what it draws, and what it allocates meanwhile.
+// BodyScope and BodyMemory: the draws and the allocations of the body of a branch or loop.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +33,10 @@ class Restored {
   const T outer_;
 };
 
-// A FlowDraws is what the bodies of one branch or loop may draw from. How often a body runs is
-// known on the device alone, and the generators must not depend on it: the call takes one block of
-// each, and each run of a body draws from a sequence of its own, which begins where this block and
-// the number of the round say (draws_of_round()).
+// A FlowDraws holds the generators that the bodies of one branch or loop may draw from. Only the
+// device knows how often a body runs, and the generators must not depend on it: the call takes one
+// block of each, which with the number of the round begins a sequence for each run of a body
+// (draws_of_round()).
 class FlowDraws {
  public:
   // Borrows the generators.
@@ -63,9 +62,9 @@ struct Body {
   std::function<std::vector<Tensor>()> enqueue;
 };
 
-// While a BodyScope lives, its thread is inside a body, however that runs. A body has no breaks,
-// and asks for no position of a generator, because a replay runs it none or many times. What it
-// allocates has no number in the step.
+// While a BodyScope lives, its thread is inside a body. A body has no breaks, and asks for no
+// position of a generator, because a replay may skip or repeat it. Its allocations have no number
+// in the step.
 class BodyScope final : private BreakHandler, private DrawHandler {
  public:
   // Borrows the body. `round`: of a body that runs now; none of one that current_stream() captures.
@@ -75,7 +74,7 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   BodyScope& operator=(const BodyScope&) = delete;
 
  private:
-  // What this run draws from one generator.
+  // The draws of this run from one generator.
   struct Draws {
     PhiloxSequenceRef sequence;
     Tensor place;          // where a body that is captured finds the position
@@ -97,27 +96,26 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   const DrawHandlerScope draws_{*this};
 };
 
-// A BodyMemory serves empty() while a body is captured. What the body has let go of is used again
-// within it where its work so far is one chain: no side stream of it, or of what is around it, has
-// yet to join. The rest stays allocated until the body ends, and so does what it lets go of that
-// was made around it: the next round of a loop reads it again. The bodies of a choice, of which one
-// runs, get the same memory one after the other.
+// A BodyMemory serves empty() while a body is captured. The body reuses memory that it has released
+// while its work is one chain: no side stream of it, or around it, has yet to join. Other memory
+// stays allocated until the body ends, as does released memory from outside of the body, because
+// the next round of a loop reads it again. The bodies of a choice get the same memory in turn.
 class BodyMemory final : public StorageAllocator {
  public:
   // Borrows the body. `fork`: of the stream that it is captured on; null where the step's own fork
   // sees all streams.
   BodyMemory(const Body& body, const StreamFork* fork) noexcept;
-  // Frees what the body has made; but while a body around this one has a side stream that has not
-  // joined, and that may run beside this one, hands it on to that body.
+  // Frees the tensors of the body, or hands them on to a body around it that has a side stream
+  // which has not joined and may run beside this one.
   ~BodyMemory();
   BodyMemory(const BodyMemory&) = delete;
   BodyMemory& operator=(const BodyMemory&) = delete;
 
   // Returns whether one is open on this thread.
   static bool is_current() noexcept;
-  // Throws InvalidArgument if a tensor that the body has made is still held.
+  // Throws InvalidArgument if a tensor of the body is still held.
   void check_nothing_kept() const;
-  // Where what is used outside of the body comes from.
+  // The allocator of memory that outlives the body.
   StorageAllocator& outside() const noexcept { return outer_ != nullptr ? *outer_ : *base_; }
 
   // StorageAllocator.
@@ -127,7 +125,7 @@ class BodyMemory final : public StorageAllocator {
   bool keep(const StorageRef& storage) override;
 
  private:
-  // While it lives, what is let go of is freed at once.
+  // While the result lives, released memory is freed at once.
   static Restored<bool> free_at_once() noexcept;
   bool is_one_chain() const noexcept;
 
@@ -144,8 +142,8 @@ class BodyMemory final : public StorageAllocator {
 // Returns whether a step is warmed up on this thread.
 bool is_warming_up() noexcept;
 
-// Runs the body now, on current_stream(), and use(what it has returned), with what is then current
-// outside of the body, before what the body has made is gone. A warm-up finds out what it keeps.
+// Runs the body eagerly on current_stream() and passes its results to use(), outside of the body's
+// scopes, before its memory is freed. A warm-up checks that the body keeps none of it.
 template <typename Use>
 void run_eagerly(const Body& body, std::int32_t round, const Use& use) {
   std::optional<BodyMemory> memory;

@@ -77,7 +77,7 @@ class Comparison {
   }
   std::string compare_node(const NodeContents& first, const NodeContents& second) {
     const std::string name = second.name().empty() ? "" : " '" + demangled(second.name()) + "'";
-    // What else a collective is given is the communicator's, which may make it for each capture.
+    // Other parameters of a collective are the communicator's, and may differ between captures.
     if (is_collective(second.name()) && first.name() == second.name()) return "";
     if (!are_of_one_form(first, second))
       return fmt::format("{} is another, or has other dimensions", name);
@@ -214,7 +214,7 @@ void RunLog::end(std::span<const Tensor> results) {
   std::ranges::sort(own_);
 }
 
-// Where this kind of device does not tell what nodes do, their types are compared.
+// On a device that does not describe nodes, their types are compared.
 void RunLog::read(GraphHandle graph) {
   GraphAPI& graphs = stream_.graphs();
   if (!ok(graphs.read_nodes(graph, &run_.nodes))) {

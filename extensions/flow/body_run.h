@@ -1,9 +1,9 @@
-// BodyRun: what the code of a body has enqueued, made and returned when it ran once.
+// BodyRun: the work, the allocations and the results of one run of the code of a body.
 //
-// While a step is recorded, the code of a body runs twice (conditional.h), and the graph keeps what
-// the second run has enqueued. An eager call runs it once. Code that changes state of the host,
-// such as a counter, enqueues something else each time: then no recording is right, and
-// difference() finds it.
+// While a step is recorded, the code of a body runs twice (conditional.h), and the graph keeps the
+// work of the second run. An eager call runs it once. Code that changes state of the host, for
+// example a counter, enqueues other work each time: no recording is right, and difference() finds
+// it.
 //
 // Both runs ask for the same memory in the same order, but need not get the same addresses. An
 // example, of a body that makes two tensors and launches k(x, scratch) and k(scratch, y):
@@ -84,7 +84,7 @@ class RunLog {
   BodyRun& run_;
   const StreamRef stream_;
   RunLog* const outer_;
-  Made noted_ = made();  // what comes before was noted, or is of a body in this one
+  Made noted_ = made();  // earlier allocations are noted, or are of a body in this one
   std::vector<NodeHandle> left_out_;
   std::vector<NodeHandle> own_;  // sorted
 };

@@ -40,8 +40,8 @@ namespace {
 
 constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
 
-// Returns the stream of a body. A step that is recorded forbids its thread what making a stream,
-// and ending it, may do.
+// Returns the stream of a body. To make or end a stream may need calls that the capture of the step
+// forbids its thread.
 std::shared_ptr<const Stream> body_stream(Device device) {
   GraphAPI* const api = device_api(device).graphs();
   const RelaxedCapture relaxed(api);
@@ -53,7 +53,7 @@ std::shared_ptr<const Stream> body_stream(Device device) {
 
 // Enqueues a body on `stream`, which captures, and notes in `log` what its code does. The step is
 // not told of the streams that it forks: they have joined when the capture has ended. Calls
-// end(what the body has returned) behind its work.
+// end(its results) behind its work.
 template <typename End>
 void enqueue(const Body& body, StreamRef stream, RunLog& log, const End& end) {
   const OrderInBody order(current_stream(), stream);
@@ -135,8 +135,7 @@ std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, cons
   }
 }
 
-// As try_to_capture(). What a body swallows it is refused for here, before it is captured to be
-// kept.
+// As try_to_capture(). Refuses a body that swallows an exception, before it is captured to be kept.
 std::string collect(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
                     Graph* graph) {
   std::optional<Refusal> refused;
@@ -351,6 +350,25 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   std::vector<BodyRun> runs = try_all(own, bodies, tried);
   if (!frame().is_trial) capture_all(*conditionals, kind, own, bodies, runs, set, end);
   if (around != nullptr) around->add(at, std::move(runs));
+}
+
+void expect_flag(std::string_view what, const Tensor& flag, StreamRef stream, bool may_be_bool) {
+  const bool is_of_type = flag.defined() && (flag.dtype() == DType::kInt32 ||
+                                             (may_be_bool && flag.dtype() == DType::kBool));
+  if (is_of_type && flag.elements() == 1 && flag.device() == stream.device()) return;
+  throw InvalidArgument(fmt::format("{} is {}, and must be one element of {} on {}", what,
+                                    describe(flag), may_be_bool ? "int32 or bool" : "int32",
+                                    to_string(stream.device())));
+}
+
+FlagInMemory flag_of(const Tensor& flag) {
+  return {flag.data(), flag.dtype() == DType::kBool ? 1u : 0u};
+}
+
+std::int32_t read_flag(const Tensor& flag, StreamRef stream) {
+  std::int32_t value = 0;
+  flag.copy_to_host(&value, flag.bytes(), stream);
+  return value;
 }
 
 // Other failures than wrong use and errors of the device may not come again.

@@ -1,21 +1,24 @@
 // Conditional nodes on the stream of a step that is recorded.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
 
 #include "extensions/flow/body.h"
+#include "extensions/flow/condition_kernels.h"
 #include "interop/device/conditional_api.h"
 #include "interop/device/stream.h"
+#include "interop/tensor/tensor.h"
 
 namespace cgtree {
 
-// Sees what a body has returned in its trial.
+// Called with the results of a body in its trial.
 using TriedBody = std::function<void(const Body&, std::span<const Tensor>)>;
-// Launches what sets the condition in front of the node. Called after all trials.
+// Launches the kernel that sets the condition, in front of the node. Called after all trials.
 using SetCondition = std::function<void(StreamRef, ConditionHandle)>;
-// Launches what follows the work of a body, in the body, with what it has returned.
+// Launches kernels at the end of a body, with its results.
 using EndBody = std::function<void(StreamRef, ConditionHandle, std::span<const Tensor>)>;
 
 // Returns whether work on the stream is captured by a recording on this thread: in a trial, or to
@@ -28,9 +31,20 @@ bool is_captured(std::string_view call, StreamRef stream);
 // beside other work of the step.
 StreamRef ordered_stream(const StepScope& step) noexcept;
 
-// Calls work() while the step is captured, and notes what it throws (refusal.h): a step function,
-// or a body around, that goes on then is not recorded. No exception breaks a capture.
+// Calls work() while the step is captured, and notes its exceptions (refusal.h): a step function or
+// a body that swallows one is not recorded. No exception breaks a capture.
 void collect_refusals(const std::function<void()>& work);
+
+// The next three are of a flag: a tensor of one element that says which way to go.
+
+// Throws InvalidArgument, with `what` and the flag, unless it is one element of int32, or of bool
+// where that may be, on the device of the stream.
+void expect_flag(std::string_view what, const Tensor& flag, StreamRef stream,
+                 bool may_be_bool = true);
+// Returns where kernels read it. Requires: expect_flag() has passed it.
+FlagInMemory flag_of(const Tensor& flag);
+// Returns the value that it has when the work of the stream is done. Waits for the stream.
+std::int32_t read_flag(const Tensor& flag, StreamRef stream);
 
 // Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
 // captured twice, first in a trial that is not kept, because a capture that fails could not be
@@ -39,9 +53,9 @@ void collect_refusals(const std::function<void()>& work);
 //
 // Throws CaptureError where the device has no conditional nodes; InvalidArgument, with the name of
 // the body, for what a body may not do: host functions, allocation nodes, waiting for the device,
-// launches outside of it, keeping what it has made, all else that cannot be captured, and enqueuing
-// other work in its capture than in its trial (body_run.h); what the bodies and the functions
-// throw.
+// launches outside of it, keeping its tensors, all else that cannot be captured, and enqueuing
+// other work in its capture than in its trial (body_run.h); and exceptions of the bodies and
+// functions.
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end);
 

@@ -11,9 +11,7 @@
 
 #include "base/error.h"
 #include "extensions/flow/body.h"
-#include "extensions/flow/condition_kernels.h"
 #include "extensions/flow/conditional.h"
-#include "extensions/flow/flag.h"
 #include "extensions/flow/loop.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
@@ -21,10 +19,10 @@
 namespace cgtree {
 namespace {
 
-// The results of a choice, which lie outside of its bodies, since one of them runs.
+// The results of a choice. They lie outside of its bodies, of which one runs.
 class Results {
  public:
-  // Throws InvalidArgument unless the body has returned what the first one did.
+  // Throws InvalidArgument unless the results have the shapes and types of the first body's.
   void expect(const Body& body, std::span<const Tensor> returned) {
     for (std::size_t i = 0; i < returned.size(); ++i)
       expect_on_device(body, i, returned[i]);
@@ -47,13 +45,13 @@ class Results {
                       i, body.name, describe(returned[i]), first_, like_[i].text));
     }
   }
-  // Allocates them, unless it has. Requires: expect() was called.
+  // Allocates the results at the first call. Requires: expect() was called.
   void make() {
     if (!made_.empty()) return;
     for (const Like& one : like_)
       made_.push_back(empty(one.shape, one.dtype, current_stream().device()));
   }
-  // Copies what a body has returned.
+  // Copies the results of a body.
   void write(std::span<const Tensor> returned) const {
     const StreamRef stream = current_stream();
     for (std::size_t i = 0; i < returned.size(); ++i) {

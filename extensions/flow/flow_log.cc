@@ -31,7 +31,6 @@ FlowLog::BodyOn::~BodyOn() {
 }
 
 void FlowLog::close() noexcept {
-  if (!std::exchange(is_open_, false)) return;
   FlowLog** place = &frame().flow_log;
   while (*place != nullptr && *place != this)
     place = &(*place)->next_;

@@ -1,4 +1,4 @@
-// FlowLog: tells who watches a capture of the bodies in it, and of rows that loops hand out.
+// FlowLog: reports the bodies of a capture, and loops that hand out rows.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,6 @@ class FlowLog {
  private:
   const Look look_;
   FlowLog* next_;  // open on the same thread
-  bool is_open_ = true;
   bool hands_out_rows_ = false;
 };
 

@@ -25,12 +25,11 @@ struct Rounds {
 std::int32_t expect_max_rounds(std::int64_t max_rounds);
 
 // Makes the tensor that counts the rounds of a loop on current_stream(), takes the blocks of its
-// draws, and calls run(count), which is to call run_loop(). Returns the tensor. Throws what these
-// throw.
+// draws, and calls run(count), which is to call run_loop(). Returns the tensor. Throws as these do.
 Tensor run_counted(FlowDraws& draws, const std::function<void(const Tensor& count)>& run);
 
-// Runs the body round by round on current_stream(), or adds the loop to the recording. Throws what
-// is_captured() and add_conditional() throw.
+// Runs the body round by round on current_stream(), or adds the loop to the recording. Throws as
+// is_captured() and add_conditional().
 void run_loop(const Body& body, const Rounds& rounds);
 
 }  // namespace cgtree

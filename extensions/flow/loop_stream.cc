@@ -14,7 +14,6 @@
 #include "allocator/device/pinned_memory.h"
 #include "base/error.h"
 #include "extensions/flow/conditional.h"
-#include "extensions/flow/flag.h"
 #include "extensions/flow/flow_log.h"
 #include "extensions/flow/loop.h"
 #include "extensions/flow/ring.h"
@@ -29,7 +28,7 @@ constexpr std::size_t kMostRows = std::size_t{1} << 20;
 constexpr auto kSpinning = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::microseconds(20);
 
-// Copies what the device may be writing, word by word; the last one may be a part.
+// Copies memory that the device may be writing, word by word; the last word may be a part.
 void copy_words(void* to, const std::byte* from, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += 4) {
     auto* const place = reinterpret_cast<std::uint32_t*>(const_cast<std::byte*>(from) + at);
@@ -214,7 +213,7 @@ LoopStream::LoopStream(Device device, std::size_t row_bytes, std::size_t rows) {
                     "up to {} bytes",
                     rows, row_bytes, kMostRows, kMostRowBytes));
   }
-  const OutsideOfSteps outside;  // what fails or is recorded now ends before it
+  const OutsideOfSteps outside;  // the LoopStream may outlive the step
   const RelaxedCapture relaxed(device_api(device).graphs());
   ring_ = std::make_unique<LoopRing>(device, row_bytes, rows);
 }

@@ -38,7 +38,7 @@ struct RingState {
   std::int32_t unused;
 };
 
-// What kernels know of a ring.
+// The arguments of kernels that write a ring.
 struct Ring {
   RingHeader* header;
   std::byte* slots;

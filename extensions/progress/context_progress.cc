@@ -1,4 +1,4 @@
-// Notes replays while they are launched, and reads what the device has written of them.
+// Notes replays while they are launched, and reads how far they have come.
 #include "extensions/progress/context_progress.h"
 
 #include <fmt/format.h>
@@ -110,15 +110,13 @@ void ContextProgress::read_times() {
   }
 }
 
-// Removes those that have ended, but for the last of them.
-ContextProgress::Launches ContextProgress::take_ended() {
-  Launches taken;
+void ContextProgress::drop_ended() noexcept {
+  Launches taken;  // ends without the lock
   const std::lock_guard lock(mutex_);
   while (launches_.size() > 1 && has_ended(launches_.front()) &&
          has_ended(*std::next(launches_.begin()))) {
     taken.splice(taken.end(), launches_, launches_.begin());
   }
-  return taken;
 }
 
 void ContextProgress::abandon() noexcept {
@@ -133,7 +131,7 @@ void ContextProgress::open(Node& node) noexcept try {
   if (has_failed_) return;
   abandon();
   read_times();
-  (void)take_ended();
+  drop_ended();
   // Only this thread adds to them. A request for marks waits for a replay that is noted.
   if (!launches_.empty() && launched_ - launches_.front().sequence >= kSlots) {
     const std::lock_guard lock(mutex_);

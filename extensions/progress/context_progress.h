@@ -96,7 +96,8 @@ class ContextProgress {
   MarkedRecording* marked_of(Recording& recording, std::string* why);
   // Tells the timer of those that have ended. Must be called before a launch with the same marks.
   void read_times();
-  Launches take_ended();
+  // Drops those that have ended, except the last of them.
+  void drop_ended() noexcept;
   void write_flag(std::size_t word);
   void give_up(std::string_view what) noexcept;
 

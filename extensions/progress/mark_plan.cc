@@ -9,7 +9,7 @@
 namespace cgtree {
 namespace {
 
-// The nodes of a graph by number, with what follows each.
+// The nodes of a graph by number, and their edges.
 struct Links {
   Links(std::span<const NodeContents> nodes, std::span<const GraphEdge> edges)
       : following(nodes.size()), in_front(nodes.size()) {

@@ -12,7 +12,7 @@
 
 namespace cgtree {
 
-// A page has elements of 8 bytes. Returns what a device has written to a word, now.
+// A page has elements of 8 bytes. Returns the current value of a word.
 std::uint64_t read_word(const Tensor& page, std::size_t word) noexcept;
 // Clears it. Requires: no work that writes it is enqueued.
 void clear_word(const Tensor& page, std::size_t word) noexcept;

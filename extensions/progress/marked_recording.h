@@ -17,8 +17,8 @@
 
 namespace cgtree {
 
-// Marks are what the graphs of a recording write of a launch, and where. The memory is pinned: the
-// host reads it while the device works, and as long as it hangs.
+// Marks are words that the graphs of a recording write during a launch. The memory is pinned: the
+// host reads it while the device works or hangs.
 //
 // Thread safety: any thread reads them.
 class Marks {
@@ -35,7 +35,7 @@ class Marks {
   const std::vector<PlannedMark>& planned() const noexcept { return planned_; }
   // As of the launch that has begun last.
   bool is_reached(std::size_t mark) const noexcept { return read_word(page_, mark) != 0; }
-  // Returns how long the stretch of a mark took in the last launch, with what the mark itself took.
+  // Returns the time of the stretch of a mark in the last launch, with that of the mark itself.
   // Requires: the launch has ended, and no other one was enqueued since.
   std::chrono::nanoseconds time(std::size_t mark) const noexcept;
 
@@ -73,13 +73,13 @@ class MarkedRecording {
   // Exchanges the executable graphs of the recording and these, and tells those that it gets where
   // the inputs are.
   void exchange(Recording& recording) noexcept;
-  // Enqueues what no graph does in front of a launch. Throws DeviceError.
+  // Clears the marks in front of a launch whose first graph is empty. Throws DeviceError.
   void begin_launch(StreamRef stream) const;
 
   const std::shared_ptr<const Marks>& marks() const noexcept { return marks_; }
 
  private:
-  // What both executable graphs know of a root or tail node.
+  // The parameters of a root or tail node in both executable graphs.
   struct Told {
     std::vector<std::uint64_t> words;
     bool is_known = false;

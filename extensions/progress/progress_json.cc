@@ -1,4 +1,4 @@
-// Writes what a watch reports as JSON.
+// Writes the report of a watch as JSON.
 #include "extensions/progress/progress_json.h"
 
 #include <nlohmann/json.hpp>

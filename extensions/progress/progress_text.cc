@@ -1,4 +1,4 @@
-// Says in words where replays hang, and what each of several ranks waits for.
+// Describes where replays hang, and which rank waits for which.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -71,7 +71,7 @@ std::optional<EventHandle> ReplayTimer::record() {
   return std::nullopt;
 }
 
-// What is enqueued on an idle stream begins now.
+// Work that is enqueued on an idle stream begins now.
 bool ReplayTimer::set_anchor() {
   const std::int64_t now = now_us();
   const std::optional<EventHandle> event = record();

@@ -47,7 +47,7 @@ void BlockGroup::minimum(std::span<std::uint64_t> words) {
   }
 }
 
-// The other ranks may have gone on, so that a further vote would meet another one of theirs.
+// The other ranks may have gone on, and would take a further vote for the next one.
 void BlockGroup::fail(std::string_view why) noexcept {
   has_failed_ = true;
   try {

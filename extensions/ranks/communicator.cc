@@ -1,4 +1,4 @@
-// Checks that a use is in the order of the context's calls, and has recordings keep what they use.
+// Keeps uses in the order of the context's calls, and collectives as long as their recordings.
 #include "extensions/ranks/communicator.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ class CollectivesKeeper final : public StorageOwner {
       : collectives_(std::move(collectives)),
         storage_(*this, collectives_->device(), StreamRef(), nullptr, 0) {}
 
-  // A rank that has died would let this one wait for ever.
+  // Has a limit, because another rank may have died.
   void wait() noexcept try {
     const RelaxedCapture relaxed(device_api(collectives_->device()).graphs());
     const auto limit = std::chrono::steady_clock::now() + kCollectivesTimeLimit;
@@ -67,7 +67,7 @@ class CollectivesKeeper final : public StorageOwner {
   const std::shared_ptr<Collectives> collectives_;
   Storage storage_;
   Mutex<LockRank::kCommunicator> mutex_;
-  Event last_use_;  // the end of what has used it; guarded by mutex_ while there are references
+  Event last_use_;  // guarded by mutex_ while there are references
 };
 
 }  // namespace
@@ -79,7 +79,7 @@ struct Communicator::State {
         kept(CollectivesKeeper::make(collectives)) {}
   ~State() { note_use(); }
 
-  // What ran without a recording may still run.
+  // Eager work may still run.
   void note_use() noexcept try {
     if (const auto context = engine.lock()) {
       kept->owner().used(*kept, context->memory->stream());

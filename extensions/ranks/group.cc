@@ -15,7 +15,7 @@ namespace {
 
 using Words = std::span<std::uint64_t>;
 
-// What the ends of a group of threads share. The rendezvous' lock guards `given`.
+// The shared state of a group of threads. The rendezvous' lock guards `given`.
 struct ThreadMeeting {
   ThreadMeeting(int size, std::chrono::milliseconds limit)
       : rendezvous(size, limit), given(static_cast<std::size_t>(size)) {}

@@ -1,8 +1,8 @@
 // Collectives of host devices: kernels that meet, read the memory of all ranks, and write their
 // own.
 //
-// A kernel's arguments are values, but for the address of what the ends share: nothing else has to
-// live for a graph that contains it.
+// A kernel's arguments are values and the address of the shared state, which is all that must
+// outlive a graph.
 #include <fmt/format.h>
 
 #include <array>
@@ -28,7 +28,7 @@ struct Parcel {
   bool is_received = false;
 };
 
-// What the ends of a communicator share. The rendezvous' lock guards all that changes.
+// The shared state of a communicator. The rendezvous' lock guards all that changes.
 struct HostMeeting {
   HostMeeting(int size, std::chrono::milliseconds limit)
       : rendezvous(size, limit), calls(static_cast<std::size_t>(size)) {}
@@ -216,11 +216,10 @@ class HostCollectives final : public Collectives {
   void enqueue(StreamRef stream, std::span<const CollectiveCall> calls) override {
     std::vector<CollectiveCall> between_two;
     for (const CollectiveCall& call : calls) {
-      if (call.is_between_two()) {
-        between_two.push_back(call);
-      } else {
-        expect_reducible(call);
-      }
+      if (call.is_between_two()) between_two.push_back(call);
+      if (call.kind != CollectiveKind::kAllReduce || reducer_of(call.dtype) != nullptr) continue;
+      throw InvalidArgument(fmt::format(
+          "{}: the host device has no arithmetic for this type; reduce float32", describe(call)));
     }
     for (const CollectiveCall& call : calls) {
       if (!call.is_between_two()) launch(stream, {&call, 1});
@@ -233,12 +232,6 @@ class HostCollectives final : public Collectives {
   }
 
  private:
-  static void expect_reducible(const CollectiveCall& call) {
-    if (call.kind != CollectiveKind::kAllReduce || reducer_of(call.dtype) != nullptr) return;
-    throw InvalidArgument(fmt::format(
-        "{}: the host device has no arithmetic for this type; reduce float32", describe(call)));
-  }
-
   void launch(StreamRef stream, std::span<const CollectiveCall> calls) {
     HostMeeting* const meeting = meeting_.get();
     const int own = rank();

@@ -136,7 +136,7 @@ std::optional<std::string> NcclCollectives::find_failure() {
   return fmt::format("{}; {}", nccl_.get_error_string(result), nccl_.get_last_error(comm_));
 }
 
-// The stream is queried first: what is done needs no other rank any more.
+// The stream is queried first: work that is done needs no other rank.
 void NcclCollectives::synchronize(StreamRef stream) {
   check_alive();
   using Clock = std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// Counts who has come, and names who has not.
+// Counts the ranks that have come, and names the others.
 #include "extensions/ranks/rendezvous.h"
 
 #include <fmt/format.h>
