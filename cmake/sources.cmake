@@ -226,7 +226,6 @@ cgtree_sources(record
 
 cgtree_sources(tree
   cgtree/tree/attempt.cc
-  cgtree/tree/attempts.cc
   cgtree/tree/ballot.cc
   cgtree/tree/decide.cc
   cgtree/tree/engine.cc
@@ -240,6 +239,7 @@ cgtree_sources(tree
   cgtree/tree/outer_graph.cc
   cgtree/tree/replay.cc
   cgtree/tree/tree.cc
+  cgtree/tree/votes.cc
   cgtree/tree/words.cc)
 
 cgtree_sources(flow

@@ -134,7 +134,7 @@ void Attempt::enter(const InputList& inputs) {
     entry_.begin();
     memory_.let_go();
   }
-  engine_.attempts.begin_call();
+  engine_.votes.begin_call();
   if (!captured && function_.is_callers_work && entry_.has_guest())
     refuse_guest(engine_, function_);
   engine_.catch_up();
@@ -174,7 +174,7 @@ void Attempt::decide() {
   }
   hold();
   wait_for_neighbours(engine_, function_, call_.inputs());  // replays do themselves
-  engine_.attempts.begin(decision_, function_, call_);
+  engine_.votes.begin(decision_, function_, call_);
   switch (decision_.outcome) {
     case Outcome::kReplay:
       break;
@@ -202,10 +202,10 @@ void Attempt::replay_held_back(Node& node) {
       copies.emplace(memory_, inputs, node.recording.copies_of_outputs);
     } catch (const OutOfMemory&) {
     }
-    if (!engine_.attempts.agree(copies.has_value())) {
+    if (!engine_.votes.agree(copies.has_value())) {
       copies.reset();
       hold();
-      engine_.attempts.begin({.reason = SkipReason::kPoolLimit}, function_, call_);
+      engine_.votes.begin({.reason = SkipReason::kPoolLimit}, function_, call_);
       return begin_skip(SkipReason::kPoolLimit, memory_.stream());
     }
   }
@@ -229,7 +229,7 @@ void Attempt::replay_and_check(Node& node, const OutputCopies* copies) {
   }
   launch_watched(engine_, node, inputs, outputs_, copies);
   TakenDraws draws(node.recording);
-  engine_.attempts.settle(nullptr);  // if it has failed on a rank, all verify the next one
+  engine_.votes.settle(nullptr);  // if it has failed on a rank, all verify the next one
   draws.keep();
   begin_replay(engine_, node);
   engine_.extensions.after({.kind = CallEvent::kBeginReplay, .node = &node});
@@ -247,7 +247,7 @@ void Attempt::replay_and_check(Node& node, const OutputCopies* copies) {
 void Attempt::begin_run(StreamRef stream, StepRun as, DrawHandler* draws) {
   OpenRun& run = state_.emplace<OpenRun>(memory_, call_, stream, as, draws);
   run.set_owner(owner_);
-  if (engine_.attempts.are_shared()) run.require_moves();
+  if (engine_.votes.are_shared()) run.require_moves();
 }
 
 void Attempt::begin_warm_up() {
@@ -286,7 +286,7 @@ void Attempt::begin_capture() {
     memory_.begin_tracking(engine_.options.outputs_lie_apart &&
                            lies_apart(decision_, call_, memory_));
     CaptureOn on = engine_.recorder.capture_on(function_, mode_);
-    on.before_launch = engine_.attempts.before_launch(function_, *stopwatch_);
+    on.before_launch = engine_.votes.before_launch(function_, *stopwatch_);
     on.copies_outputs = decision_.copies;
     if (decision_.copies) key.copy_moved_inputs(call_);
     examination_ = engine_.extensions.examine(call_, key.output_allocations);
@@ -385,7 +385,7 @@ void Attempt::leave_unchecked(std::string_view what) {
 void Attempt::end_run(OpenRun& run, std::vector<Tensor> made) {
   KeyState* const key = skip_ && !failure_ ? nullptr : &function_.find_or_add(call_);
   made = run.complete(std::move(made));
-  engine_.attempts.settle(stopwatch_ ? &*stopwatch_ : nullptr);
+  engine_.votes.settle(stopwatch_ ? &*stopwatch_ : nullptr);
   run.finish(made);
   hand_out(std::move(made), outputs_);
   if (skip_) {
@@ -394,7 +394,7 @@ void Attempt::end_run(OpenRun& run, std::vector<Tensor> made) {
   } else {
     key->output_allocations = run.take_output_allocations();
     const std::vector<std::uint64_t> used = run.take_workspaces();
-    if (!engine_.attempts.are_shared()) key->workspaces = memory_.workspaces_of(function_.id, used);
+    if (!engine_.votes.are_shared()) key->workspaces = memory_.workspaces_of(function_.id, used);
     AxisPlan* const axes = function_.axes.get();
     const CallAxes& sizes = call_.axes();
     // Not if it has found that it must not be padded so.
@@ -432,8 +432,7 @@ void Attempt::end_capture(OpenRecording& capture, std::vector<Tensor> made,
 // If memory was short nothing has run yet, so the call is decided again.
 void Attempt::settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown) {
   close();
-  result =
-      engine_.attempts.settle_capture(function_, call_, std::move(result), thrown, *stopwatch_);
+  result = engine_.votes.settle_capture(function_, call_, std::move(result), thrown, *stopwatch_);
   if (!result) return decide();
   KeyState& key = function_.find_or_add(call_);
   if (auto* const failure = std::get_if<CaptureFailure>(&*result)) {
@@ -459,7 +458,7 @@ void Attempt::end_run_once(Recorded& recorded, KeyState& key) {
   TakenDraws draws(recorded.recording);
   launch_further(recorded.recording, memory_, call_.inputs());
   hand_out(std::move(recorded.outputs), outputs_);
-  engine_.attempts.settle(nullptr);
+  engine_.votes.settle(nullptr);
   draws.keep();
   outcome_ = Outcome::kRunEagerly;
   if (recorded.why_once.empty()) recorded.why_once = why_kept(function_.name, 0);
@@ -481,7 +480,7 @@ void Attempt::keep(KeyState& key, Recorded& recorded) {
   hand_out(std::move(recorded.outputs), outputs_);
   made = engine_.tree.make_node(function_, key, recorded.recording, std::move(why_), memory_);
   draws.moved_to(made->recording);
-  engine_.attempts.settle(nullptr);
+  engine_.votes.settle(nullptr);
   draws.keep();
   forget_capture_failure(engine_, function_, key);
   add_recording(engine_, key, std::move(made), decision_);

@@ -67,9 +67,9 @@ Engine::Engine(Device device, ContextOptions given)
            }),
       recorder(*memory, options),
       evictor(tree, *memory, extensions, limits),
-      attempts(options, tree, *memory, evictor) {
+      votes(options, tree, *memory, evictor) {
   add_extensions(*this);
-  attempts.join(this->options);
+  votes.join(this->options);
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { gate.note_upkeep(); });
   memory->set_leave_behind(
@@ -214,7 +214,7 @@ std::size_t Engine::drop_all(const FunctionState* function, Range range,
 std::size_t Engine::give_back(std::size_t needed) noexcept {
   // In a group other ranks would not know of an eviction.
   const auto make_room = [&] {
-    return attempts.are_shared() ? evictor.try_to_trim() : evictor.make_room(needed);
+    return votes.are_shared() ? evictor.try_to_trim() : evictor.make_room(needed);
   };
   if (memory->runs_eager_step_here()) return make_room();
   if (!gate.enter_for_upkeep()) return 0;

@@ -12,12 +12,12 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/call.h"
 #include "cgtree/record/recorder.h"
-#include "cgtree/tree/attempts.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/extension.h"
 #include "cgtree/tree/gate.h"
 #include "cgtree/tree/tree.h"
+#include "cgtree/tree/votes.h"
 #include "cgtree/values/explanation.h"
 #include "cgtree/values/options.h"
 #include "cgtree/values/stats.h"
@@ -106,7 +106,7 @@ class Engine {
   Recorder recorder;
   Tree tree;
   Evictor evictor;
-  Attempts attempts;
+  Votes votes;
   Call present;  // the present call
 
  private:

@@ -15,7 +15,7 @@ namespace {
 // What the device has refused to patch twice it may refuse for good: the next call copies. In a
 // group nothing is rebound, and all ranks keep what they have.
 void drop_refused(Engine& engine, FunctionState& function) {
-  if (engine.attempts.are_shared()) return;
+  if (engine.votes.are_shared()) return;
   for (std::size_t i = engine.tree.nodes().size(); i-- > 0;) {
     Node& node = *engine.tree.nodes()[i];
     if (node.function != &function || node.recording.refused_patches < 2) continue;
@@ -138,8 +138,8 @@ void Attempt::abandon(const std::exception_ptr& thrown, const CaptureFailure* ow
   range_.clear();
   stopwatch_.reset();
   const AttemptResult worst =
-      own == nullptr ? engine_.attempts.leave(thrown)
-                     : engine_.attempts.leave(thrown, result_of(*own).capture, own->reason);
+      own == nullptr ? engine_.votes.leave(thrown)
+                     : engine_.votes.leave(thrown, result_of(*own).capture, own->reason);
   if (worst.capture == Capture::kNone) return;
   try {
     const bool breaks_rules = worst.capture == Capture::kBreaksRules;

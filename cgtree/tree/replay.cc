@@ -16,7 +16,7 @@ namespace {
 // What the device has refused twice it may refuse for good: the next call records anew.
 [[noreturn]] void refuse_launch(Engine& engine, Node& node, Code code) {
   const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
-  if (!engine.attempts.are_shared() && ++node.recording.refused_launches == 2) {
+  if (!engine.votes.are_shared() && ++node.recording.refused_launches == 2) {
     engine.drop(node, "the device has refused to launch it twice");
   }
   throw_code(code, what);
@@ -73,7 +73,7 @@ template <bool kIsWatched>
     }
   } catch (...) {
     // The other ranks of a group do not hear of it, and have drawn.
-    if (engine.attempts.are_shared()) draws.keep();
+    if (engine.votes.are_shared()) draws.keep();
     throw;
   }
   draws.keep();

@@ -170,7 +170,7 @@ void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string
   } catch (...) {
     thrown = std::current_exception();
   }
-  if (engine.attempts.agree(thrown == nullptr)) return;
+  if (engine.votes.agree(thrown == nullptr)) return;
   if (thrown) std::rethrow_exception(thrown);
   throw GroupError(
       fmt::format("precapture of '{}': {} has thrown on another rank", function.name, what));
@@ -188,7 +188,7 @@ std::vector<CallSizes> combinations(Engine& engine, FunctionState& function,
     bool is_wanted = true;
     if (options.wants) {
       run_on_all_ranks(engine, function, "wants", [&] { is_wanted = options.wants(sizes); });
-      is_wanted = engine.attempts.agree(is_wanted);
+      is_wanted = engine.votes.agree(is_wanted);
     }
     if (is_wanted) all.push_back(std::move(sizes));
   }
@@ -269,18 +269,18 @@ std::unique_ptr<Rehearsal> rehearse(Engine& engine, FunctionState& function, Inp
   }
   const HeldInputs held(engine.present.inputs());
   engine.present.hold(held);
-  engine.attempts.begin(decision, function, engine.present);
+  engine.votes.begin(decision, function, engine.present);
   CaptureResult result = CaptureFailure{};
   try {
     result = engine.recorder.rehearse(engine.present,
                                       function.find_or_add(engine.present).output_allocations);
     if (std::holds_alternative<Recorded>(result)) {
-      engine.attempts.settle(nullptr);
+      engine.votes.settle(nullptr);
     } else {
-      (void)engine.attempts.end(result_of(std::get<CaptureFailure>(result)));
+      (void)engine.votes.end(result_of(std::get<CaptureFailure>(result)));
     }
   } catch (...) {
-    engine.attempts.leave(std::current_exception());
+    engine.votes.leave(std::current_exception());
     throw;
   }
   if (auto* const recorded = std::get_if<Recorded>(&result)) {
@@ -470,7 +470,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   if (only_predicts) {  // what warming up needs for itself is given back first
     Precaptured unused;
     for (const CallSizes& sizes : combinations(*engine, function, options)) {
-      if (!engine->attempts.agree(since(begin) < options.max_time)) break;
+      if (!engine->votes.agree(since(begin) < options.max_time)) break;
       const std::vector<Tensor> inputs = made_inputs(sizes);
       (void)call_until_ready(*engine, function, keyed(inputs, sizes), only_predicts, unused);
     }
@@ -483,7 +483,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     const auto start = Clock::now();
     const std::size_t bytes = pool_bytes();
     Precaptured entry{.sizes = std::move(sizes)};
-    if (!engine->attempts.agree(since(begin) < options.max_time)) {
+    if (!engine->votes.agree(since(begin) < options.max_time)) {
       entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
     } else {
       const std::vector<Tensor> inputs = made_inputs(entry.sizes);

@@ -186,7 +186,7 @@ LearnerStep SizeLearner::between_calls() {
   const auto begin = Clock::now();
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
-  if (!engine_->attempts.agree(left.count() > 0 && left >= saved_for_)) {
+  if (!engine_->votes.agree(left.count() > 0 && left >= saved_for_)) {
     // Does it lose more than it saves?
     if (options_.busy_fraction == 0 || engine_->options.group.get() != nullptr ||
         ++waited_ < kSomeCalls)
@@ -198,11 +198,11 @@ LearnerStep SizeLearner::between_calls() {
 }
 
 LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool saves_up) {
-  if (!engine_->attempts.agree(may_record())) return {};
+  if (!engine_->votes.agree(may_record())) return {};
   read_calls();
   if (!has_lost() && demand_.calls() < look_at_) return {};
   const bool is_short =
-      !engine_->attempts.agree(engine_->memory->reserved_bytes() < options_.max_bytes);
+      !engine_->votes.agree(engine_->memory->reserved_bytes() < options_.max_bytes);
   const std::optional<SizeChange> change = next(!is_short);
   if (change && costs_.are_measured())
     gain_ = std::chrono::duration<double, std::micro>(std::max(change->gain_us, 0.0));
@@ -210,7 +210,7 @@ LearnerStep SizeLearner::idle_within(std::chrono::microseconds max_time, bool sa
                         (max_time >= expected_ || unused_ * options_.busy_fraction >= expected_);
   const bool pays = !saves_up && lost_ >= expected_ && engine_->options.group.get() == nullptr;
   if (change && !has_time && saves_up && max_time.count() > 0) unused_ += max_time;
-  const bool records = engine_->attempts.agree(has_time || pays);
+  const bool records = engine_->votes.agree(has_time || pays);
   saved_for_ = change && !records ? expected_ : Clock::duration::zero();
   const Clock::time_point begin = Clock::now();
   LearnerStep step = use_moment(change ? &*change : nullptr, is_short, records, max_time);
@@ -231,7 +231,7 @@ LearnerStep SizeLearner::use_moment(const SizeChange* change, bool is_short, boo
   const std::size_t reserved = engine_->memory->reserved_bytes();
   const std::size_t used = std::min(used_bytes(), reserved);
   std::size_t free = max_time.count() > 0 && reserved != reserved_after_ ? reserved - used : 0;
-  if (!engine_->attempts.agree(free > used) && engine_->options.group.get() != nullptr) free = 0;
+  if (!engine_->votes.agree(free > used) && engine_->options.group.get() != nullptr) free = 0;
   if (change != nullptr && is_short && free > 0) {
     const LearnerStep step = give_back();
     if (step.bytes > 0) return step;
@@ -393,7 +393,7 @@ LearnerStep SizeLearner::give_back() {
   (void)engine_->trim();
   (void)memory.pool(Region::kEager).trim();
   reserved_after_ = memory.reserved_bytes();
-  if (!engine_->attempts.agree(reserved_after_ < before)) return {};
+  if (!engine_->votes.agree(reserved_after_ < before)) return {};
   return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
 }
 

@@ -20,7 +20,7 @@ class ReplayVerifier::Check final : public ReplayCheck {
       : verifier_(verifier), node_(node), comparison_(std::move(comparison)) {}
 
   void begin_eager_run() override {
-    verifier_.engine_.attempts.go_on(*node_.function, "verify a replay of");
+    verifier_.engine_.votes.go_on(*node_.function, "verify a replay of");
     comparison_->begin_eager_run();
   }
   StepRun run_as() const noexcept override { return comparison_->run_as(); }
@@ -74,7 +74,7 @@ void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
 
 // Returns the worst of all ranks' results, unless one of them has failed.
 AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
-  AttemptResult worst = engine_.attempts.end(std::move(mine));
+  AttemptResult worst = engine_.votes.end(std::move(mine));
   if (worst.kind == AttemptResult::Kind::kFailed) throw OtherRankFailed(std::move(worst));
   return worst;
 }
@@ -82,14 +82,14 @@ AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
 std::unique_ptr<ReplayCheck> ReplayVerifier::before_replay(Node& node, const Call& call) {
   if (!is_turn(node)) return nullptr;
   std::erase(asked_, node.id);
-  engine_.attempts.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
+  engine_.votes.begin({.outcome = Outcome::kReplay, .node = &node}, *node.function, call);
   auto why_not = UnverifiedReason::kNoMemory;
   auto comparison = ReplayComparison::prepare(call, node.recording, *engine_.memory, &why_not);
   AttemptResult mine;
   if (comparison == nullptr)
     mine = {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(name(why_not))};
   if (end_attempt(std::move(mine)).kind == AttemptResult::Kind::kDone) {
-    engine_.attempts.go_on(*node.function, "replay");
+    engine_.votes.go_on(*node.function, "replay");
     return std::make_unique<Check>(*this, node, std::move(comparison));
   }
   count_unverified(node, comparison == nullptr ? why_not : UnverifiedReason::kNoMemory);

@@ -1,5 +1,5 @@
 // Votes on the attempts of calls, and makes the outcome of each that of all ranks.
-#include "cgtree/tree/attempts.h"
+#include "cgtree/tree/votes.h"
 
 #include <fmt/format.h>
 
@@ -58,7 +58,7 @@ AttemptResult result_of(const CaptureFailure& failure) {
 }
 
 // Ranks that run eagerly because they were told to need not meet.
-void Attempts::begin(const Decision& decision, const FunctionState& function, const Call& call) {
+void Votes::begin(const Decision& decision, const FunctionState& function, const Call& call) {
   has_launched_ = false;
   reserved_bytes_ = memory_.reserved_bytes();
   if (!are_shared() || is_off(function, graph_override())) return;
@@ -81,7 +81,7 @@ void Attempts::begin(const Decision& decision, const FunctionState& function, co
                   function.name, Signature(inputs).to_string(), memory_.generation()));
 }
 
-AttemptResult Attempts::end(AttemptResult mine) {
+AttemptResult Votes::end(AttemptResult mine) {
   const bool was_open = is_open();
   if (was_open) ended_ = {};
   mine.time = tree_.spent.recording_time;
@@ -91,19 +91,19 @@ AttemptResult Attempts::end(AttemptResult mine) {
   return worst;
 }
 
-void Attempts::settle(Stopwatch* stopwatch) {
+void Votes::settle(Stopwatch* stopwatch) {
   if (!is_open()) return;
   if (stopwatch != nullptr) stopwatch->stop();
   AttemptResult worst = end({});
   if (worst.kind != AttemptResult::Kind::kDone) throw OtherRankFailed(std::move(worst));
 }
 
-void Attempts::go_on(const FunctionState& function, std::string_view what) {
+void Votes::go_on(const FunctionState& function, std::string_view what) {
   if (are_shared()) ballot_->go_on(fmt::format("{} '{}'", what, function.name));
 }
 
-AttemptResult Attempts::leave(const std::exception_ptr& thrown, AttemptResult::Capture capture,
-                              SkipReason reason) noexcept {
+AttemptResult Votes::leave(const std::exception_ptr& thrown, AttemptResult::Capture capture,
+                           SkipReason reason) noexcept {
   AttemptResult worst{.reason = reason, .capture = capture};
   if (!are_shared()) return worst;
   const bool was_open = is_open();
@@ -121,8 +121,8 @@ AttemptResult Attempts::leave(const std::exception_ptr& thrown, AttemptResult::C
   return worst;
 }
 
-std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
-                                                        Stopwatch& stopwatch) {
+std::function<void(Recording&)> Votes::before_launch(FunctionState& function,
+                                                     Stopwatch& stopwatch) {
   if (!are_shared() && !before_first_launch_) return nullptr;
   return [this, &function, &stopwatch](Recording& recording) {
     if (is_open()) {
@@ -141,7 +141,7 @@ std::function<void(Recording&)> Attempts::before_launch(FunctionState& function,
   };
 }
 
-void Attempts::register_recording(const FunctionState& function, Recording& recording) {
+void Votes::register_recording(const FunctionState& function, Recording& recording) {
   std::vector<GraphHandle> graphs;
   std::vector<ExecHandle> execs;
   recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
@@ -153,11 +153,10 @@ void Attempts::register_recording(const FunctionState& function, Recording& reco
   settle(nullptr);
 }
 
-std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& function,
-                                                      const Call& call,
-                                                      std::optional<CaptureResult> result,
-                                                      const std::exception_ptr& thrown,
-                                                      Stopwatch& stopwatch) {
+std::optional<CaptureResult> Votes::settle_capture(const FunctionState& function, const Call& call,
+                                                   std::optional<CaptureResult> result,
+                                                   const std::exception_ptr& thrown,
+                                                   Stopwatch& stopwatch) {
   using Kind = AttemptResult::Kind;
   if (result && std::holds_alternative<Recorded>(*result)) return result;  // see before_launch()
   if (thrown && has_launched_) std::rethrow_exception(thrown);  // leave() tells the others
@@ -186,7 +185,7 @@ std::optional<CaptureResult> Attempts::settle_capture(const FunctionState& funct
 // Returns whether the call is to be decided again: a recording was evicted, or, once in a call, the
 // pools have given back more than the capture had taken. In a group each rank does the same,
 // whatever it needs itself.
-bool Attempts::makes_room_for(const std::exception_ptr& thrown) {
+bool Votes::makes_room_for(const std::exception_ptr& thrown) {
   const std::size_t before = tree_.nodes().size();
   if (are_shared()) {
     (void)evictor_.evict_one();

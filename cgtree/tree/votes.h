@@ -1,5 +1,5 @@
-// Attempts: the warm-ups, recordings and eager runs of a context, as the ranks of its group agree
-// on them. Without a group nothing is asked, and what a rank says of itself is the outcome.
+// Votes: the ranks of a group agree on warm-ups, recordings and eager runs. Without a group nothing
+// is asked, and a rank's own result is the outcome.
 #pragma once
 
 #include <exception>
@@ -30,10 +30,10 @@ AttemptResult result_of(const CaptureFailure& failure);
 // followed by an eager run. Each begins with a vote and ends with one, whatever happens.
 //
 // Thread safety: used by the thread that is inside the context.
-class Attempts {
+class Votes {
  public:
   // The tree, the memory and the evictor are borrowed.
-  Attempts(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
+  Votes(const ContextOptions& options, Tree& tree, const ContextMemory& memory, Evictor& evictor)
       : before_first_launch_(options.before_first_launch),
         throws_at_limit_(options.at_limit == AtLimit::kThrow),
         tree_(tree),
