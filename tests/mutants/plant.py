@@ -6,7 +6,7 @@ place, what that breaks, and the test programs that should find it, the likelies
 programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test. A name of "groups"
 stands for the programs of the group that are not named before.
 
-A function is named as definitions.py names it: "OpenCall::settle", without namespaces, or "Report.lines"
+A function is named as definitions.py names it: "Attempt::settle", without namespaces, or "Report.lines"
 in Python. A class, a member or a constant can take its place. All definitions of the name outside of tests/
 count together, in any file: overloads, a declaration and its body. Blanks, line breaks and comments in the
 text do not matter. Keep the text short: the expression or the statement that changes.
