@@ -13,7 +13,7 @@
 namespace cgtree {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMostCost = std::numeric_limits<double>::infinity();
 
 // An Axis holds the sizes that calls had along one axis, ascending, and the cost of a bucket of
 // each. Its constructor throws InvalidArgument for those that cannot be.
@@ -146,7 +146,7 @@ void Joint::give_cheapest(std::size_t axis, std::size_t count, Choice& choice) c
 
 Joint::Choice Joint::descend(std::span<const std::size_t> counts) const {
   Choice best;
-  double least = kInfinity;
+  double least = kMostCost;
   for (const bool is_padded : {false, true}) {
     for (const bool is_reversed : {false, true}) {
       Choice choice(axes());
@@ -154,7 +154,7 @@ Joint::Choice Joint::descend(std::span<const std::size_t> counts) const {
         choice[axis].assign(sizes(axis), sizes(axis) - 1);
         if (!is_padded) std::iota(choice[axis].begin(), choice[axis].end(), std::size_t{0});
       }
-      double before = kInfinity;
+      double before = kMostCost;
       for (int round = 0; round < 32; ++round) {
         for (std::size_t i = 0; i < axes(); ++i) {
           const std::size_t axis = is_reversed ? axes() - 1 - i : i;
@@ -219,8 +219,8 @@ std::vector<Sizes> suggest_buckets(const std::map<Sizes, std::uint64_t>& histogr
   const Joint joint(histogram, costs);
   std::vector<Sizes> best(joint.axes());
   if (joint.axes() == 0 || joint.sizes(0) == 0) return best;
-  auto least = std::pair(kInfinity, std::size_t{0});
-  double fewest_bytes = kInfinity;
+  auto least = std::pair(kMostCost, std::size_t{0});
+  double fewest_bytes = kMostCost;
   std::vector<std::size_t> counts(joint.axes());
   const auto visit = [&](const std::vector<std::size_t>& split) {
     const Joint::Choice choice = joint.descend(split);

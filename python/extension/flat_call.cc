@@ -228,11 +228,21 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
   return true;
 }
 
+// Ranges are compared, not elements: a tensor that is written between the elements of another one
+// is not apart from it.
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& tensor) {
+    return tensor.address() +
+           static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  };
+  return a.elements() > 0 && b.elements() > 0 && a.address() < end(b) && b.address() < end(a);
+}
+
 void check_apart(const FlatCall& flat) {
   for (const auto& [a, b, distance] : flat.apart) {
     const Tensor& first = flat.tensors[a];
     const Tensor& second = flat.tensors[b];
-    if (!may_overlap(first, second)) [[likely]] {
+    if (!overlap(first, second)) [[likely]] {
       continue;
     }
     if (distance != 0 &&
