@@ -30,6 +30,8 @@ struct Choose {
   std::int64_t vocabulary;
   std::int64_t chunk;         // columns, a multiple of 4
   float inverse_temperature;  // 0: greedy
+  // In place of a gap, whose bytes would be those of the stack: loop() compares two runs of a body.
+  std::uint32_t unused = 0;
 
   // Returns the best key of four columns.
   CGTREE_HOST_DEVICE std::uint64_t best_of_four(std::int64_t row, std::int64_t column) const {
