@@ -24,8 +24,8 @@ class StreamFork;
 class StreamScope;
 enum class GraphOverride : std::uint8_t;
 
-// Each member is the innermost of its class, or null. The class says what null means; scopes of the
-// class set the member and put it back.
+// Each member is the innermost of its class, or null. The class defines null; scopes of the class
+// set the member and put it back.
 struct Frame {
   StreamScope* stream = nullptr;
   StreamFork* fork = nullptr;
@@ -45,7 +45,7 @@ struct Frame {
   FlowLog* flow_log = nullptr;
   const OrderInBody* order = nullptr;
   const RingRounds* rounds = nullptr;
-  bool is_trial = false;  // a body is run to see what it does
+  bool is_trial = false;  // the run of a body that finds out its effects
 };
 
 namespace detail {
@@ -69,8 +69,6 @@ class FrameScope {
   ~FrameScope() { frame().*kMember = outer_; }
   FrameScope(const FrameScope&) = delete;
   FrameScope& operator=(const FrameScope&) = delete;
-
-  Value outer() const noexcept { return outer_; }
 
  private:
   const Value outer_;

@@ -35,8 +35,8 @@ namespace {
 
 // Replays the recording that followed last time or, for a call with a key, that the key has used
 // last, if it fits; returns whether it did. A steady loop does nothing else. Throws InvalidArgument
-// for inputs without the function's axes, OutOfMemory, DeviceError, and what functions of breaks
-// throw.
+// for inputs without the function's axes, OutOfMemory, DeviceError, and exceptions of functions of
+// breaks.
 [[gnu::always_inline]] inline bool replay_predicted(Engine& engine, Entry& entry,
                                                     FunctionState& function,
                                                     const InputList& inputs, TensorList& outputs) {
@@ -231,8 +231,7 @@ void Attempt::replay_and_check(Node& node, const OutputCopies* copies) {
   TakenDraws draws(node.recording);
   engine_.votes.settle(nullptr);  // if it has failed on a rank, all verify the next one
   draws.keep();
-  begin_replay(engine_, node);
-  engine_.extensions.after({.kind = CallEvent::kBeginReplay, .node = &node});
+  begin_watched_replay(engine_, node);
   try {
     open_range("verify", node.id);
     check_->begin_eager_run();
@@ -305,7 +304,7 @@ void Attempt::begin_capture() {
   settle(std::move(result), thrown);
 }
 
-// What a step function throws while it is captured breaks the capture, and no more.
+// An exception of a step function that is being captured breaks the capture, and no more.
 void Attempt::run() {
   std::vector<Tensor> made;
   std::exception_ptr thrown;
@@ -469,9 +468,9 @@ void Attempt::end_run_once(Recorded& recorded, KeyState& key) {
   count_capture_failure(engine_, failure, function_, key);
 }
 
-// Runs what follows the first launch, and adds the recording to the tree, on all ranks of a group
-// or on none. Others are evicted only now: a recording that fails, or that does not stay, must not
-// cost another one.
+// Runs the breaks behind the first launch, and adds the recording to the tree, on all ranks of a
+// group or on none. Others are evicted only now: a recording that fails, or that does not stay,
+// must not cost another one.
 void Attempt::keep(KeyState& key, Recorded& recorded) {
   std::unique_ptr<Node> made;  // outlives the draws, which look at its recording
   TakenDraws draws(recorded.recording);

@@ -17,9 +17,9 @@
 
 namespace cgtree {
 
-// An Attempt decides what is to be done with a call, and takes it there. Who runs the work is not
-// its matter: a step function is run by run(), the work of an engine (Steps) by the engine itself,
-// between two calls of ours. While must_run(), the calling thread is inside a step.
+// An Attempt decides the way of a call, and takes it there. The work is run by others: a step
+// function is run by run(), the work of an engine (Steps) by the engine itself, between two calls
+// of ours. While must_run(), the calling thread is inside a step.
 //
 //   Attempt call(engine, entry, function, inputs, outputs);
 //   while (call.must_run()) call.run();
@@ -30,16 +30,16 @@ namespace cgtree {
 //     call.end();     // must_run() again, if the work was captured and could not be kept
 //   }
 //
-// If it is destroyed while must_run(), everything is as before, but for what it has learned of a
-// capture that had failed. Work that was captured has not run.
+// If it is destroyed while must_run(), everything is as before, but for a capture that had failed:
+// that is remembered. Work that was captured has not run.
 // Thread safety: used by the thread that made it, until the call is over.
 class Attempt {
  public:
   // Replays, or begins a run. `entry`: inside the context until the call is over; as all else,
   // borrowed. `outputs`: where they are handed out. `mode`: of a capture of an engine's work.
   // `owner`: has the Attempt, and is kept while functions run inside the step that may destroy the
-  // caller's handles. Throws what CompiledCore::call() throws, and InvalidArgument for inputs of an
-  // engine that a copy would tear apart.
+  // caller's handles. Throws the exceptions of CompiledCore::call(), and InvalidArgument for inputs
+  // of an engine that a copy would tear apart.
   Attempt(Engine& engine, Entry& entry, FunctionState& function, const InputList& inputs,
           TensorList& outputs, CaptureMode mode = CaptureMode::kThreadLocal,
           std::weak_ptr<const void> owner = {});
@@ -48,7 +48,7 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   bool must_run() const noexcept { return !std::holds_alternative<Done>(state_); }
-  // kReplay, kWarmUp, kRecord or kRunEagerly: what the call does, as far as is known.
+  // kReplay, kWarmUp, kRecord or kRunEagerly: the way of the call, as far as is known.
   Outcome outcome() const noexcept { return outcome_; }
   // Returns the inputs as the work is to use them. Requires: must_run().
   std::span<const Tensor> inputs() const {
@@ -126,7 +126,7 @@ class Attempt {
   const std::weak_ptr<const void> owner_;
   std::optional<HeldInputs> held_;  // once code of the caller's runs, until the call is over
   std::optional<Stopwatch> stopwatch_;
-  Extensions::Held range_;  // of what the call does now
+  Extensions::Held range_;  // of the present stage
   Decision decision_;
   Explanation why_;                                   // of a capture
   std::optional<AnnouncedSkip> skip_;                 // of an eager run

@@ -13,52 +13,64 @@
 #include "cgtree/tree/ordering.h"
 
 namespace cgtree {
+namespace {
+
+// Waits on the host for others that use the memory of a call: a stream that captures waits for no
+// work outside of the capture. `order_producers(stream)` has the stream wait for those of the
+// inputs. Returns true if there are neighbours: then plain().end() must follow the work.
+template <typename OrderProducers>
+bool wait_on_host(Engine& engine, const FunctionState& function, const InputList& inputs,
+                  const OrderProducers& order_producers) {
+  const RelaxedCapture relaxed(engine.memory->stream().api().graphs());
+  const Stream beside(engine.memory->device());
+  order_producers(StreamRef(beside));
+  wait_for_readers(engine, function, inputs, beside);
+  const bool has_neighbours = order_behind_neighbours(engine, function, inputs, beside);
+  beside.synchronize();
+  return has_neighbours;
+}
+
+}  // namespace
 
 // The work becomes part of a graph of the caller's, which uses the same memory at each launch. An
 // engine's memory is its own.
 void Attempt::join_capture(const InputList& inputs, StreamRef captured) {
-  ContextMemory& memory = memory_;
   hold();
   const std::uint64_t capture = capture_of(captured);
-  if (capture_of(memory.stream()) != capture) {
+  if (capture_of(memory_.stream()) != capture) {
     // The caller launches the graph behind the context's stream.
     (void)entry_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(engine_, function_, inputs);
     note_captured_uses(engine_, function_, inputs);
-    (void)order_behind_neighbours(engine_, function_, inputs, memory.stream());
+    (void)order_behind_neighbours(engine_, function_, inputs, memory_.stream());
   } else {
     await_others(inputs, captured);
   }
-  memory.plain().end(/*in_graph=*/true);
+  memory_.plain().end(/*in_graph=*/true);
   for (std::size_t i = 0; !function_.is_callers_work && i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     const StorageRef& storage = inputs[i].storage();
-    memory.hold_for_capture(capture, storage);
-    if (storage->domain() != &memory) storage->owner().used(*storage, captured);
+    memory_.hold_for_capture(capture, storage);
+    if (storage->domain() != &memory_) storage->owner().used(*storage, captured);
   }
   begin_skip(SkipReason::kForeignCapture, captured);
 }
 
-// A stream that captures waits for no work outside of the capture, so the host does.
 void Attempt::await_others(const InputList& inputs, StreamRef captured) {
-  const ContextMemory& memory = *engine_.memory;
   const auto is_lent = [&](const Tensor& input) {
     if (!input.defined()) return false;
     const Storage& storage = *input.storage();
     return storage.state() == Storage::State::kBorrowed ||
-           (storage.domain() != nullptr && storage.domain() != &memory);
+           (storage.domain() != nullptr && storage.domain() != &memory_);
   };
   note_captured_uses(engine_, function_, inputs);
-  bool any = engine_.memory->streams().has_readers();
+  bool any = memory_.streams().has_readers();
   for (std::size_t i = 0; i < inputs.size(); ++i)
     any = any || is_lent(inputs[i]);
   if (!any) return;
-  const RelaxedCapture relaxed(memory.stream().api().graphs());
-  const Stream beside(memory.device());
-  entry_.order_producers_before(inputs, beside, captured);
-  wait_for_readers(engine_, function_, inputs, beside);
-  (void)order_behind_neighbours(engine_, function_, inputs, beside);
-  beside.synchronize();
+  (void)wait_on_host(engine_, function_, inputs, [&](StreamRef beside) {
+    entry_.order_producers_before(inputs, beside, captured);
+  });
 }
 
 // The outer step's recording includes the work, and the outer step's pool the outputs. The
@@ -83,8 +95,8 @@ void Engine::run_nested(FunctionState& function, InputList inputs, TensorList& o
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
 }
 
-// What a nested call writes in place, and its step has not made, may have readers. A recording
-// waits for them at each launch; a stream that captures for the caller cannot, so the host does.
+// Memory that a nested call writes in place, and its step has not made, may have readers. A
+// recording waits for them at each launch; in a capture of the caller's the host waits.
 void Engine::order_nested(const FunctionState& function, const InputList& inputs) {
   StepAllocations& step = StepScope::current()->allocations();
   if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {
@@ -102,11 +114,8 @@ void Engine::order_nested(const FunctionState& function, const InputList& inputs
   }
   note_captured_uses(*this, function, inputs);
   if (!memory->streams().has_readers()) return;
-  const RelaxedCapture relaxed(stream.api().graphs());
-  const Stream beside(memory->device());
-  wait_for_readers(*this, function, inputs, beside);
-  if (order_behind_neighbours(*this, function, inputs, beside)) plain.end(/*in_graph=*/true);
-  beside.synchronize();
+  const auto no_producers = [](StreamRef) {};
+  if (wait_on_host(*this, function, inputs, no_producers)) plain.end(/*in_graph=*/true);
 }
 
 }  // namespace cgtree

@@ -13,7 +13,7 @@
 namespace cgtree {
 namespace {
 
-// What the device has refused twice it may refuse for good: the next call records anew.
+// The device may refuse a launch for good that it has refused twice: the next call records anew.
 [[noreturn]] void refuse_launch(Engine& engine, Node& node, Code code) {
   const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
   if (!engine.votes.are_shared() && ++node.recording.refused_launches == 2) {
@@ -93,8 +93,7 @@ void replay(Engine& engine, Node& node, const InputList& inputs, TensorList& out
 
 [[gnu::noinline]] void replay_watched(Engine& engine, Node& node, const InputList& inputs,
                                       TensorList& outputs, const OutputCopies* copies) {
-  begin_replay(engine, node);
-  engine.extensions.after({.kind = CallEvent::kBeginReplay, .node = &node});
+  begin_watched_replay(engine, node);
   launch_watched(engine, node, inputs, outputs, copies);
   count_replay(*node.function);
 }
