@@ -66,7 +66,7 @@ class CachingAllocator {
   // live block.
   void use(void* address, StreamId stream);
 
-  // Gives back what is unused; returns the bytes that went back to the device now.
+  // Gives back unused memory; returns the bytes that went back to the device now.
   std::size_t trim() noexcept;
 
   // Must be called before a stream is destroyed, and retired from the progress of the cache. Blocks

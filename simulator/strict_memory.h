@@ -52,8 +52,8 @@ class StrictMemory {
 
   // Returns why the work may not run; empty if it may.
   std::string objection(const Work& work) const;
-  // Returns what has been written without permission, and repairs it; empty if nothing has. Looks
-  // at every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
+  // Describes bytes that were written without permission, and repairs them; empty if none were.
+  // Looks at every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
   std::string damage(bool is_thorough);
   void report(std::string finding);
 

@@ -1,4 +1,4 @@
-// Counts what each operation waits for, and runs ready work as the executor says.
+// Counts the operations that each one waits for, and runs ready work as the executor says.
 #include "simulator/work_queue.h"
 
 #include <algorithm>

@@ -35,7 +35,7 @@ enum class Growth {
   kInPages,
 };
 
-// A PoolOptions says what a pool is called and how it grows.
+// A PoolOptions names a pool, and says how it grows.
 struct PoolOptions {
   std::string name = "pool";  // for messages
   Growth growth = Growth::kFast;
@@ -75,8 +75,8 @@ class Pool final : public SegmentUser {
   const PoolOptions& options() const { return options_; }
 
   // Returns a block of `bytes`, rounded up to and aligned to 512 bytes. Throws InvalidArgument for
-  // 0 bytes, OutOfMemory with a MemoryReport if the source refuses a segment, and what else the
-  // source throws.
+  // 0 bytes, OutOfMemory with a MemoryReport if the source refuses a segment, and other exceptions
+  // of the source.
   void* allocate(std::size_t bytes);
 
   // Throws InvalidArgument unless `address` was returned by allocate() and not freed since; the
@@ -130,8 +130,8 @@ class Pool final : public SegmentUser {
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
 
-  // For the pool's caches: frees blocks that are cached, and subtracts them from what `flow` says
-  // has been freed. Requires: the lock of their cache is held.
+  // For the pool's caches: frees blocks that are cached, and subtracts them from the bytes that
+  // `flow` counts as freed. Requires: the lock of their cache is held.
   void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept;
 
   // Walks the invariants and aborts at the first that does not hold.

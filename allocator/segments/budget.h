@@ -14,7 +14,7 @@ namespace cgtree {
 
 // A Budget is a limit on reserved bytes.
 //
-// Invariant: current() <= max_bytes(), except after the limit was lowered below what was in use.
+// Invariant: current() <= max_bytes(), except after the limit was lowered below the bytes in use.
 //
 // Thread safety: all functions may be called from any thread. Reservations are as rare as segments.
 class Budget {

@@ -60,8 +60,8 @@ class GateEntry {
 };
 
 // While a DeferredFrees or a copy of it lives, no segment is freed on the device, and no event is
-// recorded, queried or waited for. What should have been freed is freed when the last one ends. The
-// gate must outlive it.
+// recorded, queried or waited for. Segments that should have been freed are freed when the last of
+// them ends. The gate must outlive it.
 using DeferredFrees = std::shared_ptr<const void>;
 
 }  // namespace cgtree

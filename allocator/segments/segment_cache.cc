@@ -46,8 +46,8 @@ struct SegmentCache::Request {
   std::size_t by_reclaims = 0;  // as the callbacks say
   bool has_waited = false;
 
-  // Returns what must be given back for the budget to have room. A source does not say how much it
-  // misses.
+  // Returns the bytes that must be given back for the budget to have room. A source does not say
+  // how much it misses.
   std::size_t missing() const {
     if (refused_by == nullptr) return SIZE_MAX;
     return bytes - std::min(bytes, refused_by->available());

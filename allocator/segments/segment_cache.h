@@ -42,9 +42,9 @@ struct SegmentCacheStatistics {
 //   5. wait for the streams
 //
 // Before stage 3 and before it refuses, it waits for memory that other threads are giving back at
-// the time, which is neither cached nor free. What the budget could never hold is
-// refused at once. Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown
-// with a table of the pools. Only what is charged to the budget that refused can help. So where an
+// the time, which is neither cached nor free. A request that the budget could never hold is refused
+// at once. Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown with a
+// table of the pools. Only bytes that are charged to the budget that refused can help. So where an
 // account's own budget refuses, stages 3 and 4 are taken with the pools and the callback of that
 // account alone; where a reserve refuses, all stages are taken with everything charged to that
 // reserve.

@@ -34,7 +34,7 @@
 // 10. Devices and streams are values, and streams are borrowed. Error numbers of all devices are
 //     those of CUDA.
 // 11. Functions, options and choices have the names of C++, whose headers explain them: "refuse" is
-//     kThrow. This header says what differs. The place for a count or a report may be NULL.
+//     kThrow. This header names the differences. The place for a count or a report may be NULL.
 //
 // The hidden state of the library is the tables behind the handles and, for each thread, the last
 // error, the last text, and the step function that it is in. docs/c_api.md says what of C++ is not
@@ -81,8 +81,8 @@ enum {
   CGT_WRONG_TYPE = 9,
   CGT_WRONG_VALUE = 10,
   CGT_NOT_SUPPORTED = 11,
-  // A replay was verified and differs from an eager run. What the call writes is as the replay has
-  // left it, and no output is returned.
+  // A replay was verified and differs from an eager run. Memory that the call writes is as the
+  // replay has left it, and no output is returned.
   CGT_VERIFY_FAILED = 12,
   CGT_STEP_FAILED = 13,   // a callback returned a number that is no cgt_status
   CGT_STEP_THREW = 14,    // a C++ exception left a callback
@@ -419,8 +419,8 @@ enum {
   CGT_PAD_LAST = 3,
   CGT_PAD_ANYTHING = 4
 };
-// Whether a graph uses an input where the caller has it, in place of a copy. Steps of an engine
-// copy.
+// A cgt_rebind has a graph use an input where the caller has it, in place of a copy. Steps of an
+// engine copy.
 typedef int32_t cgt_rebind;
 enum { CGT_REBIND_NEVER = 0, CGT_REBIND_AUTO = 1, CGT_REBIND_ALWAYS = 2 };
 // Options of one input of a function, or of one binding of steps.
@@ -662,7 +662,7 @@ CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*relea
 // with this reason, and the work runs once more, without a graph.
 CGT_API cgt_status cgt_refuse_capture(const char* why);
 // Opens a scope on the calling thread, which names the nodes that are captured until it is closed
-// (docs/scopes.md). The end of a step closes what the step has left open.
+// (docs/scopes.md). The end of a step closes scopes that the step has left open.
 CGT_API cgt_status cgt_scope_open(const char* name, uint64_t* scope);
 // Does nothing for a scope that is closed, or was opened on another thread.
 CGT_API cgt_status cgt_scope_close(uint64_t scope);

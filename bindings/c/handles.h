@@ -142,7 +142,7 @@ class Callback {
 std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
                                std::string_view function);
 
-// Takes `owner` over: the last copy of the result calls release(owner), and logs what it throws.
+// Takes `owner` over: the last copy of the result calls release(owner), and logs its exceptions.
 // Returns null if `release` is NULL.
 std::shared_ptr<void> take_over(void* owner, void (*release)(void*));
 

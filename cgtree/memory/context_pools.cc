@@ -68,7 +68,7 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamR
     of_pool.stream = id;
     pools_[i] = std::make_unique<Pool>(*segments_[i], std::move(of_pool));
   }
-  // A point of a stream that is about to end has its last event cover what is freed later, too:
+  // A point of a stream that is about to end has its last event cover blocks freed later, too:
   // other pools may ask for the memory before the context has moved to another stream.
   on_retire_ = device_->add_on_retire([this](StreamId stream) {
     if (segments_[0]->stream() == stream) (void)device_->cache().progress().now(stream);

@@ -1,4 +1,4 @@
-// Attachment: what an extension keeps with a recording, and does when the recording is replayed.
+// Attachment: a part of an extension that a recording owns, and that acts when it is replayed.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace cgtree {
 
 class GraphExec;
 
-// A RebindChoice says what became of an input, or buffer, that may be rebound.
+// A RebindChoice is the fate of an input, or buffer, that may be rebound.
 struct RebindChoice {
   std::uint32_t input = 0;
   bool is_rebound = false;
@@ -38,9 +38,8 @@ class Attachment {
   virtual Code bind(const GraphExec&, std::span<const std::uint64_t> /*addresses*/) {
     return Code::kSuccess;
   }
-  // Makes the executable graph do what the recording was recorded to do, but for its root and tail
-  // nodes. Returns whether it was another recording's turn. Throws DeviceError; the next call goes
-  // on.
+  // Makes the executable graph do the work of the recording, but for its root and tail nodes.
+  // Returns true if it did that of another recording. Throws DeviceError; the next call goes on.
   virtual bool take() { return false; }
 };
 

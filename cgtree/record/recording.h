@@ -255,7 +255,7 @@ struct Recording {
   bool has_to_bind = false;       // there are root or tail nodes, or a share
   bool has_bound_copies = false;  // the graph knows where the copies that are known lie
   std::vector<GatherNode> roots;
-  std::vector<GatherNode> tails;      // and what stands for the inputs that are rebound
+  std::vector<GatherNode> tails;      // and attachments, for inputs that are rebound
   std::unique_ptr<Attachment> share;  // null if the executable graph serves this recording alone
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;

@@ -1,9 +1,9 @@
 // Ballot: how contexts of a group decide about a call together.
 //
-// What a call does is a function of the calls before it and of the options. So ranks that make the
+// The way of a call is a function of the calls before it and of the options. So ranks that make the
 // same calls do the same, and need not ask each other, as long as all that decide() reads is the
-// same on all of them. What differs by nature is made the same, by two votes in each call that is
-// no replay:
+// same on all of them. Facts that differ by nature are made the same, by two votes in each call
+// that is no replay:
 //
 //   rank 0: first vote   warm up, record or run      second vote   keep it, launch it, or undo it
 //   rank 1: first vote   warm up, record or run      second vote   the same
@@ -11,8 +11,8 @@
 //   first vote    All ranks are about to do the same: a digest of their history, of this call and
 //                 of the decision. Nothing has happened yet if it differs.
 //   second vote   The worst of the results is the result of all: if one rank cannot record, none
-//                 does. What was measured becomes the largest of the ranks' figures: time spent,
-//                 and bytes of the graph. So limits are reached, and recordings evicted, by all in
+//                 does. Measured time and bytes of the graph become the largest of the ranks'
+//                 figures. So limits are reached, and recordings evicted, by all in
 //                 one call.
 //
 // The second vote on a recording comes before its first launch, because a launch needs all ranks. A
@@ -20,9 +20,9 @@
 // is the recording kept, by all ranks or by none.
 //
 // Three rules keep the rest the same: pools grow in place, so that the distances between addresses
-// in them depend on what is live and on the requests alone; no rank drops a recording on its own,
+// in them depend on live blocks and on the requests alone; no rank drops a recording on its own,
 // for want of memory or after a refused launch; and a replay, which has no vote, counts when it
-// begins, so that a rank on which it throws knows what the others know. The caller's part is to
+// begins, so that a rank on which it throws knows as much as the others. The caller's part is to
 // make the same calls, and to release outputs at the same points between them: where a call has
 // thrown on one rank alone, the others release theirs.
 #pragma once

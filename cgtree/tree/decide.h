@@ -34,7 +34,7 @@ struct DecisionInput {
 
 struct Decision {
   Outcome outcome = Outcome::kRunEagerly;
-  Node* node = nullptr;                       // kReplay: what to replay
+  Node* node = nullptr;                       // kReplay
   SkipReason reason = SkipReason::kDisabled;  // kSkip, kThrow: why
   // Not kReplay: why the nearest recording of the same signature does not fit.
   Mismatch::Kind mismatch = Mismatch::Kind::kNone;
@@ -42,7 +42,7 @@ struct Decision {
   // kRecord: outputs are to be copied, and with them managed inputs that have moved, so that the
   // recording fits whatever is held.
   bool copies = false;
-  Node* evict = nullptr;  // kRecord: what must be evicted for it, if anything
+  Node* evict = nullptr;  // kRecord: evicted for it, or null
 
   bool is_frozen() const noexcept {
     return (outcome == Outcome::kRunEagerly || outcome == Outcome::kThrow) &&
@@ -103,10 +103,10 @@ bool lies_apart(const Decision& decision, const Call& call, const ContextMemory&
 std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
                                       const ContextMemory& memory);
 
-// Returns what is to be done with a call, and why, without words. Except for replays it compares
-// the call with decision.nearest, so that it costs the same however many recordings and outputs
-// there are. Without one it is the nearest of the function's recordings: those of the same
-// signature come first, then those with the fewest mismatches, then the oldest.
+// Returns the way of a call, and the reason, without words. Except for replays it compares the call
+// with decision.nearest, so that it costs the same however many recordings and outputs there are.
+// Without one it is the nearest of the function's recordings: those of the same signature come
+// first, then those with the fewest mismatches, then the oldest.
 Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call);
 
 }  // namespace cgtree

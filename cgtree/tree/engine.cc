@@ -31,8 +31,8 @@ std::size_t verify_every_of_environment() {
       text));
 }
 
-// In a group, addresses in the pools must be a function of the requests alone: not of what other
-// contexts have left in the device's cache.
+// In a group, addresses in the pools must be a function of the requests alone: not of segments that
+// other contexts have left in the device's cache.
 ContextOptions complete(Device device, ContextOptions options) {
   if (options.verify_every == 0) options.verify_every = verify_every_of_environment();
   const bool maps_memory = device_api(device).virtual_memory() != nullptr;

@@ -55,8 +55,8 @@ class Engine {
   // Monitors. The first two read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   ContextStats stats() const;
-  // Waits for the call in progress, and makes the next one wait. Returns what call() would do now,
-  // and why.
+  // Waits for the call in progress, and makes the next one wait. Returns the way that call() would
+  // go now, and why.
   Explanation explain(FunctionState& function, InputList inputs);
   // Throws ConcurrentUse if another thread is inside.
   void check_idle() { const Entry entry(gate); }

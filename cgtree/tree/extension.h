@@ -29,7 +29,7 @@ struct AnnouncedSkip {
 // A CallEvent has happened in a context. Pointers are valid while it is told.
 struct CallEvent {
   enum Kind : std::uint8_t {
-    kWarmUp,        // key, axes, time: without what the call has enqueued
+    kWarmUp,        // key, axes, time: without the work that is enqueued
     kRecord,        // node, axes: it is in the tree, and its audit has ended
     kBeginReplay,   // node: the replay counts from now on, as in note_replay()
     kReplay,        // node, axes, time
@@ -75,7 +75,7 @@ class ReplayCheck {
   // Padded alike if the work draws, because other sizes draw other numbers, and if it is an
   // engine's, whose sizes are in its key.
   virtual StepRun run_as() const noexcept = 0;
-  // Where random numbers come from in the eager run. Requires: begin_eager_run().
+  // Returns the source of random numbers in the eager run. Requires: begin_eager_run().
   virtual DrawHandler& draws() noexcept = 0;
   // Compares, and gives all that the work writes the contents that the replay has left, however
   // this ends. Waits for the stream. `replayed`, `eager`: the outputs of the two. Requires: the
@@ -104,8 +104,8 @@ class Extension {
   // A function is compiled. Throws InvalidArgument for options that cannot be followed.
   virtual void check(const CompileOptions&) const {}
 
-  // A call is about to be captured to be kept. `output_allocations`: what its warm-up has noted.
-  // Both are borrowed until the examination ends. Returns null for none. One extension of a context
+  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up. Both are
+  // borrowed until the examination ends. Returns null for none. One extension of a context
   // examines.
   virtual std::unique_ptr<Examination> examine(
       const Call&, const std::vector<std::uint32_t>& /*output_allocations*/) {
@@ -133,7 +133,7 @@ class Extension {
                                                  std::optional<SkipReason>) const noexcept {
     return nullptr;
   }
-  // Adds what it knows of earlier calls to the explanation of a call.
+  // Adds facts of earlier calls to the explanation of a call.
   virtual void explain(Explanation&, const FunctionState&, const Call&) const {}
 };
 

@@ -12,8 +12,8 @@
 namespace cgtree {
 namespace {
 
-// What the device has refused to patch twice it may refuse for good: the next call copies. In a
-// group nothing is rebound, and all ranks keep what they have.
+// The device may refuse for good to patch a node that it has refused twice: the next call copies.
+// In a group nothing is rebound, and all ranks keep their recordings.
 void drop_refused(Engine& engine, FunctionState& function) {
   if (engine.votes.are_shared()) return;
   for (std::size_t i = engine.tree.nodes().size(); i-- > 0;) {
@@ -91,7 +91,7 @@ Attempt::~Attempt() {
   CGTREE_CHECK(thread_ == std::this_thread::get_id());
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
-  // An exception that passes cannot be asked what it says before it is caught.
+  // The text of an exception that passes cannot be read before it is caught.
   const bool is_thrown = std::uncaught_exceptions() > exceptions_;
   std::optional<CaptureFailure> failure;
   std::exception_ptr why;
@@ -130,7 +130,7 @@ void Attempt::fail() noexcept {
 
 // The call ends without its work. Work that breaks the rules of captures may well throw when it
 // sees that the capture is broken: if the next call captured it again, it would throw for ever. So
-// such a failure counts, on all ranks. `own`: what this one's capture has come to, or null.
+// such a failure counts, on all ranks. `own`: the failure of this rank's capture, or null.
 void Attempt::abandon(const std::exception_ptr& thrown, const CaptureFailure* own) noexcept {
   using Capture = AttemptResult::Capture;
   close();

@@ -64,7 +64,7 @@ class Gate {
   friend class Inspection;
   friend class Entry;
   using LeftBehind = std::vector<std::shared_ptr<const void>>;
-  // Who has to wait for the work of an entry.
+  // Those that have to wait for the work of an entry.
   struct Outside {
     StreamSynchronization libraries;
     std::vector<StorageRef> of_contexts;  // inputs that are memory of other contexts

@@ -16,8 +16,8 @@ PlainUse use_of(const FunctionState& function, const InputList& inputs, std::siz
 
 // Returns the memory that input `i` uses as plain memory, or no bytes. That of another library is
 // ordered with the library's stream. That of a context is ordered with the context's, but for
-// others that write it: to its owner, `own`, each use is a read of what they have written. A nested
-// call has its memory from the outer one, which is ordered.
+// others that write it: to its owner, `own`, each use is a read of their writes. A nested call has
+// its memory from the outer one, which is ordered.
 PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, std::size_t i,
                       const ContextMemory& own) {
   const Tensor& input = inputs[i];

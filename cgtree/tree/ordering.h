@@ -1,6 +1,6 @@
 // Orders the work of a call with others that use the same memory.
 //
-// Readers are libraries and contexts that read what the call writes in place. Neighbours are
+// Readers are libraries and contexts that read memory that the call writes in place. Neighbours are
 // contexts, streams and engines that use the same plain memory (decision 0040).
 #pragma once
 
@@ -16,8 +16,8 @@ namespace cgtree {
 // call's own use when the entry finishes. Throws CaptureError, DeviceError, std::bad_alloc.
 void wait_for_neighbours(Engine& engine, const FunctionState& function, const InputList& inputs,
                          const Recording* recording = nullptr);
-// Notes what a call uses that becomes part of a graph of the caller's: neighbours wait for the end
-// of the context's stream from then on. Waits for nothing.
+// Notes the uses of a call that becomes part of a graph of the caller's: neighbours wait for the
+// end of the context's stream from then on. Waits for nothing.
 void note_captured_uses(Engine& engine, const FunctionState& function, const InputList& inputs);
 // The same for work of a nested call on another stream of the step, or of a captured call, which
 // becomes part of the caller's graph: then its end is that of the context's stream. `stream` waits.
@@ -39,8 +39,8 @@ void for_each_written(const FunctionState& function, const InputList& inputs, co
   }
 }
 
-// The context's work from now on, or else that of another stream, waits for those who read what the
-// call writes in place.
+// The context's work from now on, or else that of another stream, waits for readers of memory that
+// the call writes in place.
 void wait_for_readers(Engine& engine, const FunctionState& function, const InputList& inputs,
                       StreamRef instead = {});
 

@@ -10,9 +10,9 @@
 
 namespace cgtree {
 
-// Returns what was thrown before a capture was launched as a failure of the capture, after which
-// the call runs eagerly. Returns nothing for lack of memory, which is asked for first, and for what
-// the call throws: a wrong use of this library, and what other ranks say.
+// Returns an exception from before the launch of a capture as a failure of the capture, after which
+// the call runs eagerly. Returns nothing for lack of memory, which is asked for first, and for
+// exceptions of the call: a wrong use of this library, and messages of other ranks.
 std::optional<CaptureResult> failure_of(const std::exception_ptr& thrown, GraphAPI& graphs);
 // The call has thrown. Requires: that exception is being handled.
 void count_failure(Engine& engine, FunctionState& function) noexcept;

@@ -284,13 +284,13 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
-// A Tree holds what is known; Attempt decides and acts.
+// A Tree holds functions, keys, recordings and the present path; Attempt decides and acts.
 //
 // Thread safety: used by the thread that is inside the context, but for request_removal() and for
-// what monitors read, on any thread: stats_of(), stats(), totals() and visit().
-// Counters are Published. Lists and texts that monitors walk (functions, nodes, hints, capture
-// failures) change only under a mutex, which monitors hold while they read; a replay that has been
-// predicted, and one that is preceded and followed by what it was once before, takes no lock.
+// monitors, on any thread: stats_of(), stats(), totals() and visit(). Counters are Published. Lists
+// and texts that monitors walk (functions, nodes, hints, capture failures) change only under a
+// mutex, which monitors hold while they read; a replay that has been predicted, and one between the
+// same neighbours as once before, takes no lock.
 class Tree {
  public:
   // Throws InvalidArgument for a function without a name or a step function, and for options that

@@ -23,7 +23,7 @@ namespace cgtree {
 // error a second try may succeed: kStreamCaptureInvalidated alone is the deed of another thread.
 bool breaks_capture_rules(Code code) noexcept;
 
-// Returns what a capture that gave no recording means for an attempt.
+// Returns the meaning for an attempt of a capture that gave no recording.
 AttemptResult result_of(const CaptureFailure& failure);
 
 // A call that is no replay is one attempt after the other: a recording that cannot be kept is
@@ -51,7 +51,7 @@ class Votes {
 
   // A call begins, which makes one attempt or more.
   void begin_call() noexcept { has_trimmed_ = false; }
-  // The first vote on what is about to be done. Throws GroupError.
+  // The first vote, on the decision. Throws GroupError.
   void begin(const Decision& decision, const FunctionState& function, const Call& call);
   // What this rank was to do is done. Throws OtherRankFailed if that is not so on all ranks.
   void settle(Stopwatch* stopwatch);
@@ -59,11 +59,11 @@ class Votes {
   AttemptResult end(AttemptResult mine);
   // All ranks are done with the attempt, and the call goes on: how, is another one.
   void go_on(const FunctionState& function, std::string_view what);
-  // The call ends with this exception, and `capture` says what a capture in it has come to. Other
-  // ranks are told, if they do not know it yet; they throw, too. Returns the worst of all ranks'
-  // results, of an attempt that was open. Nothing waits for the stream: it may wait for a rank that
-  // has failed. A capture counts as it does on the others, also if this rank has thrown something
-  // of its own in the same attempt.
+  // The call ends with this exception, and `capture` is the result of a capture in it. Other ranks
+  // are told, if they do not know it yet; they throw, too. Returns the worst of all ranks' results,
+  // of an attempt that was open. Nothing waits for the stream: it may wait for a rank that has
+  // failed. A capture counts as it does on the others, also if this rank has thrown something of
+  // its own in the same attempt.
   AttemptResult leave(const std::exception_ptr& thrown,
                       AttemptResult::Capture capture = AttemptResult::Capture::kNone,
                       SkipReason reason = SkipReason::kCaptureFailed) noexcept;

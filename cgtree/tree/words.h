@@ -10,13 +10,13 @@
 namespace cgtree {
 
 // Returns why a call goes the way that was decided, in words: with the names of inputs and both
-// sides of each mismatch, the subject of the reason, the sizes of axes, and what extensions know of
-// earlier calls.
+// sides of each mismatch, the subject of the reason, the sizes of axes, and facts of extensions
+// about earlier calls.
 Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call,
                     const Extensions& extensions);
 
-// Returns which copies are dear, what became of inputs that may be rebound, and which outputs keep
-// a padded size.
+// Returns which copies are dear, the fate of inputs that may be rebound, and which outputs keep a
+// padded size.
 std::vector<std::string> notes_on(const Decision& decision, const Call& call);
 
 // Returns one line for each output of a recording that has the padded size of an axis where its

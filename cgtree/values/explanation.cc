@@ -179,7 +179,7 @@ std::string name_of_input(const Mismatch& mismatch) {
                                      : fmt::format("'{}'", mismatch.input_name);
 }
 
-// Returns what makes the calls of a function alike that was warmed up with other inputs each time.
+// Returns advice for a function that was warmed up with other inputs each time: to make them alike.
 std::string advice_on_change(const Mismatch& changed, bool has_axes) {
   if (changed.kind != Mismatch::Kind::kSignature) return advice(changed);
   if (has_axes) {
@@ -202,7 +202,7 @@ bool is_of_place(Mismatch::Kind kind) noexcept {
   return kind >= Mismatch::Kind::kStaticAddress;
 }
 
-// Returns one sentence with both sides. `before`: what the first side is.
+// Returns one sentence with both sides. `before`: names the first side.
 std::string both_sides(const Mismatch& mismatch, std::string_view before) {
   using Kind = Mismatch::Kind;
   if (mismatch.kind == Kind::kFootprint) {

@@ -46,10 +46,10 @@ FlagInMemory flag_of(const Tensor& flag);
 // Returns the value that it has when the work of the stream is done. Waits for the stream.
 std::int32_t read_flag(const Tensor& flag, StreamRef stream);
 
-// Adds a conditional node behind what current_stream() has captured, with these bodies. Each is
-// captured twice, first in a trial that is not kept, because a capture that fails could not be
-// taken out of the node (conditional_api.h). In the trial of a body around, all ends with that: no
-// node is added, and neither `set` nor `end` is called.
+// Adds a conditional node behind the work that current_stream() has captured, with these bodies.
+// Each is captured twice, first in a trial that is not kept, because a capture that fails could not
+// be taken out of the node (conditional_api.h). In the trial of a body around, all ends with that:
+// no node is added, and neither `set` nor `end` is called.
 //
 // Throws CaptureError where the device has no conditional nodes; InvalidArgument, with the name of
 // the body, for what a body may not do: host functions, allocation nodes, waiting for the device,

@@ -6,10 +6,10 @@
 
 namespace cgtree {
 
-// Compares the captured graph with the probe of the same step, null if there is none. What is
-// rebound is taken from the nodes that will be added, gives back what was there for its copy, and
-// gets an Attachment among the tails of the recording. Throws std::bad_alloc, OutOfMemory; what the
-// device refuses is a reason to copy.
+// Compares the captured graph with the probe of the same step, null if there is none. An input that
+// is rebound is taken from the nodes that will be added, gives back the room for its copy, and gets
+// an Attachment among the tails of the recording. Throws std::bad_alloc, OutOfMemory; a refusal of
+// the device is a reason to copy.
 void rebind(CapturedStep& step, const Probe* probe);
 
 }  // namespace cgtree

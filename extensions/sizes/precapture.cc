@@ -210,8 +210,8 @@ std::size_t graph_bytes_since(Engine& engine, std::uint32_t first) {
 }
 
 // Calls the function until it would replay or, if it is only to be warmed up, would record: at most
-// twice. Drops the outputs. Returns what the last call would do. Adds to the entry the bytes of the
-// graphs that were made, including those evicted since.
+// twice. Drops the outputs. Returns the explanation of the last call. Adds to the entry the bytes
+// of the graphs that were made, including those evicted since.
 Explanation call_until_ready(Engine& engine, FunctionState& function, InputList inputs,
                              bool only_warms_up, Precaptured& entry) {
   for (int made = 0;; ++made) {
@@ -372,7 +372,7 @@ class Places {
   }
 
  private:
-  // What a place holds the outputs of.
+  // A Place holds outputs of a recording or, if there is none, of its rehearsal.
   struct Place {
     std::uint32_t node = 0;
     Rehearsal* rehearsal = nullptr;  // if there is no such recording

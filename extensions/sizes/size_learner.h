@@ -117,9 +117,9 @@ class SizeLearner {
   void read_calls();
   // Returns whether sizes have lost recordings; those are no longer listed.
   bool has_lost();
-  // Returns what to record, or nothing. A size that is recorded is to be renewed.
+  // Returns the next change, or nothing. A size that is recorded is to be renewed.
   std::optional<SizeChange> next(bool has_room);
-  // `change`: what next() returned, or null. `is_short`: of memory. `records`: the change is made.
+  // `change`: of next(), or null. `is_short`: of memory. `records`: the change is made.
   LearnerStep use_moment(const SizeChange* change, bool is_short, bool records,
                          std::chrono::microseconds max_time);
   LearnerStep apply(const SizeChange& change);
@@ -136,7 +136,7 @@ class SizeLearner {
   std::optional<CallSizes> unverified_call() const;
   std::size_t used_bytes() const;
   // Recordings, keys and slots may go on any thread as soon as a visit has ended: the next two are
-  // asked within one, and what they return is a value.
+  // asked within one, and their results are values.
   bool had_no_turn(const Node& node) const;
   CallSizes call_of(const KeyState& key) const;
 
@@ -174,8 +174,8 @@ class SizeLearner {
   Clock::duration spent_{0};                             // in between_calls()
   Clock::duration saved_for_{0};  // what has been found, which takes that long
   int waited_ = 0;                // calls of between_calls() since it last looked
-  // What a call loses for want of what was found last, and what calls have lost since the last
-  // recording.
+  // The time that a call loses for want of the size that was found last, and the time that calls
+  // have lost since the last recording.
   std::chrono::duration<double, std::micro> gain_{0};
   std::chrono::duration<double, std::micro> lost_{0};
   const Clock::time_point made_ = Clock::now();

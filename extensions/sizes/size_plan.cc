@@ -154,7 +154,7 @@ double SizeCosts::eager(std::int64_t size) const {
   return replay(size) * (nearest.second / replay_us);
 }
 
-// A Coverage holds what calls cost with a set of recordings that grows.
+// A Coverage holds the cost of calls with a set of recordings that grows.
 class SizePlanner::Coverage {
  public:
   Coverage(const SizePlanner& planner, std::span<const Sizes> recorded)

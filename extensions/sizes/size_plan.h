@@ -1,6 +1,6 @@
-// SizePlanner: which sizes to record next, and which to give up for them, from what calls asked for
-// and what they cost; SizeCosts, which knows costs from measurements; and best_sizes(), which
-// searches one axis for all that plan sizes. Pure.
+// SizePlanner: which sizes to record next, and which to give up for them, from the sizes of calls
+// and their costs; SizeCosts, which knows costs from measurements; and best_sizes(), which searches
+// one axis for all that plan sizes. Pure.
 //
 // Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
 // rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
@@ -91,7 +91,7 @@ class SizePlanner {
  public:
   SizePlanner(const Demand& demand, const SizeCosts& costs, Serves serves = holds);
 
-  // Returns what all calls take with these recordings, in any order.
+  // Returns the time of all calls with these recordings, in any order.
   double cost_of(std::span<const Sizes> recorded) const;
   // Returns at most `max_points` points with which the calls take little time, in ascending order.
   // Of one axis they are exact, of up to 128 sizes. Of several they are found by adding the point

@@ -53,8 +53,8 @@ struct ForeignArray {
 };
 
 // Makes a tensor of the array, which keeps the owner until its last reference is released. Work
-// enqueued on the consumer's stream from now on waits for what the producer has pending on its
-// stream. When the last reference is released, the producer's stream waits for our work
+// enqueued on the consumer's stream from now on waits for work of the producer that is pending on
+// its stream. When the last reference is released, the producer's stream waits for our work
 // (foreign_memory.h). If the tensor is used on other streams than the consumer's, note_use() must
 // be called for them. Inside a step function, memory that one of our tensors has lent to the
 // library (lent_memory.h) comes back as a tensor of that storage, and the owner is released at
@@ -80,8 +80,8 @@ enum class StrideUnit { kBytes, kElements };
 
 // Returns the shape of a layout, row-major if the strides are null. Strides of axes with less than
 // two indices, and of tensors without elements, are ignored. Throws BoundaryError for a negative
-// dimension, for more bytes than an int64 counts, and for what a Shape does not support: negative
-// strides, strides that are no multiple of an element, too many dimensions.
+// dimension, for more bytes than an int64 counts, and for layouts that a Shape does not support:
+// negative strides, strides that are no multiple of an element, too many dimensions.
 Shape shape_of_layout(std::span<const std::int64_t> dims, const std::int64_t* strides,
                       StrideUnit unit, DType dtype);
 

@@ -8,7 +8,7 @@ namespace cgtree::python {
 
 // Reads the entries of the protocol; other keys are ignored. Requires: `dict` is a dict. Throws
 // BoundaryError that names the entry, its value and the expected value, for entries that are
-// missing, of the wrong type or negative, and for masks; and what a value raises.
+// missing, of the wrong type or negative, and for masks; and exceptions that a value raises.
 CudaArrayInterface read_interface(PyObject* dict);
 
 // Returns the dict of a tensor whose description is `array`.

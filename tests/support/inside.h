@@ -17,7 +17,7 @@ void validate(const Context& context);
 // Throws ConcurrentUse if a thread is inside.
 void check_idle(const Context& context);
 std::size_t recordings_of(const Context& context);
-// Whether replays tell extensions of themselves.
+// Returns true if replays tell extensions of themselves.
 bool watches_replays(const Context& context);
 // Returns true if the address lies in a pool of the context.
 bool owns(const Context& context, const void* address);
