@@ -65,7 +65,7 @@ class CallList {
   // A Call is one call of an item in progress. The entry stays in the list until it ends.
   struct Call {
     CallList& list;
-    std::unique_lock<Mutex<LockRank::kCalls>>& lock;
+    std::unique_lock<Mutex<LockRank::kLeaf>>& lock;
     Entry& entry;
     ~Call() {
       if (!lock.owns_lock()) lock.lock();
@@ -89,7 +89,7 @@ class CallList {
                         [&](const Entry& entry) { return entry.id >= id && !entry.is_leaving; });
   }
 
-  Mutex<LockRank::kCalls> mutex_;  // guards all below
+  Mutex<LockRank::kLeaf> mutex_;  // guards all below
   Condition call_ended_;
   std::list<Entry> entries_;  // by id
   Id last_id_ = 0;

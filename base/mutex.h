@@ -25,13 +25,9 @@ namespace cgtree {
   X(kTorchRecording, kLong) /* recordings that draw from PyTorch */    \
   X(kUpkeep, kLong)         /* of a context */                         \
   X(kGrowth, kLong)         /* of a pool */                            \
-  X(kModules, kBrief)       /* modules built, of the process */        \
-  X(kRendezvous, kBrief)    /* ranks that meet */                      \
   X(kCommunicator, kLong)   /* the last event of a communicator */     \
-  X(kAbortable, kBrief)     /* uses of what may be aborted */          \
   X(kTree, kBrief)          /* what monitors read of a context */      \
   X(kWatch, kBrief)         /* times and marks of replays */           \
-  X(kAxisRule, kBrief)      /* counts of sizes */                      \
   X(kDeclared, kBrief)      /* declared memory of a context */         \
   X(kKeepers, kLong)        /* who keeps outputs of a context */       \
   X(kContextMemory, kBrief) /* slots and steps of a context */         \
@@ -41,29 +37,19 @@ namespace cgtree {
   X(kDevices, kBrief)       /* memory of devices, of the process */    \
   X(kImports, kBrief)       /* imported memory, of the process */      \
   X(kForeignMemory, kBrief) /* streams that use imported memory */     \
-  X(kLentMemory, kBrief)    /* leases, of the process */               \
   X(kAllocator, kBrief)     /* pools of a device */                    \
   X(kStreamPool, kBrief)    /* uses and pending frees of a pool */     \
   X(kThreadCaches, kBrief)  /* the list of caches of a pool */         \
   X(kThreadCache, kSeveral) /* blocks that a thread keeps */           \
   X(kPool, kBrief)          /* the layout of a pool */                 \
-  X(kSegmentMap, kBrief)    /* addresses of a device */                \
   X(kVirtualMemory, kLong)  /* mappings of one source of segments */   \
   X(kSegmentCache, kBrief)  /* segments of a device */                 \
-  X(kBudget, kBrief)        /* bytes of a budget */                    \
-  X(kGate, kBrief)          /* of a device */                          \
   X(kProgress, kBrief)      /* of the streams of a device */           \
-  X(kEvents, kBrief)        /* events to use again */                  \
-  X(kStreams, kBrief)       /* streams by identity, of the process */  \
-  X(kCalls, kBrief)         /* a CallList */                           \
-  X(kGenerator, kBrief)     /* the position of a generator */          \
-  X(kHandles, kBrief)       /* a table of C handles, or one object */  \
-  X(kCudaEvents, kBrief)    /* events to use again, of the process */  \
   X(kHostRuntime, kBrief)   /* the objects of a host device */         \
   X(kHostThreads, kBrief)   /* its threads */                          \
   X(kHostQueue, kBrief)     /* its queued work */                      \
   X(kHostMemory, kBrief)    /* its memory */                           \
-  X(kHostChecker, kBrief)   /* the blocks that strict mode knows */    \
+  X(kLeaf, kBrief)          /* a table, a count: see docs/locks.md */  \
   X(kLog, kLong)            /* the sink of the log, of the process */
 
 enum class LockRank : std::uint8_t {
@@ -102,7 +88,7 @@ inline void expect_may_wait(LockRank) noexcept {
 
 // A Mutex is a lock with its rank in the type, so that it is as large and as fast as `Lock` alone.
 //
-//   Mutex<LockRank::kBudget> mutex_;
+//   Mutex<LockRank::kLeaf> mutex_;
 //   const std::lock_guard lock(mutex_);  // aborts if the thread holds a later one
 template <LockRank kRank, typename Lock = std::mutex>
 class Mutex {

@@ -60,7 +60,7 @@ class SegmentMap {
   Entry& make_entry(std::uintptr_t address);
 
   const std::unique_ptr<std::atomic<Entry*>[]> root_;
-  mutable Mutex<LockRank::kSegmentMap> mutex_;  // held by writers; guards the list
+  mutable Mutex<LockRank::kLeaf> mutex_;        // held by writers; guards the list
   std::map<std::uintptr_t, Segment> segments_;  // by address
 };
 

@@ -78,7 +78,7 @@ class StrictMemory {
   void insert(Block block);
   void shrink_quarantine();
 
-  mutable Mutex<LockRank::kHostChecker> mutex_;
+  mutable Mutex<LockRank::kLeaf> mutex_;
   std::map<const std::byte*, Block> blocks_;  // by the end of their room; disjoint
   std::deque<const std::byte*> quarantine_;   // keys of blocks_; the oldest first
   std::size_t quarantined_ = 0;               // bytes

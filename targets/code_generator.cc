@@ -77,7 +77,7 @@ std::string key_of(const KernelSet& kernels, const Target& target) {
 // first thread that wants it; the others wait for that thread, and none holds the lock meanwhile:
 // code is loaded by the driver, which may wait for work on the device.
 struct Built {
-  Mutex<LockRank::kModules> mutex;
+  Mutex<LockRank::kLeaf> mutex;
   std::map<std::string, std::shared_future<Module::Contents>> modules;
 };
 

@@ -15,7 +15,7 @@ RANK = re.compile(r"X\((k\w+), (kBrief|kLong|kSeveral)\)")
 class LocksDocTest(unittest.TestCase):
     def test_the_table_is_the_list(self):
         declared = RANK.findall((ROOT / "base/mutex.h").read_text(encoding="utf-8"))
-        self.assertGreater(len(declared), 30)
+        self.assertGreater(len(declared), 20)
         text = (ROOT / "docs/locks.md").read_text(encoding="utf-8")
         rows = [line.split("|") for line in text.splitlines() if line.startswith("| `k")]
         told = [(rank, "kLong" if row[-2].strip() == "long" else "")

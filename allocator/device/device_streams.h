@@ -51,7 +51,7 @@ class DeviceStreamEvents final : public StreamEvents {
   static Event& event_of(EventId id) noexcept { return *reinterpret_cast<Event*>(id); }
   Event& take(StreamRef stream);
 
-  mutable Mutex<LockRank::kEvents> mutex_;  // guards all below
+  mutable Mutex<LockRank::kLeaf> mutex_;  // guards all below
   std::deque<Event> made_;
   std::vector<Event*> unused_;
 };

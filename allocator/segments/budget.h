@@ -42,7 +42,7 @@ class Budget {
 
  private:
   const std::string name_;
-  mutable Mutex<LockRank::kBudget> mutex_;  // guards all below
+  mutable Mutex<LockRank::kLeaf> mutex_;  // guards all below
   std::size_t max_bytes_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;

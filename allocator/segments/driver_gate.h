@@ -37,7 +37,7 @@ class DriverGate {
 
  private:
   const std::function<void()> when_open_;
-  mutable Mutex<LockRank::kGate> mutex_;  // guards all below
+  mutable Mutex<LockRank::kLeaf> mutex_;  // guards all below
   Condition none_inside_;
   std::size_t inside_ = 0;
   std::size_t holds_ = 0;

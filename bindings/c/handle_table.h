@@ -272,8 +272,8 @@ class HandleTable {
 
   static inline thread_local constinit Spares spares_;
   static inline constinit std::atomic<Slot*> chunks_[(kIndexMask + 1) / kChunk] = {};
-  static inline constinit std::atomic<std::uint32_t> used_{0};   // slots that were ever used
-  static inline constinit SpinMutex<LockRank::kHandles> mutex_;  // guards the growth and shared_
+  static inline constinit std::atomic<std::uint32_t> used_{0};  // slots that were ever used
+  static inline constinit SpinMutex<LockRank::kLeaf> mutex_;    // guards the growth and shared_
   static inline constinit std::uint32_t shared_ = kNone;
 };
 

@@ -68,7 +68,7 @@ class HostNode {
  private:
   struct State {
     Function function;
-    Mutex<LockRank::kHandles> mutex;  // guards failure
+    Mutex<LockRank::kLeaf> mutex;  // guards failure
     std::exception_ptr failure;
   };
   struct Call {

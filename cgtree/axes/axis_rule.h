@@ -176,7 +176,7 @@ class Histogram {
     return true;
   }
 
-  mutable Mutex<LockRank::kAxisRule> mutex_;  // held while an entry is added, and by readers
+  mutable Mutex<LockRank::kLeaf> mutex_;  // held while an entry is added, and by readers
   std::vector<Entry> entries_ = std::vector<Entry>(16);  // a power of two of them
   std::size_t sizes_ = 0;
   Published<std::uint64_t> uncounted_;

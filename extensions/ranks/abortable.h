@@ -60,7 +60,7 @@ class Abortable {
 
   const std::function<void()> free_;
   const std::chrono::milliseconds patience_;
-  mutable Mutex<LockRank::kAbortable> mutex_;
+  mutable Mutex<LockRank::kLeaf> mutex_;
   Condition changed_;
   // Guarded by mutex_.
   int uses_ = 0;

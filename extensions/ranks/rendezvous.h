@@ -52,7 +52,7 @@ class Rendezvous {
   const std::string* left(int rank = -1) const noexcept;
 
   const std::chrono::milliseconds limit_;
-  mutable Mutex<LockRank::kRendezvous> mutex_;
+  mutable Mutex<LockRank::kLeaf> mutex_;
   Condition changed_;
   std::uint64_t meeting_ = 0;      // its number
   std::vector<bool> is_here_;      // by rank: it waits in this meeting

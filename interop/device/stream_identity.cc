@@ -40,7 +40,7 @@ struct Entry {
 };
 
 struct Table {
-  Mutex<LockRank::kStreams> mutex;  // a leaf: nothing is called while it is held
+  Mutex<LockRank::kLeaf> mutex;
   std::map<Key, Entry> by_handle;
   std::unordered_map<StreamIdentity, StreamRef> by_identity;
 };

@@ -12,7 +12,7 @@ namespace cgtree {
 namespace {
 
 struct Table {
-  Mutex<LockRank::kLentMemory> mutex;  // guards all below
+  Mutex<LockRank::kLeaf> mutex;  // guards all below
   std::multimap<std::uintptr_t, Storage*> by_address;
   std::size_t largest = 0;  // bytes of the largest storage there ever was
 };

@@ -61,7 +61,7 @@ class PhiloxSequence {
   }
 
  private:
-  mutable SpinMutex<LockRank::kGenerator> mutex_;
+  mutable SpinMutex<LockRank::kLeaf> mutex_;
   PhiloxPosition position_;  // guarded by mutex_
 };
 

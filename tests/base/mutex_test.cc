@@ -32,7 +32,7 @@ TEST(MutexTest, LaterLocksMayBeTakenAndReleasedInAnyOrder) {
 }
 
 TEST(MutexTest, AConditionGivesItsLockUpAndTakesItAgain) {
-  Mutex<LockRank::kGate> mutex;
+  Mutex<LockRank::kLeaf> mutex;
   Condition changed;
   bool is_set = false;
   std::unique_lock lock(mutex);
@@ -67,6 +67,13 @@ TEST(MutexDeathTest, ASecondLockOfTheSameRankIsRefused) {
   EXPECT_DEATH(other.lock(), "kStreamPool is taken while kStreamPool is held");
 }
 
+TEST(MutexDeathTest, TheHolderOfALeafTakesNoOtherLeaf) {
+  Mutex<LockRank::kLeaf> one;
+  SpinMutex<LockRank::kLeaf> other;
+  const std::lock_guard lock(one);
+  EXPECT_DEATH(other.lock(), "kLeaf is taken while kLeaf is held");
+}
+
 TEST(MutexDeathTest, NoCallThatMayBlockIsMadeWithABriefLock) {
   Mutex<LockRank::kGrowth> growth;
   Mutex<LockRank::kProgress> progress;
@@ -79,12 +86,12 @@ TEST(MutexDeathTest, NoCallThatMayBlockIsMadeWithABriefLock) {
 
 TEST(MutexDeathTest, NoThreadWaitsForAConditionWithAnotherBriefLock) {
   Mutex<LockRank::kSegmentCache> cache;
-  Mutex<LockRank::kGate> gate;
+  Mutex<LockRank::kLeaf> gate;
   Condition changed;
   const std::lock_guard outer(cache);
   std::unique_lock lock(gate);
   EXPECT_DEATH(changed.wait(lock, [] { return true; }),
-               "kGate is waited with, but kSegmentCache is held");
+               "kLeaf is waited with, but kSegmentCache is held");
 }
 
 TEST(MutexTest, TheCachesOfSeveralThreadsMayBeHeldAtOnce) {

@@ -548,7 +548,7 @@ class CudaDevice final : public DeviceAPI {
   CudaGraphs graphs_;
   CudaVirtualMemory virtual_memory_;
   CudaProgress progress_;
-  Mutex<LockRank::kCudaEvents> mutex_;
+  Mutex<LockRank::kLeaf> mutex_;
   std::vector<IdleEvent> idle_;  // guarded by mutex_
 };
 
