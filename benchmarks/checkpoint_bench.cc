@@ -34,6 +34,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::benchmarks {
@@ -70,8 +71,8 @@ class Serving {
                       },
                       {.inputs = {{}, {.is_static = true}, {.is_mutated = true}}})) {
     if (kind == "timed and watched") {
-      context_.watch_progress(std::make_shared<ProgressWatch>(
-          ProgressOptions{.every_nth_replay = 2, .time_limit = {}, .times_scopes = true}));
+      watch_progress(context_, std::make_shared<ProgressWatch>(ProgressOptions{
+                                   .every_nth_replay = 2, .time_limit = {}, .times_scopes = true}));
     }
     weights_ = tensor(random());
     state_ = tensor(random());

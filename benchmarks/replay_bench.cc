@@ -22,6 +22,7 @@
 #include "cgtree/record/gather.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/cuda_array_interface.h"
+#include "interop/random/random.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"

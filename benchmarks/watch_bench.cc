@@ -17,6 +17,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/monitor.h"
 
 namespace cgtree::benchmarks {
 namespace {
@@ -28,15 +29,15 @@ enum class Watched { kNot, kMarked, kByScopes };
 
 void watch(Context& context, Watched watched) {
   if (watched == Watched::kNot) return;
-  context.watch_progress(std::make_shared<ProgressWatch>(
-      ProgressOptions{.every_nth_replay = 1,
-                      .time_limit = std::chrono::milliseconds(0),
-                      .times_scopes = watched == Watched::kByScopes}));
+  watch_progress(context, std::make_shared<ProgressWatch>(
+                              ProgressOptions{.every_nth_replay = 1,
+                                              .time_limit = std::chrono::milliseconds(0),
+                                              .times_scopes = watched == Watched::kByScopes}));
 }
 
 // Returns the sum over all scopes of the mean time in a replay, in microseconds.
 double scopes_us(const Context& context) {
-  const ContextMetrics metrics = context.metrics();
+  const ContextMetrics metrics = metrics_of(context);
   double sum = 0;
   for (const auto& [scope, times] : metrics.functions.at(0).scope_times) {
     sum += static_cast<double>(times.device.count()) / 1000 / static_cast<double>(times.count);

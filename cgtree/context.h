@@ -17,10 +17,7 @@
 
 namespace cgtree {
 
-class ProgressWatch;  // cgtree/values/progress.h
 class Engine;
-struct ContextMetrics;  // cgtree/values/metrics.h
-struct Verification;    // cgtree/values/verification.h
 
 // While an EagerScope lives, the calling thread is as if inside a step function that runs eagerly:
 // current_stream() is the context's, empty() allocates memory that calls treat like any eager
@@ -43,10 +40,9 @@ class EagerScope {
 // A Context runs compiled functions on one device. Any number of contexts may run side by side.
 //
 // Thread safety: one thread at a time; a second caller gets ConcurrentUse. Monitors may read on any
-// thread at any time: stats(), metrics(), metrics_text(), verification() and snapshot_json(), and
-// of compiled functions stats() and histogram(), neither wait for a call nor disturb one;
-// write_dot() and explain() wait for the call in progress. Tensors that a context makes may outlive
-// it and may be released on any thread.
+// thread at any time: stats() here and of compiled functions, and histogram(), neither wait for a
+// call nor disturb one; write_dot() and explain() wait for the call in progress. Tensors that a
+// context makes may outlive it and may be released on any thread.
 class Context {
  public:
   // Throws InvalidArgument if the device does not exist or the stream is another device's.
@@ -123,21 +119,6 @@ class Context {
 
   // Sums over all functions of the context, those that have been destroyed included. Any thread.
   ContextStats stats() const;
-  // Returns the results of ContextOptions::verify_every so far. Any thread.
-  Verification verification() const;
-  // Returns the tree as JSON: nodes, recordings, inputs with their treatment, pools. While calls go
-  // on, each node is described as of another instant.
-  std::string snapshot_json() const;
-
-  // The next two return the metrics that monitoring systems scrape (docs/metrics.md): as values,
-  // and as text for Prometheus.
-  ContextMetrics metrics() const;
-  std::string metrics_text() const;
-
-  // From now on replays leave marks of how far they have come, which `watch` reads: it says where
-  // one hangs (docs/hangs.md). Null: no longer. Throws ConcurrentUse, and InvalidArgument on a
-  // device that cannot.
-  void watch_progress(std::shared_ptr<ProgressWatch> watch);
 
   // Writes the graph of a recording to a file for Graphviz; `node` is its number in snapshot_json()
   // and in events. Throws InvalidArgument if there is no such node, and DeviceError if the file

@@ -43,20 +43,17 @@ set(CGTREE_HEADERS
   cgtree/values/group.h
   cgtree/values/input_list.h
   cgtree/values/key.h
-  cgtree/values/metrics.h
   cgtree/values/options.h
   extensions/sizes/learned_demand.h
   extensions/flow/loop_stream.h
   extensions/sizes/precapture.h
-  cgtree/values/progress.h
   extensions/watch/recent_events.h
   extensions/scopes/scope.h
   extensions/sizes/size_learner.h
   extensions/sizes/size_plan.h
   cgtree/values/stats.h
   cgtree/steps.h
-  extensions/sizes/suggest_buckets.h
-  cgtree/values/verification.h)
+  extensions/sizes/suggest_buckets.h)
 
 # What pages of docs/ name beside those, with what it includes.
 set(CGTREE_DOCUMENTED_HEADERS
@@ -81,7 +78,12 @@ set(CGTREE_DOCUMENTED_HEADERS
   extensions/audit/audit.h
   extensions/scopes/node_scopes.h
   cgtree/record/attachment.h
-  extensions/progress/progress_json.h)
+  extensions/progress/progress_json.h
+  extensions/progress/progress_watch.h
+  extensions/progress/replay_times.h
+  extensions/verify/verification.h
+  extensions/watch/metrics.h
+  extensions/watch/monitor.h)
 
 # The headers that bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
@@ -278,7 +280,7 @@ cgtree_sources(faces
   extensions/ranks/communicator.cc
   cgtree/compile.cc
   cgtree/context.cc
-  extensions/watch/context_pages.cc
+  extensions/watch/monitor.cc
   cgtree/function_handle.cc
   cgtree/values/explanation.cc
   cgtree/values/group.cc

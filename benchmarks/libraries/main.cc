@@ -27,6 +27,7 @@
 #include "extensions/ranks/collectives.h"
 #include "extensions/ranks/communicator.h"
 #include "extensions/ranks/nccl_collectives.h"
+#include "extensions/watch/monitor.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {
@@ -64,7 +65,7 @@ Json measure(Context& context, const ScannedWords& scanned, const LibraryStep& s
     }
     context.synchronize();
     add_to(row, scanned);
-    row.update(audit_share(context.snapshot_json()));
+    row.update(audit_share(snapshot_json(context)));
     if (!row["foreign"].empty()) row["foreign_is"] = step.foreign;
   } catch (const Error& error) {
     row["missing"] = error.message();

@@ -11,8 +11,8 @@
 
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
-#include "cgtree/values/metrics.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/monitor.h"
 #include "extensions/watch/recent_events.h"
 #include "extensions/watch/spelling.h"
 #include "interop/tensor/tensor.h"
@@ -233,14 +233,14 @@ cgt_status cgt_context_stats_json(cgt_context context, const char** text) {
 }
 
 cgt_status cgt_context_snapshot_json(cgt_context context, const char** text) {
-  return write_text(text, [&] { return ContextTable::pin(context)->snapshot_json(); });
+  return write_text(text, [&] { return snapshot_json(*ContextTable::pin(context)); });
 }
 
 cgt_status cgt_metrics_text(const cgt_context* contexts, size_t count, const char** text) {
   return write_text(text, [&] {
     std::vector<ContextMetrics> all;
     for (const cgt_context context : span_of_c(contexts, count, "the array of contexts"))
-      all.push_back(ContextTable::pin(context)->metrics());
+      all.push_back(metrics_of(*ContextTable::pin(context)));
     return metrics_text(std::span<const ContextMetrics>(all));
   });
 }

@@ -6,7 +6,7 @@
 
 #include "cgtree/values/explanation.h"
 #include "cgtree/values/stats_table.h"
-#include "cgtree/values/verification.h"
+#include "extensions/verify/verification.h"
 
 namespace cgtree::capi {
 namespace {

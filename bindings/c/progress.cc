@@ -10,6 +10,7 @@
 #include "bindings/c/handles.h"
 #include "bindings/c/sized_struct.h"
 #include "extensions/progress/progress_json.h"
+#include "extensions/watch/monitor.h"
 
 namespace cgtree::capi {
 namespace {
@@ -68,7 +69,7 @@ cgt_status cgt_context_watch_progress(cgt_context context, cgt_progress_watch wa
   return guarded([&] {
     std::shared_ptr<ProgressWatch> shared;
     if (watch != nullptr) shared = *WatchTable::pin(watch);
-    ContextTable::pin(context)->watch_progress(std::move(shared));
+    watch_progress(*ContextTable::pin(context), std::move(shared));
   });
 }
 

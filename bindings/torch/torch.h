@@ -30,9 +30,9 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/values/key.h"
-#include "cgtree/values/metrics.h"
-#include "cgtree/values/verification.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/verify/verification.h"
+#include "extensions/watch/metrics.h"
 
 namespace cgtree {
 

@@ -67,7 +67,7 @@ struct ContextStats : FunctionStats {
   std::uint64_t generations = 0;   // calls of mark_step()
   std::uint64_t restores = 0;      // times the pool was given an earlier layout
   std::uint64_t root_patches = 0;  // replays whose inputs had moved, or that draw random numbers
-  // Device memory of their graphs, with those that leave marks (Context::watch_progress()).
+  // Device memory of their graphs, with those that leave marks (extensions/watch/monitor.h).
   std::uint64_t graph_bytes = 0;
   std::chrono::microseconds recording_time{0};  // spent on warming up and recording
   std::uint64_t live_outputs = 0;               // outputs that are held now

@@ -17,6 +17,7 @@
 
 #include "cgtree/cgtree.h"
 #include "examples/branching/steps.h"
+#include "extensions/watch/monitor.h"
 
 namespace cgtree::branching {
 namespace {
@@ -87,7 +88,7 @@ void run(const std::string& device, const std::string& snapshot_file) {
   // Graph 2 and graph 3 are below graph 1, and graph 4 is below 2, after which it was recorded.
   // Graph 3 has its output at the same address as graph 2, so the recording of 4 serves both: an
   // arrow leads from 3 to it, and there are four recordings, not five.
-  const std::string snapshot = context.snapshot_json();
+  const std::string snapshot = snapshot_json(context);
   const json tree = json::parse(snapshot);
   Printer printer(tree["nodes"]);
   printer.print_below(0, 0);

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/empty.h"
 
@@ -26,7 +27,7 @@ std::vector<float> random_input(std::mt19937& random) {
 // Returns what the snapshot says about foreign pointers (docs/snapshot.md).
 std::vector<std::string> foreign_pointers(const Context& context) {
   std::vector<std::string> texts;
-  const nlohmann::json snapshot = nlohmann::json::parse(context.snapshot_json());
+  const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context));
   for (const nlohmann::json& node : snapshot["nodes"]) {
     for (const nlohmann::json& pointer : node["audit"]["foreign"])
       texts.push_back(pointer["what"]);

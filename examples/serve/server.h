@@ -24,6 +24,8 @@
 #include "extensions/ranks/collectives.h"
 #include "extensions/ranks/communicator.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/verify/verification.h"
+#include "extensions/watch/monitor.h"
 
 namespace cgtree::serve {
 
@@ -85,8 +87,8 @@ class Server {
   FunctionStats decode_stats() const { return rounds_ ? rounds_->stats() : decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
   ContextStats stats() const { return context_.stats(); }
-  ContextMetrics metrics() const { return context_.metrics(); }  // any thread
-  Verification verification() const { return context_.verification(); }
+  ContextMetrics metrics() const { return metrics_of(context_); }  // any thread
+  Verification verification() const { return verification_of(context_); }
 
  private:
   // Each enqueues copies to the device, the call, and the copy of its tokens to the host.

@@ -15,8 +15,8 @@
 #include "base/mutex.h"
 #include "cgtree/tree/tree.h"
 #include "cgtree/values/options.h"
-#include "cgtree/values/progress.h"
 #include "extensions/progress/marked_recording.h"
+#include "extensions/progress/progress_watch.h"
 #include "extensions/progress/replay_timer.h"
 
 namespace cgtree {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "cgtree/values/progress.h"
+#include "extensions/progress/progress_watch.h"
 
 namespace cgtree {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cgtree/values/progress.h"
+#include "extensions/progress/progress_watch.h"
 
 namespace cgtree {
 namespace {

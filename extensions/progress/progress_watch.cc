@@ -7,8 +7,8 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "cgtree/values/progress.h"
 #include "extensions/progress/context_progress.h"
+#include "extensions/progress/progress_watch.h"
 
 namespace cgtree {
 

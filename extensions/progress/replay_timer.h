@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/tree.h"
-#include "cgtree/values/metrics.h"
+#include "extensions/progress/replay_times.h"
 
 namespace cgtree {
 

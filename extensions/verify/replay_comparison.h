@@ -23,9 +23,9 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/recording.h"
 #include "cgtree/record/step.h"
-#include "cgtree/values/verification.h"
 #include "extensions/verify/element_pairs.h"
 #include "extensions/verify/repeated_draws.h"
+#include "extensions/verify/verification.h"
 
 namespace cgtree {
 

@@ -11,7 +11,7 @@
 
 #include "base/mutex.h"
 #include "cgtree/tree/tree.h"
-#include "cgtree/values/metrics.h"
+#include "extensions/watch/metrics.h"
 
 namespace cgtree {
 

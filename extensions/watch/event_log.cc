@@ -18,10 +18,10 @@
 #include "base/log_event.h"
 #include "cgtree/tree/words.h"
 #include "cgtree/values/group.h"
-#include "cgtree/values/verification.h"
 #include "extensions/audit/audit.h"
 #include "extensions/scopes/nvtx_scopes.h"
 #include "extensions/scopes/scope_stack.h"
+#include "extensions/verify/verification.h"
 #include "extensions/watch/spelling.h"
 
 namespace cgtree {

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "cgtree/tree/engine.h"
-#include "cgtree/values/progress.h"
 #include "extensions/progress/context_progress.h"
+#include "extensions/progress/progress_watch.h"
 #include "extensions/progress/replay_timer.h"
 #include "extensions/watch/call_causes.h"
 #include "extensions/watch/event_record.h"

@@ -1,6 +1,6 @@
 // Writes metrics in the text exposition format: each family once, with a sample for each context,
 // function and label.
-#include "cgtree/values/metrics.h"
+#include "extensions/watch/metrics.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/values/verification.h"
 #include "extensions/scopes/utf8.h"
+#include "extensions/verify/verification.h"
 
 namespace cgtree {
 namespace {

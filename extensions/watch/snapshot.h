@@ -8,7 +8,7 @@
 #include "allocator/pool/block.h"
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/engine.h"
-#include "cgtree/values/metrics.h"
+#include "extensions/watch/metrics.h"
 
 namespace cgtree {
 

@@ -7,7 +7,7 @@
 
 #include "cgtree/values/option_table.h"
 #include "cgtree/values/stats_table.h"
-#include "cgtree/values/verification.h"
+#include "extensions/verify/verification.h"
 #include "extensions/watch/call_causes.h"
 #include "extensions/watch/event_record.h"
 #include "extensions/watch/snapshot.h"

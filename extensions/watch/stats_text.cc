@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cgtree/values/verification.h"
+#include "extensions/verify/verification.h"
 
 namespace cgtree {
 namespace {

@@ -19,7 +19,7 @@ USAGE = """\
 usage: report FILE...
 
 Prints why calls did not replay, what recordings cost, and what to change in the code. FILE
-has what Context::snapshot_json() returns, or is ContextOptions::event_file, which may have
+has what snapshot_json() returns, or is ContextOptions::event_file, which may have
 several contexts; - is the standard input. Of several files there is a report of each.
 
 Of files that have what progress_json() makes of ProgressWatch::report(), one for each process,
@@ -560,7 +560,7 @@ def read_facts(text):
         return facts
     if '"cgtree.snapshot"' in text:
         raise NoReport("a report is made of a whole snapshot: the text is cut, or was changed, and is no JSON")
-    raise NoReport("a report is made of Context::snapshot_json(), or of the lines of an event file: the text is "
+    raise NoReport("a report is made of snapshot_json(), or of the lines of an event file: the text is "
                    "neither")
 
 

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "cgtree/context.h"
 #include "cgtree/tree/engine.h"
-#include "cgtree/values/metrics.h"
 #include "cgtree/values/stats_table.h"
-#include "cgtree/values/verification.h"
+#include "extensions/verify/verification.h"
+#include "extensions/watch/monitor.h"
 #include "extensions/watch/recent_events.h"
 #include "python/extension/module.h"
 #include "python/extension/stream.h"
@@ -163,30 +163,31 @@ void add_context_type(PyObject* module) {
   add_type<OpenContext>(
       module,
       {.name = "cgtree._cgtree.Context",
-       .methods = {bind<&Context::mark_step>("mark_step"),
-                   bind<&Context::release_captured>("release_captured"),
-                   bind<&Context::trim>("trim"),
-                   bind<&Context::release_memory>("release_memory"),
-                   bind<&Context::keep>("keep"),
-                   bind<&Context::declare>("declare"),
-                   bind<&Context::undeclare>("undeclare"),
-                   bind<&Context::invalidate>("invalidate"),
-                   bind<&Context::synchronize>("synchronize"),
-                   bind<&close>("close"),
-                   bind<&stats>("stats"),
-                   bind<[](const Context& context) { return to_string(context.verification()); }>(
-                       "verification"),
-                   bind<&Context::metrics_text>("metrics_text"),
-                   bind<&Context::snapshot_json>("snapshot_json"),
-                   bind<&Context::watch_progress>("watch_progress"),
-                   bind<[](const Context& context) { return cgtree::recent_events(context); }>(
-                       "recent_events"),
-                   bind<[](const Context& context, const std::string& path) {
-                     cgtree::dump_events(context, path);
-                   }>("dump_events"),
-                   bind_static<&metrics_text_of>("_metrics_text_of"),
-                   bind<&enter_eager>("_enter_eager"),
-                   bind<&leave_eager>("_leave_eager")},
+       .methods =
+           {bind<&Context::mark_step>("mark_step"),
+            bind<&Context::release_captured>("release_captured"),
+            bind<&Context::trim>("trim"),
+            bind<&Context::release_memory>("release_memory"),
+            bind<&Context::keep>("keep"),
+            bind<&Context::declare>("declare"),
+            bind<&Context::undeclare>("undeclare"),
+            bind<&Context::invalidate>("invalidate"),
+            bind<&Context::synchronize>("synchronize"),
+            bind<&close>("close"),
+            bind<&stats>("stats"),
+            bind<[](const Context& context) { return to_string(verification_of(context)); }>(
+                "verification"),
+            bind<[](const Context& context) { return metrics_text(context); }>("metrics_text"),
+            bind<[](const Context& context) { return snapshot_json(context); }>("snapshot_json"),
+            bind<&watch_progress>("watch_progress"),
+            bind<[](const Context& context) { return cgtree::recent_events(context); }>(
+                "recent_events"),
+            bind<[](const Context& context, const std::string& path) {
+              cgtree::dump_events(context, path);
+            }>("dump_events"),
+            bind_static<&metrics_text_of>("_metrics_text_of"),
+            bind<&enter_eager>("_enter_eager"),
+            bind<&leave_eager>("_leave_eager")},
        .properties =
            {property<&stream>("stream"),
             property<[](const OpenContext& object) { return object.state->open()->device(); }>(

@@ -9,7 +9,7 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/values/options.h"
-#include "cgtree/values/progress.h"
+#include "extensions/progress/progress_watch.h"
 #include "extensions/ranks/group.h"
 #include "python/extension/object.h"
 

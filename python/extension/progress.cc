@@ -1,5 +1,5 @@
 // The Python type cgtree.ProgressWatch.
-#include "cgtree/values/progress.h"
+#include "extensions/progress/progress_watch.h"
 
 #include <chrono>
 #include <memory>

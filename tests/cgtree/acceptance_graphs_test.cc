@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/tree_fixture.h"
@@ -32,7 +33,7 @@ class AcceptanceGraphsTest : public TreeTest {
     stream.synchronize();
   }
   static std::int64_t reserved(Context& context, const char* pool) {
-    const auto snapshot = nlohmann::json::parse(context.snapshot_json());
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context));
     return snapshot["pools"][pool]["reserved_bytes"]["current"];
   }
 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -51,7 +52,7 @@ TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
     EXPECT_EQ(values(gradient), gradient_of(x));
   }
 
-  const auto nodes = nlohmann::json::parse(context().snapshot_json())["nodes"];
+  const auto nodes = nlohmann::json::parse(snapshot_json(context()))["nodes"];
   ASSERT_EQ(nodes.size(), 2u);
   EXPECT_EQ(nodes[0]["parent"], 0);
   EXPECT_EQ(nodes[1]["parent"], nodes[0]["id"]);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/tree_fixture.h"
 
@@ -85,7 +86,7 @@ TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
   for (int call = 0; call < 4; ++call)
     (void)f(random_tensor({4}));
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   EXPECT_TRUE(snapshot["nodes"].empty());
   EXPECT_EQ(snapshot["pools"]["output"]["reserved_bytes"]["current"], 0);
   EXPECT_EQ(snapshot["pools"]["scratch"]["reserved_bytes"]["current"], 0);

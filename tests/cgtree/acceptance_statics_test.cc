@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -18,7 +19,7 @@ class AcceptanceStaticsTest : public TreeTest {
   // The treatments of a node's inputs, from the snapshot.
   std::vector<std::string> treatments(int node) {
     std::vector<std::string> found;
-    const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
     for (const auto& input : snapshot["nodes"][node]["inputs"])
       found.push_back(input["treatment"]);
     return found;

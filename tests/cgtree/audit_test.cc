@@ -14,6 +14,8 @@
 
 #include "allocator/pool/block.h"
 #include "cgtree/steps.h"
+#include "extensions/verify/verification.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
@@ -79,7 +81,7 @@ class AuditTest : public TreeTest {
       (void)function(random_tensor({kCount}));
     ASSERT_EQ(function.stats().recordings, 1u);
   }
-  json snapshot() { return json::parse(context().snapshot_json()); }
+  json snapshot() { return json::parse(snapshot_json(context())); }
   // How many words of the recording lie in memory of each owner.
   std::map<std::string, std::size_t> words(std::size_t node = 0) {
     std::map<std::string, std::size_t> words;
@@ -375,7 +377,7 @@ TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLook
   std::thread monitor([&] {
     while (!ends) {
       (void)snapshot();
-      (void)context().verification();
+      (void)verification_of(context());
       (void)stats();
     }
   });
@@ -410,7 +412,7 @@ TEST_P(AuditTest, ContextsOnSeveralThreadsRecordAuditAndRebindBesideEachOther) {
         EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(kCount, 2 * first + 1));
       }
       EXPECT_EQ(f.stats().verified, 2u);
-      const json node = json::parse(own.snapshot_json())["nodes"].back();
+      const json node = json::parse(snapshot_json(own))["nodes"].back();
       EXPECT_EQ(node["audit"]["foreign"].size(), 1u);
       EXPECT_EQ(node["inputs"][0]["treatment"], "rebound");
     }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -15,7 +16,7 @@ class BranchTest : public TreeTest {
   // Node ids by function, and parents, from the snapshot: "f1<0 g2<1" means node 2 of g under 1.
   std::string tree() {
     std::string text;
-    const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
     for (const auto& node : snapshot["nodes"]) {
       text += fmt::format("{}{}{}<{}", text.empty() ? "" : " ", node["function"].get<std::string>(),
                           node["id"].get<int>(), node["parent"].get<int>());
@@ -155,7 +156,7 @@ TEST_P(BranchTest, TheSnapshotDescribesNodesInputsAndPools) {
   for (int call = 0; call < 3; ++call)
     (void)f(random_tensor({4}), weights);
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   ASSERT_EQ(snapshot["nodes"].size(), 1u);
   const auto& node = snapshot["nodes"][0];
   EXPECT_EQ(node["inputs"][0]["treatment"], "copied");

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -180,7 +181,7 @@ TEST_P(BucketsTest, ASlicedOutputIsPassedOnWithoutACopyWhereAnythingMayFollow) {
 
   EXPECT_EQ(g.stats().recordings, 1u);
   EXPECT_EQ(g.stats().replays, 3u);
-  EXPECT_THAT(context().snapshot_json(), HasSubstr("\"treatment\": \"managed\""));
+  EXPECT_THAT(snapshot_json(context()), HasSubstr("\"treatment\": \"managed\""));
 }
 
 TEST_P(BucketsTest, ASlicedOutputIsCopiedAndPaddedWhereSomethingMustFollow) {

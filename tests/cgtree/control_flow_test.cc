@@ -16,6 +16,7 @@
 #include "extensions/scopes/scope.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
@@ -512,7 +513,7 @@ TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
         EXPECT_EQ(seen.size(), 2u);
       }
     });
-    const nlohmann::json snapshot = nlohmann::json::parse(context().snapshot_json());
+    const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context()));
     return snapshot["nodes"][0]["footprint_bytes"].get<std::size_t>();
   };
   EXPECT_EQ(footprint_of(10), footprint_of(2));
@@ -612,7 +613,7 @@ TEST_P(ControlFlowTest, NodesOfBodiesCount) {
   for (int i = 0; i < 3; ++i)
     (void)f(random_tensor({8}), flag(i % 2));
   EXPECT_EQ(f.stats().replays, 1u);
-  const nlohmann::json node = nlohmann::json::parse(context().snapshot_json())["nodes"][0];
+  const nlohmann::json node = nlohmann::json::parse(snapshot_json(context()))["nodes"][0];
   EXPECT_EQ(node["graph_nodes"], kNodes + 1) << "with that of the inputs";
   EXPECT_EQ(node["kernel_nodes"], kNodes + 1 - 2);
 }
@@ -849,8 +850,7 @@ TEST_P(ControlFlowTest, TheAuditSeesWhatBodiesReferTo) {
   });
   for (int call = 0; call < 2; ++call)
     (void)f(random_tensor({8}), flag(1));
-  const nlohmann::json audit =
-      nlohmann::json::parse(context().snapshot_json())["nodes"][0]["audit"];
+  const nlohmann::json audit = nlohmann::json::parse(snapshot_json(context()))["nodes"][0]["audit"];
   EXPECT_EQ(audit["unseen"], nlohmann::json::array());
   ASSERT_EQ(audit["foreign"].size(), 1u) << audit;
   EXPECT_EQ(audit["foreign"][0]["kernel"], "a memset");
@@ -883,7 +883,7 @@ TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesThatWereOpen) {
   for (int call = 0; call < 2; ++call)
     (void)f(random_tensor({8}), flag(1));
   const nlohmann::json scopes =
-      nlohmann::json::parse(context().snapshot_json())["nodes"][0]["scopes"];
+      nlohmann::json::parse(snapshot_json(context()))["nodes"][0]["scopes"];
   const auto paths = scopes["paths"].get<std::vector<std::string>>();
   std::map<std::string, int> nodes;
   for (const nlohmann::json& path : scopes["node_paths"])

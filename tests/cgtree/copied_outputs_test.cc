@@ -12,6 +12,7 @@
 
 #include "cgtree/tree/tree.h"
 #include "extensions/ranks/group.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"
@@ -427,7 +428,7 @@ TEST_P(CopiedOutputsTest, ACallWithoutMemoryForACopyCountsItsSizeOnce) {
       OutOfMemory);
 
   EXPECT_GE(f.stats().skipped(SkipReason::kPoolLimit) + f.stats().failures, 2u);
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   EXPECT_EQ(snapshot["functions"][0]["axes"][0]["sizes"],
             nlohmann::json::parse("[[150000, " + std::to_string(held.size()) + "]]"));
 }
@@ -442,7 +443,7 @@ TEST_P(CopiedOutputsTest, TheLogExplainAndTheSnapshotSayThatOutputsAreCopiedAndW
                                              HasSubstr("copy their outputs"))));
   EXPECT_THAT(to_string(f.explain(random_tensor({9}))),
               AllOf(HasSubstr("its outputs are copied"), HasSubstr("output 0 of 'f'")));
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   EXPECT_EQ(snapshot["nodes"].back()["outputs"][0]["kind"], "copied");
 }
 

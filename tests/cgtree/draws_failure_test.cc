@@ -7,6 +7,7 @@
 
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "interop/random/random.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"

@@ -8,6 +8,7 @@
 
 #include <stdexcept>
 
+#include "interop/random/random.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/tree_fixture.h"
 

@@ -8,6 +8,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/gather.h"
 #include "interop/device/device.h"
+#include "interop/random/random.h"
 #include "tests/support/inside.h"
 #include "tests/support/philox_oracle.h"
 #include "tests/support/random_steps.h"

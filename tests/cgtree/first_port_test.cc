@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/device.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
@@ -81,7 +82,7 @@ class FirstPortTest : public TreeTest {
   // Returns the references to foreign memory that the snapshot has of the function.
   std::vector<std::string> foreign_of(std::string_view function) {
     std::vector<std::string> all;
-    const nlohmann::json nodes = nlohmann::json::parse(context().snapshot_json())["nodes"];
+    const nlohmann::json nodes = nlohmann::json::parse(snapshot_json(context()))["nodes"];
     for (const nlohmann::json& node : nodes) {
       if (node["function"] != function) continue;
       for (const nlohmann::json& one : node["audit"]["foreign"])

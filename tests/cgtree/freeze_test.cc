@@ -4,6 +4,7 @@
 
 #include "cgtree/steps.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -85,7 +86,7 @@ TEST_P(FreezeTest, ExplainStatsAndTheSnapshotSayThatItIsFrozen) {
   EXPECT_EQ(why.skip_reason, SkipReason::kFrozen);
   EXPECT_EQ(f.stats().frozen, 1u);
   EXPECT_EQ(stats().frozen, 1u);
-  EXPECT_THAT(context().snapshot_json(), HasSubstr("\"frozen\": true"));
+  EXPECT_THAT(snapshot_json(context()), HasSubstr("\"frozen\": true"));
   f.freeze(WhenFrozen::kThrow);
   EXPECT_EQ(f.explain(x).outcome, Outcome::kThrow);
   f.unfreeze();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -276,7 +277,7 @@ TEST_P(IntoBuffersTest, TheSnapshotSaysBuffer) {
   for (int call = 0; call < 2; ++call)
     (void)f.into(poisoned({2}))(random_tensor({2}));
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   const auto& node = snapshot.at("nodes").at(0);
   EXPECT_EQ(node.at("inputs").at(1).at("treatment"), "buffer");
   EXPECT_EQ(node.at("outputs").at(0).at("kind"), "input");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -74,7 +75,7 @@ TEST_P(KeyedCallsTest, ExplainSaysWhatACallWithTheKeyWouldDo) {
   const Explanation why = f.keyed({{"draft", 2}}).explain(x);
   EXPECT_EQ(why.outcome, Outcome::kRecord);
   EXPECT_THAT(to_string(why), HasSubstr("key [draft=1] recorded, [draft=2] given"));
-  EXPECT_THAT(context().snapshot_json(), HasSubstr("[draft=1] float32 {8}"));
+  EXPECT_THAT(snapshot_json(context()), HasSubstr("[draft=1] float32 {8}"));
 }
 
 TEST_P(KeyedCallsTest, AFunctionThatIsGivenUpKeepsItsKeyAndBuffers) {

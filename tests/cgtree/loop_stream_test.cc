@@ -20,6 +20,7 @@
 #include "extensions/flow/control_flow.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/watch/monitor.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"
@@ -989,8 +990,8 @@ TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
       return affine(y, 1, 0);
     });
     if (round % 2 == 0)
-      context->watch_progress(std::make_shared<ProgressWatch>(
-          ProgressOptions{.time_limit = std::chrono::milliseconds(0)}));
+      watch_progress(*context, std::make_shared<ProgressWatch>(
+                                   ProgressOptions{.time_limit = std::chrono::milliseconds(0)}));
     const std::vector<float> x = random_floats(kWidth);
     std::optional<Tensor> input(tensor({kWidth}, x)), on(flag(1)), y;
     for (int call = 0; call < 3; ++call)

@@ -11,8 +11,8 @@
 #include <set>
 #include <string>
 
-#include "cgtree/values/progress.h"
 #include "extensions/progress/progress_json.h"
+#include "extensions/progress/progress_watch.h"
 
 namespace cgtree::testing {
 namespace {

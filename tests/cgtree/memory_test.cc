@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cgtree/memory/recorded_memory.h"
+#include "extensions/watch/monitor.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
@@ -229,7 +230,7 @@ TEST_P(MemoryTest, ARecordingKeepsATensorThatItsKernelsReadAndThatWasNotPassedIn
       EXPECT_EQ(y[i], x[i] + 5);
   }
   EXPECT_EQ(f.stats().replays, 3u);
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   const auto& kept = snapshot["nodes"][0]["kept"];
   EXPECT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0]["address"], address);

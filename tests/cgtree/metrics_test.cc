@@ -1,5 +1,5 @@
 // Metrics: what is scraped of contexts, by other threads, while calls go on.
-#include "cgtree/values/metrics.h"
+#include "extensions/watch/metrics.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 #include <list>
 #include <thread>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/exposition.h"
 #include "tests/support/tree_fixture.h"
 
@@ -100,7 +101,7 @@ class MetricsTest : public TreeTest {
     TreeTest::SetUp();
     if (context_) make_context({.name = "c"});
   }
-  Exposition page() { return parse_exposition(context().metrics_text()); }
+  Exposition page() { return parse_exposition(metrics_text(context())); }
   static std::string calls(std::string_view function, std::string_view outcome) {
     return fmt::format(R"(cgtree_calls_total{{context="c",function="{}",outcome="{}"}})", function,
                        outcome);

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -52,7 +53,7 @@ TEST_P(MonitorTest, CallsOfAllKindsGoOnWhileAnotherThreadReadsEverything) {
       EXPECT_LE(padded.histogram("n").size(), 8u);
       (void)f.explain(x);
       (void)padded.explain(x);
-      expect_consistent(context().snapshot_json());
+      expect_consistent(snapshot_json(context()));
     }
   });
 
@@ -98,7 +99,7 @@ TEST_P(MonitorTest, ReadersDoNotWaitForACallInProgress) {
 
   EXPECT_EQ(context().stats().calls, 0u);
   EXPECT_EQ(f.stats().kept_recordings, 0u);
-  expect_consistent(context().snapshot_json());
+  expect_consistent(snapshot_json(context()));
   auto explained = std::async(std::launch::async, [&] { return f.explain(x).outcome; });
 
   leave.set_value();
@@ -112,7 +113,7 @@ TEST_P(MonitorTest, AStepFunctionMayReadItsOwnContext) {
   const F f = compile(context(), "f", [&](Tensor x) {
     EXPECT_EQ(context().stats().failures, 0u);
     EXPECT_LE(self->stats().replays, 1u);
-    expect_consistent(context().snapshot_json());
+    expect_consistent(snapshot_json(context()));
     why = self->explain(std::span<const Tensor>(&x, 1));
     return affine(x, 2, 0);
   });

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -171,7 +172,7 @@ TEST_P(MutatedInputsTest, TheSnapshotSaysCopiedBack) {
   for (int call = 0; call < 2; ++call)
     (void)f(random_tensor({2}));
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   const auto& node = snapshot.at("nodes").at(0);
   EXPECT_EQ(node.at("inputs").at(0).at("treatment"), "copied_back");
   EXPECT_EQ(node.at("graph_nodes"), 4u);  // root, two kernels, tail

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "cgtree/steps.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/profiler.h"
 #include "tests/support/tree_fixture.h"
 
@@ -100,7 +101,7 @@ TEST_P(NvtxTest, ACallIsARangeWithItsFunctionAndTheNumberOfItsRecording) {
               ElementsAre("warm_up f; float32 {2} #0", "record f; float32 {2} #1", "replay f #1",
                           "warm_up f; float32 {3} #0", "record f; float32 {3} #2", "replay f #2",
                           "skip eager: disabled #0"));
-  const nlohmann::json snapshot = nlohmann::json::parse(context().snapshot_json());
+  const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context()));
   EXPECT_EQ(snapshot["nodes"][1]["id"], 2);  // where the number leads to
 }
 

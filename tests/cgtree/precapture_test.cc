@@ -9,6 +9,7 @@
 #include "cgtree/record/graph_bytes.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/suggest_buckets.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
@@ -122,7 +123,7 @@ TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) 
                                 HasSubstr(in_progress ? "progress has" : "make_inputs has"))));
     EXPECT_TRUE(watched.expired());
     EXPECT_EQ(stats().recordings, in_progress ? 2u : 0u);  // in two places
-    EXPECT_EQ(nlohmann::json::parse(context().snapshot_json())["nodes"].size(), 0u);
+    EXPECT_EQ(nlohmann::json::parse(snapshot_json(context()))["nodes"].size(), 0u);
   }
 }
 

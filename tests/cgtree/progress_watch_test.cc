@@ -13,11 +13,13 @@
 #include <thread>
 
 #include "cgtree/memory/context_memory.h"
-#include "cgtree/values/metrics.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/progress/mark_plan.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/metrics.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/kernel.h"
+#include "interop/random/random.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/gate.h"
 #include "tests/support/inside.h"
@@ -108,7 +110,7 @@ class ProgressWatchTest : public TreeTest {
 // Copied inputs that move, outputs that are held, and an input that is copied back: the marked
 // graphs are patched as the others.
 TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
-  context().watch_progress(watch_without_limit(2));
+  watch_progress(context(), watch_without_limit(2));
   const auto f = compile(context(), "f",
                          [](Tensor x, Tensor state) {
                            Tensor y;
@@ -141,7 +143,7 @@ TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
 // Each executable graph keeps the addresses that it was given last: an input that comes twice, and
 // between that from elsewhere, has to be told to both.
 TEST_P(ProgressWatchTest, BothExecutableGraphsLearnWhereInputsAre) {
-  context().watch_progress(watch_without_limit(2));
+  watch_progress(context(), watch_without_limit(2));
   const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   const std::vector<std::vector<float>> x = {random_floats(3), random_floats(3)};
   const std::vector<Tensor> inputs = {tensor({3}, x[0]), tensor({3}, x[1])};
@@ -168,8 +170,8 @@ TEST_P(ProgressWatchTest, ReplaysCountAsPatchedIfInputsHaveMovedSinceTheLast) {
   std::uint64_t moves = 0;
   std::array<std::size_t, 2> before = {};
   for (int call = 0; call < 80; ++call) {
-    if (call % 10 == 5) context().watch_progress(watch_without_limit(1 + random() % 3));
-    if (call % 20 == 19) context().watch_progress(nullptr);
+    if (call % 10 == 5) watch_progress(context(), watch_without_limit(1 + random() % 3));
+    if (call % 20 == 19) watch_progress(context(), nullptr);
     std::array<std::size_t, 2> now = before;
     if (call > 2 && random() % 3 == 0) now = {random() % 2, random() % 2};
     moves += now != before;
@@ -187,7 +189,7 @@ TEST_P(ProgressWatchTest, ReplaysCountAsPatchedIfInputsHaveMovedSinceTheLast) {
 
 TEST_P(ProgressWatchTest, AReplayThatHasEndedHasReachedAllItsMarks) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", [](Tensor x) {
     Tensor y;
     for (const char* name : {"a", "b", "c"}) {
@@ -209,7 +211,7 @@ TEST_P(ProgressWatchTest, AReplayThatHasEndedHasReachedAllItsMarks) {
 
 TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   int breaks = 0;
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y;
@@ -232,7 +234,7 @@ TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
 // Those that are there are of the replay before.
 TEST_P(ProgressWatchTest, NoMarkIsReachedWhileABreakRunsThatComesFirst) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   int looks = 0;
   auto f = compile(context(), "f",
                    [&](Tensor x) {
@@ -259,7 +261,7 @@ TEST_P(ProgressWatchTest, NoMarkIsReachedWhileABreakRunsThatComesFirst) {
 
 TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
   const auto watch = watch_without_limit(3);
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
   for (int call = 0; call < 2; ++call)
@@ -276,19 +278,19 @@ TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
 TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
   EXPECT_FALSE(watches_replays(context()));
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   EXPECT_TRUE(watches_replays(context()));
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   prepare(f, random_tensor({3}));
   EXPECT_EQ(watch->report().size(), 1u);
 
-  context().watch_progress(nullptr);
+  watch_progress(context(), nullptr);
 
   EXPECT_FALSE(watches_replays(context()));
   EXPECT_THAT(watch->report(), IsEmpty());
   const std::vector<float> x = random_floats(3);
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
-  context().watch_progress(watch_without_limit());  // again, with the marks that it has
+  watch_progress(context(), watch_without_limit());  // again, with the marks that it has
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
@@ -305,7 +307,7 @@ TEST_P(ProgressWatchTest, AnotherThreadMayCaptureWhileMarksAreMade) {
   held = Tensor();
   context().synchronize();
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   GraphAPI& graphs = GetParam().graphs();
   const Stream captured(device(), StreamKind::kNonBlocking);
   std::promise<void> has_begun, may_end;
@@ -331,7 +333,7 @@ TEST_P(ProgressWatchTest, AnotherThreadMayCaptureWhileMarksAreMade) {
 
 TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_switch_nodes = 4});
   prepare(f, random_tensor({3}));
@@ -343,7 +345,7 @@ TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
 // CUDA instantiates such a graph once at a time.
 TEST_P(ProgressWatchTest, RecordingsThatBranchLeaveNoMarksAndSayWhy) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", [](Tensor x, Tensor taken) {
     Tensor y = affine(x, 2, 0);
     branch(taken, [&] { update(y, 3, 1); });
@@ -365,7 +367,7 @@ TEST_P(ProgressWatchTest, RecordingsThatBranchLeaveNoMarksAndSayWhy) {
 TEST_P(ProgressWatchTest, RecordingsMayGoWhileTheyAreWatched) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   for (int round = 0; round < 3; ++round) {
     for (const std::int64_t count : {2, 5}) {
@@ -398,7 +400,7 @@ TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) 
   }
   make_context({.max_graph_bytes = 2 * bytes});
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", double_it);
   settle(f);
   EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
@@ -415,7 +417,7 @@ TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) 
   settle(f);
   EXPECT_THAT(last(*watch).marks, Not(IsEmpty())) << last(*watch).why_unmarked;
   EXPECT_EQ(f.stats().recordings, 1u);
-  context().watch_progress(nullptr);
+  watch_progress(context(), nullptr);
   EXPECT_EQ(context().stats().graph_bytes, bytes);
   const std::vector<float> values_of_x = random_floats(3);
   EXPECT_EQ(values(f(tensor({3}, values_of_x))), affine_of(values_of_x, 2, 0));
@@ -425,7 +427,7 @@ TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) 
 TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
   const auto watch = std::make_shared<ProgressWatch>(
       ProgressOptions{.every_nth_replay = 2, .time_limit = 0ms, .times_scopes = true});
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   static constexpr auto kBreak = 20ms;
   const Stream side(device());
   const auto f = compile(context(), "f", [&](Tensor x) {
@@ -468,9 +470,9 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
     context().synchronize();
   }
   EXPECT_EQ(f.stats().replays, kReplays);
-  context().watch_progress(nullptr);  // what was measured stays
+  watch_progress(context(), nullptr);  // what was measured stays
 
-  const ContextMetrics metrics = context().metrics();
+  const ContextMetrics metrics = metrics_of(context());
   const std::map<std::string, ScopeTimes>& times = metrics.functions.at(0).scope_times;
   for (const char* scope : {"twice", "side", "main", "late"}) {
     ASSERT_TRUE(times.contains(scope)) << scope;
@@ -479,17 +481,17 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
     EXPECT_LT(times.at(scope).device, std::chrono::steady_clock::now() - start) << scope;
   }
   EXPECT_LT(times.at("late").device, kReplays / 2 * kBreak);  // no break is within
-  EXPECT_THAT(context().metrics_text(),
+  EXPECT_THAT(metrics_text(context()),
               HasSubstr("cgtree_scope_device_seconds_count{context=\"" + metrics.context +
                         "\",function=\"f\",scope=\"side\"} 4\n"));
 }
 
 TEST_P(ProgressWatchTest, WithoutThatOptionScopesHaveNoTimes) {
-  context().watch_progress(watch_without_limit());
+  watch_progress(context(), watch_without_limit());
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   prepare(f, random_tensor({3}));
-  context().watch_progress(nullptr);
-  EXPECT_THAT(context().metrics().functions.at(0).scope_times, IsEmpty());
+  watch_progress(context(), nullptr);
+  EXPECT_THAT(metrics_of(context()).functions.at(0).scope_times, IsEmpty());
 }
 
 // Their second graph is the same.
@@ -497,32 +499,32 @@ TEST_P(ProgressWatchTest, OnlyWatchesThatAskForThemTakeTimes) {
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
   const auto timed = [&] {
-    const ContextMetrics metrics = context().metrics();
+    const ContextMetrics metrics = metrics_of(context());
     std::uint64_t count = 0;
     for (const auto& [scope, times] : metrics.functions.at(0).scope_times)
       count += times.count;
     return count;
   };
-  context().watch_progress(
-      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
+  watch_progress(context(), std::make_shared<ProgressWatch>(
+                                ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
   prepare(f, x);
   context().synchronize();
-  context().watch_progress(watch_without_limit());
+  watch_progress(context(), watch_without_limit());
   const std::uint64_t before = timed();
   EXPECT_GT(before, 0u);
   prepare(f, x);
   EXPECT_EQ(timed(), before);
-  context().watch_progress(
-      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
+  watch_progress(context(), std::make_shared<ProgressWatch>(
+                                ProgressOptions{.time_limit = 0ms, .times_scopes = true}));
   prepare(f, x);
   context().synchronize();
-  context().watch_progress(nullptr);
+  watch_progress(context(), nullptr);
   EXPECT_GT(timed(), before);
 }
 
 TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   {
     auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
     prepare(f, random_tensor({3}));
@@ -548,7 +550,7 @@ class HangTest : public ProgressWatchTest {
 TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
   SpinFlag flag(*GetParam().api);
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "decode", [&](Tensor x) {
     Tensor y;
     {
@@ -593,12 +595,12 @@ TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
 TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) {
   const auto watch =
       std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true});
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
   const auto timed = [&] {
-    const ContextMetrics metrics = context().metrics();
+    const ContextMetrics metrics = metrics_of(context());
     std::uint64_t count = 0;
     for (const auto& [scope, times] : metrics.functions.at(0).scope_times)
       count += times.count;
@@ -615,14 +617,14 @@ TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) 
     EXPECT_TRUE(gate.is_closed());
   }
   context().synchronize();
-  context().watch_progress(nullptr);
+  watch_progress(context(), nullptr);
   EXPECT_GT(timed(), before);
   EXPECT_LE(timed(), before + 2 * recordings);  // the last before the gate, and the last
 }
 
 TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
@@ -646,7 +648,7 @@ TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
 TEST_P(HangTest, MarksBehindABreakThatComesFirstAreThoseOfTheLastLaunch) {
   SpinFlag flag(*GetParam().api);
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   auto f = compile(context(), "f",
                    [&](Tensor x) {
                      eager_break([](const StepValues&) {});
@@ -702,7 +704,7 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   const Stream other(device());  // where the context moves at times
   std::mt19937 random(static_cast<unsigned>(seed_));
   for (int round = 0; round < 8; ++round) {
-    context().watch_progress(watch(round));
+    watch_progress(context(), watch(round));
     std::vector<std::pair<std::size_t, Tensor>> held;
     const auto call_all = [&](int times) {
       for (std::size_t i = 0; i < functions.size(); ++i) {
@@ -722,10 +724,10 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
         gate.open();
       });
       call_all(3);
-      if (round % 3 == 0) context().watch_progress(nullptr);
-      if (round % 3 == 1) context().watch_progress(watch(round + 1));
+      if (round % 3 == 0) watch_progress(context(), nullptr);
+      if (round % 3 == 1) watch_progress(context(), watch(round + 1));
       call_all(2);
-      (void)context().metrics_text();
+      (void)metrics_text(context());
     }
     for (const auto& [i, y] : held) {
       const std::vector<float> first = affine_of(values_of_x, 2, static_cast<float>(i));
@@ -741,7 +743,7 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
 TEST_P(HangTest, WhatReplaysArePassedIsTheSameWithMarksOrWithout) {
   const auto expect_same = [&]<std::size_t kCount>() {
     const auto watch = watch_without_limit(2);
-    context().watch_progress(watch);
+    watch_progress(context(), watch);
     bool has_marks = false;
     const Generator generator(seed_);
     const Generator same(seed_);
@@ -807,7 +809,7 @@ TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMoved
   const Stream first(device());
   const Stream later(device());
   const auto watch = watch_without_limit();
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   std::optional f(compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }));
   const Tensor x = random_tensor({3});
   Tensor held;
@@ -821,7 +823,7 @@ TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMoved
     const Gate gate(later);
     held = (*f)(x);
     EXPECT_FALSE(last(*watch).marks.empty()) << last(*watch).why_unmarked;
-    context().watch_progress(nullptr);
+    watch_progress(context(), nullptr);
     f.reset();
     for (int i = 0; i < 64; ++i) {
       pages.push_back(memory_of(context()).empty_pinned({2}, DType::kInt64));
@@ -839,7 +841,7 @@ TEST_P(HangTest, AContextThatEndsWhileItIsWatchedHasNoPinnedMemoryInUse) {
   const CapturedLog log;
   for (int round = 0; round < 20; ++round) {
     const auto watch = watch_without_limit();
-    context().watch_progress(watch);
+    watch_progress(context(), watch);
     {
       auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
       prepare(f, random_tensor({3}));
@@ -881,7 +883,7 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   });
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
 
   flag.let_spin();
   held = f(x);
@@ -900,7 +902,7 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   EXPECT_THAT(told.texts()[1], AllOf(HasSubstr("behind 'spins': kernels"), HasSubstr("spin")));
   flag.let_end();
   context().synchronize();
-  context().watch_progress(nullptr);
+  watch_progress(context(), nullptr);
   EXPECT_EQ(told.texts().size(), 2u);
 }
 
@@ -918,7 +920,7 @@ TEST_P(HangTest, BehindATimeLimitAReplayLeavesMarksHoweverFarTheHostIsAhead) {
     });
     const Tensor x = random_tensor({3});
     Tensor held = prepare(f, x);
-    context().watch_progress(watch);
+    watch_progress(context(), watch);
     {
       Gate gate(context().stream());
       for (int i = 0; i < ahead; ++i)
@@ -937,7 +939,7 @@ TEST_P(HangTest, BehindATimeLimitAReplayLeavesMarksHoweverFarTheHostIsAhead) {
     }
     EXPECT_FALSE(told.texts().empty());
     EXPECT_TRUE(has_marks) << ahead << " ahead";
-    context().watch_progress(nullptr);
+    watch_progress(context(), nullptr);
   }
 }
 
@@ -951,7 +953,7 @@ TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
   auto f = compile(context(), "f", doubling_behind(flag));
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   flag.let_spin();
   held = f(x);
   std::this_thread::sleep_for(1'300ms);  // it looks once in a second
@@ -965,7 +967,7 @@ TEST_P(HangTest, AWatchMayEndOnItsOwnThread) {
   std::atomic<bool> is_told{false};
   std::shared_ptr<ProgressWatch> watch;
   const auto end = [&](const std::string&) {
-    context().watch_progress(nullptr);  // no call is in progress
+    watch_progress(context(), nullptr);  // no call is in progress
     watch.reset();
     is_told = true;
   };
@@ -974,7 +976,7 @@ TEST_P(HangTest, AWatchMayEndOnItsOwnThread) {
   auto f = compile(context(), "f", doubling_behind(flag));
   const Tensor x = random_tensor({3});
   Tensor held = prepare(f, x);
-  context().watch_progress(watch);
+  watch_progress(context(), watch);
   flag.let_spin();
   held = f(x);
   wait_until([&] { return is_told.load(); });

@@ -14,6 +14,7 @@
 #include "extensions/ranks/communicator.h"
 #include "extensions/ranks/group.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/rank_threads.h"
@@ -64,7 +65,7 @@ TEST_P(RanksHangTest, ARankThatLeavesOutOneOf32CollectivesIsNamedWithIt) {
     const std::shared_ptr<Group> group = std::move(groups[static_cast<std::size_t>(rank)]);
     Context context(collectives->device(), {.group = group});
     Communicator communicator(context, collectives);
-    context.watch_progress(watch);
+    watch_progress(context, watch);
     int calls = 0;
     const auto step = compile(context, "step", [&](Tensor x) {
       const bool leaves_out = ++calls == 2 && rank == 1;

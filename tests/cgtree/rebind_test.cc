@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "allocator/device/pinned_memory.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 
@@ -34,7 +35,7 @@ class RebindTest : public TreeTest {
   }
   // The newest recording.
   json recording() {
-    const json nodes = json::parse(context().snapshot_json())["nodes"];
+    const json nodes = json::parse(snapshot_json(context()))["nodes"];
     return nodes.empty() ? json() : nodes.back();
   }
   std::string treatment(std::size_t input) { return recording()["inputs"][input]["treatment"]; }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/exposition.h"
 #include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
@@ -28,7 +29,7 @@ class ReplayTimesTest : public TreeTest {
     context().synchronize();
   }
   ReplayTimes times_of(std::string_view function) {
-    for (const FunctionMetrics& one : context().metrics().functions)
+    for (const FunctionMetrics& one : metrics_of(context()).functions)
       if (one.function == function) return one.replay_times;
     return {};
   }
@@ -70,8 +71,8 @@ TEST_P(ReplayTimesTest, WithoutTheOptionNoneIsTimed) {
 
   EXPECT_EQ(f.stats().replays, 4u);
   EXPECT_EQ(times_of("f").count, 0u);
-  EXPECT_THAT(context().metrics_text(), Not(HasSubstr("cgtree_replay_device_seconds_count")));
-  EXPECT_THAT(context().snapshot_json(), Not(HasSubstr("replay_times")));
+  EXPECT_THAT(metrics_text(context()), Not(HasSubstr("cgtree_replay_device_seconds_count")));
+  EXPECT_THAT(snapshot_json(context()), Not(HasSubstr("replay_times")));
 }
 
 TEST_P(ReplayTimesTest, ResultsAreThoseOfReplaysThatAreNotTimed) {
@@ -93,7 +94,7 @@ TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
 
   const auto count = static_cast<double>(times_of("f").count);
   EXPECT_GE(count, 3);
-  const Exposition page = parse_exposition(context().metrics_text());
+  const Exposition page = parse_exposition(metrics_text(context()));
   const auto of = [&](const std::string& family, const std::string& labels = "") {
     return page[family + "{context=\"timed\",function=\"f\"" + labels + "}"];
   };
@@ -103,7 +104,7 @@ TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
   EXPECT_GT(of("cgtree_replay_host_seconds_total"), 0);
   EXPECT_EQ(of("cgtree_replays_that_found_the_stream_idle_total"), count);
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   ASSERT_EQ(snapshot["replay_times"].size(), 1u);
   EXPECT_EQ(snapshot["replay_times"][0]["function"], "f");
   EXPECT_EQ(snapshot["replay_times"][0]["count"], count);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -44,7 +45,7 @@ class ScalarInputsTest : public TreeTest {
     return from_host(shape, values, elsewhere_);
   }
   std::vector<std::string> treatments(Context& context) {
-    const auto snapshot = nlohmann::json::parse(context.snapshot_json());
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context));
     std::vector<std::string> found;
     for (const auto& input : snapshot.at("nodes").at(0).at("inputs"))
       found.push_back(input.at("treatment"));
@@ -125,7 +126,7 @@ TEST_P(ScalarInputsTest, SeveralShareOneNode) {
     const Tensor zero = there({2}, std::vector<float>{0, 0});
     EXPECT_EQ(values(f(zero, scalar(n), scalar(10 * n), scalar(100 * n)))[1], 111 * n);
   }
-  const auto snapshot = nlohmann::json::parse(elsewhere().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(elsewhere()));
   EXPECT_EQ(snapshot.at("nodes").at(0).at("graph_nodes"), 4u);  // the root, and three sums
 }
 
@@ -205,7 +206,7 @@ TEST(ScalarInputs, OnAHostContextItIsPassedByValueToo) {
   for (int call = 0; call < 4; ++call)
     EXPECT_EQ(f(scalar(1.0f * call)).to_vector<float>()[0], 2.0f * call);
   EXPECT_EQ(f.stats().replays, 2u);
-  EXPECT_THAT(context.snapshot_json(), HasSubstr("\"value\""));
+  EXPECT_THAT(snapshot_json(context), HasSubstr("\"value\""));
 }
 
 TEST_P(ScalarInputsTest, AStructOfAnySizeArrivesAsItWasAtTheCall) {

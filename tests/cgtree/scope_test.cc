@@ -20,6 +20,7 @@
 #include "cgtree/tree/engine.h"
 #include "extensions/audit/audit.h"
 #include "extensions/scopes/scope_stack.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
@@ -154,7 +155,7 @@ TEST_P(ScopeTest, ARecordingWithoutScopesHasNoTable) {
   const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   for (int call = 0; call < 3; ++call)
     (void)f(random_tensor({kCount}));
-  EXPECT_THAT(context().snapshot_json(), ::testing::Not(HasSubstr("node_paths")));
+  EXPECT_THAT(snapshot_json(context()), ::testing::Not(HasSubstr("node_paths")));
 }
 
 TEST_P(ScopeTest, ScopesAroundACallArePartOfThePath) {
@@ -180,7 +181,7 @@ TEST_P(ScopeTest, SnapshotsShowTheTable) {
   });
   for (int call = 0; call < 3; ++call)
     (void)f(random_tensor({kCount}));
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   const auto& node = snapshot["nodes"][0];
   const auto& scopes = node["scopes"];
   EXPECT_EQ(scopes["paths"], (nlohmann::json{"", "a \"layer\""}));

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/values/eager_break.h"
-#include "cgtree/values/verification.h"
 #include "extensions/ranks/group.h"
+#include "extensions/verify/verification.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"
 #include "tests/support/failing_device.h"
@@ -256,7 +256,7 @@ TEST_P(SharedExecTest, ReplaysAreVerifiedAfterASwitch) {
   record(f, 3);
   for (int call = 0; call < 10; ++call)
     call_with_size(f, 2 + call % 2);
-  EXPECT_EQ(context().verification().functions.at(0).verified, 10u);
+  EXPECT_EQ(verification_of(context()).functions.at(0).verified, 10u);
 }
 
 TEST(SharedExecHostTest, AGroupRefusesTheOption) {

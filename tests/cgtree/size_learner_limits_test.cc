@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "cgtree/values/eager_break.h"
-#include "cgtree/values/metrics.h"
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/watch/metrics.h"
+#include "extensions/watch/monitor.h"
 #include "tests/cgtree/size_learner_fixture.h"
 #include "tests/support/rank_threads.h"
 
@@ -660,7 +661,7 @@ TEST_P(SizeLearnerLimitsTest, CallsThatArePaddedToALearnedSizeAreSeenAsPadded) {
   ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
   for (int i = 0; i < 100; ++i)
     ASSERT_EQ(call(f, 4), Outcome::kReplay);
-  const ContextMetrics metrics = context().metrics();
+  const ContextMetrics metrics = metrics_of(context());
   ASSERT_EQ(metrics.functions.size(), 1u);
   const SizeSums sums = metrics.functions[0].axes.at(0).sums;
   EXPECT_EQ(sums.actual, 20u * 64 + 100 * 4);

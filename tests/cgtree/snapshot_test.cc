@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -20,7 +21,7 @@ using ::testing::ThrowsMessage;
 
 class SnapshotTest : public TreeTest {
  protected:
-  json snapshot() { return json::parse(context().snapshot_json()); }
+  json snapshot() { return json::parse(snapshot_json(context())); }
   static std::string hex(const Tensor& tensor) { return fmt::format("{:#x}", tensor.address()); }
 };
 CGTREE_ON_ALL_DEVICES(SnapshotTest);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -33,7 +34,7 @@ class StaticInputsTest : public TreeTest {
   // How the nodes, in order, treat their second input.
   Strings treatments() {
     Strings found;
-    const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
     for (const auto& node : snapshot["nodes"])
       found.push_back(node["inputs"][1]["treatment"]);
     return found;

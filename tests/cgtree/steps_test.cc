@@ -13,6 +13,7 @@
 
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/graph_scope.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/kernel.h"
 #include "simulator/host_device.h"
 #include "simulator/strict_memory.h"
@@ -139,7 +140,7 @@ TEST_P(StepsTest, CallsWithOtherKeysNeverShareARecording) {
   EXPECT_EQ(steps.stats().kept_recordings, 3u);
   const Explanation why = steps.explain({{"draft", 7}}, bindings());
   EXPECT_EQ(why.outcome, Outcome::kWarmUp);
-  EXPECT_THAT(context().snapshot_json(), HasSubstr("[draft=2] uint8 {256}"));
+  EXPECT_THAT(snapshot_json(context()), HasSubstr("[draft=2] uint8 {256}"));
 }
 
 // An engine's random calls: what the work is to use is the key's, which it asks for.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/foreign_array.h"
 #include "interop/tensor/copy.h"
@@ -262,7 +263,7 @@ TEST_P(StreamsTest, ReadingAnOutputElsewhereWhileRecordingIsNoPartOfTheRecording
     EXPECT_EQ(values(g(tensor({16}, x))), affine_of(x, 3, 0));
   }
   EXPECT_EQ(g.stats().replays, 1u);
-  EXPECT_EQ(nlohmann::json::parse(context().snapshot_json())["nodes"][0]["graph_nodes"], 2);
+  EXPECT_EQ(nlohmann::json::parse(snapshot_json(context()))["nodes"][0]["graph_nodes"], 2);
 }
 
 TEST_P(StreamsTest, AFunctionOfAnotherContextMayEndWhileThisOneRecords) {

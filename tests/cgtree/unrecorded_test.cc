@@ -17,6 +17,7 @@
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "interop/exchange/lent_memory.h"
+#include "interop/random/random.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/watch/monitor.h"
 #include "interop/tensor/empty.h"
 #include "simulator/host_device.h"
 #include "tests/support/captured_log.h"
@@ -179,7 +180,7 @@ TEST(UserDeviceTest, AnAuditThatRunsOutOfHostMemoryKeepsWhatTheGraphMayReferTo) 
   }
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(context.stats().live_outputs, 1u);
-  EXPECT_THAT(context.snapshot_json(), ::testing::HasSubstr("the host's memory was short"));
+  EXPECT_THAT(snapshot_json(context), ::testing::HasSubstr("the host's memory was short"));
   EXPECT_EQ(f(x).to_vector<float>()[0], 4);
   EXPECT_EQ(f.stats().replays, 1u);
 }

@@ -12,7 +12,10 @@
 #include <utility>
 
 #include "cgtree/steps.h"
+#include "extensions/verify/verification.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/kernel.h"
+#include "interop/random/random.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/inside.h"
 #include "tests/support/random_steps.h"
@@ -594,7 +597,7 @@ TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
   scale = 1 + 0x1p-11F;
   EXPECT_EQ(values(f(x, tensor({3}, std::vector<float>{1, 2, 3}))),
             (std::vector<float>{1, -1000, 0.25}));
-  const FunctionVerification report = context().verification().functions.at(0);
+  const FunctionVerification report = verification_of(context()).functions.at(0);
   ASSERT_EQ(report.tensors.size(), 2u);
   EXPECT_EQ(report.tensors[0].what, "output 0 'y'");
   EXPECT_EQ(report.tensors[0].tolerance, 1e-3);
@@ -604,7 +607,7 @@ TEST_P(VerifyTest, ATolerancePermitsSmallDifferencesOnly) {
   const Divergence found = divergence_of([&] { return f(x, zeros({3})); });
   EXPECT_EQ(found.differing, 2u);
   EXPECT_EQ(found.tolerance, 1e-3);
-  EXPECT_EQ(context().verification().functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
+  EXPECT_EQ(verification_of(context()).functions.at(0).tensors[0].largest, 1000 * 0x1p-9);
 }
 
 TEST_P(VerifyTest, AToleranceThatIsNegativeOrNoNumberIsRefused) {
@@ -628,7 +631,7 @@ TEST_P(VerifyTest, AnInfiniteToleranceLeavesATensorOut) {
     if (call == kCallsToReplay) scale = std::numeric_limits<float>::infinity();
   }
   EXPECT_EQ(f.stats().verified, 2u);
-  EXPECT_THAT(to_string(context().verification()), HasSubstr("output 0: not compared"));
+  EXPECT_THAT(to_string(verification_of(context())), HasSubstr("output 0: not compared"));
 }
 
 TEST_P(VerifyTest, AfterADifferenceStateAndStatisticsAreThoseOfTheReplay) {
@@ -972,7 +975,7 @@ TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
   calls(3, 6);
   calls(4, 3);
 
-  const Verification all = context().verification();
+  const Verification all = verification_of(context());
   EXPECT_EQ(all.every, 2u);
   ASSERT_EQ(all.functions.size(), 1u);
   const FunctionVerification& report = all.functions[0];
@@ -987,7 +990,7 @@ TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
                     HasSubstr("output 0 'logits': bit for bit, largest difference 0"),
                     HasSubstr("input 1 'cache': bit for bit")));
 
-  const auto snapshot = nlohmann::json::parse(context().snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
   EXPECT_EQ(snapshot["verify_every"], 2);
   EXPECT_EQ(snapshot["functions"][0]["verification"]["verified"], 2);
   EXPECT_EQ(snapshot["functions"][0]["verification"]["compared"].size(), 2u);
@@ -998,10 +1001,10 @@ TEST_P(VerifyTest, AReportSaysWhatWasCovered) {
 TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
   verify_every(0);
   const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
-  EXPECT_EQ(to_string(context().verification()), "no replay is verified");
+  EXPECT_EQ(to_string(verification_of(context())), "no replay is verified");
   const CompiledFunction g =
       compile(context(), "g", [](Tensor x) { return affine(x, 1, 0); }, {.verify_first = 4});
-  EXPECT_THAT(to_string(context().verification()),
+  EXPECT_THAT(to_string(verification_of(context())),
               AllOf(HasSubstr("g: 0 replays verified"), HasSubstr("4 of the first replays")));
 }
 
@@ -1098,7 +1101,7 @@ TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
   }
   EXPECT_EQ(runs, 5);
   EXPECT_EQ(f.stats().verified, 3u);
-  EXPECT_EQ(context.verification().functions.at(0).tensors.size(), 1u);
+  EXPECT_EQ(verification_of(context).functions.at(0).tensors.size(), 1u);
 }
 
 // Nothing was compared, so it is still the recording's turn.
@@ -1140,12 +1143,12 @@ CGTREE_ON_ALL_DEVICES(VerifyEnvironmentTest);
 TEST_P(VerifyEnvironmentTest, TheEnvironmentSaysHowOftenWhereTheOptionsDoNot) {
   setenv("CGTREE_VERIFY", "3", 1);
   verify_every(0);
-  EXPECT_EQ(context().verification().every, 3u);
+  EXPECT_EQ(verification_of(context()).every, 3u);
   verify_every(5);
-  EXPECT_EQ(context().verification().every, 5u);
+  EXPECT_EQ(verification_of(context()).every, 5u);
   setenv("CGTREE_VERIFY", "", 1);
   verify_every(0);
-  EXPECT_EQ(context().verification().every, 0u);
+  EXPECT_EQ(verification_of(context()).every, 0u);
   for (const char* const wrong : {"yes", "3x", "-1", "1.5", " 2"}) {
     setenv("CGTREE_VERIFY", wrong, 1);
     try {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cgtree/values/graph_scope.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
@@ -36,8 +37,8 @@ class DiagnosisTest : public TreeTest {
   // Returns what is said of the function while `f` and its context exist.
   template <typename Function, typename... Inputs>
   Diagnosis look(const Function& f, const CapturedLog& log, const Inputs&... inputs) {
-    Diagnosis all{to_string(f.explain(inputs...)), "", context().metrics_text(),
-                  context().snapshot_json(), ""};
+    Diagnosis all{to_string(f.explain(inputs...)), "", metrics_text(context()),
+                  snapshot_json(context()), ""};
     for (const std::string& line : log.lines())
       all.log += line + "\n";
     if constexpr (requires { f.stats(); }) all.stats = to_string(f.stats());

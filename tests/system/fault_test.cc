@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "extensions/ranks/group.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/device.h"
 #include "interop/device/graph.h"
 #include "interop/random/random.h"
@@ -417,7 +418,7 @@ TEST_F(FaultTest, ARecordingLeavesMarksAgainWhenMemoryWasShortInPassing) {
   std::shared_ptr<ProgressWatch> watch;
   const auto watch_anew = [&] {
     watch = std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = milliseconds(0)});
-    context.watch_progress(watch);
+    watch_progress(context, watch);
   };
   const auto call = [&](bool fails) {
     if (fails) device.arm({.at = 0, .code = Code::kMemoryAllocation, .function = "instantiate"});
@@ -436,7 +437,7 @@ TEST_F(FaultTest, ARecordingLeavesMarksAgainWhenMemoryWasShortInPassing) {
   std::this_thread::sleep_for(milliseconds(150));
   EXPECT_EQ(call(false).why_unmarked, "");
 
-  context.watch_progress(nullptr);
+  watch_progress(context, nullptr);
   watch_anew();
   EXPECT_NE(call(true).why_unmarked, "");
   watch_anew();
@@ -453,8 +454,9 @@ TEST_F(FaultTest, APatchThatFailsWhereAReplayLeavesMarksIsMadeUpFor) {
     for (int failing = 2; failing < 8; ++failing) {
       Context context(device.device());
       const CompiledFunction f = compile(context, "f", [](Tensor x) { return affine(x, 2, 0); });
-      context.watch_progress(std::make_shared<ProgressWatch>(
-          ProgressOptions{.every_nth_replay = 2, .time_limit = std::chrono::milliseconds(0)}));
+      watch_progress(context,
+                     std::make_shared<ProgressWatch>(ProgressOptions{
+                         .every_nth_replay = 2, .time_limit = std::chrono::milliseconds(0)}));
       std::vector<Tensor> inputs;
       for (const float value : {1, 2})
         inputs.push_back(from_host<float>({2}, Floats{value, 3}, device.device()));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/steps.h"
@@ -192,7 +193,7 @@ void World::change(const WorldOperation& operation) {
       }
       case Does::kRead:
         (void)with.context().stats();
-        (void)with.context().snapshot_json();
+        (void)snapshot_json(with.context());
         break;
       case Does::kBegin:
         (void)is_refused(

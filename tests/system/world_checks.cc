@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/monitor.h"
 #include "tests/support/inside.h"
 #include "tests/system/world_model.h"
 
@@ -113,7 +114,7 @@ void World::count(const Context& context) {
   totals_.replays += stats.replays;
   totals_.evictions += stats.evictions;
   if (program_.operations.size() % 4 != 0) return;  // snapshots take most of the time
-  const nlohmann::json snapshot = nlohmann::json::parse(context.snapshot_json());
+  const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context));
   for (const auto& function : snapshot["functions"]) {
     if (function.contains("verification")) {
       totals_.verified += function["verification"]["verified"].get<std::uint64_t>();

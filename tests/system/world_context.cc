@@ -5,6 +5,7 @@
 
 #include "cgtree/values/eager_break.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
@@ -150,10 +151,10 @@ WorldContext::WorldContext(Device device, int option, bool has_budget, StreamRef
   }
   context_.emplace(device, std::move(options));
   if (option % 2 == 0) {
-    context_->watch_progress(std::make_shared<ProgressWatch>(
-        ProgressOptions{.every_nth_replay = 1 + static_cast<std::size_t>(option % 3),
-                        .time_limit = std::chrono::milliseconds(0),
-                        .times_scopes = option % 4 == 0}));
+    watch_progress(*context_, std::make_shared<ProgressWatch>(ProgressOptions{
+                                  .every_nth_replay = 1 + static_cast<std::size_t>(option % 3),
+                                  .time_limit = std::chrono::milliseconds(0),
+                                  .times_scopes = option % 4 == 0}));
   }
   const auto add = [&](Deed deed, int number) {
     functions_.push_back(make(

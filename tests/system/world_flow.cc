@@ -9,6 +9,7 @@
 
 #include "extensions/flow/control_flow.h"
 #include "extensions/flow/loop_stream.h"
+#include "interop/random/random.h"
 #include "tests/support/flags.h"
 #include "tests/support/flow_steps.h"
 #include "tests/support/steps.h"

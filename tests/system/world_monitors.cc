@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/inside.h"
 #include "tests/system/world_model.h"
 
@@ -70,8 +71,8 @@ void World::tend(const WorldOperation& operation) {
 void World::watch(WorldContext& with) {
   std::string page, snapshot;
   std::thread([&] {
-    page = with.context().metrics_text();
-    snapshot = with.context().snapshot_json();
+    page = metrics_text(with.context());
+    snapshot = snapshot_json(with.context());
   }).join();
   std::uint64_t calls = 0, nested = 0, replays = 0;
   std::int64_t unexplained = 0;  // warm-ups and recordings without a cause
@@ -121,7 +122,7 @@ void World::inspect(const WorldOperation& operation) {
   with.move_table(next_value(), /*declares=*/true);
   for (int i = 0; i < 3; ++i)
     call(what);
-  const nlohmann::json snapshot = nlohmann::json::parse(with.context().snapshot_json());
+  const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(with.context()));
   if (snapshot["nodes"].empty()) return;
   const auto node = snapshot["nodes"].back()["id"].get<std::uint32_t>();
   const auto& function = with.function(Deed::kTable);

@@ -101,7 +101,7 @@ class ReportToolTest(unittest.TestCase):
         self.assertLess(result.stdout.index(f"{one}:\ncontext 'a'"), result.stdout.index(f"\n{two}:\ncontext 'b'"))
         result = self.run_tool(one, self.file("neither", "c"))
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertIn("c: a report is made of Context::snapshot_json()", result.stderr)
+        self.assertIn("c: a report is made of snapshot_json()", result.stderr)
 
     def test_fields_of_other_types_and_snapshots_that_are_cut_are_refused_and_not_read_as_0(self):
         for field, value in [("functions", "none"), ("generation", "3"), ("live_outputs", -1), ("nodes", 7)]:

@@ -24,6 +24,7 @@
 #include "examples/serve/numbers.h"
 #include "examples/serve/ranks.h"
 #include "extensions/ranks/communicator.h"
+#include "extensions/watch/monitor.h"
 #include "interop/device/device.h"
 #include "interop/tensor/copy.h"
 
@@ -144,7 +145,7 @@ class Bench {
     row["recordings"] = stats.recordings;
     row["replays"] = stats.replays;
     if (options_.audit && through_cgtree) {
-      row["audit"] = benchmarks::audit_share(context.snapshot_json());
+      row["audit"] = benchmarks::audit_share(snapshot_json(context));
     }
     if (through_cgtree && stats.replays + 2 < stats.calls) {
       throw InvalidArgument(fmt::format("not only replays were measured: {}", to_string(stats)));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/torch/torch.h"
+#include "extensions/verify/verification.h"
 #include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
@@ -191,7 +192,7 @@ TEST_P(TorchCudaTest, VerificationRepeatsWhatAReplayDrew) {
   const at::Tensor x = random_input({1000});
   for (int call = 0; call < 6; ++call)
     EXPECT_NO_THROW((void)f(x));
-  EXPECT_GT(context().verification().functions.at(0).verified, 0U);
+  EXPECT_GT(verification_of(context()).functions.at(0).verified, 0U);
 }
 
 TEST_P(TorchCudaTest, AFunctionThatBeginsToDrawIsRecordedAnew) {

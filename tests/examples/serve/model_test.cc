@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/watch/monitor.h"
 #include "tests/examples/serve/llama_reference.h"
 #include "tests/examples/serve/serve_devices.h"
 #include "tests/support/devices.h"
@@ -196,7 +197,7 @@ TEST_P(ModelTest, EachNodeOfAStepIsInAScope) {
     batch.insert(batch.end(), table.begin(), table.end());
     (void)decode(from_host<std::int32_t>({1, 2 + kTable}, batch, device()), cache_);
   }
-  const auto snapshot = nlohmann::json::parse(context_->snapshot_json());
+  const auto snapshot = nlohmann::json::parse(snapshot_json(*context_));
   ASSERT_EQ(snapshot["nodes"].size(), 1u);
   const nlohmann::json& scopes = snapshot["nodes"][0]["scopes"];
   std::map<std::string, int> nodes;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cgtree/cgtree.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"
 
@@ -46,7 +47,7 @@ class Table {
 };
 
 void write(const Context& context, const std::string& path) {
-  std::ofstream(path) << context.snapshot_json() << '\n';
+  std::ofstream(path) << snapshot_json(context) << '\n';
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/watch/monitor.h"
 #include "tests/support/steps.h"
 #include "tests/tools/tree_viewer/serving.h"
 #include "tests/tools/tree_viewer/suggested_lists.h"
@@ -51,7 +52,7 @@ std::string small() {
   }
   (void)sync(last);
   (void)sync(last);
-  return context.snapshot_json();
+  return snapshot_json(context);
 }
 
 // 12 functions, and paths that part and part again: 60 recordings.
@@ -78,7 +79,7 @@ std::string large() {
       x = functions[i](x, weights[draw(8) == 0 ? 1 + draw(2) : 0]);
     }
   }
-  return context.snapshot_json();
+  return snapshot_json(context);
 }
 
 // Names that would break out of HTML, of a script, of an attribute and of DOT; and very long ones.
@@ -99,11 +100,11 @@ std::string hostile() {
     for (const Function& function : functions)
       x = function(x, weights);
   }
-  return context.snapshot_json();
+  return snapshot_json(context);
 }
 
 std::string nothing() {
-  return Context(Device::host()).snapshot_json();
+  return snapshot_json(Context(Device::host()));
 }
 
 }  // namespace

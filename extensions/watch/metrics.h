@@ -14,47 +14,14 @@
 
 #include "cgtree/values/axes.h"
 #include "cgtree/values/stats.h"
+#include "extensions/progress/replay_times.h"
 
 namespace cgtree {
-
-class Context;  // cgtree/context.h
 
 // One dynamic axis, or one integer of the key, of all functions of a name.
 struct AxisMetrics {
   std::string axis;
   SizeSums sums;
-};
-
-// The bounds of the histogram of the times of replays on the device, in microseconds, ascending.
-inline constexpr std::array<std::int64_t, 14> kReplayTimeBounds = {
-    5, 10, 25, 50, 100, 250, 500, 1'000, 2'500, 5'000, 10'000, 25'000, 100'000, 1'000'000};
-
-// How long the work of one scope took on the device in replays that were timed by the scopes
-// (ProgressOptions::times_scopes): of each replay the sum over the kernels of the scope, without
-// those of scopes inside of it.
-struct ScopeTimes {
-  std::uint64_t count = 0;             // replays
-  std::chrono::nanoseconds device{0};  // the sum
-  // As ReplayTimes::histogram.
-  std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
-};
-
-// The times of those replays that were timed (ContextOptions::time_every_nth_replay) and have
-// ended. The time on the device lasts from the launch, if the stream was idle, or else from the end
-// of what was enqueued before, until the replay's work has ended.
-struct ReplayTimes {
-  std::uint64_t count = 0;
-  std::uint64_t found_idle = 0;  // of them, those for which the stream was idle: it had waited
-  std::chrono::nanoseconds device{0};  // the sum
-  std::chrono::nanoseconds device_min{0};
-  std::chrono::nanoseconds device_max{0};
-  std::chrono::nanoseconds host{0};  // the sum of what the calls took on the host
-  // The least that a call without a graph, a warm-up or an eager run, took on the host; 0: none was
-  // seen.
-  std::chrono::nanoseconds eager{0};
-  // How many took at most as long as the bound of the same index, and longer than the one before;
-  // the last is for longer ones.
-  std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
 };
 
 // A Cause says why a call was warmed up or recorded.
@@ -135,7 +102,5 @@ struct ContextMetrics {
 // metrics. A pure function. Throws InvalidArgument if two contexts have the same name, because
 // their series could not be told apart.
 std::string metrics_text(std::span<const ContextMetrics> contexts);
-// Returns that of contexts, for a process that serves several as one page. Throws as above.
-std::string metrics_text(std::span<const Context* const> contexts);
 
 }  // namespace cgtree

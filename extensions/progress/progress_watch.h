@@ -1,7 +1,7 @@
 // ProgressWatch: says where the replays of contexts hang, by marks that they leave on their way.
 //
 //   auto watch = std::make_shared<cgtree::ProgressWatch>(cgtree::ProgressOptions{.time_limit =
-//   10s}); context.watch_progress(watch);
+//   10s}); watch_progress(context, watch);
 //   ...                                   // a replay hangs; ten seconds later the log has:
 //
 //   context 'decode' on cuda:0
@@ -75,7 +75,7 @@ struct ProgressOptions {
   std::function<void(const std::string&)> on_timeout = nullptr;
 };
 
-// A ProgressWatch watches the contexts to which it is given (Context::watch_progress()), of one
+// A ProgressWatch watches the contexts to which it is given (watch_progress()), of one
 // process: several ranks of a group, for instance. It reads what the device has written into memory
 // of the host, and makes no call of the device, which could hang with it.
 //

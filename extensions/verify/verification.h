@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cgtree/context.h"
 #include "cgtree/values/stats.h"
 
 namespace cgtree {
@@ -39,6 +40,9 @@ struct Verification {
   // Those of which a replay was verified, or is to be: all, if `every` is not 0.
   std::vector<FunctionVerification> functions;
 };
+
+// Returns the replays of a context that were verified so far. Any thread, at any time.
+Verification verification_of(const Context& context);
 
 // Returns a paragraph for each function: counts, reasons, and the largest difference of each
 // tensor.
