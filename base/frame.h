@@ -1,5 +1,6 @@
 // Frame: all that is current on a thread. A step function must find its stream, its allocator and
-// its generators without being handed them, as in CUDA and TVM.
+// its generators without being handed them, as in CUDA and TVM. of_thread(): the thread's objects
+// of other types.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,16 @@ extern constinit thread_local Frame t_frame;
 // Returns the frame of the calling thread. Each call reads it, so that it is read in place.
 inline Frame& frame() noexcept {
   return detail::t_frame;
+}
+
+// Returns the calling thread's object of a type, which is made when it is first needed and ends
+// with the thread. A room uses its types, and containers of these. An object that begins as a
+// constant and needs no destructor costs one address, and destructors that run while the thread
+// ends may use it.
+template <typename T>
+T& of_thread() noexcept {
+  static thread_local T object;
+  return object;
 }
 
 // A FrameScope sets a member of its thread's frame until it ends. Scopes of a member nest.

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/frame.h"
 
 namespace cgtree::lock_order {
 namespace {
@@ -43,7 +44,6 @@ struct ThreadLocks {
   std::uint64_t held;  // a bit for each rank
   unsigned count[kCount];
 };
-constinit thread_local ThreadLocks t_locks{};
 
 const char* name_of_last(std::uint64_t ranks) {
   return kRanks[std::bit_width(ranks) - 1].name;
@@ -62,27 +62,30 @@ void expect_next(LockRank rank) noexcept {
   const Rank& wanted = kRanks[static_cast<int>(rank)];
   std::uint64_t before = bit(rank) - 1;
   if (wanted.held != Held::kBrief) before |= bit(rank);
-  if ((t_locks.held & ~before) != 0) refuse(wanted.name, "is taken while", t_locks.held & ~before);
+  const std::uint64_t held = of_thread<ThreadLocks>().held & ~before;
+  if (held != 0) refuse(wanted.name, "is taken while", held);
 }
 
 void note_taken(LockRank rank) noexcept {
-  ++t_locks.count[static_cast<int>(rank)];
-  t_locks.held |= bit(rank);
+  ThreadLocks& locks = of_thread<ThreadLocks>();
+  ++locks.count[static_cast<int>(rank)];
+  locks.held |= bit(rank);
 }
 
 void note_released(LockRank rank) noexcept {
-  unsigned& count = t_locks.count[static_cast<int>(rank)];
+  ThreadLocks& locks = of_thread<ThreadLocks>();
+  unsigned& count = locks.count[static_cast<int>(rank)];
   CGTREE_CHECK(count > 0);
-  if (--count == 0) t_locks.held &= ~bit(rank);
+  if (--count == 0) locks.held &= ~bit(rank);
 }
 
 void expect_may_block(const char* call) noexcept {
-  const std::uint64_t held = t_locks.held & brief_ranks();
+  const std::uint64_t held = of_thread<ThreadLocks>().held & brief_ranks();
   if (held != 0) refuse(call, "may block, but", held);
 }
 
 void expect_may_wait(LockRank rank) noexcept {
-  const std::uint64_t held = t_locks.held & brief_ranks() & ~bit(rank);
+  const std::uint64_t held = of_thread<ThreadLocks>().held & brief_ranks() & ~bit(rank);
   if (held != 0) refuse(kRanks[static_cast<int>(rank)].name, "is waited with, but", held);
 }
 

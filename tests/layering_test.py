@@ -15,12 +15,12 @@ SAYS = "// What this file is for.\n"
 
 # Two rooms of the core, two around it, and programs.
 ROOMS = {
-    "base": "Errors.\npart: core\nplain locks: mutex.h\nlines: 100\n",
+    "base": "Errors.\npart: core\nplain locks: mutex.h\nthread locals: frame.h\nlines: 100\n",
     "core": "Calls.\npart: core\nuses: base\nregistry.cc uses: around\nlines: 100\n",
     "around": "A device.\npart: around\nuses: base, core\nlines: 100\n",
     "around/far": "Words.\npart: around\nuses: around\nlines: 100\n",
     "programs": "Programs.\npart: program\nuses: library\nplain locks: any\n",
-    "tests": "Tests.\npart: program\nuses: library, programs\nplain locks: any\n",
+    "tests": "Tests.\npart: program\nuses: library, programs\nplain locks: any\nthread locals: any\n",
     "rules": "Build rules.\npart: rules\n",
 }
 
@@ -129,6 +129,16 @@ class DoorTest(unittest.TestCase):
             self.assertEqual(violations_of({"tests/a_test.cc": text}), [])
         text = "// A file.\nstd::condition_variable_any resized_;\n"
         self.assertEqual(violations_of({"core/a.h": text}), [])
+
+    def test_a_variable_of_threads_outside_its_files_is_found(self):
+        for text in ["thread_local int t_depth = 0;", "static constinit thread_local Frame t_frame;"]:
+            text = f"// A file.\n{text}\n"
+            self.assertEqual(len(violations_of({"core/a.h": text})), 1, text)
+            self.assertEqual(len(violations_of({"programs/a.cc": text})), 1, text)
+            self.assertEqual(len(violations_of({"base/frame.cc": text})), 1, text)
+            self.assertEqual(violations_of({"base/frame.h": text}), [])
+            self.assertEqual(violations_of({"tests/a_test.cc": text}), [])
+        self.assertEqual(violations_of({"core/a.cc": f'{SAYS}const char* const mode = "thread_local";\n'}), [])
 
     def test_a_join_without_the_header_that_fmt_11_has_it_in_is_found(self):
         use = 'text = fmt::join(names, ", ");\n'

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks which room uses which, who uses third parties' headers and plain locks, and how files
-begin.
+"""Checks which room uses which, who uses third parties' headers, plain locks and variables of
+threads, and how files begin.
 
 Prints one line for each violation, and exits with 1 if there is any.
 
@@ -11,6 +11,7 @@ is for, and then, a line each:
     uses: the rooms that it uses, besides itself; "library" is every room of core and around
     FILE uses: the rooms that one file uses besides (the registry of devices, for example, names each)
     plain locks: its files that may use locks without a rank, or "any"
+    thread locals: its files that may define variables of threads, or "any"
     lines: how many lines of C++ and CUDA it may have
 
 The core uses the core. A room around it uses rooms of both, and programs use the rooms that they name.
@@ -28,7 +29,7 @@ import source_tree
 
 PARTS = ("core", "around", "program", "rules")
 LIBRARY = ("core", "around")
-FIELD = re.compile(r"(part|uses|lines|plain locks|([\w.]+) uses): (.*)")
+FIELD = re.compile(r"(part|uses|lines|plain locks|thread locals|([\w.]+) uses): (.*)")
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}
@@ -38,6 +39,12 @@ CUDA_HEADER = re.compile(
     r"|vector_types|cub/|thrust/|nvtx3/)")
 # Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is checked.
 LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
+# By the field of ROOM that names files where it is allowed: a construct, and its replacement.
+RESTRICTED = {
+    "plain locks": (LOCK, "a lock of the library is a Mutex, and is waited with by a Condition (base/mutex.h)"),
+    "thread locals": (re.compile(r'(?<!")\bthread_local\b'),
+                      "a variable of threads is a member of Frame or an object of of_thread() (base/frame.h)"),
+}
 # Attributes that name who may use a target, which is the other direction.
 VISIBILITY = {"visibility", "default_visibility", "packages"}
 
@@ -60,7 +67,7 @@ class Room:
     part: str = ""
     uses: frozenset = frozenset()
     files: dict = dataclasses.field(default_factory=dict)  # a file's name -> rooms it may use besides
-    plain_locks: frozenset = frozenset()
+    allowed: dict = dataclasses.field(default_factory=dict)  # a field of RESTRICTED -> files, or "any"
     lines: int = 0
     faults: list = dataclasses.field(default_factory=list)
 
@@ -83,8 +90,8 @@ def read_room(root, name):
             room.uses |= rooms
         elif kind == "part":
             room.part = value
-        elif kind == "plain locks":
-            room.plain_locks = rooms
+        elif kind in RESTRICTED:
+            room.allowed[kind] = rooms
         else:
             room.lines = int(value.replace(",", ""))
     if not purpose.strip():
@@ -209,15 +216,15 @@ def check_include(house, path, number, bracket, header):
         yield use.violation("include our own files from the workspace root, others with <>")
 
 
-def check_locks(house, path, text):
+def check_restricted(house, path, text):
     room = house.room_of(path)
-    if room is None or room.plain_locks & {path.name, "any"}:
-        return
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = LOCK.search(line)
-        if match:
-            yield (f"{path}:{number}: {match.group()}: a lock of the library is a Mutex, and is "
-                   f"waited with by a Condition (base/mutex.h)")
+    for kind, (construct, instead) in RESTRICTED.items():
+        if room is None or room.allowed.get(kind, frozenset()) & {path.name, "any"}:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            match = construct.search(line)
+            if match:
+                yield f"{path}:{number}: {match.group()}: {instead}"
 
 
 def check_test_files(path, text):
@@ -277,7 +284,7 @@ def check_file(house, path, text):
     if path.suffix in source_tree.CXX:
         for number, bracket, header in includes(text):
             yield from check_include(house, path, number, bracket, header)
-        yield from check_locks(house, path, text)
+        yield from check_restricted(house, path, text)
         yield from check_join(path, text)
         yield from check_test_files(path, text)
     if is_source(path, text):

@@ -16,7 +16,7 @@ namespace cgtree::capi {
 namespace {
 
 PushedStreams& pushed_streams() {
-  return marks.frame != nullptr ? marks.frame->pushed : thread_state().pushed;
+  return marks().frame != nullptr ? marks().frame->pushed : thread_state().pushed;
 }
 
 // The C function is the first argument of the kernel.

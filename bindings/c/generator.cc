@@ -25,18 +25,18 @@ static_assert(offsetof(PhiloxPosition, seed) == 0 && offsetof(PhiloxPosition, of
 std::uint64_t keep_recorded(std::shared_ptr<const void> recording) {
   static std::atomic<std::uint64_t> last = 0;
   if (recording == nullptr) return 0;
-  if (marks.frame == nullptr) {
+  if (marks().frame == nullptr) {
     throw BoundaryError(BoundaryFault::kNotSupported,
                         "a step function of C++ is being recorded: ask cgtree::Generator there");
   }
   const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
-  marks.frame->states.emplace_back(number, std::move(recording));
+  marks().frame->states.emplace_back(number, std::move(recording));
   return number;
 }
 
 std::shared_ptr<const void> find_recorded(std::uint64_t recording) {
   if (recording == 0) return nullptr;
-  for (const CallbackFrame* frame = marks.frame; frame != nullptr; frame = frame->outer) {
+  for (const CallbackFrame* frame = marks().frame; frame != nullptr; frame = frame->outer) {
     for (const auto& [number, state] : frame->states) {
       if (number == recording) return state;
     }

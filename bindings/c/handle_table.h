@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "base/mutex.h"
 
 namespace cgtree::capi {
@@ -187,7 +188,7 @@ class HandleTable {
     ~SparesEnd() {
       while (Slot* const slot = take_spare())
         share(*slot);
-      spares_.room = 0;
+      of_thread<Spares>().room = 0;
     }
   };
 
@@ -225,23 +226,24 @@ class HandleTable {
     const std::uint64_t next = slot.word.load(std::memory_order_relaxed) + kNextGeneration;
     if ((next & kKindMask) != 0) return;  // its generations are used up
     slot.word.store(next, std::memory_order_relaxed);
-    if (spares_.room == 0 && !open_spares()) return share(slot);
-    slot.next_free = std::exchange(spares_.first, index_of(slot));
-    --spares_.room;
+    Spares& spares = of_thread<Spares>();
+    if (spares.room == 0 && !open(spares)) return share(slot);
+    slot.next_free = std::exchange(spares.first, index_of(slot));
+    --spares.room;
   }
 
-  static bool open_spares() noexcept {
-    if (std::exchange(spares_.is_open, true)) return false;
-    static thread_local SparesEnd end;  // gives them to other threads when this one ends
-    (void)end;
-    spares_.room = kMaxSpares;
+  static bool open(Spares& spares) noexcept {
+    if (std::exchange(spares.is_open, true)) return false;
+    (void)of_thread<SparesEnd>();  // gives them to other threads when this one ends
+    spares.room = kMaxSpares;
     return true;
   }
   static Slot* take_spare() noexcept {
-    if (spares_.first == kNone) return nullptr;
-    Slot& slot = slot_at(spares_.first);
-    spares_.first = slot.next_free;
-    ++spares_.room;
+    Spares& spares = of_thread<Spares>();
+    if (spares.first == kNone) return nullptr;
+    Slot& slot = slot_at(spares.first);
+    spares.first = slot.next_free;
+    ++spares.room;
     return &slot;
   }
   static void share(Slot& slot) noexcept {
@@ -270,7 +272,6 @@ class HandleTable {
     return slot;
   }
 
-  static inline thread_local constinit Spares spares_;
   static inline constinit std::atomic<Slot*> chunks_[(kIndexMask + 1) / kChunk] = {};
   static inline constinit std::atomic<std::uint32_t> used_{0};  // slots that were ever used
   static inline constinit SpinMutex<LockRank::kLeaf> mutex_;    // guards the growth and shared_

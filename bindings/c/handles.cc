@@ -39,7 +39,7 @@ std::vector<Generator> generators_of(const cgt_generator* generators, std::size_
 }
 
 cgt_tensor make_tensor(Tensor&& tensor) {
-  CallbackFrame* const frame = marks.frame;
+  CallbackFrame* const frame = marks().frame;
   if (frame != nullptr) [[unlikely]]
     make_room(frame->made);
   const cgt_tensor handle = TensorTable::make(std::move(tensor), frame);
@@ -49,10 +49,10 @@ cgt_tensor make_tensor(Tensor&& tensor) {
 }
 
 void destroy_tensor(cgt_tensor handle) {
-  if (marks.frame == nullptr || handle == nullptr) [[likely]]
+  if (marks().frame == nullptr || handle == nullptr) [[likely]]
     return TensorTable::destroy(handle);
   const CallbackFrame* const owner = TensorTable::get(handle).frame;
-  for (CallbackFrame* frame = marks.frame;; frame = frame->outer) {
+  for (CallbackFrame* frame = marks().frame;; frame = frame->outer) {
     if (frame == owner) {
       if (frame != nullptr) std::erase(frame->made, handle);
       return TensorTable::destroy(handle);
@@ -62,7 +62,7 @@ void destroy_tensor(cgt_tensor handle) {
   std::vector<std::uint32_t>& parked = thread_state().parked;
   make_room(parked);
   parked.push_back(TensorTable::end(handle));
-  marks.has_parked = true;
+  marks().has_parked = true;
 }
 
 void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
@@ -80,11 +80,11 @@ void give_out(std::span<Tensor> made, cgt_tensor* outputs) {
 Callback::Callback(std::string name, bool is_body) : failures_before_(thread_state().error.number) {
   frame_.name = std::move(name);
   frame_.is_body = is_body;
-  frame_.outer = std::exchange(marks.frame, &frame_);
+  frame_.outer = std::exchange(marks().frame, &frame_);
 }
 
 Callback::~Callback() {
-  marks.frame = frame_.outer;
+  marks().frame = frame_.outer;
   for (const cgt_tensor handle : frame_.made) {
     try {
       TensorTable::destroy(handle);
@@ -129,7 +129,7 @@ std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_
 }
 
 void ParkedScope::release_parked() noexcept {
-  marks.has_parked = false;
+  marks().has_parked = false;
   for (const std::uint32_t slot : std::exchange(thread_state().parked, {}))
     TensorTable::release(slot);
 }

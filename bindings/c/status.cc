@@ -106,9 +106,8 @@ bool is_failure(cgt_status status) noexcept {
   return is_named || status >= CGT_USER_STATUS;
 }
 
-ThreadState& thread_state() {
-  thread_local ThreadState state;
-  return state;
+ThreadState& thread_state() noexcept {
+  return of_thread<ThreadState>();
 }
 
 cgt_capture_state capture_state_now() noexcept {
@@ -132,7 +131,7 @@ cgt_status note_failure() noexcept {
     fill(record);
     record.number = thread.error.number + 1;
     record.capture = std::exchange(thread.step_capture, CGT_CAPTURE_NONE);
-    if (marks.frame != nullptr) record.capture = capture_state_now();
+    if (marks().frame != nullptr) record.capture = capture_state_now();
     thread.error = std::move(record);
     return thread.error.status;
   } catch (...) {  // there is no memory for the text
@@ -181,9 +180,9 @@ cgt_status cgt_last_error(cgt_error* error) {
 }
 
 void cgt_set_error(const char* message) {
-  if (marks.frame == nullptr || message == nullptr) return;
+  if (marks().frame == nullptr || message == nullptr) return;
   try {
-    marks.frame->said = message;
+    marks().frame->said = message;
   } catch (...) {  // without memory for the text, the status alone is told
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "bindings/c/c_api.h"
 #include "interop/device/stream.h"
 
@@ -54,8 +55,7 @@ struct ThreadState {
   PushedStreams pushed;  // outside of callbacks
   std::string text;      // that the last call wrote
 };
-// Returns the state of the calling thread, which is made when it is first needed.
-ThreadState& thread_state();
+ThreadState& thread_state() noexcept;  // of the calling thread
 
 // A ThreadMarks is the state that every call reads. It is trivial, so that reading it costs one
 // address.
@@ -64,7 +64,9 @@ struct ThreadMarks {
   bool has_parked = false;
 };
 // Those of the calling thread.
-inline thread_local constinit ThreadMarks marks;
+inline ThreadMarks& marks() noexcept {
+  return of_thread<ThreadMarks>();
+}
 
 // A StatusError is a failure whose status belongs to no other exception.
 class StatusError : public Error {
@@ -93,7 +95,7 @@ cgt_capture_state capture_state_now() noexcept;
 // Releases tensors that callbacks have destroyed, when the outermost call of the thread ends.
 struct ParkedScope {
   ~ParkedScope() {
-    if (marks.has_parked && marks.frame == nullptr) [[unlikely]]
+    if (marks().has_parked && marks().frame == nullptr) [[unlikely]]
       release_parked();
   }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "base/mutex.h"
 #include "bindings/torch/tensors.h"
 #include "cgtree/values/key.h"
@@ -129,10 +130,10 @@ class HostNode {
     return outputs;
   }
 
-  static bool& runs_here() noexcept {
-    static thread_local bool runs = false;
-    return runs;
-  }
+  struct OnThread {
+    bool runs = false;
+  };
+  static bool& runs_here() noexcept { return of_thread<OnThread>().runs; }
   // While a Running lives, its thread runs a node.
   struct Running {
     Running() noexcept { runs_here() = true; }

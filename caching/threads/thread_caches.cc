@@ -27,19 +27,9 @@ class OwnCaches {
   std::vector<std::shared_ptr<ThreadCache>> caches_;
 };
 
-namespace {
-
-constinit thread_local bool t_has_ended = false;
-thread_local OwnCaches t_own;
-
-}  // namespace
-
-constinit thread_local std::array<ThreadCaches::Known, ThreadCaches::kKnown> ThreadCaches::t_known_;
-
 // The pool cannot end meanwhile: to close its caches it takes their locks.
 OwnCaches::~OwnCaches() {
-  t_has_ended = true;
-  ThreadCaches::t_known_.fill({});
+  of_thread<ThreadCaches::KnownCaches>() = {.all = {}, .has_ended = true};
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
     const std::lock_guard lock(cache->mutex);
     cache->is_open = false;
@@ -59,13 +49,14 @@ void OwnCaches::add(std::shared_ptr<ThreadCache> cache) {
   std::erase_if(caches_, [](const std::shared_ptr<ThreadCache>& other) {
     return other->owner.load(std::memory_order_relaxed) == nullptr;
   });
-  ThreadCaches::t_known_.fill({});  // one of those that are gone
+  of_thread<ThreadCaches::KnownCaches>().all.fill({});  // one of those that are gone
   caches_.push_back(std::move(cache));
 }
 
 ThreadCache* ThreadCaches::find_own() noexcept {
-  if (t_has_ended) return nullptr;
-  std::shared_ptr<ThreadCache> own = t_own.find(*this);
+  if (of_thread<KnownCaches>().has_ended) return nullptr;
+  OwnCaches& of_this_thread = of_thread<OwnCaches>();
+  std::shared_ptr<ThreadCache> own = of_this_thread.find(*this);
   if (own == nullptr) {
     try {
       const std::lock_guard lock(mutex_);
@@ -73,7 +64,7 @@ ThreadCache* ThreadCaches::find_own() noexcept {
       forget_ended();
       own = std::make_shared<ThreadCache>(*this);
       make_room(caches_);
-      t_own.add(own);
+      of_this_thread.add(own);
       caches_.push_back(own);
     } catch (const std::bad_alloc&) {
       return nullptr;

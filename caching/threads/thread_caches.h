@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocator/pool/pool_caches.h"
+#include "base/frame.h"
 #include "base/mutex.h"
 #include "caching/threads/block_marks.h"
 #include "caching/threads/thread_cache.h"
@@ -49,21 +50,24 @@ class ThreadCaches final : public PoolCaches {
  private:
   friend class OwnCaches;
 
-  // What a thread has looked up last. It needs no destructor, so that objects that end after the
-  // thread's other variables may still free blocks.
-  struct Known {
-    const ThreadCaches* caches = nullptr;
-    ThreadCache* cache = nullptr;
+  // The caches that a thread has looked up last. It needs no destructor, so that objects that end
+  // after the thread's other variables may still free blocks.
+  struct KnownCaches {
+    struct Known {
+      const ThreadCaches* caches = nullptr;
+      ThreadCache* cache = nullptr;
+    };
+    std::array<Known, 8> all;  // pools of one thread, a power of two
+    bool has_ended = false;    // OwnCaches of the thread
   };
-  static constexpr std::size_t kKnown = 8;  // pools of one thread, a power of two
-  static constinit thread_local std::array<Known, kKnown> t_known_;
-  static Known& known_of(const ThreadCaches* caches) noexcept {
-    return t_known_[reinterpret_cast<std::uintptr_t>(caches) / 64 % kKnown];
+  static KnownCaches::Known& known_of(const ThreadCaches* caches) noexcept {
+    auto& all = of_thread<KnownCaches>().all;
+    return all[reinterpret_cast<std::uintptr_t>(caches) / 64 % all.size()];
   }
 
   // Returns the cache of this thread, or null without host memory for one and after close().
   ThreadCache* own() noexcept {
-    const Known& known = known_of(this);
+    const KnownCaches::Known& known = known_of(this);
     // The cache may be of a former pool at this address.
     if (known.caches == this && known.cache->owner.load(std::memory_order_relaxed) == this)
         [[likely]] {

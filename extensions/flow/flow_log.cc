@@ -7,7 +7,9 @@
 namespace cgtree {
 namespace {
 
-thread_local std::vector<StreamRef> t_streams;
+struct BodyStreams {
+  std::vector<StreamRef> streams;  // of the bodies that are open, the innermost last
+};
 
 }  // namespace
 
@@ -16,18 +18,19 @@ FlowLog::FlowLog(Look look) noexcept
 }
 
 std::span<const StreamRef> FlowLog::streams() noexcept {
-  return t_streams;
+  return of_thread<BodyStreams>().streams;
 }
 
 FlowLog::BodyOn::BodyOn(StreamRef stream) {
-  t_streams.push_back(stream);
+  of_thread<BodyStreams>().streams.push_back(stream);
 }
 
 FlowLog::BodyOn::~BodyOn() {
+  std::vector<StreamRef>& streams = of_thread<BodyStreams>().streams;
   for (FlowLog* log = frame().flow_log; log != nullptr; log = log->next_) {
-    if (log->look_) log->look_(t_streams.back());
+    if (log->look_) log->look_(streams.back());
   }
-  t_streams.pop_back();
+  streams.pop_back();
 }
 
 void FlowLog::close() noexcept {

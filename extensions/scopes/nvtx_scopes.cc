@@ -15,11 +15,11 @@ namespace cgtree {
 namespace {
 
 std::uint64_t open_range(const char* name, std::size_t bytes) {
-  return ScopeStack::of_thread().open({name, bytes});
+  return of_thread<ScopeStack>().open({name, bytes});
 }
 
 void close_range(std::uint64_t scope) {
-  ScopeStack::of_thread().close(scope);
+  of_thread<ScopeStack>().close(scope);
 }
 
 // The library has to be known by its name: to load a profiler here would be in the way of NVTX.

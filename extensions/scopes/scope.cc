@@ -15,11 +15,11 @@ Scope::~Scope() {
 }
 
 std::uint64_t open_scope(std::string_view name) noexcept {
-  return ScopeStack::of_thread().open(name);
+  return of_thread<ScopeStack>().open(name);
 }
 
 void close_scope(std::uint64_t scope) noexcept {
-  ScopeStack::of_thread().close(scope);
+  of_thread<ScopeStack>().close(scope);
 }
 
 }  // namespace cgtree

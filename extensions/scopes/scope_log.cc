@@ -12,11 +12,11 @@ namespace cgtree {
 
 ScopeLog::ScopeLog(StreamRef stream) : stream_(stream) {
   (void)number_of("");
-  ScopeStack::of_thread().add(*this);
+  of_thread<ScopeStack>().add(*this);
 }
 
 void ScopeLog::end() noexcept {
-  if (std::exchange(is_open_, false)) ScopeStack::of_thread().remove(*this);
+  if (std::exchange(is_open_, false)) of_thread<ScopeStack>().remove(*this);
 }
 
 void ScopeLog::before_change(std::string_view path) noexcept {
@@ -60,7 +60,7 @@ void ScopeLog::look_at_body(StreamRef stream, std::string_view path) {
 void ScopeLog::look_at_body(StreamRef stream) noexcept {
   if (is_lost_) return;
   try {
-    look_at_body(stream, ScopeStack::of_thread().path());
+    look_at_body(stream, of_thread<ScopeStack>().path());
   } catch (const std::exception& error) {
     is_lost_ = true;
     log_event(LogLevel::kWarn, "scopes_lost what=\"{}\"", error.what());
@@ -111,7 +111,7 @@ const ScopeLog::SeenGraph* ScopeLog::find(GraphHandle handle,
 // A graph between two breaks in which no scope has changed was never looked at: its nodes were
 // captured in the scopes that were open at the end of the graph before.
 void ScopeLog::finish(Recording& recording) {
-  const std::string_view path = ScopeStack::of_thread().path();
+  const std::string_view path = of_thread<ScopeStack>().path();
   end();
   if (is_lost_ || (graphs_.empty() && path.empty())) return;
   const std::uint32_t last = number_of(path);

@@ -32,11 +32,6 @@ void warn_of_depth() noexcept {
 
 }  // namespace
 
-ScopeStack& ScopeStack::of_thread() noexcept {
-  static thread_local constinit ScopeStack stack;
-  return stack;
-}
-
 std::uint64_t ScopeStack::open(std::string_view name) noexcept {
   tell();
   if (named_ == kMostOpen) {

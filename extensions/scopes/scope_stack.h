@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/frame.h"
+
 namespace cgtree {
 
 class ScopeLog;
@@ -14,14 +16,12 @@ class ScopeLog;
 // thread are told: what they have captured since was captured in the scopes that were open until
 // then.
 //
-// Thread safety: used by its thread.
+// Thread safety: of_thread<ScopeStack>() is that of the calling thread, which alone uses it.
 class ScopeStack {
  public:
   static constexpr std::size_t kMostOpen = 64;
   static constexpr std::size_t kMostBytes = 2048;  // of a path, with the zero behind it
   static constexpr std::size_t kMostOfName = 255;
-
-  static ScopeStack& of_thread() noexcept;
 
   // Returns what close() takes.
   std::uint64_t open(std::string_view name) noexcept;

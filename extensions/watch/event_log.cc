@@ -47,7 +47,7 @@ class RunScopes {
             std::shared_ptr<const void> range) noexcept
       : function_(function), has_warned_(has_warned), range_(std::move(range)) {}
   ~RunScopes() {
-    ScopeStack& scopes = ScopeStack::of_thread();
+    ScopeStack& scopes = of_thread<ScopeStack>();
     const std::size_t left = scopes.open_since(begin_);
     if (left == 0) return;
     log_event(has_warned_.exchange(true) ? LogLevel::kDebug : LogLevel::kWarn,
@@ -62,7 +62,7 @@ class RunScopes {
  private:
   const FunctionState& function_;
   std::atomic<bool>& has_warned_;
-  const ScopeStack::Mark begin_ = ScopeStack::of_thread().mark();
+  const ScopeStack::Mark begin_ = of_thread<ScopeStack>().mark();
   const std::shared_ptr<const void> range_;
 };
 

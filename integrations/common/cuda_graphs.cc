@@ -14,6 +14,7 @@
 
 #include <ggml-impl.h>
 
+#include "base/frame.h"
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
 #include "integrations/common/cuda_stream.h"
@@ -89,13 +90,15 @@ std::uint64_t hash_of(const ggml_cgraph& graph, IsInTable is_in_table) noexcept 
   return hash;
 }
 
-// The table of the graph that this thread evaluates.
+// The table of the graph that a thread evaluates.
 struct Table {
   const std::vector<char*>* destinations = nullptr;
   char** on_device = nullptr;
   std::size_t next = 0;  // the entry that is looked at first
 };
-thread_local Table evaluated;
+Table& evaluated() noexcept {
+  return cgtree::of_thread<Table>();
+}
 
 // A graph that ggml has numbered does not change as long as it has the number. 0: it has none, as
 // in versions of ggml that number no graphs.
@@ -133,9 +136,9 @@ class Recordings {
     }
     compute(graph, destinations_, halves_are, [&](char** table) {
       struct Scope {
-        ~Scope() { evaluated = {}; }
+        ~Scope() { evaluated() = {}; }
       } const scope;
-      evaluated = {&destinations_, table, 0};
+      evaluated() = {&destinations_, table, 0};
       evaluate();
     });
   }
@@ -223,13 +226,14 @@ bool compute(std::shared_ptr<Recordings>& recordings, cudaStream_t stream, const
 
 // By the address, and not only in order: an operation may copy something by the way.
 char* const* entry_for(const ggml_tensor& from, const ggml_tensor& to) noexcept {
-  if (evaluated.on_device == nullptr || !halves_are(from, to)) return nullptr;
-  const std::vector<char*>& destinations = *evaluated.destinations;
+  Table& table = evaluated();
+  if (table.on_device == nullptr || !halves_are(from, to)) return nullptr;
+  const std::vector<char*>& destinations = *table.destinations;
   for (std::size_t n = 0; n < destinations.size(); ++n) {
-    const std::size_t i = (evaluated.next + n) % destinations.size();
+    const std::size_t i = (table.next + n) % destinations.size();
     if (destinations[i] != to.data) continue;
-    evaluated.next = i + 1;
-    return evaluated.on_device + i;
+    table.next = i + 1;
+    return table.on_device + i;
   }
   return nullptr;
 }

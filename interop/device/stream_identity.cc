@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/frame.h"
 #include "base/log_event.h"
 #include "base/mutex.h"
 #include "interop/device/graph_api.h"
@@ -93,7 +94,7 @@ StreamRef with_device(StreamRef stream) {
   return StreamRef(stream.api(), {stream.device().type, id}, stream.handle());
 }
 
-// The per-thread default streams of this thread, one for each device.
+// The per-thread default streams of a thread, one for each device.
 struct OfThread {
   DeviceAPI* api;
   int device;
@@ -102,7 +103,7 @@ struct OfThread {
 
 // A later thread may have the stream of one that has ended, under a new identity.
 StreamIdentity identity_on_thread(StreamRef stream) {
-  static thread_local std::vector<OfThread> streams;
+  auto& streams = of_thread<std::vector<OfThread>>();
   const Number number = number_of(stream);
   for (OfThread& known : streams) {
     if (known.api != &stream.api() || known.device != stream.device().id) continue;
@@ -114,7 +115,7 @@ StreamIdentity identity_on_thread(StreamRef stream) {
   return streams.back().entry.identity;
 }
 
-// What this thread has asked for lately, by handle.
+// Identities that a thread has asked for lately, by handle.
 struct Recent {
   StreamRef stream;
   StreamIdentity identity = StreamIdentity::kNone;
@@ -161,9 +162,8 @@ StreamIdentity identity_of(StreamRef stream) {
 }
 
 StreamIdentity recent_identity_of(StreamRef stream) {
-  static thread_local std::array<Recent, 4> recent;
   const auto bits = static_cast<std::uintptr_t>(stream.handle()) * 0x9e3779b97f4a7c15;
-  Recent& slot = recent[bits >> 62];
+  Recent& slot = of_thread<std::array<Recent, 4>>()[bits >> 62];
   const std::uint64_t retired = g_retired.load(std::memory_order_acquire);
   if (slot.stream != stream || slot.retired != retired) [[unlikely]] {
     slot = {stream, identity_of(stream), retired};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "cgtree/compile.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/watch/spelling.h"
@@ -39,8 +40,11 @@ namespace {
 // Objects that recordings keep, each as often as they do. Guarded by the GIL.
 using KeptObjects = std::vector<PyObject*>;
 
-// Those of the outermost step function that runs on this thread: its recording keeps the objects.
-thread_local std::shared_ptr<KeptObjects> t_kept;
+struct OnThread {
+  // Of the outermost step function that runs: its recording keeps the objects.
+  std::shared_ptr<KeptObjects> kept;
+  std::weak_ptr<ContextState> last_default;  // the default context that was used last
+};
 
 // A PythonStep calls a Python function with tensors as objects, and reads what it returns.
 struct PythonStep {
@@ -58,11 +62,12 @@ struct PythonStep {
 // In its scope objects are kept for the step function, unless another one runs already.
 class KeepsForStep {
  public:
-  explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept) : is_outermost_(!t_kept) {
-    if (is_outermost_) t_kept = kept;
+  explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept)
+      : is_outermost_(!of_thread<OnThread>().kept) {
+    if (is_outermost_) of_thread<OnThread>().kept = kept;
   }
   ~KeepsForStep() {
-    if (is_outermost_) t_kept.reset();
+    if (is_outermost_) of_thread<OnThread>().kept.reset();
   }
   KeepsForStep(const KeepsForStep&) = delete;
   KeepsForStep& operator=(const KeepsForStep&) = delete;
@@ -125,9 +130,6 @@ struct Compiled {
   }
 };
 
-// The default context that the thread used last.
-thread_local std::weak_ptr<ContextState> t_default;
-
 bool is_same(const std::weak_ptr<ContextState>& a, const std::weak_ptr<ContextState>& b) noexcept {
   return !a.owner_before(b) && !b.owner_before(a);
 }
@@ -175,10 +177,11 @@ Bound bound(Compiled& compiled) {
     const CompiledCore& core = add_binding(compiled, compiled.context);
     return {nullptr, compiled.context->open().get(), &core};
   }
-  std::shared_ptr<ContextState> state = t_default.lock();
+  std::weak_ptr<ContextState>& last = of_thread<OnThread>().last_default;
+  std::shared_ptr<ContextState> state = last.lock();
   if (state == nullptr || state->context == nullptr) {
     state = default_context();
-    t_default = state;
+    last = state;
   }
   const Context& context = *state->open();
   if (const Binding* binding = find_binding(compiled, state)) {
@@ -353,10 +356,11 @@ Reference compile_function(std::optional<std::shared_ptr<ContextState>> context,
 }  // namespace
 
 std::shared_ptr<void> keep_for_step(PyObject* object) {
-  if (!t_kept) return keep_object(object);
-  t_kept->push_back(object);
+  const std::shared_ptr<KeptObjects>& kept_by_step = of_thread<OnThread>().kept;
+  if (!kept_by_step) return keep_object(object);
+  kept_by_step->push_back(object);
   Py_INCREF(object);
-  return std::shared_ptr<void>(object, [list = t_kept](void* kept) {
+  return std::shared_ptr<void>(object, [list = kept_by_step](void* kept) {
     if (!interpreter_is_alive()) return;
     const GilAcquire gil;
     auto* const ended = static_cast<PyObject*>(kept);

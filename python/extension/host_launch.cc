@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "extensions/flow/body.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
@@ -23,8 +24,15 @@
 namespace cgtree::python {
 namespace {
 
-// It belongs to the thread that launches or replays, because the host device runs work there.
-thread_local std::optional<PythonError> t_raised;
+// The first error of a function since the thread's last launch or replay, because the host device
+// runs work on the thread that launches or replays.
+struct Raised {
+  std::optional<PythonError> error;
+};
+
+std::optional<PythonError>& raised() noexcept {
+  return of_thread<Raised>().error;
+}
 
 struct HostCall {
   std::shared_ptr<void> function;
@@ -46,10 +54,10 @@ void run_call(void* data) {
   try {
     static_cast<const HostCall*>(data)->run();
   } catch (const PythonError& error) {
-    if (!t_raised) t_raised = error;
+    if (!raised()) raised() = error;
   } catch (...) {
     set_error_in_flight();
-    if (!t_raised) t_raised.emplace();
+    if (!raised()) raised().emplace();
   }
 }
 
@@ -119,11 +127,11 @@ void launch(Callable function, Rest given) {
 }  // namespace
 
 void throw_raised_in_launch() {
-  if (!t_raised) [[likely]] {
+  if (!raised()) [[likely]] {
     return;
   }
-  const PythonError error = *t_raised;
-  t_raised.reset();
+  const PythonError error = *raised();
+  raised().reset();
   throw error;
 }
 

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "base/log_event.h"
 #include "caching/device_allocator.h"
 #include "cgtree/memory/declared_memory.h"
@@ -41,10 +42,14 @@ __attribute__((visibility("default"))) void cgtree_torch_record_stream(void* dat
 namespace cgtree::python {
 namespace {
 
-// Why the last allocation of this thread failed; PyTorch makes a RuntimeError of it.
-thread_local std::optional<std::string> t_ran_out;
-// Whether what step functions of this thread allocate is of their pools.
-thread_local bool t_uses_steps = true;
+// The message of the last allocation of a thread that failed; PyTorch makes a RuntimeError of it.
+struct RanOut {
+  std::optional<std::string> message;
+};
+// Says where step functions of a thread allocate. PyTorch may still allocate while the thread ends.
+struct AllocatesFrom {
+  bool steps = true;  // the pools of the step functions
+};
 
 struct Block {
   Lease lease;                        // of a step function's pool; empty for everything else
@@ -102,7 +107,7 @@ TorchMemory& torch_memory() {
 
 bool is_in_step(Device device) {
   StorageAllocator* const allocator = current_allocator();
-  return allocator != nullptr && t_uses_steps && allocator->device() == device;
+  return allocator != nullptr && of_thread<AllocatesFrom>().steps && allocator->device() == device;
 }
 
 // The null handle of PyTorch is the legacy stream of `device`. Another stream may be of another
@@ -173,7 +178,7 @@ void use(void* data, void* stream) {
 // Sets whether step functions of this thread allocate from the pool (default: yes), and the kind of
 // device (default: "cuda").
 void torch_options(std::optional<bool> use_steps, std::optional<Device> device) {
-  t_uses_steps = use_steps.value_or(t_uses_steps);
+  if (use_steps) of_thread<AllocatesFrom>().steps = *use_steps;
   if (device) torch_memory().type = device->type;
 }
 
@@ -202,7 +207,8 @@ void add_torch_allocator(PyObject* module) {
       module,
       {bind_function<&torch_options>("torch_options"),
        bind_function<&torch_statistics>("torch_statistics"),
-       bind_function<[] { return std::exchange(t_ran_out, std::nullopt); }>("torch_ran_out")});
+       bind_function<[] { return std::exchange(of_thread<RanOut>().message, std::nullopt); }>(
+           "torch_ran_out")});
 }
 
 }  // namespace cgtree::python
@@ -212,7 +218,7 @@ void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
   try {
     return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
   } catch (const cgtree::OutOfMemory& error) {
-    cgtree::python::t_ran_out = error.what();
+    cgtree::of_thread<cgtree::python::RanOut>().message = error.what();
     throw;
   }
 }

@@ -289,7 +289,7 @@ TEST_P(RandomScopeTest, AllNodesOfRandomProgramsHaveTheRightPath) {
     outside_ = 0;
     paths_.clear();
   }
-  EXPECT_EQ(ScopeStack::of_thread().size(), 0u);
+  EXPECT_EQ(of_thread<ScopeStack>().size(), 0u);
   nested_.reset();  // it keeps the context
   side_.reset();
 }
@@ -342,7 +342,7 @@ TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithTheStepAndTheLogWarnsOnce) {
   });
   for (int call = 0; call < 3; ++call) {
     (void)f(random_tensor({kCount}));
-    EXPECT_EQ(ScopeStack::of_thread().path(), "");
+    EXPECT_EQ(of_thread<ScopeStack>().path(), "");
     (void)g(random_tensor({kCount}));
   }
   expect_paths();
@@ -362,9 +362,9 @@ TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithItAlsoIfItHasClosedAnother) {
   for (int call = 0; call < 3; ++call) {
     outer = open_scope("outer");
     (void)f(random_tensor({kCount}));
-    EXPECT_EQ(ScopeStack::of_thread().path(), call < 2 ? "" : "outer") << call;
+    EXPECT_EQ(of_thread<ScopeStack>().path(), call < 2 ? "" : "outer") << call;
     close_scope(outer);
-    EXPECT_EQ(ScopeStack::of_thread().size(), 0u);
+    EXPECT_EQ(of_thread<ScopeStack>().size(), 0u);
   }
   EXPECT_THAT(text_of(log), HasSubstr("scopes_left_open function=f"));
 }
@@ -379,7 +379,7 @@ TEST_P(ScopeTest, AStepThatThrowsLeavesNoScopeOpen) {
   });
   for (int call = 0; call < 3; ++call) {
     EXPECT_THROW((void)f(random_tensor({kCount})), std::runtime_error);
-    EXPECT_EQ(ScopeStack::of_thread().path(), "");
+    EXPECT_EQ(of_thread<ScopeStack>().path(), "");
   }
 }
 
@@ -404,7 +404,7 @@ TEST_P(ScopeTest, AScopeThatABreakLeavesOpenEndsWithTheCall) {
     } else {
       run();
     }
-    EXPECT_EQ(ScopeStack::of_thread().path(), "around") << call;
+    EXPECT_EQ(of_thread<ScopeStack>().path(), "around") << call;
   }
   EXPECT_GE(f.stats().replays, 3u);
   EXPECT_EQ(text_of(log).find("scopes_left_open"), text_of(log).rfind("scopes_left_open"));
@@ -415,7 +415,7 @@ TEST_P(ScopeTest, AScopeOfAnotherThreadIsNoneOfTheStep) {
     std::thread([] {
       const Scope scope("elsewhere");
       close_scope(1);  // closes nothing here
-      EXPECT_EQ(ScopeStack::of_thread().path(), "elsewhere");
+      EXPECT_EQ(of_thread<ScopeStack>().path(), "elsewhere");
     }).join();
     Tensor y = output();
     launch(y);
@@ -452,7 +452,7 @@ TEST_P(ScopeTest, ARecordingThatFailsKeepsNoLog) {
 }
 
 TEST(ScopeStackTest, ClosesScopesInAnyOrder) {
-  ScopeStack& stack = ScopeStack::of_thread();
+  ScopeStack& stack = of_thread<ScopeStack>();
   const std::uint64_t a = stack.open("a");
   const std::uint64_t b = stack.open("bb");
   const std::uint64_t c = stack.open("ccc");
@@ -471,7 +471,7 @@ TEST(ScopeStackTest, ClosesScopesInAnyOrder) {
 }
 
 TEST(ScopeStackTest, AScopeWithoutANameAddsNothingToAPath) {
-  ScopeStack& stack = ScopeStack::of_thread();
+  ScopeStack& stack = of_thread<ScopeStack>();
   const std::uint64_t first = stack.open("");
   const std::uint64_t a = stack.open("a");
   const std::uint64_t between = stack.open("");
@@ -490,7 +490,7 @@ TEST(ScopeStackTest, AScopeWithoutANameAddsNothingToAPath) {
 
 // Against a list of names.
 TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
-  ScopeStack& stack = ScopeStack::of_thread();
+  ScopeStack& stack = of_thread<ScopeStack>();
   const auto seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -516,7 +516,7 @@ TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
 
 // Python and Prometheus refuse what is not UTF-8, and logs have an event in a line.
 TEST(ScopeStackTest, PathsAreTextOfWholeCharactersWhateverNamesAre) {
-  ScopeStack& stack = ScopeStack::of_thread();
+  ScopeStack& stack = of_thread<ScopeStack>();
   std::string accents;
   for (int i = 0; i < 200; ++i)
     accents += "\u00e9";
@@ -555,7 +555,7 @@ TEST(ScopeStackTest, PathsAreTextOfWholeCharactersWhateverNamesAre) {
 
 TEST(ScopeStackTest, ScopesWithoutEndAreBoundedAndSaid) {
   const CapturedLog log;
-  ScopeStack& stack = ScopeStack::of_thread();
+  ScopeStack& stack = of_thread<ScopeStack>();
   std::vector<std::uint64_t> scopes;
   for (std::size_t i = 0; i < 3 * ScopeStack::kMostOpen; ++i)
     scopes.push_back(stack.open(std::string(300, 'x')));

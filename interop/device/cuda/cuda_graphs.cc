@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "base/frame.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/node_params.h"
 #include "interop/device/cuda/runtime.h"
@@ -13,16 +14,19 @@
 namespace cgtree::cuda {
 namespace {
 
+// The driver's handles of kernels that a thread has patched. They are constant while the program
+// runs.
+struct KnownKernel {
+  const void* symbol = nullptr;
+  CUkernel kernel = nullptr;
+};
+
 // Returns the driver's handle of a kernel; null if there is none. The runtime takes longer to look
 // it up than the driver to patch a node, and a thread patches few different kernels: each thread
 // caches some.
 CUkernel driver_kernel(const void* symbol) noexcept {
-  struct Known {
-    const void* symbol = nullptr;
-    CUkernel kernel = nullptr;
-  };
-  thread_local std::array<Known, 8> t_known;  // handles are constant while the program runs
-  Known& known = t_known[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % t_known.size()];
+  auto& kernels = of_thread<std::array<KnownKernel, 8>>();
+  KnownKernel& known = kernels[(reinterpret_cast<std::uintptr_t>(symbol) >> 4) % kernels.size()];
   if (known.symbol == symbol) return known.kernel;
   const CUkernel found = kernel_of(symbol);
   if (found == nullptr) {

@@ -29,7 +29,7 @@ using ::testing::Not;
 
 class NvtxScopesTest : public TreeTest {
  protected:
-  static std::string path() { return std::string(ScopeStack::of_thread().path()); }
+  static std::string path() { return std::string(of_thread<ScopeStack>().path()); }
   std::vector<std::string> paths_of_recordings() {
     std::vector<std::string> paths;
     for (const auto& node : engine()->tree.nodes()) {
