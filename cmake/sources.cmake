@@ -17,7 +17,6 @@ set(CGTREE_HEADERS
   interop/device/kernel.h
   interop/device/kernel_function.h
   interop/device/stream.h
-  interop/device/virtual_memory_api.h
   interop/exchange/cuda_stream.h
   interop/exchange/from_memory.h
   interop/random/generator.h
@@ -109,6 +108,7 @@ cgtree_sources(devices
   base/log.cc
   base/mutex.cc
   interop/device/code.cc
+  interop/device/device_api.cc
   interop/device/node_contents.cc
   interop/device/refusal.cc
   interop/device/device.cc

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "interop/device/code.h"
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/graph_api.h"
 #include "simulator/work.h"
 #include "simulator/work_queue.h"

@@ -41,6 +41,25 @@ class EmbeddedDevice final : public DeviceAPI {
     *allocation = runtime_.memory.allocation_of(pointer);
     return Code::kSuccess;
   }
+  Code mapping_granularity(int id, std::size_t* bytes) override {
+    return runtime_.memory.granularity(id, bytes);
+  }
+  Code reserve_addresses(int id, std::size_t bytes, void** address) override {
+    return runtime_.memory.reserve(id, bytes, address);
+  }
+  Code free_addresses(void* address, std::size_t bytes) override {
+    return runtime_.memory.free_reserved(address, bytes);
+  }
+  Code create_memory(int id, std::size_t bytes, PhysicalMemory* memory) override {
+    return runtime_.memory.create(id, bytes, memory);
+  }
+  Code release_memory(PhysicalMemory memory) override { return runtime_.memory.release(memory); }
+  Code map_memory(int id, void* address, std::size_t bytes, PhysicalMemory memory) override {
+    return runtime_.memory.map(id, address, bytes, memory);
+  }
+  Code unmap_memory(void* address, std::size_t bytes) override {
+    return runtime_.memory.unmap(address, bytes);
+  }
   Code copy(StreamHandle stream, void* destination, const void* source, std::size_t bytes) override;
   // All ids share the memory of the machine.
   Code copy_peer(StreamHandle stream, void* destination, int destination_id, const void* source,
@@ -62,8 +81,6 @@ class EmbeddedDevice final : public DeviceAPI {
   Code synchronize_device(int id) override;
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
-  VirtualMemoryAPI* virtual_memory() noexcept override { return &runtime_.memory; }
-  ProgressAPI* progress() noexcept override { return &graphs_; }
 
  private:
   bool exists(int id) const noexcept { return id >= 0 && id < runtime_.devices; }
@@ -106,6 +123,8 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
     case DeviceAttribute::kSupportsStreamCapture:
     case DeviceAttribute::kSupportsGraphUpdate:
     case DeviceAttribute::kSupportsConditionalNodes:
+    case DeviceAttribute::kSupportsMapping:
+    case DeviceAttribute::kSupportsProgress:
       return std::int64_t{1};
     case DeviceAttribute::kSupportsMemoryPools:
       return std::int64_t{0};

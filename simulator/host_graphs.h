@@ -6,15 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/graph_api.h"
-#include "interop/device/progress_api.h"
 #include "simulator/runtime.h"
 
 namespace cgtree::host {
 
 // Thread safety: any thread.
-class HostGraphs final : public GraphAPI, public ConditionalAPI, public ProgressAPI {
+class HostGraphs final : public GraphAPI {
  public:
   explicit HostGraphs(Runtime& runtime) noexcept : runtime_(runtime) {}
 
@@ -60,7 +59,6 @@ class HostGraphs final : public GraphAPI, public ConditionalAPI, public Progress
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
 
-  // ConditionalAPI.
   Code create_condition(GraphHandle graph, ConditionHandle* condition) override;
   Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
                        ConditionHandle condition, ConditionalKind kind, std::size_t size,
@@ -69,7 +67,6 @@ class HostGraphs final : public GraphAPI, public ConditionalAPI, public Progress
   Code set_capture_dependencies(StreamHandle stream,
                                 std::span<const NodeHandle> dependencies) override;
 
-  // ProgressAPI.
   Code create_timed_event(EventHandle* event) override;
   Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
   Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,

@@ -9,7 +9,6 @@
 #include "base/mutex.h"
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
-#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree::host {
 
@@ -17,11 +16,11 @@ class StrictMemory;
 
 enum class MemoryKind { kData, kPinned, kMapped };
 
-// Physical memory of a VirtualMemoryAPI is an anonymous file: its contents stay when it is mapped
+// Physical memory is an anonymous file: its contents stay when it is mapped
 // elsewhere, as on a GPU.
 //
 // Thread safety: any thread.
-class HostMemory final : public VirtualMemoryAPI {
+class HostMemory {
  public:
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;  // bytes; as on an H200
 
@@ -41,13 +40,14 @@ class HostMemory final : public VirtualMemoryAPI {
   std::size_t total() const noexcept { return total_; }
   std::size_t free() const;
 
-  Code granularity(int id, std::size_t* bytes) override;
-  Code reserve(int id, std::size_t bytes, void** address) override;
-  Code free_reserved(void* address, std::size_t bytes) override;
-  Code create(int id, std::size_t bytes, PhysicalMemory* memory) override;
-  Code release(PhysicalMemory memory) override;
-  Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory) override;
-  Code unmap(void* address, std::size_t bytes) override;
+  // The next seven are as the functions of DeviceAPI that map memory.
+  Code granularity(int id, std::size_t* bytes);
+  Code reserve(int id, std::size_t bytes, void** address);
+  Code free_reserved(void* address, std::size_t bytes);
+  Code create(int id, std::size_t bytes, PhysicalMemory* memory);
+  Code release(PhysicalMemory memory);
+  Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory);
+  Code unmap(void* address, std::size_t bytes);
 
  private:
   struct Allocation {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "interop/device/code.h"
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/kernel_function.h"
 #include "interop/device/node_contents.h"

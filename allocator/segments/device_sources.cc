@@ -19,17 +19,17 @@
 namespace cgtree {
 namespace {
 
-VirtualMemoryAPI& virtual_memory(Device device) {
-  VirtualMemoryAPI* const memory = device_api(device).virtual_memory();
-  if (memory != nullptr) return *memory;
+DeviceAPI& mapping_api(Device device) {
+  DeviceAPI& api = device_api(device);
+  if (api.supports(device.id, DeviceAttribute::kSupportsMapping)) return api;
   throw InvalidArgument(
       fmt::format("{} cannot map memory into reserved addresses; use a DeviceSegmentSource",
                   to_string(device)));
 }
 
-std::size_t granularity_of(VirtualMemoryAPI& memory, Device device) {
+std::size_t granularity_of(DeviceAPI& api, Device device) {
   std::size_t bytes = 0;
-  check(memory.granularity(device.id, &bytes),
+  check(api.mapping_granularity(device.id, &bytes),
         fmt::format("query the granularity of the memory of {}", to_string(device)));
   return bytes;
 }
@@ -60,8 +60,8 @@ void PinnedSegmentSource::free(void* segment, std::size_t, StreamId) noexcept {
 VirtualSegmentSource::VirtualSegmentSource(Device device, std::size_t reserved_bytes,
                                            std::size_t most_at_once)
     : device_(device),
-      memory_(virtual_memory(device)),
-      granularity_(granularity_of(memory_, device)),
+      api_(mapping_api(device)),
+      granularity_(granularity_of(api_, device)),
       reserved_bytes_(round_up_to(reserved_bytes, granularity_)),
       most_at_once_(std::max(most_at_once - most_at_once % granularity_, granularity_)) {
 }
@@ -88,7 +88,7 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   const std::lock_guard lock(mutex_);
   const std::size_t reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_));
   void* segment = nullptr;
-  check(memory_.reserve(device_.id, reserved, &segment),
+  check(api_.reserve_addresses(device_.id, reserved, &segment),
         fmt::format("reserve {} bytes of addresses on {}", reserved, to_string(device_)));
   try {
     Reservation& made = reservations_[segment];
@@ -96,7 +96,7 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
     map_up_to(segment, made, bytes);
   } catch (...) {
     reservations_.erase(segment);
-    (void)memory_.free_reserved(segment, reserved);
+    (void)api_.free_addresses(segment, reserved);
     throw;
   }
   return segment;
@@ -125,14 +125,14 @@ void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, st
 void VirtualSegmentSource::map_piece(void* begin, std::size_t bytes) {
   const ProfilerRange range(profiler_listens(), bytes, "grow pool");
   PhysicalMemory physical = PhysicalMemory::kNull;
-  const Code created = memory_.create(device_.id, bytes, &physical);
+  const Code created = api_.create_memory(device_.id, bytes, &physical);
   if (created == Code::kMemoryAllocation) {
     throw OutOfMemory(
         fmt::format("{} bytes to map asked of {}, which has no room", bytes, to_string(device_)));
   }
   check(created, fmt::format("create {} bytes to map on {}", bytes, to_string(device_)));
-  const Code mapped = memory_.map(device_.id, begin, bytes, physical);
-  (void)memory_.release(physical);  // lives as long as it is mapped
+  const Code mapped = api_.map_memory(device_.id, begin, bytes, physical);
+  (void)api_.release_memory(physical);  // lives as long as it is mapped
   check(mapped, fmt::format("map {} bytes on {}", bytes, to_string(device_)));
 }
 
@@ -147,7 +147,7 @@ void VirtualSegmentSource::map(void* segment, std::size_t, std::size_t offset, s
     try {
       map_piece(begin + done, most_at_once_);
     } catch (...) {
-      if (done > 0) (void)memory_.unmap(begin, done);
+      if (done > 0) (void)api_.unmap_memory(begin, done);
       throw;
     }
   }
@@ -166,7 +166,7 @@ bool VirtualSegmentSource::unmap(void* segment, std::size_t, std::size_t offset,
 }
 
 bool VirtualSegmentSource::unmap_piece(void* begin, std::size_t bytes) noexcept {
-  const Code code = memory_.unmap(begin, bytes);
+  const Code code = api_.unmap_memory(begin, bytes);
   if (ok(code)) return true;
   log_event(LogLevel::kError, "unmap_failed device={} error={}", to_string(device_), name(code));
   return false;
@@ -250,7 +250,7 @@ void VirtualSegmentSource::give_back(Reservations::iterator reservation) noexcep
   auto& [segment, held] = *reservation;
   unmap_down_to(segment, held, 0);
   if (held.mapped > 0) return;
-  const Code code = memory_.free_reserved(segment, held.reserved);
+  const Code code = api_.free_addresses(segment, held.reserved);
   if (!ok(code)) {
     log_event(LogLevel::kError, "addresses_lost device={} error={}", to_string(device_),
               name(code));

@@ -8,7 +8,7 @@
 #include "allocator/pool/segment_source.h"
 #include "base/mutex.h"
 #include "interop/device/device.h"
-#include "interop/device/virtual_memory_api.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 
@@ -93,7 +93,7 @@ class VirtualSegmentSource final : public SegmentSource {
   void give_back_freed() noexcept;
 
   const Device device_;
-  VirtualMemoryAPI& memory_;
+  DeviceAPI& api_;
   const std::size_t granularity_;
   const std::size_t reserved_bytes_;
   const std::size_t most_at_once_;

@@ -35,13 +35,13 @@ std::size_t verify_every_of_environment() {
 // other contexts have left in the device's cache.
 ContextOptions complete(Device device, ContextOptions options) {
   if (options.verify_every == 0) options.verify_every = verify_every_of_environment();
-  const bool maps_memory = device_api(device).virtual_memory() != nullptr;
+  const bool can_map = device_api(device).supports(device.id, DeviceAttribute::kSupportsMapping);
   if (options.group != nullptr && options.outputs_lie_apart) {
     throw InvalidArgument(
         "ContextOptions::outputs_lie_apart and ::group are both given: ranks with another lack of "
         "memory would come apart; leave one out");
   }
-  if (options.group != nullptr && maps_memory && options.segments == nullptr) {
+  if (options.group != nullptr && can_map && options.segments == nullptr) {
     options.pools_grow_in_place = true;
   }
   return options;

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "extensions/flow/ring.h"
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/stream.h"
 #include "interop/random/philox.h"
 

@@ -192,9 +192,8 @@ void expect_nodes_around(StreamRef stream, std::size_t nodes_before, const Body&
 // leaves it complete: all that was enqueued is joined.
 class BodyCapture {
  public:
-  BodyCapture(ConditionalAPI& conditionals, StreamRef stream, GraphHandle body)
-      : conditionals_(conditionals), stream_(stream), body_(body) {
-    check(conditionals.begin_capture_to(stream.handle(), body, CaptureMode::kRelaxed),
+  BodyCapture(StreamRef stream, GraphHandle body) : stream_(stream), body_(body) {
+    check(stream.graphs().begin_capture_to(stream.handle(), body, CaptureMode::kRelaxed),
           "begin to capture a body");
   }
   ~BodyCapture() {
@@ -214,7 +213,7 @@ class BodyCapture {
   void join() noexcept try {
     std::vector<NodeHandle> nodes;
     if (ok(stream_.graphs().graph_nodes(body_, &nodes)))
-      static_cast<void>(conditionals_.set_capture_dependencies(stream_.handle(), nodes));
+      static_cast<void>(stream_.graphs().set_capture_dependencies(stream_.handle(), nodes));
   } catch (const std::bad_alloc&) {  // then a fork that has not joined breaks it
   }
   Code try_end() noexcept {
@@ -223,7 +222,6 @@ class BodyCapture {
     return stream_.graphs().end_capture(stream_.handle(), &ended);
   }
 
-  ConditionalAPI& conditionals_;
   const StreamRef stream_;
   const GraphHandle body_;
   bool is_open_ = true;
@@ -272,13 +270,12 @@ std::vector<BodyRun> try_all(StreamRef own, std::span<const Body> bodies, const 
 }
 
 // Captures a body to its node, as it was captured in its trial.
-void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph, const Body& body,
-                  const BodyRun& tried,
+void capture_body(StreamRef own, GraphHandle graph, const Body& body, const BodyRun& tried,
                   const std::function<void(StreamRef, std::span<const Tensor>)>& end) {
   const std::shared_ptr<const Stream> stream = body_stream(own.device());
   BodyRun run{.name = body.name};
   RunLog log(run, *stream);
-  BodyCapture capture(conditionals, *stream, graph);
+  BodyCapture capture(*stream, graph);
   {
     const FlowLog::BodyOn on(*stream);
     try {
@@ -303,19 +300,19 @@ void capture_body(ConditionalAPI& conditionals, StreamRef own, GraphHandle graph
 }
 
 // Adds the node, and captures the bodies as they were tried.
-void capture_all(ConditionalAPI& conditionals, ConditionalKind kind, StreamRef own,
-                 std::span<const Body> bodies, std::span<const BodyRun> runs,
-                 const SetCondition& set, const EndBody& end) {
+void capture_all(ConditionalKind kind, StreamRef own, std::span<const Body> bodies,
+                 std::span<const BodyRun> runs, const SetCondition& set, const EndBody& end) {
+  GraphAPI& graphs = own.graphs();
   ConditionHandle condition = ConditionHandle::kNull;
-  check(conditionals.create_condition(capture_around(own).graph, &condition), "make a condition");
+  check(graphs.create_condition(capture_around(own).graph, &condition), "make a condition");
   set(own, condition);
   const CaptureInfo before = capture_around(own);
   NodeHandle node = NodeHandle::kNull;
   std::vector<GraphHandle> made;
-  check(conditionals.add_conditional(before.graph, before.dependencies, condition, kind,
-                                     bodies.size(), &node, &made),
+  check(graphs.add_conditional(before.graph, before.dependencies, condition, kind, bodies.size(),
+                               &node, &made),
         "add a conditional node");
-  check(conditionals.set_capture_dependencies(own.handle(), std::span(&node, 1)),
+  check(graphs.set_capture_dependencies(own.handle(), std::span(&node, 1)),
         "go on behind a conditional node");
   StepScope::current()->allocations().bodies.push_back({node, made});
   if (RunLog* const around = RunLog::current()) {
@@ -325,7 +322,7 @@ void capture_all(ConditionalAPI& conditionals, ConditionalKind kind, StreamRef o
   }
   const std::size_t nodes = nodes_around(own);
   for (std::size_t i = 0; i < bodies.size(); ++i) {
-    capture_body(conditionals, own, made[i], bodies[i], runs[i],
+    capture_body(own, made[i], bodies[i], runs[i],
                  [&](StreamRef stream, std::span<const Tensor> returned) {
                    end(stream, condition, returned);
                  });
@@ -338,8 +335,7 @@ void capture_all(ConditionalAPI& conditionals, ConditionalKind kind, StreamRef o
 void add_conditional(std::string_view call, ConditionalKind kind, std::span<const Body> bodies,
                      const TriedBody& tried, const SetCondition& set, const EndBody& end) {
   const StreamRef own = current_stream();
-  ConditionalAPI* const conditionals = conditionals_of(own.api(), own.device().id);
-  if (conditionals == nullptr) {
+  if (!own.api().supports(own.device().id, DeviceAttribute::kSupportsConditionalNodes)) {
     throw CaptureError(static_cast<int>(Code::kNotSupported),
                        fmt::format("{} in a recording needs conditional nodes, which {} does not "
                                    "have: CUDA has them from 12.8 on, driver and toolkit",
@@ -348,7 +344,7 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   RunLog* const around = RunLog::current();
   const std::size_t at = around == nullptr ? 0 : around->nodes();
   std::vector<BodyRun> runs = try_all(own, bodies, tried);
-  if (!frame().is_trial) capture_all(*conditionals, kind, own, bodies, runs, set, end);
+  if (!frame().is_trial) capture_all(kind, own, bodies, runs, set, end);
   if (around != nullptr) around->add(at, std::move(runs));
 }
 

@@ -8,7 +8,7 @@
 
 #include "extensions/flow/body.h"
 #include "extensions/flow/condition_kernels.h"
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 
@@ -48,7 +48,7 @@ std::int32_t read_flag(const Tensor& flag, StreamRef stream);
 
 // Adds a conditional node behind the work that current_stream() has captured, with these bodies.
 // Each is captured twice, first in a trial that is not kept, because a capture that fails could not
-// be taken out of the node (conditional_api.h). In the trial of a body around, all ends with that:
+// be taken out of the node (condition.h). In the trial of a body around, all ends with that:
 // no node is added, and neither `set` nor `end` is called.
 //
 // Throws CaptureError where the device has no conditional nodes; InvalidArgument, with the name of

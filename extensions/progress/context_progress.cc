@@ -15,7 +15,6 @@
 #include "cgtree/values/group.h"
 #include "extensions/audit/audit.h"
 #include "extensions/progress/mark_words.h"
-#include "interop/device/progress_api.h"
 
 namespace cgtree {
 
@@ -32,7 +31,7 @@ ContextProgress::ContextProgress(const ContextOptions& options, ContextMemory& m
       every_(progress.every_nth_replay),
       times_scopes_(progress.times_scopes) {
   DeviceAPI& api = memory.stream().api();
-  if (api.graphs() == nullptr || api.progress() == nullptr) {
+  if (!api.supports(memory.device().id, DeviceAttribute::kSupportsProgress)) {
     throw InvalidArgument("watch_progress() on " + about_.device +
                           ", a kind of device that does not tell how far its work has come");
   }

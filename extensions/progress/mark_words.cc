@@ -54,7 +54,7 @@ void load_clock(StreamRef stream) {
 #endif
 }
 
-NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
+NodeHandle insert_clock(GraphAPI& graphs, GraphHandle graph, std::span<const NodeHandle> after,
                         std::span<const NodeHandle> before, const Tensor& page, std::size_t word,
                         std::size_t cleared) {
   const void* cuda = nullptr;
@@ -65,9 +65,9 @@ NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<cons
   const std::array<KernelArgument, 3> arguments = {
       {{&words, sizeof(words)}, {&cleared, sizeof(cleared)}, {&word, sizeof(word)}}};
   NodeHandle made = NodeHandle::kNull;
-  check(progress.insert_kernel(
-            graph, after, before, make_kernel<&write_clock_on_host>("write_clock", cuda).function,
-            {.grid = {1}, .block = {cleared == 0 ? 1u : 128u}}, arguments, &made),
+  check(graphs.insert_kernel(graph, after, before,
+                             make_kernel<&write_clock_on_host>("write_clock", cuda).function,
+                             {.grid = {1}, .block = {cleared == 0 ? 1u : 128u}}, arguments, &made),
         "add a mark to a recording");
   return made;
 }

@@ -6,7 +6,6 @@
 #include <span>
 
 #include "interop/device/graph_api.h"
-#include "interop/device/progress_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 
@@ -21,9 +20,9 @@ void clear_words(const Tensor& page, StreamRef stream);
 // Has the device of the stream load the kernel of the next one, which may wait for all its work.
 // Throws DeviceError.
 void load_clock(StreamRef stream);
-// Inserts a kernel into a graph, as ProgressAPI::insert_kernel(): the first `cleared` words become
+// Inserts a kernel into a graph, as GraphAPI::insert_kernel(): the first `cleared` words become
 // 0, then the word the device's clock, in nanoseconds, which is not 0. Throws DeviceError.
-NodeHandle insert_clock(ProgressAPI& progress, GraphHandle graph, std::span<const NodeHandle> after,
+NodeHandle insert_clock(GraphAPI& graphs, GraphHandle graph, std::span<const NodeHandle> after,
                         std::span<const NodeHandle> before, const Tensor& page, std::size_t word,
                         std::size_t cleared = 0);
 // Notes that work on `stream` may use the memory of the page, and releases it.

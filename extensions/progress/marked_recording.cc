@@ -78,12 +78,11 @@ MarkedRecording::MarkedRecording(Recording& recording, ContextMemory& memory, Sp
 void MarkedRecording::put_into(GraphHandle graph, MarkPlan& plan, Marks& marks, std::size_t start,
                                std::size_t cleared) {
   if (plan.first.empty()) return;
-  ProgressAPI& progress = *stream_.api().progress();
-  (void)insert_clock(progress, graph, {}, plan.first, marks.page_, start, cleared);
+  GraphAPI& graphs = stream_.graphs();
+  (void)insert_clock(graphs, graph, {}, plan.first, marks.page_, start, cleared);
   const std::size_t before = marks.planned_.size();  // marks of the graphs in front
   for (PlannedMark& mark : plan.marks) {
-    (void)insert_clock(progress, graph, mark.after, mark.before, marks.page_,
-                       marks.planned_.size());
+    (void)insert_clock(graphs, graph, mark.after, mark.before, marks.page_, marks.planned_.size());
     for (std::size_t& number : mark.behind)
       number += before;
     if (mark.behind.empty()) mark.behind.push_back(start);

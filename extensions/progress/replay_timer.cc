@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log_event.h"
-#include "interop/device/progress_api.h"
 
 namespace cgtree {
 namespace {
@@ -33,8 +32,8 @@ Times& times_of(std::map<std::string, Times, std::less<>>& all, const std::strin
 
 ReplayTimer::ReplayTimer(std::size_t every, const ContextMemory& memory)
     : memory_(memory), every_(every) {
-  DeviceAPI& api = memory.stream().api();
-  if (api.graphs() == nullptr || api.progress() == nullptr) every_ = 0;
+  const StreamRef stream = memory.stream();
+  if (!stream.api().supports(stream.device().id, DeviceAttribute::kSupportsProgress)) every_ = 0;
 }
 
 ReplayTimer::~ReplayTimer() {
@@ -62,7 +61,7 @@ std::optional<EventHandle> ReplayTimer::record() {
     event = unused_.back();
     unused_.pop_back();
   } else {
-    code = stream.api().progress()->create_timed_event(&event);
+    code = graphs().create_timed_event(&event);
   }
   if (ok(code)) code = graphs().record_event(event, stream.handle());
   if (ok(code)) return event;
@@ -128,10 +127,9 @@ std::vector<ReplayTimer::Sample> ReplayTimer::collect() {
     Timed& first = pending_.front();
     const RelaxedCapture relaxed(&graphs());
     Code code = graphs().query_event(first.end);
-    ProgressAPI& progress = *memory_.stream().api().progress();
     std::chrono::nanoseconds since_anchor{0};
-    if (ok(code)) code = progress.elapsed(first.begin, first.end, &first.sample.device);
-    if (ok(code)) code = progress.elapsed(anchor_, first.begin, &since_anchor);
+    if (ok(code)) code = graphs().elapsed(first.begin, first.end, &first.sample.device);
+    if (ok(code)) code = graphs().elapsed(anchor_, first.begin, &since_anchor);
     if (code == Code::kNotReady) break;
     if (!ok(code)) {
       give_up("read the times of events", code);

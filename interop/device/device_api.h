@@ -21,9 +21,6 @@
 
 namespace cgtree {
 
-class ProgressAPI;       // interop/device/progress_api.h
-class VirtualMemoryAPI;  // interop/device/virtual_memory_api.h
-
 // The numbers up to 15 are TVM's DeviceAttrKind, with its types. The numbers from 1000 on are ours.
 enum class DeviceAttribute : int {
   kExists = 0,              // int64: 1 if this program can use a device of this id; never fails
@@ -43,10 +40,12 @@ enum class DeviceAttribute : int {
   kFreeMemory = 15,              // int64, bytes at the time of the call
 
   kDriverRelease = 1000,             // string, e.g. "580.159.04"
-  kSupportsStreamCapture = 1001,     // int64: 1 or 0, as the next three
+  kSupportsStreamCapture = 1001,     // int64: 1 or 0, as the next five
   kSupportsGraphUpdate = 1002,       // nodes of executable graphs can be changed in place
   kSupportsMemoryPools = 1003,       // allocation in the order of a stream
   kSupportsConditionalNodes = 1004,  // graphs may have conditional nodes
+  kSupportsMapping = 1005,           // memory can be mapped into reserved addresses
+  kSupportsProgress = 1006,          // events with times, and kernels put between nodes
 };
 
 // The value is std::monostate if the device does not have the attribute, or the number is not
@@ -81,6 +80,9 @@ struct DeviceAllocation {
   bool is_static = false;  // a variable of code that is loaded
 };
 
+// PhysicalMemory is memory of a device that has no address of its own.
+enum class PhysicalMemory : std::uint64_t { kNull = 0 };
+
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.
 enum class StreamKind { kBlocking, kNonBlocking };
 
@@ -99,23 +101,17 @@ class DeviceAPI {
     return (id >= 0 && id < kMostSeen && (seen >> id & 1) != 0) || look_for_device(id);
   }
 
+  // Returns whether an attribute that is 1 or 0 is 1.
+  bool supports(int id, DeviceAttribute attribute) noexcept;
+
   // Returns why there is no such device, for the text of an error. Requires: !has_device(id).
-  virtual std::string why_absent(int id) {
-    static_cast<void>(id);
-    return "there is no device of this number";
-  }
+  virtual std::string why_absent(int id);
 
   // Makes the device current on this thread, for libraries that work on the current device. Returns
   // kInvalidDevice if it does not exist, where the device can tell.
-  virtual Code set_device(int id) {
-    static_cast<void>(id);
-    return Code::kSuccess;
-  }
+  virtual Code set_device(int id);
   // Writes the id of the current device; 0 on devices that have no current device.
-  virtual Code current_device(int* id) {
-    *id = 0;
-    return Code::kSuccess;
-  }
+  virtual Code current_device(int* id);
 
   // Data space is memory of the device, aligned to kDataSpaceAlignment. Requires: bytes > 0.
   virtual Code alloc_data_space(int id, std::size_t bytes, void** data) = 0;
@@ -134,20 +130,31 @@ class DeviceAPI {
 
   // Writes which memory `pointer` lies in. Touches no stream, and may be called while a capture is
   // open. Returns kNotSupported if this kind of device cannot tell.
-  virtual Code pointer_attributes(const void* pointer, PointerAttributes* attributes) {
-    static_cast<void>(pointer);
-    static_cast<void>(attributes);
-    return Code::kNotSupported;
-  }
+  virtual Code pointer_attributes(const void* pointer, PointerAttributes* attributes);
 
   // Writes the allocation that `pointer` lies in; on the host too, where it is pinned or
   // registered. Otherwise as pointer_attributes(), and leaves the calling thread's last error as it
   // is.
-  virtual Code allocation_of(const void* pointer, DeviceAllocation* allocation) {
-    static_cast<void>(pointer);
-    static_cast<void>(allocation);
-    return Code::kNotSupported;
-  }
+  virtual Code allocation_of(const void* pointer, DeviceAllocation* allocation);
+
+  // The next seven are the driver's (cuMemAddressReserve, cuMemCreate, cuMemMap). They return
+  // kNotSupported unless kSupportsMapping is 1. Sizes and addresses are multiples of
+  // mapping_granularity(). None of them touches a stream, or is refused while a capture is open.
+  virtual Code mapping_granularity(int id, std::size_t* bytes);
+  // Reserves addresses without memory.
+  virtual Code reserve_addresses(int id, std::size_t bytes, void** address);
+  // Requires the whole range that was reserved, with nothing mapped in it.
+  virtual Code free_addresses(void* address, std::size_t bytes);
+  // Makes memory that is mapped nowhere yet.
+  virtual Code create_memory(int id, std::size_t bytes, PhysicalMemory* memory);
+  // Releases the handle; the memory itself is freed when it is mapped nowhere.
+  virtual Code release_memory(PhysicalMemory memory);
+  // Maps all of `memory`, which has `bytes` bytes, for reading and writing by device `id` and by
+  // devices that reach its memory.
+  virtual Code map_memory(int id, void* address, std::size_t bytes, PhysicalMemory memory);
+  // Unmaps whole mappings, and leaves a range without one as it is. Does not wait: the work that
+  // uses the addresses must have ended.
+  virtual Code unmap_memory(void* address, std::size_t bytes);
 
   // Enqueues a copy between any two of host memory, pinned memory and memory of this kind of
   // device. Pageable host memory may be read as late as the stream reaches the copy; a captured
@@ -157,11 +164,7 @@ class DeviceAPI {
   // Enqueues a copy from memory of device `source_id` to memory of device `destination_id`, on a
   // stream of either.
   virtual Code copy_peer(StreamHandle stream, void* destination, int destination_id,
-                         const void* source, int source_id, std::size_t bytes) {
-    static_cast<void>(destination_id);
-    static_cast<void>(source_id);
-    return copy(stream, destination, source, bytes);
-  }
+                         const void* source, int source_id, std::size_t bytes);
 
   // Makes a stream of device `id`, which need not be current.
   virtual Code create_stream(int id, StreamKind kind, StreamHandle* stream) = 0;
@@ -175,27 +178,14 @@ class DeviceAPI {
   // captures returns 900 and invalidates the capture; asking the legacy stream while a blocking
   // stream captures, 906 likewise. Returns kNotSupported if this kind of device has no numbers.
   // Source: cudaStreamGetId; measured, driver 580.
-  virtual Code stream_number(int id, StreamHandle stream, std::uint64_t* number) {
-    static_cast<void>(id);
-    static_cast<void>(stream);
-    static_cast<void>(number);
-    return Code::kNotSupported;
-  }
+  virtual Code stream_number(int id, StreamHandle stream, std::uint64_t* number);
   // Writes the device of a stream that was created. Answers as stream_number() does.
-  virtual Code stream_device(StreamHandle stream, int* id) {
-    static_cast<void>(stream);
-    static_cast<void>(id);
-    return Code::kNotSupported;
-  }
+  virtual Code stream_device(StreamHandle stream, int* id);
   // Writes which part of the device's processors work on a stream that was created may use: 0 for
   // all of them, else a number that the streams of one part have in common. Asked as
   // stream_number(). A captured kernel keeps the part of the stream that it was captured on,
   // whichever stream its graph is launched on. Source: CUDA green contexts; measured, driver 580.
-  virtual Code stream_partition(StreamHandle stream, std::uint64_t* partition) {
-    static_cast<void>(stream);
-    *partition = 0;
-    return Code::kSuccess;
-  }
+  virtual Code stream_partition(StreamHandle stream, std::uint64_t* partition);
   // Blocks the host until all streams of a device are idle.
   virtual Code synchronize_device(int id) = 0;
   // Makes work enqueued on `to` from now on wait for what is enqueued on `from`, a stream of device
@@ -205,11 +195,6 @@ class DeviceAPI {
 
   // Returns null if this kind of device has no graphs; then everything runs eagerly.
   virtual GraphAPI* graphs() noexcept { return nullptr; }
-
-  // Returns null if memory of this kind of device cannot be mapped.
-  virtual VirtualMemoryAPI* virtual_memory() noexcept { return nullptr; }
-  // Returns null if this kind of device does not tell how far its work has come.
-  virtual ProgressAPI* progress() noexcept { return nullptr; }
 
   // Returns the object that all contexts on devices of this kind share, which make() makes for the
   // first of them.
@@ -227,27 +212,6 @@ class DeviceAPI {
   std::once_flag is_shared_;
   std::shared_ptr<void> shared_;
 };
-
-inline bool DeviceAPI::look_for_device(int id) noexcept {
-  const AttributeValue value = attribute(id, DeviceAttribute::kExists);
-  const auto* const number = std::get_if<std::int64_t>(&value);
-  if (number == nullptr || *number == 0) return false;
-  if (id >= 0 && id < kMostSeen) seen_.fetch_or(std::uint64_t{1} << id, std::memory_order_relaxed);
-  return true;
-}
-
-inline Code DeviceAPI::sync_stream_from_to(int id, StreamHandle from, StreamHandle to) {
-  static_cast<void>(id);
-  GraphAPI* const events = graphs();
-  if (events == nullptr) return synchronize_stream(from);
-  EventHandle event = EventHandle::kNull;
-  if (const Code code = events->create_event(&event); !ok(code)) return code;
-  Code code = events->record_event(event, from);
-  if (ok(code)) code = events->wait_event(to, event);
-  // The wait keeps what it needs of the event.
-  const Code destroyed = events->destroy_event(event);
-  return ok(code) ? destroyed : code;
-}
 
 // A DeviceScope makes a device current on this thread, and restores the previous one at its end. It
 // is for work that a library launches on the current device, whichever device its stream belongs

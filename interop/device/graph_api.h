@@ -8,8 +8,10 @@
 // or an executable graph is used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "interop/device/code.h"
@@ -57,8 +59,10 @@ struct GraphEdge {
   auto operator<=>(const GraphEdge&) const = default;
 };
 
-struct NodeContents;  // node_contents.h
-struct NodePatch;     // node_contents.h
+struct NodeContents;                         // node_contents.h
+struct NodePatch;                            // node_contents.h
+enum class ConditionHandle : std::uint64_t;  // condition.h
+enum class ConditionalKind;                  // condition.h
 
 // The capture that a stream is in.
 struct CaptureInfo {
@@ -107,11 +111,7 @@ class GraphAPI {
   // Writes what each node will do, in the order of graph_nodes(). Success does not say that all of
   // it could be read: see NodeContents::is_decoded. The calling thread's last error stays as it is.
   // Returns kNotSupported if this kind of device cannot tell.
-  virtual Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents) {
-    static_cast<void>(graph);
-    static_cast<void>(contents);
-    return Code::kNotSupported;
-  }
+  virtual Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents);
   // Writes a file in the language of Graphviz. What it says of a node depends on the device.
   virtual Code write_dot(GraphHandle graph, const char* path) = 0;
   // Adds a kernel in front of all nodes: every node without dependencies depends on it from now on.
@@ -135,26 +135,51 @@ class GraphAPI {
                                const LaunchDims& dims, KernelArguments arguments) = 0;
   // Prepares `node` for set_node(). The calling thread's last error stays as it is. Returns
   // kNotSupported for a node whose addresses cannot be changed.
-  virtual Code prepare_patch(NodeHandle node, NodePatch* patch) {
-    static_cast<void>(node);
-    static_cast<void>(patch);
-    return Code::kNotSupported;
-  }
+  virtual Code prepare_patch(NodeHandle node, NodePatch* patch);
   // Makes the node of `exec` use what `patch` holds; all else about it stays. The requirements
   // are those of set_kernel_node(), and so is what becomes of launches that are enqueued.
-  virtual Code set_node(ExecHandle exec, const NodePatch& patch) {
-    static_cast<void>(exec);
-    static_cast<void>(patch);
-    return Code::kNotSupported;
-  }
+  virtual Code set_node(ExecHandle exec, const NodePatch& patch);
 
   // Returns whether set_node() can make an executable graph of `a` do what `b` does, node by node
   // as graph_nodes() has them. The last error stays. Both must be of the current device.
-  virtual bool are_alike(GraphHandle a, GraphHandle b) {
-    static_cast<void>(a);
-    static_cast<void>(b);
-    return false;
-  }
+  virtual bool are_alike(GraphHandle a, GraphHandle b);
+
+  // The next four are of conditional nodes: see condition.h. They return kNotSupported unless
+  // kSupportsConditionalNodes is 1.
+
+  // Makes a condition for one node of `graph`, which may still be captured. Its value is undefined
+  // until a kernel has set it, in each launch.
+  virtual Code create_condition(GraphHandle graph, ConditionHandle* condition);
+  // Adds a node with `size` empty bodies: one or two for kIf, one for kWhile, any for kSwitch. They
+  // belong to the node, and are not destroyed. Returns kInvalidValue for other sizes, and for a
+  // condition of another graph, or one that a node has.
+  virtual Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
+                               ConditionHandle condition, ConditionalKind kind, std::size_t size,
+                               NodeHandle* node, std::vector<GraphHandle>* bodies);
+  // Begins a capture whose nodes are added to `graph`, a body; end_capture() returns the same
+  // handle. Returns what begin_capture() does, and kIllegalState while `graph` is captured to.
+  virtual Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode);
+  // What is captured next on `stream` depends on these nodes, and on no others. Returns
+  // kIllegalState for a stream that does not capture.
+  virtual Code set_capture_dependencies(StreamHandle stream,
+                                        std::span<const NodeHandle> dependencies);
+
+  // The next three tell how far work has come. They return kNotSupported unless kSupportsProgress
+  // is 1.
+
+  // Makes an event that also knows when it has happened; all else is as of create_event().
+  virtual Code create_timed_event(EventHandle* event);
+  // Writes the time from one event to the other. Returns kNotReady while one is pending, and
+  // kInvalidResourceHandle for one that has no time or was never recorded. Source:
+  // cudaEventElapsedTime.
+  virtual Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time);
+  // Adds a kernel to a graph, which runs behind all of `after` and in front of all of `before`.
+  // Executable graphs that were made of the graph stay as they are. Requires: the device of the
+  // graph is current, the capture of the graph has ended, and in the order of graph_nodes() no node
+  // of `before` comes first.
+  virtual Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                             std::span<const NodeHandle> before, const KernelFunction& kernel,
+                             const LaunchDims& dims, KernelArguments arguments, NodeHandle* node);
 
   // The next two return the calling thread's last error; `take` also clears it. Source:
   // cudaPeekAtLastError, cudaGetLastError.

@@ -16,7 +16,10 @@ namespace {
 class DeviceWithoutMapping final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
-  VirtualMemoryAPI* virtual_memory() noexcept override { return nullptr; }
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
+    if (attribute == DeviceAttribute::kSupportsMapping) return std::int64_t{0};
+    return ForwardingDevice::attribute(id, attribute);
+  }
 };
 
 TEST(CApiDeviceTest, OptionsAndLaunchesThatAreWrongAreRefused) {

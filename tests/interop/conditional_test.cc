@@ -17,8 +17,8 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void SetUp() override {
     CGTREE_SKIP_IF_MISSING(GetParam());
     bench_ = std::make_unique<DeviceBench>(GetParam());
-    conditionals_ = conditionals_of(bench_->api, 0);
-    if (conditionals_ == nullptr) GTEST_SKIP() << "the device has no conditional nodes";
+    if (!bench_->api.supports(0, DeviceAttribute::kSupportsConditionalNodes))
+      GTEST_SKIP() << "the device has no conditional nodes";
     stream_ = bench_->stream();
     side_ = bench_->stream();
     static_assert(sizeof(float) == sizeof(std::int32_t));
@@ -35,14 +35,14 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
   ConditionHandle condition(StreamHandle stream) {
     ConditionHandle made = ConditionHandle::kNull;
-    check(conditionals_->create_condition(bench_->info(stream).graph, &made), "make a condition");
+    check(bench_->graphs.create_condition(bench_->info(stream).graph, &made), "make a condition");
     return made;
   }
   Code try_add(ConditionHandle condition, ConditionalKind kind, std::size_t size) {
     const CaptureInfo info = bench_->info(stream_);
     NodeHandle node = NodeHandle::kNull;
     std::vector<GraphHandle> bodies;
-    return conditionals_->add_conditional(info.graph, info.dependencies, condition, kind, size,
+    return bench_->graphs.add_conditional(info.graph, info.dependencies, condition, kind, size,
                                           &node, &bodies);
   }
   // Adds a node behind what `stream` has captured so far.
@@ -51,17 +51,17 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
     const CaptureInfo info = bench_->info(stream);
     NodeHandle node = NodeHandle::kNull;
     std::vector<GraphHandle> bodies;
-    check(conditionals_->add_conditional(info.graph, info.dependencies, condition, kind, size,
+    check(bench_->graphs.add_conditional(info.graph, info.dependencies, condition, kind, size,
                                          &node, &bodies),
           "add a conditional node");
     const std::vector<NodeHandle> behind{node};
-    check(conditionals_->set_capture_dependencies(stream, behind), "go on behind it");
+    check(bench_->graphs.set_capture_dependencies(stream, behind), "go on behind it");
     return bodies;
   }
   // Captures body(stream) to the graph.
   template <typename Body>
   void capture_to(GraphHandle graph, StreamHandle stream, Body body) {
-    check(conditionals_->begin_capture_to(stream, graph, CaptureMode::kThreadLocal),
+    check(bench_->graphs.begin_capture_to(stream, graph, CaptureMode::kThreadLocal),
           "begin a body");
     body(stream);
     GraphHandle ended = GraphHandle::kNull;
@@ -82,7 +82,6 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
   }
 
   std::unique_ptr<DeviceBench> bench_;
-  ConditionalAPI* conditionals_ = nullptr;
   StreamHandle stream_ = StreamHandle::kNull;
   StreamHandle side_ = StreamHandle::kNull;
   std::int32_t* flag_ = nullptr;
@@ -212,12 +211,12 @@ TEST_P(ConditionalTest, ABodyIsCapturedToOnAStreamThatDoesNotCapture) {
   begin();
   const auto bodies = add(stream_, condition(stream_), ConditionalKind::kIf, 1);
   const CaptureMode mode = CaptureMode::kThreadLocal;
-  EXPECT_EQ(conditionals_->begin_capture_to(stream_, bodies[0], mode), Code::kIllegalState);
-  EXPECT_EQ(conditionals_->begin_capture_to(StreamHandle::kNull, bodies[0], mode),
+  EXPECT_EQ(bench_->graphs.begin_capture_to(stream_, bodies[0], mode), Code::kIllegalState);
+  EXPECT_EQ(bench_->graphs.begin_capture_to(StreamHandle::kNull, bodies[0], mode),
             Code::kStreamCaptureUnsupported);
-  ASSERT_EQ(conditionals_->begin_capture_to(side_, bodies[0], mode), Code::kSuccess);
+  ASSERT_EQ(bench_->graphs.begin_capture_to(side_, bodies[0], mode), Code::kSuccess);
   EXPECT_EQ(bench_->info(side_).graph, bodies[0]);
-  EXPECT_EQ(conditionals_->begin_capture_to(other, bodies[0], mode), Code::kIllegalState);
+  EXPECT_EQ(bench_->graphs.begin_capture_to(other, bodies[0], mode), Code::kIllegalState);
   GraphHandle ended = GraphHandle::kNull;
   EXPECT_EQ(bench_->graphs.end_capture(side_, &ended), Code::kSuccess);
   EXPECT_EQ(bench_->info(stream_).status, CaptureStatus::kActive);
@@ -227,8 +226,8 @@ TEST_P(ConditionalTest, DependenciesAreOfAStreamThatCaptures) {
   begin();
   check(bench_->add_one(stream_, x_), "capture");
   const std::vector<NodeHandle> nodes = bench_->info(stream_).dependencies;
-  EXPECT_EQ(conditionals_->set_capture_dependencies(side_, nodes), Code::kIllegalState);
-  EXPECT_EQ(conditionals_->set_capture_dependencies(stream_, nodes), Code::kSuccess);
+  EXPECT_EQ(bench_->graphs.set_capture_dependencies(side_, nodes), Code::kIllegalState);
+  EXPECT_EQ(bench_->graphs.set_capture_dependencies(stream_, nodes), Code::kSuccess);
 }
 
 // It is captured without a word, and refused later.
@@ -271,13 +270,13 @@ TEST_P(ConditionalTest, ACaptureThatFailsTakesItsBodyWithIt) {
   begin();
   const auto bodies = add(stream_, condition(stream_), ConditionalKind::kIf, 1);
   const CaptureMode mode = CaptureMode::kThreadLocal;
-  check(conditionals_->begin_capture_to(side_, bodies[0], mode), "begin a body");
+  check(bench_->graphs.begin_capture_to(side_, bodies[0], mode), "begin a body");
   bench_->order(side_, fork);
   check(bench_->add_one(fork, x_), "capture");
   GraphHandle ended = GraphHandle::kNull;
   EXPECT_EQ(bench_->graphs.end_capture(side_, &ended), Code::kStreamCaptureUnjoined);
   EXPECT_EQ(bench_->info(stream_).status, CaptureStatus::kActive);
-  EXPECT_EQ(conditionals_->begin_capture_to(side_, bodies[0], mode), Code::kInvalidValue);
+  EXPECT_EQ(bench_->graphs.begin_capture_to(side_, bodies[0], mode), Code::kInvalidValue);
   const GraphHandle graph = bench_->end(stream_);
   ExecHandle exec = ExecHandle::kNull;
   EXPECT_EQ(bench_->graphs.instantiate(graph, &exec), Code::kInvalidValue);

@@ -1,6 +1,4 @@
 // Events with times, and kernels between the nodes of a graph: the same promises on every device.
-#include "interop/device/progress_api.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,21 +13,21 @@ class ProgressTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override {
     CGTREE_SKIP_IF_MISSING(GetParam());
-    ASSERT_NE(GetParam().api->progress(), nullptr);
+    ASSERT_TRUE(GetParam().api->supports(0, DeviceAttribute::kSupportsProgress));
   }
 
-  static ProgressAPI& progress() { return *GetParam().api->progress(); }
+  static GraphAPI& graphs() { return *GetParam().api->graphs(); }
   // Inserts *x = 0.
   static Code insert_zero(GraphHandle graph, std::span<const NodeHandle> after,
                           std::span<const NodeHandle> before, float* x, NodeHandle* node) {
     const float value = 0;
     const std::int64_t count = 1;
-    return progress().insert_kernel(graph, after, before, fill_kernel(), dims_for(1),
-                                    arguments_of(x, value, count), node);
+    return graphs().insert_kernel(graph, after, before, fill_kernel(), dims_for(1),
+                                  arguments_of(x, value, count), node);
   }
   static EventHandle timed_event() {
     EventHandle event = EventHandle::kNull;
-    check(progress().create_timed_event(&event), "create an event with a time");
+    check(graphs().create_timed_event(&event), "create an event with a time");
     return event;
   }
 };
@@ -47,10 +45,10 @@ TEST_P(ProgressTest, TheTimeBetweenTwoEventsOfAStreamIsThereWhenBothHaveHappened
   check(bench.graphs.synchronize_event(end), "wait");
 
   std::chrono::nanoseconds there{-1};
-  EXPECT_EQ(progress().elapsed(begin, end, &there), Code::kSuccess);
+  EXPECT_EQ(graphs().elapsed(begin, end, &there), Code::kSuccess);
   EXPECT_GE(there.count(), 0);
   std::chrono::nanoseconds none{-1};
-  EXPECT_EQ(progress().elapsed(begin, begin, &none), Code::kSuccess);
+  EXPECT_EQ(graphs().elapsed(begin, begin, &none), Code::kSuccess);
   EXPECT_EQ(none.count(), 0);
   EXPECT_EQ(bench.read(x), 10);
   for (const EventHandle event : {begin, end})
@@ -82,9 +80,9 @@ TEST_P(ProgressTest, ATimeIsRefusedOfAnEventThatHasNoneOrWasNeverRecorded) {
   check(bench.api.synchronize_stream(stream), "wait");
   std::chrono::nanoseconds time{-1};
 
-  EXPECT_EQ(progress().elapsed(timed, plain, &time), Code::kInvalidResourceHandle);
-  EXPECT_EQ(progress().elapsed(plain, timed, &time), Code::kInvalidResourceHandle);
-  EXPECT_EQ(progress().elapsed(timed, never, &time), Code::kInvalidResourceHandle);
+  EXPECT_EQ(graphs().elapsed(timed, plain, &time), Code::kInvalidResourceHandle);
+  EXPECT_EQ(graphs().elapsed(plain, timed, &time), Code::kInvalidResourceHandle);
+  EXPECT_EQ(graphs().elapsed(timed, never, &time), Code::kInvalidResourceHandle);
   EXPECT_EQ(time.count(), -1);
   (void)bench.graphs.take_last_error();
   for (const EventHandle event : {timed, never})

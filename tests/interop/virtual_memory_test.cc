@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "interop/device/virtual_memory_api.h"
+#include "interop/device/device_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {
@@ -15,20 +15,20 @@ class VirtualMemoryTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override {
     CGTREE_SKIP_IF_MISSING(GetParam());
-    check(memory().granularity(0, &granule_), "ask for the granularity");
-    check(memory().reserve(0, 4 * granule_, &address_), "reserve");
+    check(api().mapping_granularity(0, &granule_), "ask for the granularity");
+    check(api().reserve_addresses(0, 4 * granule_, &address_), "reserve");
   }
   void TearDown() override {
     if (address_ != nullptr) {
-      EXPECT_EQ(memory().free_reserved(address_, 4 * granule_), Code::kSuccess);
+      EXPECT_EQ(api().free_addresses(address_, 4 * granule_), Code::kSuccess);
     }
   }
 
-  VirtualMemoryAPI& memory() { return *GetParam().api->virtual_memory(); }
+  DeviceAPI& api() { return *GetParam().api; }
   char* at(std::size_t granules) { return static_cast<char*>(address_) + granules * granule_; }
   PhysicalMemory create(std::size_t granules) {
     PhysicalMemory created = PhysicalMemory::kNull;
-    check(memory().create(0, granules * granule_, &created), "create");
+    check(api().create_memory(0, granules * granule_, &created), "create");
     return created;
   }
 
@@ -39,8 +39,8 @@ class VirtualMemoryTest : public ::testing::TestWithParam<DeviceUnderTest> {
 TEST_P(VirtualMemoryTest, MappedMemoryHoldsWhatIsWrittenAcrossMappings) {
   const PhysicalMemory first = create(1);
   const PhysicalMemory second = create(2);
-  ASSERT_EQ(memory().map(0, at(0), granule_, first), Code::kSuccess);
-  ASSERT_EQ(memory().map(0, at(1), 2 * granule_, second), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(0), granule_, first), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(1), 2 * granule_, second), Code::kSuccess);
   DeviceBench bench(GetParam());
   const std::size_t count = 3 * granule_ / sizeof(std::uint32_t);
   std::vector<std::uint32_t> written(count), read(count, 7);
@@ -52,9 +52,9 @@ TEST_P(VirtualMemoryTest, MappedMemoryHoldsWhatIsWrittenAcrossMappings) {
   ASSERT_EQ(bench.api.synchronize_stream(stream), Code::kSuccess);
 
   EXPECT_EQ(read, written);
-  EXPECT_EQ(memory().unmap(address_, 3 * granule_), Code::kSuccess);
-  EXPECT_EQ(memory().release(first), Code::kSuccess);
-  EXPECT_EQ(memory().release(second), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(address_, 3 * granule_), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(first), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(second), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, ContentsStayWhenMappedElsewhere) {
@@ -63,69 +63,69 @@ TEST_P(VirtualMemoryTest, ContentsStayWhenMappedElsewhere) {
   const StreamHandle stream = StreamHandle::kLegacy;
   const std::uint32_t written = 0xc0ffee42;
   std::uint32_t read = 0;
-  ASSERT_EQ(memory().map(0, at(0), granule_, physical), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(0), granule_, physical), Code::kSuccess);
   ASSERT_EQ(bench.api.copy(stream, at(0), &written, sizeof written), Code::kSuccess);
   ASSERT_EQ(bench.api.synchronize_stream(stream), Code::kSuccess);
-  ASSERT_EQ(memory().unmap(at(0), granule_), Code::kSuccess);
+  ASSERT_EQ(api().unmap_memory(at(0), granule_), Code::kSuccess);
 
-  ASSERT_EQ(memory().map(0, at(2), granule_, physical), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(2), granule_, physical), Code::kSuccess);
   ASSERT_EQ(bench.api.copy(stream, &read, at(2), sizeof read), Code::kSuccess);
   ASSERT_EQ(bench.api.synchronize_stream(stream), Code::kSuccess);
 
   EXPECT_EQ(read, written);
-  EXPECT_EQ(memory().unmap(at(2), granule_), Code::kSuccess);
-  EXPECT_EQ(memory().release(physical), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(at(2), granule_), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(physical), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, AReleasedMappingLivesUntilItIsUnmapped) {
   const PhysicalMemory physical = create(1);
-  ASSERT_EQ(memory().map(0, at(0), granule_, physical), Code::kSuccess);
-  ASSERT_EQ(memory().release(physical), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(0), granule_, physical), Code::kSuccess);
+  ASSERT_EQ(api().release_memory(physical), Code::kSuccess);
   DeviceBench bench(GetParam());
 
   EXPECT_EQ(bench.graphs.memset(StreamHandle::kLegacy, at(0), 0x5a, granule_), Code::kSuccess);
   EXPECT_EQ(bench.api.synchronize_stream(StreamHandle::kLegacy), Code::kSuccess);
 
-  EXPECT_EQ(memory().unmap(at(0), granule_), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(at(0), granule_), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, RefusesToMapTwiceAtOneAddress) {
   const PhysicalMemory physical = create(1);
   const PhysicalMemory other = create(1);
-  ASSERT_EQ(memory().map(0, at(1), granule_, physical), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(1), granule_, physical), Code::kSuccess);
 
-  EXPECT_NE(memory().map(0, at(1), granule_, other), Code::kSuccess);
+  EXPECT_NE(api().map_memory(0, at(1), granule_, other), Code::kSuccess);
 
-  EXPECT_EQ(memory().unmap(at(1), granule_), Code::kSuccess);
-  EXPECT_EQ(memory().release(physical), Code::kSuccess);
-  EXPECT_EQ(memory().release(other), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(at(1), granule_), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(physical), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(other), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, UnmappingWhereNothingIsMappedIsNoError) {
-  EXPECT_EQ(memory().unmap(at(0), granule_), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(at(0), granule_), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, RefusesToUnmapAPartOfAMapping) {
   const PhysicalMemory physical = create(2);
-  ASSERT_EQ(memory().map(0, at(0), 2 * granule_, physical), Code::kSuccess);
+  ASSERT_EQ(api().map_memory(0, at(0), 2 * granule_, physical), Code::kSuccess);
 
-  EXPECT_EQ(memory().unmap(at(0), granule_), Code::kInvalidValue);
+  EXPECT_EQ(api().unmap_memory(at(0), granule_), Code::kInvalidValue);
 
-  EXPECT_EQ(memory().unmap(at(0), 2 * granule_), Code::kSuccess);
-  EXPECT_EQ(memory().release(physical), Code::kSuccess);
+  EXPECT_EQ(api().unmap_memory(at(0), 2 * granule_), Code::kSuccess);
+  EXPECT_EQ(api().release_memory(physical), Code::kSuccess);
 }
 
 TEST_P(VirtualMemoryTest, RefusesSizesThatAreNoMultipleOfTheGranularity) {
   PhysicalMemory physical = PhysicalMemory::kNull;
 
-  EXPECT_EQ(memory().create(0, granule_ + 512, &physical), Code::kInvalidValue);
+  EXPECT_EQ(api().create_memory(0, granule_ + 512, &physical), Code::kInvalidValue);
   EXPECT_EQ(physical, PhysicalMemory::kNull);
 }
 
 TEST_P(VirtualMemoryTest, AnswersOutOfMemoryWithANumber) {
   PhysicalMemory physical = PhysicalMemory::kNull;
 
-  EXPECT_EQ(memory().create(0, std::size_t{1} << 50, &physical), Code::kMemoryAllocation);
+  EXPECT_EQ(api().create_memory(0, std::size_t{1} << 50, &physical), Code::kMemoryAllocation);
   EXPECT_EQ(physical, PhysicalMemory::kNull);
 }
 
@@ -139,9 +139,9 @@ TEST_P(VirtualMemoryTest, MapsAndUnmapsWhileThisThreadCapturesInAnyMode) {
     ASSERT_EQ(bench.graphs.begin_capture(stream, mode), Code::kSuccess);
 
     const PhysicalMemory physical = create(1);
-    EXPECT_EQ(memory().map(0, at(0), granule_, physical), Code::kSuccess);
-    EXPECT_EQ(memory().unmap(at(0), granule_), Code::kSuccess);
-    EXPECT_EQ(memory().release(physical), Code::kSuccess);
+    EXPECT_EQ(api().map_memory(0, at(0), granule_, physical), Code::kSuccess);
+    EXPECT_EQ(api().unmap_memory(at(0), granule_), Code::kSuccess);
+    EXPECT_EQ(api().release_memory(physical), Code::kSuccess);
 
     GraphHandle graph = GraphHandle::kNull;
     ASSERT_EQ(bench.graphs.end_capture(stream, &graph), Code::kSuccess);

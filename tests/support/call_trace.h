@@ -22,7 +22,7 @@ struct TracedCall {
 // Returns "launch on stream 0x7: 900" and the like, for messages.
 std::string to_string(const TracedCall& call);
 
-// It works over every device. Functions of VirtualMemoryAPI, attributes and last errors are not
+// It works over every device. Attributes, last errors and functions that map memory are not
 // traced.
 //
 // Thread safety: any thread.

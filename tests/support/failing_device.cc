@@ -91,8 +91,11 @@ class FailingApi final : public ForwardingDevice {
         faults(hook) {}
 
   std::string_view name() const noexcept override { return "failing"; }
-  // Its calls would not be counted.
-  VirtualMemoryAPI* virtual_memory() noexcept override { return nullptr; }
+  // Calls that map memory would not be counted.
+  AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
+    if (attribute == DeviceAttribute::kSupportsMapping) return std::int64_t{0};
+    return ForwardingDevice::attribute(id, attribute);
+  }
 
   Faults& faults;
 };

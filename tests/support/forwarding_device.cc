@@ -131,25 +131,24 @@ Code ForwardingGraphs::exchange_capture_mode(CaptureMode* mode) {
 }
 Code ForwardingGraphs::create_condition(GraphHandle graph, ConditionHandle* condition) {
   return hook().around({"create_condition", CallKind::kGraph},
-                       [&] { return conditionals().create_condition(graph, condition); });
+                       [&] { return target().create_condition(graph, condition); });
 }
 Code ForwardingGraphs::add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
                                        ConditionHandle condition, ConditionalKind kind,
                                        std::size_t size, NodeHandle* node,
                                        std::vector<GraphHandle>* bodies) {
   return hook().around({"add_conditional", CallKind::kGraph}, [&] {
-    return conditionals().add_conditional(graph, dependencies, condition, kind, size, node, bodies);
+    return target().add_conditional(graph, dependencies, condition, kind, size, node, bodies);
   });
 }
 Code ForwardingGraphs::begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode) {
   return hook().around({"begin_capture_to", CallKind::kCapture, stream},
-                       [&] { return conditionals().begin_capture_to(stream, graph, mode); });
+                       [&] { return target().begin_capture_to(stream, graph, mode); });
 }
 Code ForwardingGraphs::set_capture_dependencies(StreamHandle stream,
                                                 std::span<const NodeHandle> dependencies) {
-  return hook().around({"set_capture_dependencies", CallKind::kCapture, stream}, [&] {
-    return conditionals().set_capture_dependencies(stream, dependencies);
-  });
+  return hook().around({"set_capture_dependencies", CallKind::kCapture, stream},
+                       [&] { return target().set_capture_dependencies(stream, dependencies); });
 }
 Code ForwardingGraphs::destroy_graph(GraphHandle graph) {
   return hook().around({"destroy_graph", CallKind::kDestroy},

@@ -1,10 +1,12 @@
 // ForwardingDevice: a device in front of another, with one hook through which every call goes.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <span>
 #include <type_traits>
 
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree::testing {
@@ -53,7 +55,7 @@ class CallHook {
   }
 };
 
-class ForwardingGraphs : public GraphAPI, public ConditionalAPI {
+class ForwardingGraphs : public GraphAPI {
  public:
   // Requires that both outlive it.
   ForwardingGraphs(DeviceAPI& target, CallHook& hook) : target_(&target), hook_(&hook) {}
@@ -100,6 +102,18 @@ class ForwardingGraphs : public GraphAPI, public ConditionalAPI {
   Code set_capture_dependencies(StreamHandle stream,
                                 std::span<const NodeHandle> dependencies) override;
 
+  // The hook does not see the next five.
+  Code create_timed_event(EventHandle* event) override {
+    return target().create_timed_event(event);
+  }
+  Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override {
+    return target().elapsed(from, to, time);
+  }
+  Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                     std::span<const NodeHandle> before, const KernelFunction& kernel,
+                     const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override {
+    return target().insert_kernel(graph, after, before, kernel, dims, arguments, node);
+  }
   Code peek_last_error() noexcept override { return target().peek_last_error(); }
   Code take_last_error() noexcept override { return target().take_last_error(); }
 
@@ -107,7 +121,6 @@ class ForwardingGraphs : public GraphAPI, public ConditionalAPI {
 
  protected:
   GraphAPI& target() const noexcept { return *target_->graphs(); }
-  ConditionalAPI& conditionals() const { return dynamic_cast<ConditionalAPI&>(target()); }
   DeviceAPI& device() const noexcept { return *target_; }
   CallHook& hook() const noexcept { return *hook_; }
 
@@ -147,8 +160,26 @@ class ForwardingDevice : public DeviceAPI {
   Code stream_partition(StreamHandle stream, std::uint64_t* partition) override;
   Code synchronize_device(int id) override;
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
-  VirtualMemoryAPI* virtual_memory() noexcept override { return target_->virtual_memory(); }
-  ProgressAPI* progress() noexcept override { return target_->progress(); }
+  // The hook does not see functions that map memory.
+  Code mapping_granularity(int id, std::size_t* bytes) override {
+    return target_->mapping_granularity(id, bytes);
+  }
+  Code reserve_addresses(int id, std::size_t bytes, void** address) override {
+    return target_->reserve_addresses(id, bytes, address);
+  }
+  Code free_addresses(void* address, std::size_t bytes) override {
+    return target_->free_addresses(address, bytes);
+  }
+  Code create_memory(int id, std::size_t bytes, PhysicalMemory* memory) override {
+    return target_->create_memory(id, bytes, memory);
+  }
+  Code release_memory(PhysicalMemory memory) override { return target_->release_memory(memory); }
+  Code map_memory(int id, void* address, std::size_t bytes, PhysicalMemory memory) override {
+    return target_->map_memory(id, address, bytes, memory);
+  }
+  Code unmap_memory(void* address, std::size_t bytes) override {
+    return target_->unmap_memory(address, bytes);
+  }
 
   // Requires that nothing made on the old target is used on the new one.
   void set_target(DeviceAPI& target) noexcept {

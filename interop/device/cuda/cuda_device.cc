@@ -18,7 +18,6 @@
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
-#include "interop/device/virtual_memory_api.h"
 
 namespace cgtree {
 namespace cuda {
@@ -134,6 +133,8 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
       return driver_release();
     case DeviceAttribute::kSupportsStreamCapture:
     case DeviceAttribute::kSupportsGraphUpdate:
+    case DeviceAttribute::kSupportsMapping:
+    case DeviceAttribute::kSupportsProgress:
       return std::int64_t{1};
     case DeviceAttribute::kSupportsConditionalNodes:
       // CUDA 12.4 brought them, 12.8 a second body and kSwitch.
@@ -274,56 +275,6 @@ class Prepared {
   CurrentDevice current_;
 };
 
-// The virtual memory capability calls the driver's functions one to one.
-class CudaVirtualMemory final : public VirtualMemoryAPI {
- public:
-  Code granularity(int id, std::size_t* bytes) override;
-  Code reserve(int id, std::size_t bytes, void** address) override;
-  Code free_reserved(void* address, std::size_t bytes) override;
-  Code create(int id, std::size_t bytes, PhysicalMemory* memory) override;
-  Code release(PhysicalMemory memory) override;
-  Code map(int id, void* address, std::size_t bytes, PhysicalMemory memory) override;
-  Code unmap(void* address, std::size_t bytes) override;
-};
-
-Code CudaVirtualMemory::granularity(int id, std::size_t* bytes) {
-  const Prepared prepared(id);
-  if (!ok(prepared.code())) return prepared.code();
-  const CUmemAllocationProp properties = memory_of(id);
-  // The recommended granularity: large mappings with the minimal one cost more than they need to.
-  return to_code(driver()->mem_get_allocation_granularity(bytes, &properties,
-                                                          CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
-}
-
-Code CudaVirtualMemory::reserve(int id, std::size_t bytes, void** address) {
-  const Prepared prepared(id);
-  if (!ok(prepared.code())) return prepared.code();
-  CUdeviceptr reserved = 0;
-  const Code code = to_code(driver()->mem_address_reserve(&reserved, bytes, 0, 0, 0));
-  if (ok(code)) *address = reinterpret_cast<void*>(reserved);
-  return code;
-}
-
-Code CudaVirtualMemory::free_reserved(void* address, std::size_t bytes) {
-  if (driver() == nullptr) return Code::kInsufficientDriver;
-  return to_code(driver()->mem_address_free(to_native(address), bytes));
-}
-
-Code CudaVirtualMemory::create(int id, std::size_t bytes, PhysicalMemory* memory) {
-  const Prepared prepared(id);
-  if (!ok(prepared.code())) return prepared.code();
-  const CUmemAllocationProp properties = memory_of(id);
-  CUmemGenericAllocationHandle created = 0;
-  const Code code = to_code(driver()->mem_create(&created, bytes, &properties, 0));
-  if (ok(code)) *memory = static_cast<PhysicalMemory>(created);
-  return code;
-}
-
-Code CudaVirtualMemory::release(PhysicalMemory memory) {
-  if (driver() == nullptr) return Code::kInsufficientDriver;
-  return to_code(driver()->mem_release(static_cast<CUmemGenericAllocationHandle>(memory)));
-}
-
 // The device itself, and those that reach its memory, as they reach what cudaMalloc gives: kernels
 // of NCCL write into the memory of another rank of this process.
 std::vector<CUmemAccessDesc> access_to(int id) {
@@ -340,25 +291,6 @@ std::vector<CUmemAccessDesc> access_to(int id) {
     if (reaches != 0) access.push_back(access_by(other));
   }
   return access;
-}
-
-Code CudaVirtualMemory::map(int id, void* address, std::size_t bytes, PhysicalMemory memory) {
-  const Prepared prepared(id);
-  if (!ok(prepared.code())) return prepared.code();
-  const CUdeviceptr begin = to_native(address);
-  const auto handle = static_cast<CUmemGenericAllocationHandle>(memory);
-  const Code mapped = to_code(driver()->mem_map(begin, bytes, /*offset=*/0, handle, 0));
-  if (!ok(mapped)) return mapped;
-  const std::vector<CUmemAccessDesc> access = access_to(id);
-  const Code allowed =
-      to_code(driver()->mem_set_access(begin, bytes, access.data(), access.size()));
-  if (!ok(allowed)) (void)driver()->mem_unmap(begin, bytes);
-  return allowed;
-}
-
-Code CudaVirtualMemory::unmap(void* address, std::size_t bytes) {
-  if (driver() == nullptr) return Code::kInsufficientDriver;
-  return to_code(driver()->mem_unmap(to_native(address), bytes));
 }
 
 class CudaDevice final : public DeviceAPI {
@@ -393,6 +325,57 @@ class CudaDevice final : public DeviceAPI {
     const cudaError_t error = cudaFree(data);
     // At process exit the runtime is unloaded first and frees the memory.
     return error == cudaErrorCudartUnloading ? Code::kSuccess : to_code(error);
+  }
+
+  Code mapping_granularity(int id, std::size_t* bytes) override {
+    const Prepared prepared(id);
+    if (!ok(prepared.code())) return prepared.code();
+    const CUmemAllocationProp properties = memory_of(id);
+    // The recommended granularity: large mappings with the minimal one cost more than they need to.
+    return to_code(driver()->mem_get_allocation_granularity(bytes, &properties,
+                                                            CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  }
+  Code reserve_addresses(int id, std::size_t bytes, void** address) override {
+    const Prepared prepared(id);
+    if (!ok(prepared.code())) return prepared.code();
+    CUdeviceptr reserved = 0;
+    const Code code = to_code(driver()->mem_address_reserve(&reserved, bytes, 0, 0, 0));
+    if (ok(code)) *address = reinterpret_cast<void*>(reserved);
+    return code;
+  }
+  Code free_addresses(void* address, std::size_t bytes) override {
+    if (driver() == nullptr) return Code::kInsufficientDriver;
+    return to_code(driver()->mem_address_free(to_native(address), bytes));
+  }
+  Code create_memory(int id, std::size_t bytes, PhysicalMemory* memory) override {
+    const Prepared prepared(id);
+    if (!ok(prepared.code())) return prepared.code();
+    const CUmemAllocationProp properties = memory_of(id);
+    CUmemGenericAllocationHandle created = 0;
+    const Code code = to_code(driver()->mem_create(&created, bytes, &properties, 0));
+    if (ok(code)) *memory = static_cast<PhysicalMemory>(created);
+    return code;
+  }
+  Code release_memory(PhysicalMemory memory) override {
+    if (driver() == nullptr) return Code::kInsufficientDriver;
+    return to_code(driver()->mem_release(static_cast<CUmemGenericAllocationHandle>(memory)));
+  }
+  Code map_memory(int id, void* address, std::size_t bytes, PhysicalMemory memory) override {
+    const Prepared prepared(id);
+    if (!ok(prepared.code())) return prepared.code();
+    const CUdeviceptr begin = to_native(address);
+    const auto handle = static_cast<CUmemGenericAllocationHandle>(memory);
+    const Code mapped = to_code(driver()->mem_map(begin, bytes, /*offset=*/0, handle, 0));
+    if (!ok(mapped)) return mapped;
+    const std::vector<CUmemAccessDesc> access = access_to(id);
+    const Code allowed =
+        to_code(driver()->mem_set_access(begin, bytes, access.data(), access.size()));
+    if (!ok(allowed)) (void)driver()->mem_unmap(begin, bytes);
+    return allowed;
+  }
+  Code unmap_memory(void* address, std::size_t bytes) override {
+    if (driver() == nullptr) return Code::kInsufficientDriver;
+    return to_code(driver()->mem_unmap(to_native(address), bytes));
   }
 
   Code alloc_pinned(std::size_t bytes, void** data) override {
@@ -508,8 +491,6 @@ class CudaDevice final : public DeviceAPI {
   }
 
   GraphAPI* graphs() noexcept override { return &graphs_; }
-  VirtualMemoryAPI* virtual_memory() noexcept override { return &virtual_memory_; }
-  ProgressAPI* progress() noexcept override { return &progress_; }
 
  private:
   struct IdleEvent {
@@ -546,8 +527,6 @@ class CudaDevice final : public DeviceAPI {
   }
 
   CudaGraphs graphs_;
-  CudaVirtualMemory virtual_memory_;
-  CudaProgress progress_;
   Mutex<LockRank::kLeaf> mutex_;
   std::vector<IdleEvent> idle_;  // guarded by mutex_
 };

@@ -5,10 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "interop/device/conditional_api.h"
+#include "interop/device/condition.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
-#include "interop/device/progress_api.h"
 
 namespace cgtree {
 
@@ -21,7 +20,7 @@ DeviceAPI& cuda_device_api() noexcept;
 namespace cgtree::cuda {
 
 // CudaGraphs is the graph capability of the cuda device, which calls CUDA's functions one to one.
-class CudaGraphs final : public GraphAPI, public ConditionalAPI {
+class CudaGraphs final : public GraphAPI {
  public:
   Code create_event(EventHandle* event) override;
   Code destroy_event(EventHandle event) override;
@@ -65,7 +64,6 @@ class CudaGraphs final : public GraphAPI, public ConditionalAPI {
   Code peek_last_error() noexcept override;
   Code take_last_error() noexcept override;
 
-  // ConditionalAPI.
   Code create_condition(GraphHandle graph, ConditionHandle* condition) override;
   Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
                        ConditionHandle condition, ConditionalKind kind, std::size_t size,
@@ -74,19 +72,15 @@ class CudaGraphs final : public GraphAPI, public ConditionalAPI {
   Code set_capture_dependencies(StreamHandle stream,
                                 std::span<const NodeHandle> dependencies) override;
 
- private:
-  // As read_nodes() does, of one node.
-  Code read_node(NodeHandle node, NodeContents* contents);
-};
-
-// CudaProgress has events with times, and puts kernels into graphs.
-class CudaProgress final : public ProgressAPI {
- public:
   Code create_timed_event(EventHandle* event) override;
   Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) override;
   Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
                      std::span<const NodeHandle> before, const KernelFunction& kernel,
                      const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
+
+ private:
+  // As read_nodes() does, of one node.
+  Code read_node(NodeHandle node, NodeContents* contents);
 };
 
 }  // namespace cgtree::cuda

@@ -19,14 +19,14 @@ std::vector<cudaGraphNode_t> natives(std::span<const NodeHandle> nodes) {
 
 }  // namespace
 
-Code CudaProgress::create_timed_event(EventHandle* event) {
+Code CudaGraphs::create_timed_event(EventHandle* event) {
   cudaEvent_t created = nullptr;
   const Code code = to_code(cudaEventCreateWithFlags(&created, cudaEventDefault));
   if (ok(code)) *event = to_handle<EventHandle>(created);
   return code;
 }
 
-Code CudaProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) {
+Code CudaGraphs::elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time) {
   float milliseconds = 0;
   const Code code = to_code(cudaEventElapsedTime(&milliseconds, native(from), native(to)));
   if (!ok(code)) return code;
@@ -35,10 +35,10 @@ Code CudaProgress::elapsed(EventHandle from, EventHandle to, std::chrono::nanose
   return code;
 }
 
-Code CudaProgress::insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
-                                 std::span<const NodeHandle> before, const KernelFunction& kernel,
-                                 const LaunchDims& dims, KernelArguments arguments,
-                                 NodeHandle* node) {
+Code CudaGraphs::insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
+                               std::span<const NodeHandle> before, const KernelFunction& kernel,
+                               const LaunchDims& dims, KernelArguments arguments,
+                               NodeHandle* node) {
   if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
   ArgumentAddresses list(arguments);
   const cudaKernelNodeParams params = node_params(kernel, dims, list);
