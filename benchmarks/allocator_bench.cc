@@ -20,6 +20,7 @@
 #include "benchmarks/support/program.h"
 #include "caching/caching_allocator.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "tests/support/made_up_segment_source.h"
 #include "tests/support/rmm_log.h"

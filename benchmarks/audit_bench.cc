@@ -23,6 +23,7 @@
 #include "extensions/audit/audit.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree::benchmarks {

@@ -35,6 +35,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::benchmarks {

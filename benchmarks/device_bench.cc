@@ -16,6 +16,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"

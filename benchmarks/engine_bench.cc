@@ -19,6 +19,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 
 namespace cgtree::benchmarks {

@@ -18,6 +18,7 @@
 #include "benchmarks/support/times.h"
 #include "bindings/c/c_api.h"
 #include "cgtree/cgtree.h"
+#include "interop/device/code.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/dlpack_tensor.h"
 

@@ -30,6 +30,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "extensions/audit/graph_estimate.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "tests/support/run_program.h"
 

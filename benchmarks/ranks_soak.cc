@@ -30,6 +30,7 @@
 #include "extensions/ranks/communicator.h"
 #include "extensions/ranks/group.h"
 #include "extensions/ranks/nccl_collectives.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

@@ -29,6 +29,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::benchmarks {
 namespace {

@@ -20,6 +20,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/record/gather.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/random/random.h"

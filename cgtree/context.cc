@@ -10,6 +10,7 @@
 #include "cgtree/record/step.h"
 #include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 

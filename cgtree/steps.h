@@ -29,7 +29,7 @@
 #include "cgtree/values/key.h"
 #include "cgtree/values/options.h"
 #include "cgtree/values/stats.h"
-#include "interop/device/graph_api.h"
+#include "interop/device/handles.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {

@@ -113,6 +113,7 @@ cgtree_sources(devices
   interop/device/refusal.cc
   interop/device/device.cc
   interop/device/graph.cc
+  interop/device/kernel.cc
   interop/device/profiler.cc
   simulator/capture.cc
   simulator/graph.cc

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree::host {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::host {
 namespace {

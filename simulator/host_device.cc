@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "interop/device/device_api.h"
 #include "simulator/host_graphs.h"
 #include "simulator/memory.h"
 #include "simulator/runtime.h"

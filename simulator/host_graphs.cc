@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "interop/device/graph_api.h"
 #include "simulator/graph.h"
 
 namespace cgtree::host {

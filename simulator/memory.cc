@@ -9,6 +9,7 @@
 #include <iterator>
 #include <new>
 
+#include "interop/device/device_api.h"
 #include "simulator/strict_memory.h"
 
 namespace cgtree::host {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 #include "simulator/graph.h"
 #include "simulator/strict_memory.h"
 

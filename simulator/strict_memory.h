@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "interop/device/device_api.h"
 #include "simulator/host_device.h"
 #include "simulator/work.h"
 

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "interop/device/graph_api.h"
 #include "simulator/graph.h"
 
 namespace cgtree::host {

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "interop/device/code.h"
+
 namespace cgtree::host {
 namespace {
 

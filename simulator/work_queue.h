@@ -15,6 +15,7 @@
 
 #include "base/condition.h"
 #include "base/mutex.h"
+#include "interop/device/code.h"
 #include "simulator/host_device.h"
 #include "simulator/work.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "targets/append_table.h"
 #include "targets/target.h"
 

@@ -2,6 +2,7 @@
 // clang-format off
 // README begins
 #include "cgtree/cgtree.h"
+#include "interop/device/device_api.h"
 // README ends
 // clang-format on
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

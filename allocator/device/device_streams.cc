@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream_identity.h"
 
 namespace cgtree {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {

@@ -28,6 +28,7 @@
 #include "extensions/ranks/communicator.h"
 #include "extensions/ranks/nccl_collectives.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {

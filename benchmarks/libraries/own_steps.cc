@@ -3,6 +3,7 @@
 
 #include "benchmarks/libraries/library_steps.h"
 #include "benchmarks/support/kernels.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 

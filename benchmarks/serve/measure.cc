@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "examples/serve/numbers.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::serve {
 namespace {

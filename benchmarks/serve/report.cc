@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::serve {
 namespace {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 
 namespace cgtree::serve {
 namespace {

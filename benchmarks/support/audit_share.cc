@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree::benchmarks {

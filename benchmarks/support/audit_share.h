@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cgtree/values/options.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::benchmarks {
 

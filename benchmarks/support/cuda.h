@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "interop/device/code.h"
 #include "interop/device/graph.h"
 
 namespace cgtree::benchmarks {

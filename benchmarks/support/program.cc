@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #ifdef CGTREE_WITH_CUDA
 #include "benchmarks/support/cuda.h"
 #endif

@@ -8,6 +8,7 @@
 #include "bindings/c/convert.h"
 #include "bindings/c/status.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel_function.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/stream_synchronization.h"

@@ -12,6 +12,7 @@
 #include "bindings/c/handles.h"
 #include "extensions/watch/spelling.h"
 #include "interop/device/code.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree::capi {

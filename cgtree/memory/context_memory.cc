@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/memory/recorded_memory.h"
+#include "interop/device/device_api.h"
 #include "interop/device/refusal.h"
 #include "interop/tensor/stream_synchronization.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/stream_synchronization.h"
 
 namespace cgtree {

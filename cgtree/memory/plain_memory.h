@@ -25,6 +25,7 @@
 #include "allocator/pool/block.h"
 #include "base/mutex.h"
 #include "cgtree/memory/context_stream.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {

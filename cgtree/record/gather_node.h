@@ -12,6 +12,7 @@
 #include "cgtree/record/gather.h"
 #include "cgtree/record/input_run.h"
 #include "cgtree/values/input_list.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {

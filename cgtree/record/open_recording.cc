@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/outputs.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

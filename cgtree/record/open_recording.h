@@ -17,6 +17,7 @@
 #include "cgtree/record/recording.h"
 #include "cgtree/record/step.h"
 #include "cgtree/values/explanation.h"
+#include "interop/device/code.h"
 #include "interop/device/refusal.h"
 
 namespace cgtree {

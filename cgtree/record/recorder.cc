@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cgtree/record/step.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 

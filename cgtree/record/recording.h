@@ -38,6 +38,7 @@
 #include "cgtree/record/input_run.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/explanation.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 
 namespace cgtree {

@@ -14,6 +14,7 @@
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
 #include "cgtree/values/axes.h"
+#include "interop/device/code.h"
 #include "interop/device/refusal.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

@@ -9,6 +9,7 @@
 #include "cgtree/tree/ordering.h"
 #include "cgtree/tree/outcomes.h"
 #include "cgtree/tree/replay.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/words.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

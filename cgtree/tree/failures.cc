@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cgtree/tree/attempt.h"
 #include "cgtree/tree/outcomes.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

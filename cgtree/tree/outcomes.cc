@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 void count_warm_up(Engine& engine, FunctionState& function, const KeyState& key,

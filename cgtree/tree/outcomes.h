@@ -7,6 +7,7 @@
 #include "cgtree/record/open_recording.h"
 #include "cgtree/tree/engine.h"
 #include "cgtree/values/explanation.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 

@@ -11,6 +11,7 @@
 #include "cgtree/record/step.h"
 #include "cgtree/tree/attempt.h"
 #include "cgtree/tree/ordering.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

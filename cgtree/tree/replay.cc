@@ -9,6 +9,7 @@
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/tree/ordering.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 namespace {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "cgtree/values/graph_scope.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 namespace {

@@ -16,6 +16,7 @@
 #include "cgtree/tree/evict.h"
 #include "cgtree/tree/tree.h"
 #include "cgtree/values/options.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 

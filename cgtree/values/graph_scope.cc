@@ -1,6 +1,7 @@
 // Refuses the capture of a step.
 #include "cgtree/values/graph_scope.h"
 
+#include "interop/device/code.h"
 #include "interop/device/refusal.h"
 
 namespace cgtree {

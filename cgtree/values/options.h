@@ -13,14 +13,14 @@
 #include <string_view>
 #include <vector>
 
-#include "allocator/pool/segment_source.h"
 #include "cgtree/values/axes.h"
-#include "interop/device/graph_api.h"
+#include "interop/device/handles.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {
 
-class Group;  // cgtree/values/group.h
+class Group;          // cgtree/values/group.h
+class SegmentSource;  // allocator/pool/segment_source.h
 
 // The treatment of a call that needs one recording more than a limit allows.
 enum class AtLimit {

@@ -2,6 +2,7 @@
 #include "examples/bug_patterns/engine_memory.h"
 
 #include "base/error.h"
+#include "interop/device/code.h"
 #include "interop/device/stream.h"
 
 namespace cgtree::bug_patterns {

@@ -7,6 +7,7 @@
 
 #include "examples/bug_patterns/engine_memory.h"
 #include "examples/bug_patterns/kernels.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::bug_patterns {

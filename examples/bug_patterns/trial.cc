@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/empty.h"
 

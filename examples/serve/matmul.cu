@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "examples/serve/kernels.h"
 #include "examples/serve/numbers.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "extensions/ranks/mpi_group.h"
 #include "extensions/ranks/nccl_collectives.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::serve {
 

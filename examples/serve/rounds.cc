@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "extensions/flow/control_flow.h"
 #include "extensions/scopes/scope.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 

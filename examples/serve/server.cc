@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree::serve {

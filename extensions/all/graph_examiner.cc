@@ -16,6 +16,7 @@
 #include "extensions/rebind/probe.h"
 #include "extensions/rebind/rebind.h"
 #include "extensions/scopes/scope_log.h"
+#include "interop/device/device_api.h"
 #include "interop/device/profiler.h"
 
 namespace cgtree {

@@ -11,6 +11,7 @@
 
 #include "cgtree/record/recording.h"
 #include "extensions/audit/program_image.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

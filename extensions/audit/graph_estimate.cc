@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree {
 namespace {
 

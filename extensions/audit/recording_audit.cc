@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/step.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 

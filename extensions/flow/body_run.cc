@@ -12,6 +12,7 @@
 
 #include "cgtree/record/step.h"
 #include "interop/device/code.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 namespace {

@@ -14,6 +14,7 @@
 #include "cgtree/record/recorder.h"
 #include "extensions/flow/body_run.h"
 #include "extensions/flow/flow_log.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/device/refusal.h"
 

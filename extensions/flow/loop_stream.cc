@@ -17,6 +17,7 @@
 #include "extensions/flow/flow_log.h"
 #include "extensions/flow/loop.h"
 #include "extensions/flow/ring.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/outside_of_steps.h"
 

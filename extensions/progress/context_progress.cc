@@ -15,6 +15,7 @@
 #include "cgtree/values/group.h"
 #include "extensions/audit/audit.h"
 #include "extensions/progress/mark_words.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 

@@ -6,6 +6,8 @@
 #include <queue>
 #include <unordered_map>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {

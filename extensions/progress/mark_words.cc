@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "base/log_event.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #ifdef CGTREE_WITH_CUDA
 #include "extensions/progress/cuda/mark_kernel.h"

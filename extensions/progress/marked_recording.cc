@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "extensions/audit/audit.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

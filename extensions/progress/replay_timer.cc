@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log_event.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

@@ -15,6 +15,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/tree/tree.h"
 #include "extensions/progress/replay_times.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 

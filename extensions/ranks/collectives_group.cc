@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "extensions/ranks/block_group.h"
 #include "extensions/ranks/collectives.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/outside_of_steps.h"

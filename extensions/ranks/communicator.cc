@@ -17,6 +17,7 @@
 #include "cgtree/tree/engine.h"
 #include "extensions/flow/conditional.h"
 #include "extensions/ranks/group.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 

@@ -17,6 +17,7 @@
 #include "extensions/ranks/collective_call.h"
 #include "extensions/ranks/collectives.h"
 #include "extensions/ranks/rendezvous.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/kernel_function.h"
 
 namespace cgtree {

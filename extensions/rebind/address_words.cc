@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree {
 namespace {
 

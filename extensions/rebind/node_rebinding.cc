@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "interop/device/device_api.h"
+
 namespace cgtree {
 
 void NodeRebinding::add(NodePatch patch, std::vector<Word> words) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cgtree/record/attachment.h"
+#include "interop/device/code.h"
 #include "interop/device/graph.h"
 #include "interop/device/node_contents.h"
 

@@ -14,6 +14,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recorder.h"
 #include "extensions/rebind/address_words.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/tensor.h"
 

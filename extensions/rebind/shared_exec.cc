@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {

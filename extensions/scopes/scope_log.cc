@@ -7,6 +7,7 @@
 #include "base/log_event.h"
 #include "extensions/flow/flow_log.h"
 #include "extensions/scopes/scope_stack.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 

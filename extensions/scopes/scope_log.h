@@ -17,6 +17,7 @@
 
 #include "cgtree/record/recording.h"
 #include "extensions/scopes/node_scopes.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 #include "interop/device/stream.h"
 

@@ -22,6 +22,7 @@
 #include "integrations/tensorrt/tensorrt_model.h"
 #include "integrations/tensorrt/worker.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree_tensorrt {
 namespace {

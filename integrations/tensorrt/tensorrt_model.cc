@@ -13,6 +13,7 @@
 #include <NvInfer.h>
 
 #include "integrations/tensorrt/network.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree_tensorrt {
 namespace {

@@ -15,6 +15,7 @@
 #include "cgtree/values/graph_scope.h"
 #include "interop/device/code.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree_tensorrt {
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "simulator/host_device.h"
 #ifdef CGTREE_WITH_CUDA

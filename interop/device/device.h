@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "interop/device/device_api.h"
-
 namespace cgtree {
+
+class DeviceAPI;  // interop/device/device_api.h
 
 // The numbers are DLPack's (DLDeviceType). Types registered by a user start at kFirstUserType.
 enum class DeviceType : std::int32_t { kHost = 1, kCuda = 2, kFirstUserType = 64 };

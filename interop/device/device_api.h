@@ -18,6 +18,7 @@
 
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
+#include "interop/device/handles.h"
 
 namespace cgtree {
 
@@ -82,9 +83,6 @@ struct DeviceAllocation {
 
 // PhysicalMemory is memory of a device that has no address of its own.
 enum class PhysicalMemory : std::uint64_t { kNull = 0 };
-
-// A blocking stream orders itself with the legacy stream; a non-blocking one does not.
-enum class StreamKind { kBlocking, kNonBlocking };
 
 // A DeviceAPI serves all devices of one kind.
 class DeviceAPI {

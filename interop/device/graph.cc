@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log_event.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree {
 

@@ -15,25 +15,10 @@
 #include <vector>
 
 #include "interop/device/code.h"
+#include "interop/device/handles.h"
 #include "interop/device/kernel_function.h"
 
 namespace cgtree {
-
-// The next five are handles: opaque numbers that a device gives out, one type per kind of object.
-// On the cuda device a handle is CUDA's own, and the two numbers of streams below are CUDA's.
-enum class StreamHandle : std::uintptr_t { kNull = 0, kLegacy = 1, kPerThread = 2 };
-enum class EventHandle : std::uintptr_t { kNull = 0 };
-enum class GraphHandle : std::uintptr_t { kNull = 0 };
-enum class NodeHandle : std::uintptr_t { kNull = 0 };
-enum class ExecHandle : std::uintptr_t { kNull = 0 };
-
-// A StreamIdentity tells a stream from all others of the process, of any device, for ever. A handle
-// does not: see stream_identity.h.
-enum class StreamIdentity : std::uint64_t { kNone = 0 };
-
-// The threads for which an open capture forbids calls that may break it. Source:
-// cudaStreamCaptureMode.
-enum class CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 // Source: cudaStreamCaptureStatus.
 enum class CaptureStatus { kNone = 0, kActive = 1, kInvalidated = 2 };

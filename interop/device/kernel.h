@@ -68,12 +68,8 @@ constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
 // Enqueues the kernel on `stream`, or adds a node while it captures, whichever device is current:
 // devices have default streams of the same handles, and kernels are launched on the current one.
 // Arguments are copied. Throws DeviceError if the launch fails.
-inline void enqueue_kernel(StreamRef stream, const KernelFunction& kernel, const LaunchDims& dims,
-                           KernelArguments arguments) {
-  GraphAPI& graphs = stream.graphs();
-  const DeviceScope current = stream.make_device_current();
-  check(graphs.launch_kernel(stream.handle(), kernel, dims, arguments), kernel.name);
-}
+void enqueue_kernel(StreamRef stream, const KernelFunction& kernel, const LaunchDims& dims,
+                    KernelArguments arguments);
 
 // The same for a typed kernel.
 template <typename... Parameters>

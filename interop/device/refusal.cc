@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/frame.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
 Refusals::Refusals() noexcept : next_(std::exchange(frame().refusals, this)) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream_identity.h"
 
 namespace cgtree {
@@ -27,6 +28,10 @@ GraphAPI& StreamRef::graphs() const {
         fmt::format("device {} has neither events nor graphs", to_string(device_)));
   }
   return *graphs;
+}
+
+DeviceScope StreamRef::make_device_current() const {
+  return DeviceScope(*api_, device_.id);
 }
 
 void* StreamRef::native() const noexcept {

@@ -9,9 +9,14 @@
 
 #include "base/frame.h"
 #include "interop/device/device.h"
-#include "interop/device/device_api.h"
+#include "interop/device/handles.h"
 
 namespace cgtree {
+
+// interop/device/device_api.h and graph_api.h.
+class DeviceAPI;
+class DeviceScope;
+class GraphAPI;
 
 // A StreamRef is a borrowed stream, passed by value.
 class StreamRef {
@@ -40,7 +45,7 @@ class StreamRef {
 
   // Makes the stream's device current while the result lives. The handle of a default stream names
   // another stream for each current device.
-  DeviceScope make_device_current() const { return DeviceScope(*api_, device_.id); }
+  DeviceScope make_device_current() const;
 
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;

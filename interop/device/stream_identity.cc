@@ -13,6 +13,7 @@
 #include "base/frame.h"
 #include "base/log_event.h"
 #include "base/mutex.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "interop/device/code.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/lent_memory.h"

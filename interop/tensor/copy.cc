@@ -12,6 +12,7 @@
 #ifdef CGTREE_WITH_CUDA
 #include "interop/tensor/cuda/row_kernel.h"
 #endif
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 
 namespace cgtree {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/outside_of_steps.h"
 

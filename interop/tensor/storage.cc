@@ -1,6 +1,7 @@
 // Counts what becomes of storages that no context orders, and finds the streams that order them.
 #include "interop/tensor/storage.h"
 
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
 

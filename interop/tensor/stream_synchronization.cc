@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/copy.h"

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/frame.h"
 #include "extensions/flow/body.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_array.h"

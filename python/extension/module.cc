@@ -12,6 +12,7 @@
 #include "cgtree/values/graph_scope.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/recent_events.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/context.h"

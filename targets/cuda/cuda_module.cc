@@ -13,6 +13,7 @@
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "targets/cuda/code_cache.h"
 

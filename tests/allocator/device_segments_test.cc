@@ -10,6 +10,7 @@
 
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
 #include "tests/support/device_bench.h"
 

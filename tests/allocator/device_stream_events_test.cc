@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "caching/device_allocator.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/devices.h"

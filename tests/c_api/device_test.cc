@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "simulator/host_device.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/forwarding_device.h"

@@ -1,4 +1,5 @@
 // DLPack's exchange table through C, as a kernel library uses it.
+#include "interop/device/graph_api.h"
 #include "interop/exchange/dlpack.h"
 #include "tests/c_api/step_fixture.h"
 #include "tests/interop/foreign_dlpack.h"

@@ -4,6 +4,7 @@
 #include <functional>
 #include <thread>
 
+#include "interop/device/graph_api.h"
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {

@@ -1,4 +1,5 @@
 // Options of contexts and functions through C: structs of other versions, and what is refused.
+#include "interop/device/graph_api.h"
 #include "tests/c_api/axis_fixture.h"
 
 namespace cgtree::testing {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "simulator/host_device.h"
 #include "tests/c_api/c_tools.h"

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "tests/c_api/c_tools.h"
 #include "tests/support/devices.h"
 #include "tests/support/test_kernels.h"

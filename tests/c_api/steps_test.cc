@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "tests/c_api/step_fixture.h"

@@ -1,5 +1,6 @@
 // Which words of two captures are found to be an input's address, and what keeps them from it.
 #include "extensions/rebind/address_words.h"
+#include "interop/device/graph_api.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,6 +12,7 @@
 
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/kernel.h"
 #include "tests/support/core_fixture.h"
 #include "tests/support/inside.h"

@@ -16,6 +16,7 @@
 #include "cgtree/steps.h"
 #include "extensions/verify/verification.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "interop/device/device_api.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {

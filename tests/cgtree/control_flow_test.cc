@@ -17,6 +17,7 @@
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"

@@ -8,6 +8,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/gather.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/inside.h"
 #include "tests/support/philox_oracle.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"

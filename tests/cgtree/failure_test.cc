@@ -8,6 +8,7 @@
 
 #include "cgtree/memory/context_memory.h"
 #include "interop/device/device.h"
+#include "interop/device/graph_api.h"
 #include "interop/exchange/lent_memory.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/inside.h"

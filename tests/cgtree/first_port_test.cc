@@ -13,6 +13,7 @@
 #include "cgtree/steps.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 
 namespace cgtree {

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "interop/device/code.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/device_bench.h"
 

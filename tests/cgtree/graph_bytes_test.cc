@@ -1,5 +1,6 @@
 // The estimate of the device memory of graphs, against what a GPU was measured to take.
 #include "extensions/audit/graph_estimate.h"
+#include "interop/device/graph_api.h"
 
 #include <gtest/gtest.h>
 

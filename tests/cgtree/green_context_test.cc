@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
+#include "interop/device/code.h"
 #include "tests/cgtree/green_context.h"
 #include "tests/support/tree_fixture.h"
 

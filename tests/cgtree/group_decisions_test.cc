@@ -23,6 +23,7 @@
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
+#include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
 #include "tests/support/inside.h"

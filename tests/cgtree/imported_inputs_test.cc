@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "simulator/host_device.h"

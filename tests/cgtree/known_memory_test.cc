@@ -8,6 +8,7 @@
 
 #include "extensions/audit/audit.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 namespace {

@@ -21,6 +21,7 @@
 #include "extensions/scopes/scope.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/graph_api.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"

@@ -13,6 +13,7 @@
 
 #include "extensions/progress/progress_json.h"
 #include "extensions/progress/progress_watch.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::testing {
 namespace {

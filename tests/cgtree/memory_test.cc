@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cgtree/memory/recorded_memory.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

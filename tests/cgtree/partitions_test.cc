@@ -9,6 +9,7 @@
 #include "cgtree/compile.h"
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
+#include "interop/device/code.h"
 #include "interop/tensor/tensor.h"
 #include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"

@@ -9,6 +9,7 @@
 #include "allocator/device/pinned_memory.h"
 #include "base/error.h"
 #include "extensions/ranks/collectives.h"
+#include "interop/device/graph_api.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/captured_log.h"

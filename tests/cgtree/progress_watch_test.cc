@@ -18,6 +18,7 @@
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/metrics.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "tests/support/captured_log.h"

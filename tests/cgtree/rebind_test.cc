@@ -7,6 +7,7 @@
 
 #include "allocator/device/pinned_memory.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "tests/support/test_kernels.h"
 #include "tests/support/tree_fixture.h"
 

@@ -15,6 +15,7 @@
 #include "caching/device_allocator.h"
 #include "cgtree/memory/context_pools.h"
 #include "cgtree/memory/context_stream.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream_identity.h"
 #include "interop/exchange/foreign_array.h"
 #include "interop/tensor/copy.h"

@@ -21,6 +21,7 @@
 #include "extensions/audit/audit.h"
 #include "extensions/scopes/scope_stack.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"

@@ -12,6 +12,7 @@
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "extensions/verify/verification.h"
+#include "interop/device/graph_api.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"
 #include "tests/support/failing_device.h"

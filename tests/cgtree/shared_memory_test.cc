@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cgtree/steps.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/tensor/empty.h"
 #include "tests/cgtree/stream_order_fixture.h"

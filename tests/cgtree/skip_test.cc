@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "interop/device/code.h"
 #include "interop/device/graph.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"

@@ -14,6 +14,7 @@
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/graph_scope.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "simulator/host_device.h"
 #include "simulator/strict_memory.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cgtree/compile.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/tensor.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"

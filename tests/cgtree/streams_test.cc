@@ -13,6 +13,7 @@
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/foreign_array.h"
 #include "interop/tensor/copy.h"

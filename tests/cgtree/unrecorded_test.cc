@@ -16,6 +16,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
+#include "interop/device/device_api.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/random/random.h"
 #include "tests/support/captured_log.h"

@@ -13,6 +13,7 @@
 
 #include "cgtree/cgtree.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/graph_api.h"
 #include "interop/tensor/empty.h"
 #include "simulator/host_device.h"
 #include "tests/support/captured_log.h"

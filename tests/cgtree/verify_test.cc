@@ -14,6 +14,7 @@
 #include "cgtree/steps.h"
 #include "extensions/verify/verification.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "tests/support/failing_device.h"

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cgtree/tree/tree.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/copy.h"
 #include "tests/support/core_fixture.h"
 #include "tests/support/inside.h"

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "tests/support/devices.h"
 #include "tests/support/test_kernels.h"
 

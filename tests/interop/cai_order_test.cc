@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/empty.h"

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/copy.h"

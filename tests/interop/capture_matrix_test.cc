@@ -22,6 +22,7 @@
 #include <thread>
 #include <tuple>
 
+#include "interop/device/device_api.h"
 #include "tests/interop/capture_situation.h"
 #include "tests/support/answers.h"
 

@@ -1,6 +1,8 @@
 // Opens the capture, makes the calls, gives everything back.
 #include "tests/interop/capture_situation.h"
 
+#include "interop/device/device_api.h"
+
 namespace cgtree::testing {
 namespace {
 

@@ -1,6 +1,7 @@
 // Situation: an open capture with all that a call during it may touch, and such calls.
 #pragma once
 
+#include "interop/device/device_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

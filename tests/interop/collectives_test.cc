@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "extensions/ranks/group.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/ranks.h"

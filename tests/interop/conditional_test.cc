@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "extensions/flow/condition_kernels.h"
+#include "interop/device/device_api.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/device_bench.h"
 

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #include "simulator/host_device.h"

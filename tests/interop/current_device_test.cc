@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/copy.h"

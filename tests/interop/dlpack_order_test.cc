@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "interop/device/code.h"
 #include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

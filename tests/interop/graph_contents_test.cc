@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/device_bench.h"
 

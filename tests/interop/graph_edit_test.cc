@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "interop/device/code.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

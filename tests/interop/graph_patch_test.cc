@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 #include "tests/support/device_bench.h"
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "interop/device/code.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

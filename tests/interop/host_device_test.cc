@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

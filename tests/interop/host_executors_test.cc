@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 

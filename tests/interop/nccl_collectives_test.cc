@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "extensions/ranks/group.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"

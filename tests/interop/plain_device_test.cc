@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 

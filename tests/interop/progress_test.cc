@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {

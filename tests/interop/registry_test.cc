@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/tensor.h"
 #include "simulator/host_device.h"

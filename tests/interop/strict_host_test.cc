@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "interop/device/code.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/device_bench.h"
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "interop/device/code.h"
 #include "interop/device/device.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/devices.h"

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree::testing {
 namespace {
 

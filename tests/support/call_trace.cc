@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "interop/device/code.h"
+
 namespace cgtree::testing {
 namespace {
 

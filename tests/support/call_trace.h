@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "interop/device/graph_api.h"
+
 namespace cgtree::testing {
 namespace {
 

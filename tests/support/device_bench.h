@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "tests/support/devices.h"
 #include "tests/support/test_kernels.h"
 

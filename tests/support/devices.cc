@@ -11,6 +11,7 @@
 #include <string_view>
 #include <variant>
 
+#include "interop/device/device_api.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/mutant_device.h"
 #ifdef CGTREE_WITH_CUDA

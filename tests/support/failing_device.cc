@@ -2,6 +2,7 @@
 #include "tests/support/failing_device.h"
 
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "simulator/host_device.h"
 #include "tests/support/forwarding_device.h"
 

@@ -1,6 +1,8 @@
 // Forwards every function through the hook.
 #include "tests/support/forwarding_device.h"
 
+#include "interop/device/device_api.h"
+
 namespace cgtree::testing {
 
 Code ForwardingDevice::alloc_data_space(int id, std::size_t bytes, void** data) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "interop/device/code.h"
 #include "interop/device/device.h"
 #include "tests/support/forwarding_device.h"
 

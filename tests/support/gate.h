@@ -6,6 +6,7 @@
 #include <future>
 #include <vector>
 
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream.h"
 #include "simulator/host_device.h"

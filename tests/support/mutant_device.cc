@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "interop/device/device_api.h"
 #include "tests/support/forwarding_device.h"
 
 namespace cgtree::testing {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::testing {
 

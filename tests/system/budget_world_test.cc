@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/values/graph_scope.h"
+#include "interop/device/device_api.h"
 #include "interop/exchange/from_memory.h"
 #include "interop/tensor/empty.h"
 #include "simulator/host_device.h"

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cgtree/cgtree.h"
+#include "interop/device/code.h"
 #include "simulator/host_device.h"
 #include "tests/support/device_bench.h"
 #include "tests/support/host_slot.h"

@@ -15,6 +15,7 @@
 #include "cgtree/values/graph_scope.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 

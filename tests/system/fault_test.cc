@@ -18,6 +18,7 @@
 #include "extensions/ranks/group.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/random/random.h"
 #include "tests/allocator/host_allocation_limit.h"

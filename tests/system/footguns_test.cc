@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/flow/control_flow.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"

@@ -30,6 +30,7 @@
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
 #include "tests/support/flags.h"

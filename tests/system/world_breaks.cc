@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/steps.h"

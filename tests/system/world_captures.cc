@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "tests/system/world_model.h"
 

@@ -6,6 +6,7 @@
 #include "cgtree/values/eager_break.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"

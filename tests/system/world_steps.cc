@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/kernel.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"

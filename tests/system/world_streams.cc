@@ -7,6 +7,7 @@
 #include "allocator/device/device_streams.h"
 #include "base/error.h"
 #include "caching/device_allocator.h"
+#include "interop/device/device_api.h"
 #include "interop/exchange/dlpack_tensor.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "interop/device/code.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/forwarding_device.h"
 #include "tests/support/host_slot.h"

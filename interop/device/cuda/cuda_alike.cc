@@ -12,6 +12,7 @@
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Conditional nodes over the CUDA runtime, from 12.8 on.
 #include <vector>
 
+#include "interop/device/code.h"
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"

@@ -18,6 +18,7 @@
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace cuda {

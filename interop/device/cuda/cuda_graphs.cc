@@ -10,6 +10,7 @@
 #include "interop/device/cuda/node_params.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/cuda/versions.h"
+#include "interop/device/graph_api.h"
 
 namespace cgtree::cuda {
 namespace {

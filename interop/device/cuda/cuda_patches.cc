@@ -9,6 +9,7 @@
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree::cuda {

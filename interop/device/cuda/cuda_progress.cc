@@ -1,6 +1,7 @@
 // Events with times, and kernels between the nodes of a graph, over the CUDA runtime.
 #include <vector>
 
+#include "interop/device/code.h"
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/node_params.h"

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "interop/device/code.h"
 #include "interop/device/cuda/runtime.h"
 #include "interop/device/kernel_function.h"
 

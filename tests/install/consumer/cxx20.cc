@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "interop/device/device_api.h"
 
 namespace {
 

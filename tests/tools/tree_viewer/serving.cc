@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/graph_api.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"
 
