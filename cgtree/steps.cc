@@ -28,9 +28,6 @@ class AddressSpace final : public StorageOwner {
   }
 
   void release(Storage&, bool) noexcept override { delete this; }
-  void throw_stale(const Storage&) const override {
-    throw InvalidArgument("the memory of a binding is never stale");
-  }
 
  private:
   AddressSpace(Device device, const StorageDomain* domain)

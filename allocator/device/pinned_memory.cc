@@ -78,9 +78,6 @@ class PinnedMemory::Owner final : public StorageOwner {
     delete &storage;
     unretain();
   }
-  void throw_stale(const Storage&) const override {
-    throw StaleTensor("pinned memory is never invalidated");
-  }
   void expect_use(const Storage& storage, StreamRef stream) const override {
     if (storage.bytes() == 0) return;
     if (stream.api().graphs() != nullptr) (void)stream_id(stream);  // throws

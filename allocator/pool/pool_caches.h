@@ -44,15 +44,15 @@ class PoolCaches {
   PoolCaches& operator=(const PoolCaches&) = delete;
   virtual ~PoolCaches() = default;
 
-  // Returns a block of the thread's own cache, or null; then `marks` says whether the block that
-  // the pool finds is to be marked.
-  virtual void* allocate(std::size_t requested, bool& marks) noexcept = 0;
-
   enum class Freed {
     kKept,      // the thread keeps it
     kMarked,    // nothing has changed: the pool has to free or to refuse it, and it had a mark
     kUnmarked,  // nothing has changed: the pool alone knows about it
   };
+
+  // Returns a block of the thread's own cache, or null; then `marks` says whether the block that
+  // the pool finds is to be marked.
+  virtual void* allocate(std::size_t requested, bool& marks) noexcept = 0;
   virtual Freed free(void* address) noexcept = 0;
 
   // Return the word of the address, or null if the pool alone knows about it; find_marked() also if

@@ -128,13 +128,11 @@ class TorchStorage final : private StorageOwner {
  private:
   TorchStorage(c10::Storage memory, Device device, StreamRef stream)
       : memory_(std::move(memory)),
-        storage_(*this, device, stream, memory_.mutable_data(), memory_.nbytes()) {}
+        storage_(*this, device, stream, memory_.mutable_data(), memory_.nbytes()) {
+    storage_.keep_valid();
+  }
 
   void release(Storage&, bool) noexcept override { delete this; }
-  [[noreturn]] void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory of PyTorch is never invalidated by cgtree");
-  }
-  bool may_be_invalidated() const noexcept override { return false; }
 
   const c10::Storage memory_;
   Storage storage_;

@@ -136,7 +136,15 @@ bool ContextMemory::mark_step() {
   return ends_kept;
 }
 
-void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
+// Only a context is the domain of memory that it owns; a StandIn (extensions/rebind) lies in one.
+ContextMemory* ContextMemory::of(const Storage& storage) noexcept {
+  const StorageDomain* const domain = storage.domain();
+  if (domain == nullptr || domain == &kValueDomain) return nullptr;
+  const StorageOwner* const context = static_cast<const ContextMemory*>(domain);
+  return context == &storage.owner() ? static_cast<ContextMemory*>(&storage.owner()) : nullptr;
+}
+
+void ContextMemory::add_keeper(Storage& storage, ContextMemory& keeper) {
   if (&keeper == this) {
     if (std::uint32_t* const count = keepers_of(storage)) ++*count;
     return;
@@ -148,7 +156,7 @@ void ContextMemory::add_keeper(Storage& storage, StorageKeeper& keeper) {
   has_keepers_.store(true, std::memory_order_release);
 }
 
-void ContextMemory::remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
+void ContextMemory::remove_keeper(Storage& storage, ContextMemory& keeper) noexcept {
   if (&keeper == this) {
     if (std::uint32_t* const count = keepers_of(storage)) --*count;
     return;
@@ -167,7 +175,7 @@ bool ContextMemory::is_kept_by_capture(const Storage& storage) const {
   if (!has_keepers_.load(std::memory_order_acquire)) return false;
   const std::lock_guard lock(keepers_mutex_);
   return std::ranges::any_of(keepers_, [&](const Keeping& keeping) {
-    return keeping.storage == &storage && capture_of(keeping.keeper->replays_on()) != 0;
+    return keeping.storage == &storage && capture_of(keeping.keeper->stream()) != 0;
   });
 }
 
@@ -196,7 +204,7 @@ void ContextMemory::tell_keepers() noexcept {
     if (keeping.storage->state() != Storage::State::kStale) return false;
     keeping.keeper->kept_has_ended();
     try {
-      used(*keeping.storage, keeping.keeper->replays_on());
+      used(*keeping.storage, keeping.keeper->stream());
     } catch (const std::exception& error) {
       log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", keeping.storage->bytes(),
                 error.what());

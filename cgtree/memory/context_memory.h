@@ -58,13 +58,13 @@ namespace cgtree {
 
 // Thread safety: storages may be released on any thread, and monitors may read counts and pools;
 // everything else belongs to the caller of the context.
-class ContextMemory final : public StorageOwner,
-                            public StorageAllocator,
-                            public StorageDomain,
-                            public StorageKeeper {
+class ContextMemory final : public StorageOwner, public StorageAllocator, public StorageDomain {
  public:
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
+
+  // Returns the context that owns a storage, or null for other memory.
+  static ContextMemory* of(const Storage& storage) noexcept;
 
   // The memory deletes itself with its last reference: the manager's, which end() gives back, and
   // those of storages that are not released yet.
@@ -224,25 +224,21 @@ class ContextMemory final : public StorageOwner,
   void throw_stale(const Storage& storage) const override;
   void used(Storage& storage, StreamRef stream) override;
   StreamRef stream(const Storage&) const noexcept override { return stream(); }
-  void order_before(StreamRef consumer) override { stream_.order_before(consumer); }
-  void order_readers_before(const Storage& storage, StreamRef writer) override {
-    stream_.order_readers_before(storage, writer);
-  }
-  // References of own recordings are counted in the slot: mark_step() says whether it has ended
-  // what they keep.
-  void add_keeper(Storage& storage, StorageKeeper& keeper) override;
-  void remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept override;
 
-  // StorageKeeper.
-  StreamRef replays_on() const noexcept override { return stream(); }
-  void kept_has_ended() noexcept override {
-    if (on_kept_end_) on_kept_end_();
-  }
-  bool takes_over(std::vector<StorageRef>& storages) noexcept override;
+  // From now on `keeper`, whose recordings use a storage of this context by its address, hears when
+  // the life of the storage ends by invalidate(), and its replays are waited for; at once if it has
+  // ended. The caller must hold a reference until it calls remove_keeper(), once for each call.
+  // References of own recordings are counted in the slot: mark_step() says whether it has ended
+  // what they keep. Throws std::bad_alloc. Both: any thread.
+  void add_keeper(Storage& storage, ContextMemory& keeper);
+  void remove_keeper(Storage& storage, ContextMemory& keeper) noexcept;
+  // Called when a recording ends that keeps these. Takes them over and returns true as long as the
+  // end of its replays cannot be told, because something is captured on their stream.
+  bool takes_over(std::vector<StorageRef>& storages) noexcept;
   // Lets go of what it has taken over, unless the stream still captures.
   void let_go() noexcept;
   // Sets what is called, on any thread, when another context has ended what a recording of this one
-  // keeps. Must be called before there are recordings; must neither wait nor throw.
+  // keeps. Must be called before there are recordings; must neither wait, throw nor call back.
   void set_on_kept_end(std::function<void()> on_kept_end) { on_kept_end_ = std::move(on_kept_end); }
 
   // Destroys code of the caller's, which may call the context, when the thread that is inside has
@@ -301,6 +297,9 @@ class ContextMemory final : public StorageOwner,
   void validate() const;
 
  private:
+  void kept_has_ended() noexcept {
+    if (on_kept_end_) on_kept_end_();
+  }
   // What a storage of the context is, in Storage::tag.kind.
   enum Kind : std::uint8_t { kInStep, kInSlot, kEagerBlock };
   static constexpr std::uint32_t kNoNumber = ~std::uint32_t{0};
@@ -394,7 +393,7 @@ class ContextMemory final : public StorageOwner,
   // A Keeping says that recordings of another context use the storage, and hold a reference.
   struct Keeping {
     Storage* storage;
-    StorageKeeper* keeper;
+    ContextMemory* keeper;
   };
   mutable Mutex<LockRank::kKeepers> keepers_mutex_;
   std::vector<Keeping> keepers_;          // guarded by keepers_mutex_

@@ -5,13 +5,14 @@
 #include <exception>
 
 #include "base/log_event.h"
+#include "cgtree/memory/context_memory.h"
 
 namespace cgtree {
 namespace {
 
-void tell(Storage& storage, const StorageKeeper& keeper) noexcept {
+void tell(Storage& storage, const ContextMemory& keeper) noexcept {
   try {
-    storage.owner().used(storage, keeper.replays_on());
+    storage.owner().used(storage, keeper.stream());
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "use_not_noted bytes={} error=\"{}\"", storage.bytes(),
               error.what());
@@ -42,26 +43,30 @@ bool Footprint::overlaps(const Range& range) const {
   return after != ranges_.end() && after->overlaps(range);
 }
 
-KeptStorages::KeptStorages(std::vector<StorageRef> storages, StorageKeeper& keeper,
+KeptStorages::KeptStorages(std::vector<StorageRef> storages, ContextMemory& keeper,
                            std::size_t room)
     : KeptStorages(keeper) {
   storages_.reserve(storages.size() + room);
-  for (StorageRef& storage : storages) {
-    storage->owner().add_keeper(*storage, keeper);
-    storages_.push_back(std::move(storage));
-  }
+  for (StorageRef& storage : storages)
+    add(std::move(storage));
 }
 
-void KeptStorages::let_go(std::span<const StorageRef> storages, StorageKeeper& keeper) noexcept {
+void KeptStorages::add(StorageRef storage) {
+  if (ContextMemory* const owner = ContextMemory::of(*storage))
+    owner->add_keeper(*storage, *keeper_);
+  storages_.push_back(std::move(storage));
+}
+
+void KeptStorages::end() noexcept {
+  if (!keeper_->takes_over(storages_)) let_go(storages_, *keeper_);
+}
+
+void KeptStorages::let_go(std::span<const StorageRef> storages, ContextMemory& keeper) noexcept {
   for (const StorageRef& storage : storages) {
     tell(*storage, keeper);
-    storage->owner().remove_keeper(*storage, keeper);
+    ContextMemory* const owner = ContextMemory::of(*storage);
+    if (owner != nullptr) owner->remove_keeper(*storage, keeper);
   }
-}
-
-void KeptStorages::add(StorageRef storage) noexcept {
-  storage->owner().add_keeper(*storage, *keeper_);
-  storages_.push_back(std::move(storage));
 }
 
 bool KeptStorages::any_stale() const noexcept {

@@ -13,6 +13,8 @@
 
 namespace cgtree {
 
+class ContextMemory;
+
 // A Footprint is a set of ranges: sorted, disjoint and not touching.
 class Footprint {
  public:
@@ -45,15 +47,14 @@ class KeptStorages {
   KeptStorages() = default;
   // `keeper`: has the recording; must outlive it. `room`: for so many calls of add(). Throws
   // std::bad_alloc.
-  KeptStorages(std::vector<StorageRef> storages, StorageKeeper& keeper, std::size_t room = 0);
+  KeptStorages(std::vector<StorageRef> storages, ContextMemory& keeper, std::size_t room = 0);
   ~KeptStorages() {
-    if (storages_.empty() || keeper_->takes_over(storages_)) return;
-    let_go(storages_, *keeper_);
+    if (!storages_.empty()) end();
   }
   // Has the owners of the storages, which the keeper keeps no longer, wait for its replays.
-  static void let_go(std::span<const StorageRef> storages, StorageKeeper& keeper) noexcept;
-  // Adds memory that the keeper itself owns. Requires: there is room.
-  void add(StorageRef storage) noexcept;
+  static void let_go(std::span<const StorageRef> storages, ContextMemory& keeper) noexcept;
+  // Throws std::bad_alloc, unless there is room and the keeper itself owns the memory.
+  void add(StorageRef storage);
   // Returns true if mark_step() has ended one of them: an output of an earlier call.
   bool any_stale() const noexcept;
   // Throws StaleTensor if one of them has ended.
@@ -71,10 +72,11 @@ class KeptStorages {
   }
 
  private:
-  explicit KeptStorages(StorageKeeper& keeper) noexcept : keeper_(&keeper) {}
+  explicit KeptStorages(ContextMemory& keeper) noexcept : keeper_(&keeper) {}
+  void end() noexcept;
 
   std::vector<StorageRef> storages_;
-  StorageKeeper* keeper_ = nullptr;
+  ContextMemory* keeper_ = nullptr;
 };
 
 }  // namespace cgtree

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log_event.h"
+#include "cgtree/memory/context_memory.h"
 
 namespace cgtree {
 
@@ -135,6 +136,12 @@ bool Entry::find_producers(const InputList& inputs, const InputRun* known, Strea
   return any;
 }
 
+void Gate::Outside::order_contexts_before(StreamRef stream) const {
+  for (const StorageRef& storage : of_contexts)
+    if (ContextMemory* const context = ContextMemory::of(*storage))
+      context->streams().order_before(stream);
+}
+
 // If this throws, nothing is left to finish for the producers.
 bool Entry::wait_for_producers(const InputList& inputs, const InputRun* known, StreamRef captured) {
   const StreamRef stream = gate_.stream_.get();
@@ -144,8 +151,7 @@ bool Entry::wait_for_producers(const InputList& inputs, const InputRun* known, S
   const bool any = find_producers(inputs, known, captured, outside);
   if (outside.libraries.streams() == 0 && outside.of_contexts.empty() && !outside.captured)
     return any;
-  for (const StorageRef& storage : outside.of_contexts)
-    storage->owner().order_before(stream);
+  outside.order_contexts_before(stream);
   outside.libraries.begin();
   if (outside.captured) outside.captured->begin();
   gate_.rest().outside.emplace(std::move(outside));
@@ -155,8 +161,7 @@ bool Entry::wait_for_producers(const InputList& inputs, const InputRun* known, S
 void Entry::order_producers_before(const InputList& inputs, StreamRef stream, StreamRef captured) {
   Gate::Outside outside{StreamSynchronization(stream), {}, {}};
   (void)find_producers(inputs, nullptr, captured, outside);
-  for (const StorageRef& storage : outside.of_contexts)
-    storage->owner().order_before(stream);
+  outside.order_contexts_before(stream);
   outside.libraries.begin();
   if (!outside.captured) return;
   outside.captured->begin();

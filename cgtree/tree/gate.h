@@ -71,6 +71,9 @@ class Gate {
     StreamRef guest;  // the caller's stream, if the context cannot move there; else null
     // Producers in the capture that the work becomes part of.
     std::optional<StreamSynchronization> captured;
+
+    // Makes the stream wait for the work of other contexts on their memory.
+    void order_contexts_before(StreamRef stream) const;
   };
   // What is left to do when a thread leaves.
   struct Rest {

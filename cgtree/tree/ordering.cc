@@ -38,8 +38,8 @@ void wait_for_readers(Engine& engine, const FunctionState& function, const Input
   for_each_written(function, inputs, [&](const Storage& storage) {
     if (storage.domain() == &memory && !instead) {
       memory.streams().wait_for_readers(storage);
-    } else if (storage.domain() != nullptr) {
-      storage.owner().order_readers_before(storage, instead ? instead : memory.stream());
+    } else if (ContextMemory* const other = ContextMemory::of(storage)) {
+      other->streams().order_readers_before(storage, instead ? instead : memory.stream());
     }
   });
 }

@@ -37,21 +37,19 @@ class CollectivesKeeper final : public StorageOwner {
     wait();
     delete this;
   }
-  void throw_stale(const Storage&) const override {
-    throw StaleTensor("collectives are never invalidated");
-  }
   // A replay on `stream` may still use it. An event of a capture could not be waited for.
   void used(Storage&, StreamRef stream) override {
     if (stream.is_capturing()) return;
     const std::lock_guard lock(mutex_);
     last_use_.record(stream);
   }
-  bool may_be_invalidated() const noexcept override { return false; }
 
  private:
   explicit CollectivesKeeper(std::shared_ptr<Collectives> collectives)
       : collectives_(std::move(collectives)),
-        storage_(*this, collectives_->device(), StreamRef(), nullptr, 0) {}
+        storage_(*this, collectives_->device(), StreamRef(), nullptr, 0) {
+    storage_.keep_valid();
+  }
 
   // Has a limit, because another rank may have died.
   void wait() noexcept try {

@@ -76,7 +76,6 @@ class StandIn final : public StorageOwner {
 
   // StorageOwner.
   void release(Storage&, bool) noexcept override { delete this; }
-  void throw_stale(const Storage&) const override { CGTREE_CHECK(false); }
   void used(Storage&, StreamRef) override {}
   StreamRef stream(const Storage&) const noexcept override { return stream_; }
 

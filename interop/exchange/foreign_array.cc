@@ -217,7 +217,7 @@ void expect_same_device(const Tensor& tensor, StreamRef stream) {
 Tensor on_stream(const Tensor& tensor, std::shared_ptr<const Stream> stream) {
   ForeignArray array = array_of(tensor);
   if (stream == nullptr) throw InvalidArgument("on_stream() was given no stream");
-  if (tensor.storage()->owner().may_be_invalidated()) {
+  if (tensor.storage()->may_be_invalidated()) {
     throw InvalidArgument(
         fmt::format("{} belongs to a context, which may invalidate its memory: copy it first",
                     describe(tensor)));

@@ -67,14 +67,9 @@ class ImportedStorage final : private StorageOwner {
   };
 
   void release(Storage& storage, bool was_live) noexcept override;
-  [[noreturn]] void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory of another library is never invalidated by this one");
-  }
   void used(Storage&, StreamRef stream) override {
     if (memory_.producer) add_user(stream);
   }
-  bool may_be_invalidated() const noexcept override { return false; }
-  bool is_read_only(const Storage&) const noexcept override { return memory_.is_read_only; }
   StreamRef producer(const Storage&) const noexcept override {
     return has_producer_ended_.load(std::memory_order_acquire) ? StreamRef() : memory_.producer;
   }
@@ -177,8 +172,9 @@ ImportedStorage::ImportedStorage(ImportedMemory&& memory, StreamRef consumer)
       producer_(recent_identity_of(memory_.producer)),
       thread_(std::this_thread::get_id()),
       storage_(*this, memory_.device, consumer, memory_.data, memory_.bytes) {
+  storage_.keep_valid();
   if (memory_.producer && consumer) add_user(consumer);
-  if (memory_.producer || memory_.is_read_only) storage_.lend();
+  if (memory_.producer || memory_.is_read_only) storage_.lend(memory_.is_read_only);
   if (memory_.producer) ImportList::get().add(*this);
 }
 

@@ -25,10 +25,6 @@ class DeviceMemoryOwner final : public StorageOwner {
     free_device_memory(storage.device(), reinterpret_cast<void*>(storage.address()));
     delete &storage;
   }
-  void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory allocated directly from a device is never invalidated");
-  }
-  bool may_be_invalidated() const noexcept override { return false; }
 };
 
 DeviceMemoryOwner& device_memory_owner() {
@@ -40,7 +36,9 @@ StorageRef allocate_from_device(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   void* data = bytes == 0 ? nullptr : allocate_device_memory(device, bytes);
   const StreamRef legacy(api, device, StreamHandle::kLegacy);
-  return StorageRef(*new Storage(device_memory_owner(), device, legacy, data, bytes));
+  auto* const made = new Storage(device_memory_owner(), device, legacy, data, bytes);
+  made->keep_valid();
+  return StorageRef(*made);
 }
 
 }  // namespace
@@ -115,9 +113,6 @@ class ValueOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override {
     delete static_cast<ValueStorage*>(&storage);
-  }
-  void throw_stale(const Storage&) const override {
-    throw StaleTensor("the memory of a value is never invalidated");
   }
 };
 

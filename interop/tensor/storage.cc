@@ -1,6 +1,9 @@
 // Counts what becomes of storages that no context orders, and finds the streams that order them.
 #include "interop/tensor/storage.h"
 
+#include <source_location>
+
+#include "base/check.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/stream_identity.h"
@@ -17,6 +20,10 @@ StreamIdentity identity_of_mortal(StreamRef stream) {
 }
 
 }  // namespace
+
+void StorageOwner::throw_stale(const Storage&) const {
+  check_failed("no storage of this owner is stale", std::source_location::current());
+}
 
 Storage::Storage(StorageOwner& owner, Device device, StreamRef stream, void* data,
                  std::size_t bytes, const StorageDomain* domain)

@@ -32,23 +32,6 @@ namespace cgtree {
 class Storage;
 class StorageRef;
 
-// A StorageKeeper has recordings, which use memory of others by its address. Thread safety: any
-// thread.
-class StorageKeeper {
- public:
-  // Returns the stream where the recordings are replayed.
-  virtual StreamRef replays_on() const noexcept = 0;
-  // Called when the life of a storage that is kept has ended while there are references: what uses
-  // it must not be replayed any more. Must neither wait nor call back.
-  virtual void kept_has_ended() noexcept = 0;
-  // Called when a recording ends that keeps these. Takes them over and returns true as long as the
-  // end of its replays cannot be told, because something is captured on their stream.
-  virtual bool takes_over(std::vector<StorageRef>& storages) noexcept = 0;
-
- protected:
-  ~StorageKeeper() = default;
-};
-
 // A StorageOwner decides what becomes of a storage's memory when its last reference is released.
 class StorageOwner {
  public:
@@ -58,8 +41,9 @@ class StorageOwner {
   // Called by the thread that has the last reference and releases it. Must call drop_last(), and
   // do what release() would. Thread safety: any thread.
   virtual void release_last(Storage& storage) noexcept;
-  // Called when data() is called on a stale storage. Throws StaleTensor that names the output.
-  [[noreturn]] virtual void throw_stale(const Storage& storage) const = 0;
+  // Called when data() is called on a stale storage. Throws StaleTensor that names the output. An
+  // owner that calls invalidate() overrides it.
+  [[noreturn]] virtual void throw_stale(const Storage& storage) const;
   // Called before work that uses the memory is enqueued on `stream`. Throws InvalidArgument if
   // used() could not tell when that work is done.
   virtual void expect_use(const Storage& storage, StreamRef stream) const {
@@ -71,40 +55,13 @@ class StorageOwner {
     static_cast<void>(storage);
     static_cast<void>(stream);
   }
-  // From now on `keeper` hears when the life of the storage ends by invalidate(), and its replays
-  // are waited for; at once if it has ended. The caller must hold a reference until it calls
-  // remove_keeper(), once for each call. Throws std::bad_alloc.
-  virtual void add_keeper(Storage& storage, StorageKeeper& keeper) {
-    static_cast<void>(storage);
-    static_cast<void>(keeper);
-  }
-  virtual void remove_keeper(Storage& storage, StorageKeeper& keeper) noexcept {
-    static_cast<void>(storage);
-    static_cast<void>(keeper);
-  }
   // Returns the stream that orders the contents of a storage which was made without one.
   virtual StreamRef stream(const Storage& storage) const noexcept {
     static_cast<void>(storage);
     return {};
   }
-  // Makes work enqueued on `consumer` from now on wait for the work that has used the memory so
-  // far. Called for storages of a domain only. Throws CaptureError, DeviceError.
-  virtual void order_before(StreamRef consumer) { static_cast<void>(consumer); }
-  // Makes work enqueued on `writer` from now on wait for what used() has said of the memory. Called
-  // for storages of a domain only. Throws DeviceError.
-  virtual void order_readers_before(const Storage& storage, StreamRef writer) {
-    static_cast<void>(storage);
-    static_cast<void>(writer);
-  }
-  // Returns whether the owner may call invalidate() while handles are held.
-  virtual bool may_be_invalidated() const noexcept { return true; }
-  // Returns whether the memory may not be written. Called for borrowed storages only.
-  virtual bool is_read_only(const Storage& storage) const noexcept {
-    static_cast<void>(storage);
-    return false;
-  }
   // Returns the stream on which another library works on the memory, or null; always the same for
-  // one storage, as is_read_only(). Called for borrowed storages only.
+  // one storage. Called for borrowed storages only.
   virtual StreamRef producer(const Storage& storage) const noexcept {
     static_cast<void>(storage);
     return {};
@@ -182,9 +139,9 @@ class Storage {
   // synchronized.
   static std::uint64_t changes() noexcept;
 
-  bool is_read_only() const noexcept {
-    return state() == State::kBorrowed && owner_->is_read_only(*this);
-  }
+  bool is_read_only() const noexcept { return is_read_only_; }
+  // Returns whether the owner may call invalidate() while handles are held.
+  bool may_be_invalidated() const noexcept { return may_be_invalidated_; }
   StreamRef producer() const noexcept {
     return state() == State::kBorrowed ? owner_->producer(*this) : StreamRef();
   }
@@ -193,8 +150,13 @@ class Storage {
 
   // Makes changes() rise. Not inlined: a program and a shared library must count in one place.
   static void note_change() noexcept;
-  // Makes the storage borrowed. Requires that there is no reference yet.
-  void lend() noexcept { word_.store(of(State::kBorrowed), std::memory_order_release); }
+  // The next two require that there is no reference yet. Makes the storage borrowed.
+  void lend(bool is_read_only) noexcept {
+    is_read_only_ = is_read_only;
+    word_.store(of(State::kBorrowed), std::memory_order_release);
+  }
+  // Promises that invalidate() is never called.
+  void keep_valid() noexcept { may_be_invalidated_ = false; }
   // Ends the life while handles are held. Returns false if the last release came first, or if the
   // life had ended.
   bool invalidate() noexcept {
@@ -293,6 +255,8 @@ class Storage {
  private:
   std::size_t bytes_;
   std::atomic<std::uint32_t> leases_{0};
+  bool is_read_only_ = false;
+  bool may_be_invalidated_ = true;
   StreamRef stream_;
   StreamIdentity stream_identity_;  // kNone for those that never end
   Shape former_shape_;              // used by who has the last reference

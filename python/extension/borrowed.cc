@@ -21,9 +21,6 @@ class BorrowedStorage final : private StorageOwner {
 
  private:
   void release(Storage&, bool) noexcept override { delete this; }
-  [[noreturn]] void throw_stale(const Storage&) const override {
-    throw StaleTensor("memory of another library is never invalidated by this one");
-  }
 
   Storage storage_;
   std::shared_ptr<void> owner_;

@@ -23,7 +23,7 @@ struct TensorObject {
 // another library is told of it.
 bool may_block(const Tensor& tensor) noexcept {
   return tensor.defined() && tensor.storage()->references() == 1 &&
-         !tensor.storage()->owner().may_be_invalidated();
+         !tensor.storage()->may_be_invalidated();
 }
 
 void dealloc(PyObject* self) {

@@ -11,6 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "cgtree/memory/context_memory.h"
+#include "interop/device/stream.h"
+
 namespace cgtree::testing {
 namespace {
 
@@ -55,7 +58,6 @@ TEST(FootprintTest, IsSortedAndHasNoRangesThatTouch) {
 class Listener final : public StorageOwner {
  public:
   void release(Storage&, bool) noexcept override { ++released; }
-  void throw_stale(const Storage&) const override { throw std::logic_error("stale"); }
   void used(Storage&, StreamRef stream) override {
     if (released == 0) told.push_back(stream);
   }
@@ -64,26 +66,13 @@ class Listener final : public StorageOwner {
   std::vector<StreamRef> told;
 };
 
-struct Keeper final : StorageKeeper {
-  explicit Keeper(StreamRef stream) : stream_(stream) {}
-  StreamRef replays_on() const noexcept override { return stream_; }
-  void kept_has_ended() noexcept override { ++ended; }
-  bool takes_over(std::vector<StorageRef>& storages) noexcept override {
-    if (takes) taken.insert(taken.end(), storages.begin(), storages.end());
-    return takes;
-  }
-
-  int ended = 0;
-  bool takes = false;
-  std::vector<StorageRef> taken;
-  const StreamRef stream_;
-};
-
 class KeptStoragesTest : public ::testing::Test {
  protected:
+  ~KeptStoragesTest() override { keeper_.end(); }
+
   const Stream stream_{Device::host()};
   Listener owner_;
-  Keeper keeper_{stream_};
+  ContextMemory& keeper_ = *new ContextMemory(Device::host(), {.stream = stream_});
   Storage storage_{owner_, Device::host(), {}, nullptr, 0};
 };
 
@@ -98,15 +87,19 @@ TEST_F(KeptStoragesTest, TellTheOwnersOfTheReplaysBeforeTheyLetGo) {
   EXPECT_EQ(owner_.released, 1);
 }
 
-TEST_F(KeptStoragesTest, StayWithAKeeperThatTakesThemOver) {
-  keeper_.takes = true;
+TEST_F(KeptStoragesTest, StayWithAKeeperWhoseStreamCaptures) {
+  GraphAPI& graphs = stream_.ref().graphs();
+  check(graphs.begin_capture(stream_.ref().handle(), CaptureMode::kThreadLocal), "begin");
   { const KeptStorages kept({StorageRef(storage_)}, keeper_); }
+  keeper_.let_go();
   EXPECT_TRUE(owner_.told.empty());
   EXPECT_EQ(owner_.released, 0);
 
-  KeptStorages::let_go(keeper_.taken, keeper_);
+  GraphHandle graph = GraphHandle::kNull;
+  check(graphs.end_capture(stream_.ref().handle(), &graph), "end");
+  check(graphs.destroy_graph(graph), "destroy");
+  keeper_.let_go();
   EXPECT_EQ(owner_.told, std::vector{stream_.ref()});
-  keeper_.taken.clear();
   EXPECT_EQ(owner_.released, 1);
 }
 

@@ -45,7 +45,6 @@ class Storages final : public StorageOwner {
   void release_last(Storage& storage) noexcept override {
     orphans += storage.drop_last() == Storage::End::kOrphan;
   }
-  void throw_stale(const Storage&) const override { throw std::logic_error("stale"); }
 
   std::atomic<std::size_t> orphans = 0;  // that ended
 

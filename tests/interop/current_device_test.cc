@@ -105,7 +105,6 @@ TEST_F(CurrentDeviceTest, TheDefaultStreamThatWaitsIsThatOfItsDevice) {
 class RefusingOwner final : public StorageOwner {
  public:
   void release(Storage& storage, bool) noexcept override { delete &storage; }
-  void throw_stale(const Storage&) const override { throw StaleTensor("never"); }
   void used(Storage&, StreamRef) override { throw DeviceError(999, "unknown"); }
 };
 

@@ -84,7 +84,6 @@ TEST(Overlap, ABroadcastTensorOverlapsItself) {
 
 class NoOwner final : public StorageOwner {
   void release(Storage&, bool) noexcept override {}
-  void throw_stale(const Storage&) const override { std::abort(); }
 };
 
 TEST(Overlap, MemoryOfTwoDevicesIsApartEvenAtOneAddress) {
