@@ -27,7 +27,7 @@ class AddressSpace final : public StorageOwner {
     return StorageRef((new AddressSpace(device, domain))->storage_);
   }
 
-  void release(Storage&, bool) noexcept override { delete this; }
+  void release(Storage&) noexcept override { delete this; }
 
  private:
   AddressSpace(Device device, const StorageDomain* domain)

@@ -68,7 +68,7 @@ class PinnedMemory::Owner final : public StorageOwner {
     return StorageRef(*storage);
   }
 
-  void release(Storage& storage, bool) noexcept override {
+  void release(Storage& storage) noexcept override {
     try {
       if (storage.bytes() > 0) pool_->free(reinterpret_cast<void*>(storage.address()));
     } catch (const std::exception& error) {  // no host memory for the list of what it waits for

@@ -132,7 +132,7 @@ class TorchStorage final : private StorageOwner {
     storage_.keep_valid();
   }
 
-  void release(Storage&, bool) noexcept override { delete this; }
+  void release(Storage&) noexcept override { delete this; }
 
   const c10::Storage memory_;
   Storage storage_;

@@ -219,7 +219,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   void free_table(void* table) noexcept { pool(Region::kEager).free(table); }
 
   // StorageOwner.
-  void release(Storage& storage, bool was_live) noexcept override;
+  void release(Storage& storage) noexcept override;
   void release_last(Storage& storage) noexcept override;
   void throw_stale(const Storage& storage) const override;
   void used(Storage& storage, StreamRef stream) override;

@@ -102,7 +102,7 @@ void ContextMemory::release_from_slot(Storage& storage) noexcept {
 }
 
 // A block of the eager pool.
-void ContextMemory::release(Storage& storage, bool) noexcept {
+void ContextMemory::release(Storage& storage) noexcept {
   release_from_eager(storage);
   unretain();
 }

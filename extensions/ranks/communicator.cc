@@ -33,7 +33,7 @@ class CollectivesKeeper final : public StorageOwner {
     return StorageRef((new CollectivesKeeper(std::move(collectives)))->storage_);
   }
 
-  void release(Storage&, bool) noexcept override {
+  void release(Storage&) noexcept override {
     wait();
     delete this;
   }

@@ -75,7 +75,7 @@ class StandIn final : public StorageOwner {
   StorageRef ref() { return StorageRef(storage_); }
 
   // StorageOwner.
-  void release(Storage&, bool) noexcept override { delete this; }
+  void release(Storage&) noexcept override { delete this; }
   void used(Storage&, StreamRef) override {}
   StreamRef stream(const Storage&) const noexcept override { return stream_; }
 

@@ -66,7 +66,7 @@ class ImportedStorage final : private StorageOwner {
     std::shared_ptr<Event> last;  // of one that was retired, or that only its thread can name
   };
 
-  void release(Storage& storage, bool was_live) noexcept override;
+  void release(Storage& storage) noexcept override;
   void used(Storage&, StreamRef stream) override {
     if (memory_.producer) add_user(stream);
   }
@@ -218,7 +218,7 @@ std::vector<ImportedStorage::User> ImportedStorage::take_done_users() {
   return done;
 }
 
-void ImportedStorage::release(Storage&, bool) noexcept {
+void ImportedStorage::release(Storage&) noexcept {
   if (memory_.producer) {
     ImportList::get().begin_release(*this);
     for (const User& user : users_)

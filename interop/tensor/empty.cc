@@ -21,7 +21,7 @@ namespace {
 // Owns storages whose memory was allocated directly from a device. It has no state: one serves all.
 class DeviceMemoryOwner final : public StorageOwner {
  public:
-  void release(Storage& storage, bool) noexcept override {
+  void release(Storage& storage) noexcept override {
     free_device_memory(storage.device(), reinterpret_cast<void*>(storage.address()));
     delete &storage;
   }
@@ -111,9 +111,7 @@ struct ValueStorage : Storage {
 // Owns values. It has no state: one serves all.
 class ValueOwner final : public StorageOwner {
  public:
-  void release(Storage& storage, bool) noexcept override {
-    delete static_cast<ValueStorage*>(&storage);
-  }
+  void release(Storage& storage) noexcept override { delete static_cast<ValueStorage*>(&storage); }
 };
 
 ValueOwner& value_owner() {

@@ -35,9 +35,9 @@ class StorageRef;
 // A StorageOwner decides what becomes of a storage's memory when its last reference is released.
 class StorageOwner {
  public:
-  // Called when the last reference is released. `was_live` is false if the life ended earlier, by
-  // invalidate(). The owner also disposes of the Storage object. Thread safety: any thread.
-  virtual void release(Storage& storage, bool was_live) noexcept = 0;
+  // Called when the last reference is released. The owner also disposes of the Storage object.
+  // Thread safety: any thread.
+  virtual void release(Storage& storage) noexcept = 0;
   // Called by the thread that has the last reference and releases it. Must call drop_last(), and
   // do what release() would. Thread safety: any thread.
   virtual void release_last(Storage& storage) noexcept;
@@ -46,26 +46,14 @@ class StorageOwner {
   [[noreturn]] virtual void throw_stale(const Storage& storage) const;
   // Called before work that uses the memory is enqueued on `stream`. Throws InvalidArgument if
   // used() could not tell when that work is done.
-  virtual void expect_use(const Storage& storage, StreamRef stream) const {
-    static_cast<void>(storage);
-    static_cast<void>(stream);
-  }
+  virtual void expect_use(const Storage& /*storage*/, StreamRef /*stream*/) const {}
   // Called after work that uses the memory was enqueued on `stream`.
-  virtual void used(Storage& storage, StreamRef stream) {
-    static_cast<void>(storage);
-    static_cast<void>(stream);
-  }
+  virtual void used(Storage& /*storage*/, StreamRef /*stream*/) {}
   // Returns the stream that orders the contents of a storage which was made without one.
-  virtual StreamRef stream(const Storage& storage) const noexcept {
-    static_cast<void>(storage);
-    return {};
-  }
+  virtual StreamRef stream(const Storage& /*storage*/) const noexcept { return {}; }
   // Returns the stream on which another library works on the memory, or null; always the same for
   // one storage. Called for borrowed storages only.
-  virtual StreamRef producer(const Storage& storage) const noexcept {
-    static_cast<void>(storage);
-    return {};
-  }
+  virtual StreamRef producer(const Storage& /*storage*/) const noexcept { return {}; }
 
  protected:
   ~StorageOwner() = default;
@@ -263,8 +251,7 @@ class Storage {
 };
 
 inline void StorageOwner::release_last(Storage& storage) noexcept {
-  const Storage::End end = storage.drop_last();
-  if (end != Storage::End::kNotYet) release(storage, end != Storage::End::kStale);
+  if (storage.drop_last() != Storage::End::kNotYet) release(storage);
 }
 
 // A StorageRef is a counted reference to a storage.

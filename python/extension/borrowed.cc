@@ -20,7 +20,7 @@ class BorrowedStorage final : private StorageOwner {
   void keep(std::shared_ptr<void> owner) noexcept { owner_ = std::move(owner); }
 
  private:
-  void release(Storage&, bool) noexcept override { delete this; }
+  void release(Storage&) noexcept override { delete this; }
 
   Storage storage_;
   std::shared_ptr<void> owner_;

@@ -57,7 +57,7 @@ TEST(FootprintTest, IsSortedAndHasNoRangesThatTouch) {
 
 class Listener final : public StorageOwner {
  public:
-  void release(Storage&, bool) noexcept override { ++released; }
+  void release(Storage&) noexcept override { ++released; }
   void used(Storage&, StreamRef stream) override {
     if (released == 0) told.push_back(stream);
   }

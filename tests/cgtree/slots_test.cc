@@ -41,7 +41,7 @@ class Storages final : public StorageOwner {
   // Thread safety: any thread, for slots that were live once.
   void end_life(std::uint32_t slot) { handles_.at(slot) = StorageRef(); }
 
-  void release(Storage&, bool) noexcept override {}
+  void release(Storage&) noexcept override {}
   void release_last(Storage& storage) noexcept override {
     orphans += storage.drop_last() == Storage::End::kOrphan;
   }

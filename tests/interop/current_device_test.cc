@@ -104,7 +104,7 @@ TEST_F(CurrentDeviceTest, TheDefaultStreamThatWaitsIsThatOfItsDevice) {
 // Refuses each use, after the work.
 class RefusingOwner final : public StorageOwner {
  public:
-  void release(Storage& storage, bool) noexcept override { delete &storage; }
+  void release(Storage& storage) noexcept override { delete &storage; }
   void used(Storage&, StreamRef) override { throw DeviceError(999, "unknown"); }
 };
 

@@ -83,7 +83,7 @@ TEST(Overlap, ABroadcastTensorOverlapsItself) {
 }
 
 class NoOwner final : public StorageOwner {
-  void release(Storage&, bool) noexcept override {}
+  void release(Storage&) noexcept override {}
 };
 
 TEST(Overlap, MemoryOfTwoDevicesIsApartEvenAtOneAddress) {
