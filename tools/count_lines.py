@@ -26,7 +26,7 @@ TYPE = re.compile(r"^[ \t]*(?:template <[^;{]*>\s*)?(?:class|struct|union|enum c
                   r"(\w[\w:]*)(?:\s+final)?\s*(?::[^;{()]*)?\{", re.MULTILINE)
 PURE = re.compile(r"\bvirtual\b[^;{}]*= 0;")
 RANK = re.compile(r"^  X\(k\w+, ", re.MULTILINE)
-OF_THREAD = re.compile(r"^(?!.*\bextern\b)[^/\n]*\bthread_local\b", re.MULTILINE)
+OF_THREAD = re.compile(r"^(?!.*\bextern\b)[^/\n]*(?<!\")\bthread_local\b", re.MULTILINE)
 
 
 def name_of(room, path):
