@@ -1,21 +1,18 @@
-"""T-CAI 1-16: the CUDA array interface from Python, on the host device, with NumPy."""
+"""T-CAI: the CUDA array interface from Python, on the host device: its dict, errors, options and owners."""
 
 import gc
+import os
 import sys
+import threading
 import unittest
+import unittest.mock
+import weakref
 
 import numpy
 
 sys.path.insert(0, "tests/python")
 
 from support import Foreign, cgtree, floats, from_cai, setUpModule, tensor, values_of  # noqa: E402,F401
-
-TYPES = {"bool": "|b1", "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
-         "uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8", "float16": "<f2",
-         "float32": "<f4", "float64": "<f8", "bfloat16": "<V2", "float8_e4m3fn": "|V1",
-         "float8_e4m3fnuz": "|V1", "float8_e5m2": "|V1", "float8_e5m2fnuz": "|V1",
-         "float8_e8m0fnu": "|V1", "complex64": "<c8", "complex128": "<c16"}
-
 
 class CaiPythonTest(unittest.TestCase):
     def assertRefused(self, kind, text, call, *arguments, **options):
@@ -35,6 +32,8 @@ class CaiPythonTest(unittest.TestCase):
         self.assertEqual(array["version"], 3)
         self.assertIsNone(array["strides"])
         self.assertIs(type(array["stream"]), int)
+        part = tensor(numpy.zeros((10, 20)))[::2, ::5].cuda_array_interface()
+        self.assertEqual((part["shape"], part["strides"]), ((5, 4), (320, 40)))
 
     # Acceptance: cai 1.
     def test_01_an_entry_of_the_wrong_type_is_named_with_what_it_is(self):
@@ -73,56 +72,6 @@ class CaiPythonTest(unittest.TestCase):
                 array = Foreign(tensor(floats(4)), **{key: Foreign.MISSING})
                 self.assertRefused(KeyError, f"'{key}' is missing", from_cai, array)
 
-    # Acceptance: cai 3.
-    def test_03_strides_are_none_or_bytes(self):
-        base = tensor(numpy.zeros((10, 20)))
-        self.assertIsNone(base.cuda_array_interface()["strides"])
-        part = base[::2, ::5]
-        self.assertEqual(part.shape, (5, 4))
-        self.assertEqual(part.cuda_array_interface()["strides"], (320, 40))
-        for strides in (None, Foreign.MISSING, (160, 8)):
-            self.assertTrue(from_cai(Foreign(base, strides=strides)).is_contiguous)
-
-    # Acceptance: cai 4.
-    def test_04_layouts(self):
-        values = floats(3, 4)
-        made = tensor(values)
-        numpy.testing.assert_array_equal(values_of(from_cai(Foreign(made.transpose()))), values.T)
-        repeated = from_cai(Foreign(made[:1].broadcast_to(5, 4)))
-        numpy.testing.assert_array_equal(values_of(repeated), numpy.repeat(values[:1], 5, axis=0))
-        for strides in ((-16, 4), (16, 3), (16,)):
-            with self.assertRaises(cgtree.BoundaryError):
-                from_cai(Foreign(made, strides=strides))
-
-    # Acceptance: cai 5.
-    def test_05_zero_size(self):
-        for made in (cgtree.empty((0, 3), device="host"), tensor(floats(4, 3))[2:2]):
-            array = made.cuda_array_interface()
-            self.assertEqual(array["data"][0], 0)
-            self.assertEqual(from_cai(Foreign(made)).shape, (0, 3))
-        self.assertEqual(from_cai(Foreign(made, data=(64, False))).data_ptr, 0)
-        with cgtree.Context("host") as context:
-            step = context.compile(lambda x: x * 2, framework="numpy")
-            for _ in range(4):
-                self.assertEqual(step(made).shape, (0, 3))
-
-    # Acceptance: cai 6.
-    def test_06_no_dimensions(self):
-        made = tensor(numpy.float32(7))
-        self.assertEqual(made.cuda_array_interface()["shape"], ())
-        self.assertEqual(values_of(from_cai(Foreign(made))), 7)
-
-    # Acceptance: cai 7.
-    def test_07_pointer_of_a_slice(self):
-        made = tensor(floats(5, 6))
-        part = made[2, 3:]
-        self.assertEqual(part.cuda_array_interface()["data"][0], made.data_ptr + (2 * 6 + 3) * 4)
-
-    # Acceptance: cai 8.
-    def test_08_swapped_bytes(self):
-        array = Foreign(tensor(floats(4)), typestr=">f4")
-        self.assertRefused(BufferError, "'>f4'", from_cai, array)
-
     # Acceptance: cai 9.
     def test_09_read_only(self):
         made = tensor(floats(4))
@@ -137,25 +86,28 @@ class CaiPythonTest(unittest.TestCase):
                 step(array)
 
     # Acceptance: cai 10.
-    def test_10_types(self):
-        for name, text in TYPES.items():
-            made = cgtree.empty((3,), name, "host")
-            self.assertEqual(made.cuda_array_interface()["typestr"], text)
-            wanted = name if "V" in text else None
-            self.assertEqual(from_cai(Foreign(made), dtype=wanted).dtype, name)
-        eight = tensor(numpy.zeros(3))
-        for text in ("<f16", "|S8", "|V8", "<U2", "<m8[ns]"):
-            self.assertRefused(BufferError, text, from_cai, Foreign(eight, typestr=text))
-        self.assertEqual(from_cai(Foreign(eight, typestr="<M8[ns]"), dtype="int64").dtype, "int64")
+    def test_10_a_type_may_be_asked_for(self):
+        opaque = Foreign(cgtree.empty((3,), "bfloat16", "host"))
+        self.assertEqual(opaque.__cuda_array_interface__["typestr"], "<V2")
+        self.assertEqual(from_cai(opaque, dtype="bfloat16").dtype, "bfloat16")
         for array in (floats(3), Foreign(tensor(floats(3)))):
             self.assertRefused(ValueError, "is float32, but int32 was asked for",
                                cgtree.as_tensor, array, dtype="int32")
 
-    # Acceptance: cai 11.
-    def test_11_mask(self):
-        made = tensor(floats(4))
-        array = Foreign(made, mask=Foreign(made))
-        self.assertRefused(NotImplementedError, "masked arrays", from_cai, array)
+    # Acceptance: cai 4, 8, 10, 11, 15.
+    def test_what_the_library_refuses_has_a_class_of_pythons(self):
+        made, values, other = tensor(floats(4)), floats(4), cgtree.empty((4,), device="host:1")
+        for kind, text, array in (
+                (BufferError, "'>f4'", Foreign(made, typestr=">f4")),
+                (BufferError, "<f16", Foreign(made, typestr="<f16")),
+                (BufferError, "no multiple", Foreign(made, strides=(3,))),
+                (NotImplementedError, "masked arrays", Foreign(made, mask=Foreign(made))),
+                (ValueError, "'strides'", Foreign(made, strides=(16, 4))),
+                (ValueError, "ordinary memory", Foreign(made, data=(values.ctypes.data, False))),
+                (ValueError, "null", Foreign(made, data=(0, False))),
+                (ValueError, "host:1", Foreign(other))):
+            with self.subTest(text):
+                self.assertRefused(kind, text, from_cai, array, device="host:0")
 
     # Acceptance: cai 12.
     def test_12_stream_values(self):
@@ -193,27 +145,113 @@ class CaiPythonTest(unittest.TestCase):
             self.assertRefused(TypeError, "'shape'", from_cai, Foreign(made, shape=shape))
         self.assertRefused(TypeError, "dict", from_cai, Foreign.__new__(NoDict))
 
-    # Acceptance: cai 15.
-    def test_15_memory_out_of_reach(self):
-        values = floats(4)
-        array = Foreign(tensor(values), data=(values.ctypes.data, False))
-        self.assertRefused(ValueError, "ordinary memory", from_cai, array)
-        freed = tensor(floats(4))
-        entries = freed.cuda_array_interface(idle=True)
-        del freed
-        gc.collect()
-        self.assertRefused(ValueError, "freed", cgtree.from_cuda_array_interface, entries,
-                           device="host")
-        other = cgtree.empty((4,), device="host:1")
-        self.assertRefused(ValueError, "host:1", from_cai, Foreign(other), device="host:0")
-        self.assertRefused(ValueError, "null", from_cai, Foreign(other, data=(0, False)))
 
-    # Acceptance: cai 16.
-    def test_16_more_than_four_gigabytes(self):
-        made = from_cai(Foreign(tensor(numpy.zeros(8)), shape=(1 << 30, 8), strides=(0, 8)))
-        self.assertEqual(made.nbytes, 64 << 30)
-        self.assertEqual(made.cuda_array_interface()["shape"], (1 << 30, 8))
-        self.assertEqual(made[(1 << 30) - 1].data_ptr, made.data_ptr)
+    # Acceptance: cai 17, 18, 19.
+    def test_17_the_policy_says_who_waits_for_the_producers_stream(self):
+        made = tensor(floats(4))
+        ours = cgtree.Stream("host")  # one made later would have the handle of the dead one
+        for sync in ("wait", "synchronize"):
+            with self.assertRaises(cgtree.DeviceError):
+                from_cai(Foreign(made, stream=dead_stream()), stream=ours, sync=sync)
+        for sync in ("ignore", False):
+            from_cai(Foreign(made, stream=dead_stream()), stream=ours, sync=sync)
+        producer = cgtree.Stream("host")
+        taken = from_cai(Foreign(made, stream=producer.ptr), sync="enqueue")
+        self.assertEqual(taken.cuda_array_interface()["stream"], producer.ptr)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "'wait'"):
+            from_cai(Foreign(made), sync="perhaps")
+
+    # Acceptance: cai 23, 24, 25.
+    def test_23_an_export_names_the_stream_to_wait_for(self):
+        made = tensor(floats(4))
+        streams = [cgtree.Stream("host") for _ in range(3)]
+        self.assertEqual(made.cuda_array_interface(pending=streams)["stream"], 1)
+        streams[1].close()
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "closed"):
+            made.cuda_array_interface(pending=streams)
+        with self.assertRaises(cgtree.DeviceError):
+            made.cuda_array_interface(pending=[dead_stream()])
+        self.assertIsNone(made.cuda_array_interface(idle=True)["stream"])
+        stream = cgtree.Stream("host")
+        made, number = tensor(floats(4)).on_stream(stream), stream.ptr
+        stream.close()
+        self.assertEqual(made.cuda_array_interface()["stream"], number)
+
+    # Acceptance: cai 26.
+    def test_26_the_environment_turns_both_sides_off(self):
+        made = tensor(floats(4))
+        names = ("CGTREE_CUDA_ARRAY_INTERFACE_SYNC", "CGTREE_CUDA_ARRAY_INTERFACE_EXPORT_VERSION")
+        with unittest.mock.patch.dict(os.environ, dict(zip(names, "02"))):
+            from_cai(Foreign(made, stream=dead_stream()))
+            self.assertNotIn("stream", made.cuda_array_interface())
+
+    # Acceptance: cai 30, 31.
+    def test_30_in_a_capture_a_foreign_producer_is_refused_and_no_stream_exported(self):
+        foreign, refused, exported = cgtree.Stream("host"), [], []
+
+        def step(x):
+            exported.append(x.cuda_array_interface()["stream"] is None)
+            try:
+                from_cai(Foreign(x, stream=foreign.ptr))
+            except cgtree.CaptureError as error:
+                refused.append(error.code)  # its traceback would keep x
+            y = cgtree.empty(x.shape, x.dtype)
+            y.copy_from(x)
+            return y
+
+        with cgtree.Context("host") as context:
+            compiled = context.compile(step)
+            for _ in range(4):
+                compiled(tensor(floats(4)))
+            self.assertEqual(compiled.stats()["replays"], 2)
+        self.assertEqual((exported, refused), ([False, True], [905]))
+
+    # Acceptance: cai 33, 34.
+    def test_33_the_owner_stays_as_long_as_any_handle(self):
+        for sort, make in (("as_tensor", lambda owner: cgtree.as_tensor(owner, device="host")),
+                           ("owner", from_cai),
+                           ("none", lambda owner: cgtree.from_cuda_array_interface(owner, device="host"))):
+            with self.subTest(sort):
+                owner = Foreign(tensor(floats(4)))
+                seen = weakref.ref(owner)
+                taken = make(owner)
+                part = taken[1:]
+                del owner, taken
+                self.assertEqual(seen() is None, sort == "none")
+                del part
+                self.assertIsNone(seen())
+        owner = Foreign(tensor(floats(4)), stream=0)
+        seen = weakref.ref(owner)
+        with self.assertRaises(ValueError):
+            from_cai(owner)
+        del owner
+        gc.collect()
+        self.assertIsNone(seen())
+
+    # Acceptance: cai 36.
+    def test_36_threads_import_and_export_side_by_side(self):
+        made = tensor(floats(64))
+        expected, wrong = values_of(made), []
+
+        def work():
+            for _ in range(200):
+                if not numpy.array_equal(values_of(from_cai(Foreign(made))), expected):
+                    wrong.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+
+def dead_stream():
+    """Returns the number of a destroyed stream, which gives an error when it is used."""
+    stream = cgtree.Stream("host")
+    number = stream.ptr
+    stream.close()
+    return number
 
 
 class NoDict:

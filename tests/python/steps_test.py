@@ -124,18 +124,6 @@ class StepsPythonTest(unittest.TestCase):
         with self.assertRaisesRegex(cgtree.InvalidArgument, "closed"):
             list(steps(cache))
 
-    def test_work_of_which_nothing_tells_what_it_writes_is_not_run_twice(self):
-        with cgtree.Context("host", verify_first=2) as context:
-            steps = cgtree.Steps(context, "decode", bindings=["cache"], mutated=["cache"])
-            cache, like = tensor(numpy.zeros(4, "float32")), numpy.zeros(4, "float32")
-            for call in range(6):
-                for step in steps(cache):
-                    address = step.address(0)
-                    cgtree.launch(lambda a=address: view_at(a, like).__iadd__(1))
-                context.synchronize()
-                numpy.testing.assert_array_equal(values_of(cache), like + call + 1)
-            self.assertEqual(steps.stats()["unverified"]["foreign_memory"], 2)
-
 
 class BreaksPythonTest(unittest.TestCase):
     def setUp(self):
