@@ -1,21 +1,21 @@
-"""What users of PyTorch write first, as cases of torch_newcomer.py: each is compared with eager.
+"""What programs of PyTorch do beside their tensors: threads, streams, forks, captures, memory, odd tensors; as cases of
+torch_newcomer.py, each compared with eager. torch_programs.py has programs that are functions of their inputs and state.
 
 A case is a function of a Trial. Its first line of documentation is what the table shows.
 """
 
-import collections
-import dataclasses
+import os
 import signal
 import threading
-import typing
 import warnings
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 import cgtree
 import cgtree.torch
+import torch_programs
+from torch_programs import tensors_of
 
 CASES = {}
 torch._dynamo.config.recompile_limit = 64  # each case tries many ways of calling one function
@@ -29,28 +29,11 @@ def replays_of(compiled):
     return cgtree.torch.stats(compiled)["replays"]
 
 
-def case(*needs):
-    """Adds a case. `needs`: "cuda", or modules that must be there."""
+def case(needs_gpu=False):
     def add(function):
-        CASES[function.__name__] = (function, needs)
+        CASES[function.__name__] = (function, needs_gpu)
         return function
     return add
-
-
-def tensors_of(value):
-    """Returns the tensors in a result, whatever holds them."""
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(_plain(value))
-            if isinstance(leaf, torch.Tensor)]
-
-
-def _plain(value):
-    if dataclasses.is_dataclass(value):
-        return [_plain(getattr(value, field.name)) for field in dataclasses.fields(value)]
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 def on_threads(count, work):
@@ -77,10 +60,10 @@ class Wrong(Exception):
 
 
 class Trial:
-    """Makes inputs on a device, and compares. `inputs`: how many a module is tried with."""
+    """Makes inputs on a device, and compares."""
 
-    def __init__(self, device, inputs=100):
-        self.device, self.inputs = torch.device(device), inputs
+    def __init__(self, device):
+        self.device = torch.device(device)
 
     def rand(self, *shape, **options):
         return torch.randn(*shape, device=self.device, **options)
@@ -101,15 +84,8 @@ class Trial:
             if tolerance != 0 or not torch.equal(a, b):
                 torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
-    @staticmethod
-    def _overwrite(got, arguments):
-        for tensor in tensors_of(got):
-            if not any(tensor is given for given in arguments):
-                tensor.fill_(77)
-
-    def compare(self, compiled, eager, inputs, calls=8, tolerance=0.0, replays=2, poison=True):
-        """Calls both with the same new inputs, and compares the results and what became of the
-        inputs. Then the results are overwritten, and released."""
+    def compare(self, compiled, eager, inputs, calls=8, tolerance=0.0, replays=2):
+        """Calls both with the same new inputs, and compares the results and what became of the inputs."""
         before = replays_of(compiled)
         for _ in range(calls):
             args, kwargs = inputs()
@@ -118,99 +94,9 @@ class Trial:
             got = compiled(*args, **kwargs)
             self.expect_equal(got, want, tolerance)
             self.expect_equal(tensors_of((args, kwargs)), tensors_of(copies), tolerance)
-            if poison:
-                self._overwrite(got, tensors_of((args, kwargs)))
             del got
         done = replays_of(compiled) - before
         self.expect(done >= replays, f"{done} replays of {calls} calls; {cgtree.torch.stats(compiled)}")
-
-
-@case()
-def results_are_tensors(trial):
-    """y = step(x); y + 1"""
-    def step(x):
-        return torch.tanh(x) * 2
-
-    trial.compare(compiled_of(step), step, lambda: ((trial.rand(64, 32),), {}))
-    y = compiled_of(step)(trial.rand(4))
-    trial.expect(isinstance(y + 1, torch.Tensor), "no torch.Tensor")
-
-
-@case()
-def keyword_arguments(trial):
-    """keyword arguments, defaults"""
-    def step(x, *, weight, bias=None, scale=2.0):
-        y = functional.linear(x, weight, bias) * scale
-        return y
-
-    compiled = compiled_of(step)
-    for bias in (None, trial.rand(8)):
-        trial.compare(compiled, step, lambda b=bias: ((trial.rand(4, 16),),
-                                                      {"weight": trial.rand(8, 16), "bias": b}))
-
-
-@case()
-def numbers_and_containers(trial):
-    """numbers, None, strings, lists and dicts as arguments"""
-    def step(x, n, how, options, more):
-        y = x * n + (options["offset"] or 0)
-        y = y.relu() if how == "relu" else y.tanh()
-        return [y + z for z in more]
-
-    compiled = compiled_of(step)
-    for n, how, offset in ((2, "relu", None), (2.0, "tanh", 3), (True, "relu", 0.5)):
-        trial.compare(compiled, step, lambda n=n, how=how, offset=offset: (
-            (trial.rand(8), n, how, {"offset": offset}, [trial.rand(8), trial.rand(8)]), {}))
-
-
-Pair = collections.namedtuple("Pair", "first second")
-
-
-class Typed(typing.NamedTuple):
-    value: torch.Tensor
-    count: int
-
-
-@dataclasses.dataclass
-class Output:
-    logits: torch.Tensor
-    hidden: tuple
-    loss: torch.Tensor | None = None
-
-
-@case()
-def modules_that_return_structures(trial):
-    """modules that return a dict, a named tuple, a dataclass"""
-    class Net(nn.Module):
-        def __init__(self, kind):
-            super().__init__()
-            self.linear, self.kind = nn.Linear(16, 8), kind
-
-        def forward(self, x):
-            y = self.linear(x)
-            return {"dict": lambda: {"y": y, "nested": {"z": y + 1}},
-                    "pair": lambda: Pair(y, y * 2), "typed": lambda: Typed(y, 3),
-                    "dataclass": lambda: Output(y, (y + 1, y + 2)),
-                    "list": lambda: [y, None, "text"], "max": lambda: y.max(0)}[self.kind]()
-
-    for kind in ("dict", "pair", "typed", "dataclass", "list", "max"):
-        model = Net(kind).to(trial.device).eval()
-        with torch.no_grad():
-            trial.compare(compiled_of(model), model, lambda: ((trial.rand(4, 16),), {}))
-
-
-@case("transformers")
-def model_outputs(trial):
-    """a transformers model that returns a ModelOutput"""
-    import transformers
-    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-                                      num_attention_heads=4, num_key_value_heads=2, vocab_size=100)
-    model = transformers.LlamaForCausalLM(config).to(trial.device).eval()
-    compiled = compiled_of(model)
-    with torch.no_grad():
-        trial.compare(compiled, model, lambda: (
-            (), {"input_ids": torch.randint(0, 100, (2, 12), device=trial.device),
-                 "use_cache": False}), tolerance=1e-5)
 
 
 class Model:
@@ -256,62 +142,6 @@ def forward_of_a_module(trial):
 
 
 @case()
-def swapped_weights(trial):
-    """swap a weight, by assignment, by .data, by load_state_dict, by a submodule"""
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).to(trial.device)
-    compiled = compiled_of(model)
-
-    def check():
-        trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}))
-
-    with torch.no_grad():
-        check()
-        model[0].weight = nn.Parameter(trial.rand(8, 8))
-        check()
-        model[2].weight.data = trial.rand(4, 8)
-        check()
-        model[0].weight.copy_(trial.rand(8, 8))
-        check()
-        model.load_state_dict({k: trial.rand(*v.shape) for k, v in model.state_dict().items()},
-                              assign=True)
-        check()
-        model[2] = nn.Linear(8, 4).to(trial.device)
-        check()
-
-
-@case()
-def training_and_eval(trial):
-    """train() and eval() of one module, batch norm's statistics"""
-    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).to(trial.device)
-    twin = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).to(trial.device)
-    twin.load_state_dict(model.state_dict())
-    compiled = compiled_of(model)
-    with torch.no_grad():
-        for mode in (True, False, True, False):
-            model.train(mode), twin.train(mode)
-            trial.compare(compiled, twin, lambda: ((trial.rand(16, 8),), {}), tolerance=1e-6)
-            trial.expect_equal(list(model.state_dict().values()),
-                               list(twin.state_dict().values()), 1e-6)
-
-
-@case()
-def compiled_in_compiled(trial):
-    """a compiled function inside of another"""
-    @compiled_of
-    def inner(x):
-        return x.sin() + 1
-
-    def outer(x):
-        return inner(x) * inner(x + 1)
-
-    def eager(x):
-        return (x.sin() + 1) * ((x + 1).sin() + 1)
-
-    trial.compare(inner, lambda x: x.sin() + 1, lambda: ((trial.rand(8),), {}))
-    trial.compare(compiled_of(outer), eager, lambda: ((trial.rand(8),), {}))
-
-
-@case()
 def two_threads(trial):
     """two threads call one function, and one module"""
     model = nn.Linear(32, 32).to(trial.device)
@@ -324,217 +154,6 @@ def two_threads(trial):
     work(8)  # PyTorch raises in a call while another thread compiles
 
     on_threads(2, work)
-
-
-@case()
-def writes_into_arguments(trial):
-    """x.add_(1) on an argument that was not declared"""
-    def step(x, y):
-        x.add_(1)
-        return x * y
-
-    trial.compare(compiled_of(step), step,
-                  lambda: ((trial.rand(8, 8), trial.rand(8, 8)), {}))
-
-    def only_writes(x, times):
-        for _ in range(times):
-            x.mul_(2)
-
-    compiled = compiled_of(only_writes)
-    for times in (1, 3):
-        trial.compare(compiled, only_writes, lambda n=times: ((trial.rand(8), n), {}))
-
-    def writes_some(x, y):  # which argument is written depends on the sizes
-        if x.shape[0] > 4:
-            y.add_(x.sum())
-        return x + 1
-
-    compiled = compiled_of(writes_some)
-    for size in (2, 8, 2, 8):
-        trial.compare(compiled, writes_some, lambda n=size: ((trial.rand(n), trial.rand(3)), {}),
-                      calls=6, replays=1)
-
-
-@case()
-def writes_into_the_closure(trial):
-    """in-place writes into buffers and tensors of the closure (a KV cache)"""
-    cache, twin = trial.rand(4, 16).zero_(), trial.rand(4, 16).zero_()
-
-    def make(memory):
-        def step(x, position):
-            memory.index_copy_(1, position, x)
-            return memory.sum(1)
-        return step
-
-    compiled, eager = compiled_of(make(cache)), make(twin)
-    place = iter(range(100))
-
-    def inputs():
-        return (trial.rand(4, 1), torch.tensor([next(place) % 16], device=trial.device)), {}
-
-    trial.compare(compiled, eager, inputs, calls=20, tolerance=1e-6)
-    trial.expect_equal(cache, twin)
-
-
-
-@case()
-def returns_its_arguments(trial):
-    """returns an argument, a view of one, a parameter, a view of one, the same twice"""
-    weight = nn.Parameter(trial.rand(8, 8), requires_grad=False)
-
-    def step(x):
-        y = x * 2
-        return x, x[1:3], x.t(), weight, weight[0], y, y
-
-    compiled = compiled_of(step)
-    trial.compare(compiled, step, lambda: ((trial.rand(4, 4),), {}), poison=False)
-    x = trial.rand(4, 4)
-    got = compiled(x)
-    trial.expect(got[0] is x and got[3] is weight and got[5] is got[6], "another object")
-    trial.expect(got[4].data_ptr() == weight.data_ptr(), "no view of the parameter")
-
-
-@case()
-def other_sizes(trial):
-    """sizes that change, and results whose form depends on them"""
-    def step(x):
-        return list(x.split(4)), x.shape[0], x.sum()
-
-    compiled = compiled_of(step)
-    for rows in (8, 12, 8, 5, 12):
-        trial.compare(compiled, step, lambda n=rows: ((trial.rand(n, 3),), {}), calls=6,
-                      tolerance=1e-6, replays=1)
-
-
-@case()
-def layouts_and_types(trial):
-    """strided, transposed, broadcast, empty, 0-d; half, bfloat16, integers, bool"""
-    def step(x):
-        return (x + x).clone(), x == x
-
-    compiled = compiled_of(step)
-    kinds = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int8, torch.uint8]
-    if trial.device.type == "cuda":
-        kinds += [torch.float16, torch.bfloat16]
-    for dtype in kinds:
-        for make in (lambda x: x, lambda x: x.t(), lambda x: x[::2, 1:], lambda x: x[:1].expand(6, 5),
-                     lambda x: x[0, 0], lambda x: x[:0]):
-            trial.compare(compiled, step, lambda m=make, d=dtype: (
-                (m((trial.rand(6, 5) * 10).to(d)),), {}), calls=5, replays=1)
-
-
-@case()
-def held_results(trial):
-    """results that are held keep their values; released ones give their memory back"""
-    def step(x):
-        return x * 3 + 1
-
-    compiled = compiled_of(step)
-    held = []
-    for _ in range(12):
-        x = trial.rand(1000)
-        held.append((compiled(x), x))
-        if len(held) > 3:
-            held.pop(0)
-        for y, given in held:
-            trial.expect_equal(y, step(given))
-    trial.expect(replays_of(compiled) > 0, f"no replay: {cgtree.torch.stats(compiled)}")
-
-
-@case()
-def kept_results(trial):
-    """results that are all kept, as an evaluation keeps them, are replayed"""
-    def step(x):
-        return x * 3 + 1
-
-    compiled = compiled_of(step)
-    kept = []
-    for _ in range(60):
-        x = trial.rand(1000)
-        kept.append((compiled(x), x))
-    for y, given in kept:
-        trial.expect_equal(y, step(given))
-    trial.expect(replays_of(compiled) > 40, f"few replays: {cgtree.torch.stats(compiled)}")
-
-
-@case()
-def results_as_arguments(trial):
-    """results of one compiled function are arguments of the next"""
-    a = compiled_of(lambda x: x.sin())
-    b = compiled_of(lambda x: x.cos() + 1)
-    for _ in range(10):
-        x = trial.rand(64)
-        y = a(x)
-        z = b(b(y))
-        trial.expect_equal(z, (x.sin().cos() + 1).cos() + 1)
-    trial.expect(replays_of(b) > 0, f"{cgtree.torch.stats(b)}")
-
-
-@case()
-def modes(trial):
-    """no_grad, inference_mode, grad with results that need gradients"""
-    model = nn.Linear(8, 8).to(trial.device)
-    compiled = compiled_of(model)
-
-    def inputs():
-        return (trial.rand(4, 8),), {}
-
-    with torch.no_grad():
-        trial.compare(compiled, model, inputs)
-    with torch.inference_mode():
-        trial.compare(compiled, model, inputs)
-    for _ in range(4):
-        x = trial.rand(4, 8)
-        compiled(x).square().sum().backward()
-        got, model.weight.grad = model.weight.grad, None
-        model(x).square().sum().backward()
-        trial.expect_equal(got, model.weight.grad, 1e-5)
-        model.weight.grad = None
-    with torch.no_grad():
-        trial.compare(compiled, model, inputs)
-
-
-@case()
-def a_value_that_is_read_back(trial):
-    """.item() in a step: what comes before and after it is recorded"""
-    def step(x):
-        return x * x.sum().item()
-
-    trial.compare(compiled_of(step), step, lambda: ((trial.rand(8),), {}), tolerance=1e-6)
-
-
-@case()
-def errors_of_the_function(trial):
-    """an exception of the function comes out, and the next call works"""
-    def step(x, fail):
-        if fail:
-            raise KeyError("of the user")
-        return x + 1
-
-    compiled = compiled_of(step)
-    for fail in (True, False, True):
-        if fail:
-            for _ in range(3):
-                try:
-                    compiled(trial.rand(4), True)
-                except KeyError:
-                    continue
-                raise Wrong("no KeyError")
-        else:
-            trial.compare(compiled, step, lambda: ((trial.rand(4), False), {}), replays=0)
-
-
-@case()
-def numbers_of_the_closure(trial):
-    """a number of the closure and a global that change"""
-    scale = 2.0
-
-    def step(x):
-        return x * scale
-
-    compiled = compiled_of(step)
-    for scale in (2.0, 3.0, 2.0):
-        trial.compare(compiled, step, lambda: ((trial.rand(8),), {}))
 
 
 # ---- What cannot be recorded ----
@@ -596,48 +215,6 @@ def odd_results(trial):
 
 
 @case()
-def data_dependent_control_flow(trial):
-    """a branch on a value, a loop until a value, a size from a mask"""
-    def branch(x):
-        return x * 2 if x.sum() > 0 else x - 1
-
-    def loop(x):
-        while x.abs().max() > 0.5:
-            x = x / 2
-        return x
-
-    def mask(x):
-        return x[x > 0] * 3
-
-    for step in (branch, loop, mask):
-        compiled = compiled_of(step)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for _ in range(20):
-                x = trial.rand(8)
-                trial.expect_equal(compiled(x), step(x))
-
-
-@case()
-def attributes_of_modules(trial):
-    """a number that is an attribute of a module, and changes"""
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear, self.scale = nn.Linear(8, 8), 1.0
-
-        def forward(self, x):
-            return self.linear(x) * self.scale
-
-    model = Scaled().to(trial.device)
-    compiled = compiled_of(model)
-    with torch.no_grad():
-        for scale in (1.0, 2.0, 1.0):
-            model.scale = scale
-            trial.compare(compiled, model, lambda: ((trial.rand(4, 8),), {}), replays=1)
-
-
-@case()
 def modes_of_functions(trial):
     """a default device, a default type, precision of products: modes that change between calls"""
     def step(x):
@@ -661,22 +238,7 @@ def modes_of_functions(trial):
         torch.set_default_dtype(torch.float32)
 
 
-@case()
-def what_a_list_holds_changes(trial):
-    """arguments in lists and dicts that are changed between calls"""
-    compiled = compiled_of(lambda xs, how: sum(xs) * how["scale"])
-    xs, how = [trial.rand(4), trial.rand(4)], {"scale": 2}
-    for number in range(30):
-        if number % 7 == 3:
-            xs.append(trial.rand(4))
-        if number % 11 == 5:
-            how["scale"] = number
-        xs[0] = trial.rand(4)
-        trial.expect_equal(compiled(xs, how), sum(xs) * how["scale"])
-    trial.expect(replays_of(compiled) > 0, f"{cgtree.torch.stats(compiled)}")
-
-
-@case("cuda")
+@case(needs_gpu=True)
 def results_on_the_host(trial):
     """a result on the CPU beside one on the GPU"""
     def step(x):
@@ -689,8 +251,6 @@ def results_on_the_host(trial):
 @case()
 def a_fork(trial):
     """a process that forks after it has recorded"""
-    import os
-
     def step(x):
         return x * 2
 
@@ -731,14 +291,7 @@ def _draws(trial, step, inputs, calls=10, seeds=(1, 2)):
     return compiled
 
 
-@case("cuda")
-def dropout(trial):
-    """torch.nn.functional.dropout"""
-    _draws(trial, lambda x: functional.dropout(x, 0.5) + functional.dropout(x, 0.2),
-           lambda: (trial.rand(1000),))
-
-
-@case("cuda")
+@case(needs_gpu=True)
 def multinomial(trial):
     """torch.multinomial, rand, randint, bernoulli"""
     _draws(trial, lambda p: torch.multinomial(p, 4), lambda: (trial.rand(16, 100).abs(),))
@@ -747,7 +300,7 @@ def multinomial(trial):
            lambda: (trial.rand(333),))
 
 
-@case("cuda")
+@case(needs_gpu=True)
 def generators(trial):
     """a torch.Generator of the user's; get_rng_state() between calls"""
     generator = torch.Generator(trial.device)
@@ -770,63 +323,7 @@ def generators(trial):
     trial.expect(torch.equal(compiled(x), first), "set_state() has no effect")
 
 
-@case("cuda")
-def autocast(trial):
-    """autocast, with its cache, in and out of steps"""
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to(trial.device)
-    compiled = compiled_of(model)
-    for dtype in (torch.bfloat16, torch.float16):
-        with torch.no_grad(), torch.autocast("cuda", dtype=dtype):
-            trial.compare(compiled, model, lambda: ((trial.rand(16, 64),), {}), tolerance=1e-2)
-    with torch.no_grad():
-        trial.compare(compiled, model, lambda: ((trial.rand(16, 64),), {}), tolerance=1e-5)
-
-    def whole(x):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return model(x) + model(x)
-
-    with torch.no_grad():
-        trial.compare(compiled_of(whole), whole, lambda: ((trial.rand(16, 64),), {}),
-                      tolerance=1e-2)
-
-
-@case("cuda")
-def backward_inside(trial):
-    """a training step: forward, backward(), SGD"""
-    def build(seed):
-        torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).to(trial.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-
-        def train(x, y):
-            optimizer.zero_grad(set_to_none=False)
-            loss = functional.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-        return model, train
-
-    (model, train), (twin, eager) = build(0), build(0)
-    for _ in range(2):  # so that the gradients are there
-        args = trial.rand(16, 32), trial.rand(16, 1)
-        train(*args), eager(*args)
-    compiled = compiled_of(train)
-    trial.compare(compiled, eager, lambda: ((trial.rand(16, 32), trial.rand(16, 1)), {}),
-                  calls=20, tolerance=1e-4)
-    trial.expect_equal(list(model.parameters()), list(twin.parameters()), 1e-4)
-
-
-@case("cuda")
-def gradients_inside(trial):
-    """torch.autograd.grad() inside of a step"""
-    def step(x):
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad((x ** 3).sum(), x)[0]
-
-    trial.compare(compiled_of(step), step, lambda: ((trial.rand(100),), {}))
-
-
-@case("cuda")
+@case(needs_gpu=True)
 def side_streams(trial):
     """a side stream in a step; calls on a stream of the user's; record_stream"""
     side = torch.cuda.Stream()
@@ -850,7 +347,7 @@ def side_streams(trial):
     del y
 
 
-@case("cuda")
+@case(needs_gpu=True)
 def two_contexts_on_two_streams(trial):
     """two threads with long kernels, on streams of their own"""
     weight = trial.rand(512, 512) / 20
@@ -872,7 +369,7 @@ def two_contexts_on_two_streams(trial):
 
 
 
-@case("cuda")
+@case(needs_gpu=True)
 def foreign_capture(trial):
     """called while PyTorch captures a graph of its own"""
     def step(x):
@@ -892,7 +389,7 @@ def foreign_capture(trial):
     trial.compare(compiled, step, lambda: ((trial.rand(64),), {}))
 
 
-@case("cuda")
+@case(needs_gpu=True)
 def memory(trial):
     """memory_allocated() works, and does not grow with calls"""
     model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).to(trial.device)
@@ -909,56 +406,22 @@ def memory(trial):
                  f"{torch.cuda.memory_allocated() - before} bytes more")
 
 
-@case("cuda", "use_allocator")
+@case(needs_gpu=True)
 def on_our_allocator(trial):
-    """use_allocator(): memory_allocated(), results, views, writes"""
-    trial.expect(torch.cuda.memory_allocated() > 0 or trial.rand(4) is None or
-                 torch.cuda.memory_allocated() >= 0, "memory_allocated()")
-    for name in ("results_are_tensors", "keyword_arguments", "modules_that_return_structures",
-                 "writes_into_arguments", "returns_its_arguments", "held_results", "kept_results", "dropout",
-                 "side_streams", "swapped_weights", "backward_inside", "autocast"):
+    """use_allocator(): memory_allocated(), programs, side streams"""
+    for name in ("structures", "arguments_that_are_written", "results_that_are_arguments",
+                 "a_result_that_is_held_for_long", "dropout", "a_weight_is_replaced",
+                 "an_optimizer_inside_with_a_schedule", "autocast_on_and_off"):
         try:
-            CASES[name][0](trial)
+            torch_programs.run(name, trial.device, compiled_of, seed=1, tolerance=1e-3)
         except Exception as error:
             raise Wrong(f"{name}: {type(error).__name__}: {error}") from error
+    side_streams(trial)
     big = trial.rand(1 << 20)
     trial.expect(torch.cuda.memory_allocated() >= big.nbytes, "memory_allocated() is too small")
 
 
-@case("cuda")
-def decoder(trial):
-    """a decoder of 16 layers, and a step of generation"""
-
-    class Decoder(nn.Module):  # classes of torch.nn share a limit of PyTorch's on recompiling
-        def __init__(self):
-            super().__init__()
-            layer = nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True, dropout=0.0)
-            self.layers = nn.TransformerEncoder(layer, 16, enable_nested_tensor=False)
-
-        def forward(self, x):
-            return self.layers(x)
-
-    torch.manual_seed(0)
-    model = Decoder().to(trial.device).eval()
-    compiled = compiled_of(model)
-    with torch.no_grad():
-        trial.compare(compiled, model, lambda: ((trial.rand(1, 16, 256),), {}), tolerance=1e-4)
-
-
-@case("cuda", "cupy")
-def cupy_matrix_product(trial):
-    """CuPy: x @ w in a step of cgtree.compile(framework="cupy")"""
-    import cupy
-
-    step = cgtree.compile(lambda x, w: x @ w, framework="cupy")
-    for _ in range(6):
-        x, w = cupy.random.rand(16, 16), cupy.random.rand(16, 16)
-        cgtree.mark_step()
-        y = cupy.from_dlpack(step(x, w))
-        cupy.testing.assert_allclose(y, x @ w, rtol=1e-6)
-
-
-@case("cuda")
+@case(needs_gpu=True)
 def draws_on_the_host(trial):
     """a generator that is not CUDA's"""
     generator = torch.Generator()
@@ -971,7 +434,7 @@ def draws_on_the_host(trial):
     trial.expect(len(seen) == 6, "the same numbers again")
 
 
-@case("cuda")
+@case(needs_gpu=True)
 def a_module_that_moves(trial):
     """a module on the GPU, on the CPU, on the GPU"""
     model = nn.Linear(8, 8).to(trial.device)
@@ -990,28 +453,3 @@ def a_module_that_moves(trial):
             raise Wrong("no error for an argument on another device than the module")
 
 
-@case("cuda")
-def arguments_on_two_devices(trial):
-    """an argument of the CPU beside one of the GPU"""
-    def step(x, n):
-        return x * n.to(x.device)
-
-    compiled = compiled_of(step)
-    _right(trial, compiled, step, lambda: (trial.rand(4), torch.rand(4)))
-    trial.compare(compiled, step, lambda: ((trial.rand(4), trial.rand(4)), {}))
-
-
-@case("cuda", "triton")
-def a_backend_of_the_compiler(trial):
-    """torch.compile(module, backend=cgtree.torch.backend)"""
-    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)).to(trial.device)
-    compiled = torch.compile(model, backend=cgtree.torch.backend)
-    with torch.no_grad():
-        for _ in range(10):
-            x = trial.rand(16, 64)
-            trial.expect_equal(compiled(x), model(x), 1e-3)
-    x = trial.rand(16, 64)
-    compiled(x).sum().backward()
-    got, model[0].weight.grad = model[0].weight.grad, None
-    model(x).sum().backward()
-    trial.expect_equal(got, model[0].weight.grad, 1e-2)

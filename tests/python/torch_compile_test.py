@@ -263,12 +263,42 @@ class FunctionPythonTest(unittest.TestCase):
             eager(step, fullgraph=True)(torch.ones(2))
         self.assertEqual(eager(step)(torch.ones(2)).tolist(), [2, 2])
 
+    # Acceptance: trees 64.
+    def test_all_threads_share_a_context_of_each_device(self):
+        mine, others = cgtree.torch.context("cpu"), []
+        thread = threading.Thread(target=lambda: others.append(cgtree.torch.context("cpu")))
+        thread.start()
+        thread.join()
+        self.assertIs(others[0], mine)
+        self.assertEqual(mine.device, "host:0")
+
+    # Acceptance: trees 67.
+    def test_an_error_names_the_line_of_the_function(self):
+        def broken(x):
+            return x @ x
+
+        compiled = eager(broken)
+        for _ in range(3):
+            with self.assertRaisesRegex(RuntimeError, "in broken"):
+                compiled(torch.randn(2, 3))
+        x = torch.randn(3, 3)
+        self.assertTrue(torch.equal(compiled(x), x @ x))
+
+    # Acceptance: trees 134.
+    def test_functions_of_the_cpu_touch_no_gpu(self):
+        before, compiled = torch.cuda.is_initialized(), eager(lambda x: x + 1)
+        for _ in range(4):
+            compiled(torch.rand(3))
+        self.assertEqual(torch.cuda.is_initialized(), before)
+        self.assertEqual(cgtree.torch.stats(compiled)["replays"], 1)
+
     def test_disable_returns_the_function(self):
         def step(x):
             return x
 
         self.assertIs(eager(step, disable=True), step)
 
+    # Acceptance: torch 72.
     def test_explain_has_each_graph_and_why_it_runs_eagerly(self):
         compiled = eager(lambda x: x + 1, name="plus")
         self.assertIn("call the function first", cgtree.torch.explain(compiled))

@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
-from support import SEED, cgtree, setUpModule  # noqa: E402,F401
+from support import cgtree, setUpModule  # noqa: E402,F401
 
 import cgtree.torch  # noqa: E402
 from cgtree import _torch_memory, _torch_seam, _torch_state  # noqa: E402

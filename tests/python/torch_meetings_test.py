@@ -46,6 +46,19 @@ class MeetingsPythonTest(unittest.TestCase):
             self.assertEqual(empty.tolist(), [2.0] * 20)
         self.expect_replays(step)
 
+    # Acceptance: trees 12.
+    def test_rows_that_an_index_names_are_put_and_added(self):
+        def put(x, where, values):
+            x = x.clone()
+            x[where] = values
+            return x.index_put_((where,), values, accumulate=True)
+
+        step = compiled(put)
+        for _ in range(6):
+            given = torch.randn(9), torch.randperm(9)[:4], torch.randn(4)
+            self.assertTrue(torch.equal(step(*given), put(*given)))
+        self.expect_replays(step)
+
     def test_an_empty_result_on_another_device_does_not_make_a_graph_eager(self):
         def model(inputs):
             x, = inputs
@@ -60,6 +73,7 @@ class MeetingsPythonTest(unittest.TestCase):
             self.assertEqual((other.device.type, other.shape), ("meta", (0, 3)))
         self.assertGreaterEqual(graph.stats()["replays"], 2, graph.kinds())
 
+    # Acceptance: random cpu_and_cuda_rng.
     def test_replays_that_draw_are_verified_with_the_numbers_that_they_drew(self):
         dropout = torch.nn.Dropout(0.5)
         step = compiled(lambda x: dropout(x) * 2, verify_first=8)

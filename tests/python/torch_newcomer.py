@@ -1,8 +1,6 @@
-"""What users of PyTorch try first, each compared with eager PyTorch over random inputs.
+"""The cases of torch_cases.py, each compared with eager PyTorch over random inputs.
 
-usage: torch_newcomer.py [--suite=torch_cases] [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
-
---suite: torch_cases, or torch_modules: some 35 modules with 100 inputs each.
+usage: torch_newcomer.py [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
 
 Cases run in a process of their own that is started anew after a crash, after a time-out, and when
 the device has failed. A line per case: `right`, `wrong: WHY`, `failed: EXCEPTION`, `absent: WHAT`.
@@ -11,7 +9,6 @@ Exits 1 unless all are right or absent.
 
 import argparse
 import faulthandler
-import importlib
 import importlib.util
 import json
 import os
@@ -27,25 +24,14 @@ TIMEOUT = 240  # seconds for a case; the compiler of PyTorch takes minutes on a 
 MARK = "CASE "
 
 
-def absent(needs, device):
-    """Returns what a case needs and is not here, or None."""
-    for need in needs:
-        if need == "cuda" and device == "cpu":
-            return "a GPU"
-        if need not in ("cuda", "use_allocator") and importlib.util.find_spec(need) is None:
-            return need
-    return None
-
-
-def run_case(suite, name, device):
+def run_case(name, device):
     """Runs one case, and returns (result, seconds)."""
     import torch
     import torch_cases
-    function, needs = importlib.import_module(suite).CASES[name]
-    missing = absent(needs, device)
+    function, needs_gpu = torch_cases.CASES[name]
     began = time.monotonic()
-    if missing:
-        return f"absent: {missing}", 0.0
+    if needs_gpu and device == "cpu":
+        return "absent: a GPU", 0.0
     try:
         function(torch_cases.Trial(device))
         if device != "cpu":
@@ -60,7 +46,7 @@ def run_case(suite, name, device):
     return result, time.monotonic() - began
 
 
-def work(suite, names, device, seed):
+def work(names, device, seed):
     """Runs cases and prints a line for each, until one leaves the device unusable."""
     import torch
     faulthandler.enable()
@@ -69,17 +55,17 @@ def work(suite, names, device, seed):
         cgtree.torch.use_allocator()
     for number, name in enumerate(names):
         torch.manual_seed(seed + number)
-        result, seconds = run_case(suite, name, device)
+        result, seconds = run_case(name, device)
         print(MARK + json.dumps([name, result, round(seconds, 2)]), flush=True)
         if device != "cpu":
             torch.cuda.synchronize()  # raises if the device has failed
 
 
-def start(suite, names, device, seed):
+def start(names, device, seed):
     """Runs cases in another process. Returns {name: (result, seconds)} of those that ended, and the
     process's last words if not all did."""
     command = [sys.executable, os.path.abspath(__file__), f"--worker={','.join(names)}",
-               f"--device={device}", f"--seed={seed}", f"--suite={suite}"]
+               f"--device={device}", f"--seed={seed}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = queue.Queue()
 
@@ -110,7 +96,7 @@ def start(suite, names, device, seed):
     return done, f"the process ended with {code}", said
 
 
-def run_all(suite, names, device, seed):
+def run_all(names, device, seed):
     """Runs all cases; a case that ends its process does not end the others."""
     results = {}
     rest = list(names)
@@ -118,7 +104,7 @@ def run_all(suite, names, device, seed):
         alone = [name for name in rest if name == "on_our_allocator"]
         together = [name for name in rest if name not in alone]
         chunk = together or alone
-        done, why, said = start(suite, chunk, device, seed)
+        done, why, said = start(chunk, device, seed)
         results.update(done)
         left = [name for name in chunk if name not in done]
         if left and (not done or chunk[len(done)] == left[0]):
@@ -131,7 +117,6 @@ def run_all(suite, names, device, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", choices=["torch_cases", "torch_modules"], default="torch_cases")
     parser.add_argument("--device", default=None)
     parser.add_argument("--cases", default="")
     parser.add_argument("--json", default="")
@@ -145,12 +130,12 @@ def main():
     import torch
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if options.worker:
-        work(options.suite, options.worker.split(","), device if device == "cpu" else "cuda:0", options.seed)
+        work(options.worker.split(","), device if device == "cpu" else "cuda:0", options.seed)
         return 0
-    cases = importlib.import_module(options.suite).CASES
+    from torch_cases import CASES as cases
     names = options.cases.split(",") if options.cases else list(cases)
     print(f"seed {options.seed}, torch {torch.__version__}, {device}")
-    results = run_all(options.suite, names, device, options.seed)
+    results = run_all(names, device, options.seed)
     for name in names:
         result, seconds, said = results[name]
         title = (cases[name][0].__doc__ or name).splitlines()[0]

@@ -266,6 +266,7 @@ class PartitionPythonTest(unittest.TestCase):
                     self.assertTrue(torch.equal(a, b))
         self.assertGreater(max(self.replays()), 3)
 
+    # Acceptance: trees 151.
     def test_a_graph_is_cut_at_what_decides_which_work_follows(self):
         def step(x):
             y = x * 2
@@ -340,6 +341,7 @@ class PartitionPythonTest(unittest.TestCase):
         self.assertEqual(places[nodes[called.name]], OUTSIDE)
         self.assertEqual(places[nodes[plain.name]], INSIDE)
 
+    # Acceptance: trees 151.
     def test_numbers_that_are_read_back_need_one_recording_for_all_values(self):
         config = torch._dynamo.config
         for step in (lambda x: (x @ x).sin() * (x.sum().item() * 2 + 1),

@@ -1,5 +1,5 @@
-"""Programs with state, cases of what users try first, and modules of torch.nn with PyTorch's own kernels on
-the CPU: compiled they do what they do eagerly."""
+"""Programs, and cases of threads, forks and odd tensors, with PyTorch's own kernels on the CPU: compiled they do what
+they do eagerly."""
 
 import logging
 import sys
@@ -15,8 +15,6 @@ except ImportError as error:
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
 
-import torch_modules  # noqa: E402
-import torch_newcomer  # noqa: E402
 import torch_programs  # noqa: E402
 from torch_cases import CASES, Trial  # noqa: E402
 
@@ -30,8 +28,6 @@ OF_THE_COMPILER = {
     "an_argument_that_is_a_buffer": "parameters and buffers are assumed to be no arguments",
     "a_parameter_of_another_class": "AOTAutograd raises",
 }
-# A learning rate that changes becomes a tensor, whose product is rounded in another place.
-TOLERANCES = {"an_optimizer_inside_with_a_schedule": 1e-6}
 
 
 def eager(function):
@@ -46,10 +42,6 @@ class CasesPythonTest(unittest.TestCase):
     """The cases that need no GPU; torch_newcomer.py runs all of them on one."""
 
 
-class ModulesPythonTest(unittest.TestCase):
-    """Modules of torch.nn and models, with fewer inputs than torch_newcomer.py gives them."""
-
-
 def _add_program(name):
     def run(self):
         if name in OF_THE_COMPILER:
@@ -57,32 +49,25 @@ def _add_program(name):
         torch._dynamo.reset()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch_programs.run(name, "cpu", eager, SEED, TOLERANCES.get(name, 0.0))
+            torch_programs.run(name, "cpu", eager, SEED)
 
     setattr(ProgramsPythonTest, f"test_{name}", run)
 
 
-def _add(test, name, function, needs):
+def _add_case(name, function):
     def run(self):
-        missing = torch_newcomer.absent(needs, "cpu")
-        if missing:
-            self.skipTest(f"{missing} is absent")
         torch._dynamo.reset()
         torch.manual_seed(SEED)
-        function(Trial("cpu", inputs=10))
+        function(Trial("cpu"))
 
-    setattr(test, f"test_{name}", run)
+    setattr(CasesPythonTest, f"test_{name}", run)
 
 
 for _name in torch_programs.PROGRAMS:
     _add_program(_name)
-for _test, _cases in ((CasesPythonTest, CASES), (ModulesPythonTest, torch_modules.CASES)):
-    for _name, (_function, _needs) in _cases.items():
-        if "cuda" not in _needs:
-            _add(_test, _name, _function, _needs)
-
-
-del _test  # which would be loaded once more
+for _name, (_function, _needs_gpu) in CASES.items():
+    if not _needs_gpu:
+        _add_case(_name, _function)
 
 
 if __name__ == "__main__":

@@ -78,17 +78,18 @@ class SeamPythonTest(unittest.TestCase):
             self.assertTrue(torch.equal(part, want[1:]))
         self.expect_replays(graph, 3)
 
+    # Acceptance: torch 34, 51.
     def test_results_have_the_strides_and_types_of_eager_ones(self):
-        def views(x):
+        def views(x, w):
             y = x * 2
             return (y, y.t(), y[1:], x, x.t(), x[:, 1], y.expand(3, *y.shape), None, 7,
                     y.to(torch.bfloat16), (y > 0).t(), y.new_empty(0, 4), torch.complex(y, y).conj(),
-                    y.sum())
+                    y.sum(), w, w[1])
 
-        graph = graph_of(views)
+        graph, weight = graph_of(views, static=(1,)), torch.nn.Parameter(torch.randn(4, 4))
         for _ in range(8):
             x = torch.randn(4, 6)
-            want, got = views(x), graph([x])
+            want, got = views(x, weight), graph([x, weight])
             for a, b in zip(got, want, strict=True):
                 if not isinstance(b, torch.Tensor):
                     self.assertEqual(a, b)
@@ -97,6 +98,8 @@ class SeamPythonTest(unittest.TestCase):
                 self.assertEqual((a.shape, a.stride(), a.dtype, a.is_conj()),
                                  (b.shape, b.stride(), b.dtype, b.is_conj()))
             self.assertIs(got[3], x)
+            self.assertIs(got[-2], weight)
+            self.assertEqual(got[-1].data_ptr(), weight[1].data_ptr())
             got[4].fill_(3)
             self.assertTrue(torch.equal(x, torch.full_like(x, 3)))
             got[0].fill_(5)
@@ -497,6 +500,7 @@ class SeamPythonTest(unittest.TestCase):
         self.assertEqual(chosen((None, 0, 5), (1, 20, mib), (2, 2, 7)),
                          ("copied", "copied", "stays"))
 
+    # Acceptance: torch 65.
     def test_tensors_that_are_held_are_never_overwritten(self):
         graph = graph_of(lambda x: [x * 3])
         held = []
@@ -522,15 +526,17 @@ class SeamPythonTest(unittest.TestCase):
         self.assertLess(stats["recordings"], 10)
         self.assertGreater(stats["replays"], 130)
 
-    def test_an_output_of_one_graph_is_a_managed_input_of_another(self):
+    # Acceptance: torch 16.
+    def test_an_output_of_one_graph_is_a_managed_input_of_another_and_of_itself(self):
         first, second = graph_of(lambda x: [x + 1]), graph_of(lambda x: [x * 2])
         for _ in range(8):
             x = torch.randn(5)
-            self.assertTrue(torch.equal(second(first([x]))[0], (x + 1) * 2))
+            self.assertTrue(torch.equal(second(second(first([x])))[0], (x + 1) * 4))
         snapshot = context("cpu").snapshot_json()
         self.assertIn("managed", snapshot)
         self.expect_replays(second, 4)
 
+    # Acceptance: torch 7.
     def test_what_is_written_is_copied_back(self):
         def step(x, total):
             total.add_(x)
@@ -545,15 +551,18 @@ class SeamPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(total, want))
             self.expect_replays(graph, 4)
 
-    def test_a_static_input_that_moves_is_recorded_anew(self):
+    # Acceptance: torch 63, 85.
+    def test_a_static_input_that_moves_is_recorded_anew_and_replayed_where_it_comes_back(self):
         graph = graph_of(lambda x, w: [x @ w], static=(1,))
-        for _ in range(3):
-            w = torch.nn.Parameter(torch.randn(4, 4))
+        weights = [torch.nn.Parameter(torch.randn(4, 4)) for _ in range(3)]
+        for w in 2 * weights:
             for _ in range(4):
                 x = torch.randn(2, 4)
                 self.assertTrue(torch.equal(graph([x, w])[0], x @ w))
-        self.expect_replays(graph, 4)
+        self.expect_replays(graph, 16)
+        self.assertEqual(graph.stats()["recordings"], 3)
 
+    # Acceptance: torch 1.
     def test_numbers_and_layouts_have_recordings_of_their_own(self):
         graph = graph_of(lambda x, n: [x * n + torch.arange(x.numel()).view(x.shape)])
         cases = [(torch.randn(3, 4), 2), (torch.randn(3, 4), 2.0), (torch.randn(4, 3).t(), 2),
@@ -566,6 +575,7 @@ class SeamPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(got.signbit(), want.signbit()))
         self.assertEqual(len(graph.kinds()), len(cases))
 
+    # Acceptance: torch 92.
     def test_kinds_of_calls_that_are_too_many_do_not_drop_one_another(self):
         self.addCleanup(setattr, _torch_seam, "MAX_KINDS", _torch_seam.MAX_KINDS)
         _torch_seam.MAX_KINDS = 4
