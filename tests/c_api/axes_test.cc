@@ -1,4 +1,4 @@
-// Dynamic axes through C: policies, padding, actual sizes and histograms.
+// Dynamic axes through C: padding, actual sizes and histograms.
 #include <string>
 
 #include "tests/c_api/axis_fixture.h"
@@ -10,14 +10,6 @@ using ::testing::ElementsAre;
 
 class AxesTest : public CAxisTest {};
 CGTREE_ON_ALL_DEVICES(AxesTest);
-
-TEST_P(AxesTest, InputsArePaddedToBucketsAndOutputsSliced) {
-  const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
-  for (const std::int64_t size : {3, 4, 3, 2, 8, 5, 7, 4, 1, 9, 6})
-    expect_affine(function, size);
-  EXPECT_EQ(stats(function)["recordings"], 3);
-  EXPECT_EQ(skips(function, "above_largest_bucket"), 1u);
-}
 
 TEST_P(AxesTest, PaddingIsWhatTheInputSays) {
   OneAxis options({5});

@@ -1,7 +1,6 @@
-// Branches and loops through C: replays decide anew, and a body that fails leaves no trace.
-#include <algorithm>
+// Branches and loops through C: handles in bodies, and a body that fails leaves no trace.
+// cpp_control_flow_test.cc has their results.
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "tests/c_api/flow_fixture.h"
@@ -10,7 +9,6 @@ namespace cgtree::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class CControlFlowTest : public CStepTest {
  protected:
@@ -22,146 +20,6 @@ class CControlFlowTest : public CStepTest {
   OwnedTensor flag(std::int32_t value) const { return make_flags(device(), {value}); }
 };
 CGTREE_ON_ALL_DEVICES(CControlFlowTest);
-
-TEST_P(CControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
-  const OwnedFunction function = compile([](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-    const cgt_tensor y = out[0] = copy_of(in[0]);
-    const Enqueue then = [&](auto...) { return add_to(y, 2, in[0]), CGT_OK; };
-    const Enqueue otherwise = [&](auto...) { return add_to(y, -1, in[0]), CGT_OK; };
-    const cgt_body bodies[] = {body_of(then), body_of(otherwise)};
-    if (const cgt_status status = cgt_branch(in[1], &bodies[0], &bodies[1], nullptr, 0, nullptr, 0))
-      return status;
-    return cgt_branch(in[1], &bodies[0], nullptr, nullptr, 0, nullptr, 0);
-  });
-  OwnedTensor y;
-  for (int i = 0; i < 6; ++i) {
-    const OwnedTensor x = make_tensor_of(device(), {1.0f * i, 2}), taken = flag(i % 2);
-    EXPECT_DONE(call(function, x, taken, y));
-    EXPECT_THAT(values_of(y), ElementsAre(i % 2 != 0 ? 5.0f * i : 0, i % 2 != 0 ? 10.0f : 0)) << i;
-  }
-  EXPECT_EQ(stats(function)["replays"], 4);
-}
-
-TEST_P(CControlFlowTest, AChoiceWithResultsHasABodyForEachNumber) {
-  const OwnedFunction function = compile([](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-    const Enqueue first = [&](cgt_tensor* results, auto) { return results[0] = in[0], CGT_OK; };
-    const Enqueue second = [&](cgt_tensor* results, auto) {
-      results[0] = copy_of(in[0]);  // which ends with the body
-      add_to(results[0], 2, in[0]);
-      return CGT_OK;
-    };
-    const cgt_body bodies[] = {body_of(first), body_of(second)};
-    return cgt_choose(in[1], bodies, 2, nullptr, 0, out, 1);
-  });
-  const std::int32_t indices[] = {0, 1, 2, -1, 0, 1};
-  OwnedTensor y;
-  for (const std::int32_t index : indices) {
-    const OwnedTensor x = make_tensor_of(device(), {1, 3}), number = flag(index);
-    EXPECT_DONE(call(function, x, number, y));
-    EXPECT_THAT(values_of(y), index == 0 ? ElementsAre(1, 3) : ElementsAre(3, 9)) << index;
-  }
-  EXPECT_EQ(stats(function)["replays"], 4);
-}
-
-TEST_P(CControlFlowTest, AChoiceWithoutResultsMayRunNoBody) {
-  const OwnedFunction function = compile([](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-    const cgt_tensor y = out[0] = copy_of(in[0]);
-    const Enqueue once = [&](auto...) { return add_to(y, 1, in[0]), CGT_OK; };
-    const Enqueue twice = [&](auto...) { return add_to(y, 2, in[0]), CGT_OK; };
-    const cgt_body bodies[] = {body_of(once), body_of(twice)};
-    return cgt_choose(in[1], bodies, 2, nullptr, 0, nullptr, 0);
-  });
-  OwnedTensor y;
-  for (const std::int32_t index : {1, 0, 2, -1, 1, 0}) {
-    const OwnedTensor x = make_tensor_of(device(), {1, 3}), number = flag(index);
-    EXPECT_DONE(call(function, x, number, y));
-    const float scale = index == 0 ? 2 : index == 1 ? 3 : 1;
-    EXPECT_THAT(values_of(y), ElementsAre(scale, 3 * scale)) << index;
-  }
-  EXPECT_EQ(stats(function)["replays"], 4);
-}
-
-TEST_P(CControlFlowTest, ALoopRunsUntilItsFlagIsZeroOrItsLimitIsReached) {
-  const OwnedFunction function = compile(
-      [](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-        const cgt_tensor y = out[0] = copy_of(in[0]);
-        const cgt_tensor flags = copy_of(in[1]);
-        const Enqueue round = [&](cgt_tensor* results, std::size_t count) {
-          EXPECT_EQ(count, 1u);
-          add_to(y, 1, in[0]);
-          results[0] = next_flag(flags);
-          return CGT_OK;
-        };
-        const cgt_body body = body_of(round);
-        return cgt_loop(4, &body, nullptr, 0, &out[1]);
-      },
-      2);
-  for (int i = 0; i < 8; ++i) {
-    const int ones = i % 6;  // rounds that go on
-    std::vector<std::int32_t> flags(8, 0);
-    std::fill(flags.begin() + 1, flags.begin() + 1 + ones, i + 1);
-    const OwnedTensor x = make_tensor_of(device(), {1, -1}), given = make_flags(device(), flags);
-    const cgt_tensor inputs[] = {x, given};
-    cgt_tensor made[2] = {};
-    EXPECT_DONE(cgt_call(function, inputs, 2, made, 2));
-    const OwnedTensor y(made[0]), rounds(made[1]);
-    const int expected = std::min(ones + 1, 4);
-    EXPECT_EQ(number_of(rounds), expected) << i;
-    EXPECT_THAT(values_of(y), ElementsAre(1.0f + expected, -1.0f - expected)) << i;
-  }
-  EXPECT_EQ(stats(function)["replays"], 6);
-}
-
-// ---- Random numbers ----
-
-TEST_P(CControlFlowTest, BodiesDrawFromTheGeneratorsThatTheCallWasGiven) {
-  OwnedGenerator given;
-  EXPECT_DONE(cgt_generator_create(1, given.out()));
-  const OwnedFunction function = compile([&](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-    const cgt_tensor y = copy_of(in[0]);
-    const cgt_generator generator = given;
-    const Enqueue fills = [&](auto...) { return cgt_fill_uniform(given, y, nullptr); };
-    const Enqueue draws = [&](cgt_tensor* results, auto) {
-      results[0] = copy_of(y);
-      return cgt_fill_uniform(given, results[0], nullptr);
-    };
-    const Enqueue round = [&](cgt_tensor* results, std::size_t count) {
-      results[0] = in[1];
-      return fills(results, count);
-    };
-    const cgt_body fill[] = {body_of(fills), body_of(fills)}, body = body_of(round);
-    const cgt_body draw[] = {body_of(draws), body_of(draws)};
-    EXPECT_DONE(cgt_loop(2, &body, &generator, 1, nullptr));
-    EXPECT_DONE(cgt_choose(in[1], fill, 2, &generator, 1, nullptr, 0));
-    EXPECT_DONE(cgt_choose(in[1], draw, 2, &generator, 1, &out[0], 1));
-    return cgt_branch(in[1], &fill[0], nullptr, &generator, 1, nullptr, 0);
-  });
-  OwnedTensor y;
-  for (int i = 0; i < 3; ++i) {
-    const OwnedTensor x = make_tensor_of(device(), {-1, -1}), taken = flag(1);
-    EXPECT_DONE(call(function, x, taken, y));
-    EXPECT_THAT(values_of(y), ::testing::Each(::testing::Ge(0)));
-  }
-  EXPECT_EQ(stats(function)["replays"], 1);
-}
-
-TEST_P(CControlFlowTest, ABodyDrawsFromNoOtherGenerator) {
-  OwnedGenerator given, other;
-  EXPECT_DONE(cgt_generator_create(1, given.out()));
-  EXPECT_DONE(cgt_generator_create(2, other.out()));
-  const OwnedFunction function = compile([&](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
-    const cgt_tensor y = out[0] = copy_of(in[0]);
-    const cgt_generator generator = given;
-    const Enqueue then = [&](auto...) { return cgt_fill_uniform(other, y, nullptr); };
-    const cgt_body body = body_of(then);
-    return cgt_branch(in[1], &body, nullptr, &generator, 1, nullptr, 0);
-  });
-  const OwnedTensor x = make_tensor_of(device(), {1, 2}), taken = flag(1);
-  OwnedTensor y;
-  EXPECT_FAILS(call(function, x, taken, y), CGT_INVALID_ARGUMENT, "uses a generator");
-}
-
-// ---- Handles ----
 
 // A body is no call: what it destroys is no call's input, and gone at once.
 TEST_P(CControlFlowTest, ABodyMayDestroyHandlesThatWereMadeAroundIt) {
@@ -210,8 +68,6 @@ TEST_P(CControlFlowTest, HandlesThatABodyMakesEndWithIt) {
   EXPECT_DONE(call(function, x, taken, y));
   EXPECT_DONE(call(function, x, taken, y));
 }
-
-// ---- Bodies that fail ----
 
 TEST_P(CControlFlowTest, ABodyThatFailsFailsTheCallAndLeavesNoTrace) {
   cgt_status answer = CGT_OK;

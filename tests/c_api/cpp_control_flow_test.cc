@@ -51,8 +51,8 @@ TEST_P(CppControlFlowTest, LambdasAreBodies) {
         [&] { add_to(first.get(), 20, in[0].get()); });
     return std::array{std::move(first), std::move(second)};
   });
-  for (int i = 0; i < 8; ++i) {
-    const int taken = i % 2, index = i % 3;
+  for (int i = 0; i < 9; ++i) {
+    const int taken = i % 2, index = i % 4;  // 3: the last body, or none where there are no results
     const cgt::Tensor x = tensor({1, 2});
     const auto [first, second] = f(x, flags({taken, index}));
     float expected = static_cast<float>((taken != 0 ? 2 : 1) * (index == 0 ? 3 : 4) + taken);
@@ -107,6 +107,8 @@ TEST_P(CppControlFlowTest, LambdasDrawFromTheGeneratorsThatAreGiven) {
       cgt::branch(flag, {other}, [&] { add_to(sum.get(), 1, drawn(other).get()); });
       return flag;
     });
+    cgt::choose(
+        in[1].slice(0, 0, 1), {other}, [&] { add_to(sum.get(), 1, drawn(other).get()); }, [] {});
     cgt::Tensor one = cgt::branch(
         in[1].slice(0, 0, 1), {generator}, [&] { return drawn(generator); },
         [&] { return in[0].share(); });

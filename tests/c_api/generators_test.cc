@@ -156,22 +156,6 @@ TEST_P(CApiGeneratorsTest, OutsideOfStepsAStreamIsNamed) {
   EXPECT_EQ(state_of(generator).offset, oracle.offset());
 }
 
-TEST_P(CApiGeneratorsTest, SavedStatesAreDrawnFromAgain) {
-  const OwnedGenerator forward = make_generator(seed_), recompute = make_generator(0);
-  const OwnedFunction f = compile_uniform(forward), b = compile_uniform(recompute);
-  std::vector<cgt_generator_state> saved;
-  std::vector<std::vector<float>> drawn;
-  for (int i = 0; i < 4; ++i) {
-    saved.push_back(state_of(forward));
-    EXPECT_EQ(saved.back().recording, 0u);
-    drawn.push_back(draw(f));
-  }
-  for (const std::size_t i : {2u, 0u, 3u, 3u, 1u}) {
-    EXPECT_DONE(cgt_generator_set_state(recompute, &saved[i]));
-    EXPECT_EQ(draw(b), drawn[i]);
-  }
-}
-
 TEST_P(CApiGeneratorsTest, AStepMayGoBackToAStateOfItsOwnCall) {
   const OwnedGenerator generator = make_generator(seed_);
   PhiloxOracle oracle(seed_);

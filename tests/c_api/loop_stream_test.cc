@@ -1,4 +1,4 @@
-// Loops that hand out rows through C: each row of each round arrives once, and handles end.
+// Loops that hand out rows through C: waits, rows that are drawn or lost, and handles.
 #include <chrono>
 #include <set>
 #include <string>
@@ -64,28 +64,6 @@ class CLoopStreamTest : public CStepTest {
 };
 CGTREE_ON_ALL_DEVICES(CLoopStreamTest);
 
-TEST_P(CLoopStreamTest, EachRoundOfEachRunHandsOutItsRowOnce) {
-  const OwnedLoopStream rows = make(8);
-  const OwnedFunction function = compile_sums(rows, 3);
-  EXPECT_TRUE(is_empty(rows));
-  std::vector<float> values;
-  for (int i = 0; i < 6; ++i) {
-    const int count = i % 2 != 0 ? 3 : 1;
-    EXPECT_EQ(rounds_of(function, {1.0f * i, 1}, i % 2), count);
-    for (int round = 0; round < count; ++round) {
-      const cgt_loop_row row = next(rows, &values);
-      const auto times = static_cast<float>(round + 2);
-      EXPECT_THAT(values, ElementsAre(times * static_cast<float>(i), times));
-      EXPECT_EQ(row.loop, static_cast<std::uint64_t>(i) + 1);
-      EXPECT_EQ(row.round, round);
-      EXPECT_EQ(row.bytes, kRowBytes);
-      EXPECT_EQ(row.is_last, round + 1 == count ? 1 : 0);
-    }
-    EXPECT_TRUE(is_empty(rows));
-  }
-  EXPECT_EQ(stats(function)["replays"], 4);
-}
-
 TEST_P(CLoopStreamTest, AWaitWithoutLimitEndsWithARow) {
   const OwnedLoopStream rows = make(8);
   const OwnedFunction function = compile_sums(rows, 1);
@@ -97,20 +75,6 @@ TEST_P(CLoopStreamTest, AWaitWithoutLimitEndsWithARow) {
   reader.join();
   EXPECT_EQ(row.loop, 1u);
   EXPECT_THAT(values, ElementsAre(2, 4));
-}
-
-TEST_P(CLoopStreamTest, ALoopThatIsStoppedEndsWithItsFirstRound) {
-  const OwnedLoopStream rows = make(8);
-  const OwnedFunction function = compile_sums(rows, 4);
-  std::vector<float> values;
-  for (int i = 0; i < 6; ++i) {
-    if (i % 2 != 0) {
-      EXPECT_DONE(cgt_loop_stream_stop(rows));
-    }
-    EXPECT_EQ(rounds_of(function, {1, 2}), i % 2 != 0 ? 1 : 4) << i;
-    while (next(rows, &values).is_last == 0) {
-    }
-  }
 }
 
 TEST_P(CLoopStreamTest, RowsMayBeDrawn) {

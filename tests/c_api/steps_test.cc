@@ -21,18 +21,6 @@ using ::testing::Not;
 class StepsTest : public CStepTest {};
 CGTREE_ON_ALL_DEVICES(StepsTest);
 
-TEST_P(StepsTest, CallsReplayWhatTheFirstTwoRan) {
-  int runs = 0;
-  const OwnedFunction function = compile([&](auto... arguments) {
-    ++runs;
-    return affine_step(arguments...);
-  });
-
-  expect_to_work(function);
-
-  EXPECT_EQ(runs, 2);
-}
-
 TEST_P(StepsTest, OutputsGoIntoBuffersOfTheCaller) {
   const OwnedFunction function = compile(affine_step);
   const OwnedTensor buffer = make_tensor(device(), {2});

@@ -18,7 +18,7 @@ class GeneratorPythonTest(unittest.TestCase):
 
     def test_numbers_are_as_they_are_asked_for(self):
         def drawn(draw, fill, shape, dtype, *arguments, **options):
-            """Of a tensor that is made, and of the same seed's into one that is there."""
+            """Draws into a new tensor, and with the same seed into one that is there."""
             made = draw(*arguments, shape, device="host", **options)
             place = cgtree.empty(shape, dtype, "host")
             self.generator.set_seed(self.seed)

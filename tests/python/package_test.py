@@ -4,7 +4,6 @@ import ast
 import ctypes
 import os
 import pathlib
-import random
 import re
 import shutil
 import subprocess
@@ -177,42 +176,6 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
         self.assertIsNone(self.allocate(0, 0, None))
         self.free(None, 0, 0, None)
-
-    def test_threads_that_allocate_at_once_share_no_block(self):
-        seed = random.randrange(1 << 32)
-        print("seed", seed)
-        lock, live, failures = threading.Lock(), set(), []
-
-        def work(number):
-            try:
-                draw, mine = random.Random(seed + number), []
-                for _ in range(1500):
-                    if mine and draw.random() < 0.5:
-                        data, size = mine.pop(draw.randrange(len(mine)))
-                        with lock:
-                            live.remove(data)
-                        self.free(data, size, 0, None)
-                        continue
-                    size = draw.randrange(1, 5000)
-                    data = self.allocate(size, 0, None)
-                    with lock:
-                        self.assertNotIn(data, live)
-                        live.add(data)
-                    mine.append((data, size))
-                for data, size in mine:
-                    with lock:
-                        live.remove(data)
-                    self.free(data, size, 0, None)
-            except Exception as error:  # an assertion of another thread is this test's
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
-        self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
 
     def test_inside_of_a_step_it_is_the_pools(self):
         def step(x):
