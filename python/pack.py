@@ -24,7 +24,7 @@ mkdir -p results
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 status=0
 for program in "tests/python/interop_matrix.py --quiet" tests/python/framework_steps.py \\
-    tests/python/framework_captures_test.py tests/python/races.py tests/python/torch_newcomer.py \\
+    tests/python/framework_captures_test.py tests/python/races.py tests/python/torch_cases.py \\
     tests/python/torch_programs_run.py tests/python/torch_memory_run.py \\
     benchmarks/torch_seam_bench.py benchmarks/python_bench.py benchmarks/audit_libraries.py; do
   name=${program##*/}

@@ -1,23 +1,44 @@
-"""What programs of PyTorch do beside their tensors: threads, streams, forks, captures, memory, odd tensors; as cases of
-torch_newcomer.py, each compared with eager. torch_programs.py has programs that are functions of their inputs and state.
+"""Threads, streams, forks, captures, memory and odd tensors beside compiled functions; each case is compared with eager.
+torch_programs.py has programs that are functions of their inputs and state.
+
+usage: torch_cases.py [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
+
+Each case runs in a process of its own. A line per case: `right`, `wrong: WHY`, `failed: EXCEPTION`, `absent: a GPU`.
+Exits 1 unless all are right or absent.
 
 A case is a function of a Trial. Its first line of documentation is what the table shows.
 """
 
+import argparse
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+import traceback
 import warnings
 
-import torch
-from torch import nn
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python"), FOLDER]
 
-import cgtree
-import cgtree.torch
-import torch_programs
-from torch_programs import tensors_of
+try:
+    import torch
+except ImportError:
+    print("torch: absent")
+    sys.exit(0)
+
+from torch import nn  # noqa: E402
+
+import cgtree  # noqa: E402
+import cgtree.torch  # noqa: E402
+import torch_programs  # noqa: E402
+from torch_programs import tensors_of  # noqa: E402
 
 CASES = {}
+TIMEOUT = 240  # seconds for a case; the compiler of PyTorch takes minutes on a cold machine
+MARK = "CASE "
 torch._dynamo.config.recompile_limit = 64  # each case tries many ways of calling one function
 
 
@@ -453,3 +474,68 @@ def a_module_that_moves(trial):
             raise Wrong("no error for an argument on another device than the module")
 
 
+# ---- Running them ----
+
+
+def work(name, device, seed):
+    """Runs a case in this process, and prints its result."""
+    torch.manual_seed(seed)
+    function, needs_gpu = CASES[name]
+    if needs_gpu and device == "cpu":
+        print(MARK + "absent: a GPU")
+        return
+    if name == "on_our_allocator":
+        cgtree.torch.use_allocator()
+    try:
+        function(Trial(device))
+        if device != "cpu":
+            torch.cuda.synchronize()
+        result = "right"
+    except Exception as error:  # pylint: disable=broad-except
+        traceback.print_exc()
+        result = f"wrong: {error}" if isinstance(error, (Wrong, AssertionError)) else f"failed: {error!r}"
+    print(MARK + result.splitlines()[0])
+
+
+def start(name, device, seed):
+    """Runs a case in a process of its own. Returns what it came to, the seconds, and the last words of the process."""
+    began = time.monotonic()
+    command = [sys.executable, os.path.abspath(__file__), f"--worker={name}", f"--device={device}", f"--seed={seed}"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT,
+                              check=False)
+        found = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
+        result, said = found[0] if found else f"failed: the process ended with {done.returncode}", done.stdout[-3000:]
+    except subprocess.TimeoutExpired as error:
+        result, said = f"failed: took more than {TIMEOUT} s", str(error.stdout)[-3000:]
+    return result, round(time.monotonic() - began, 2), said
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--json", default="")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
+    parser.add_argument("--worker", default="")
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker, options.device, options.seed)
+        return 0
+    print(f"seed {options.seed}, torch {torch.__version__}, {options.device}")
+    results = {}
+    for name in options.cases.split(","):
+        results[name] = result, seconds, said = start(name, options.device, options.seed)
+        print(f"{name:32s} {seconds:6.1f} s  {result[:160]:40s}  {CASES[name][0].__doc__.splitlines()[0]}", flush=True)
+        if not result.startswith(("right", "absent")):
+            print(said)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"seed": options.seed, "torch": torch.__version__, "device": options.device,
+                       "cases": {name: {"result": each[0], "seconds": each[1], "output": each[2]}
+                                 for name, each in results.items()}}, file, indent=1)
+    return int(any(not each[0].startswith(("right", "absent")) for each in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

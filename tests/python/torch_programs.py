@@ -6,7 +6,6 @@ be run eagerly and once to be compiled.
 """
 
 import collections
-import copy
 import dataclasses
 import functools
 import math
@@ -224,22 +223,6 @@ def two_buffers_that_are_swapped(m):
 
 
 @program
-def a_hidden_state_that_is_replaced(m):
-    class Cell(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Linear(4, 4)
-            self.h = m.rand(2, 4)
-
-        def forward(self, x):
-            self.h = torch.tanh(self.h + self.w(x))
-            return self.h
-
-    cell = m.module(Cell())
-    return Case(cell, lambda i: (m.rand(2, 4),), state=lambda: (cell.h,))
-
-
-@program
 def a_buffer_that_is_replaced(m):
     class Mean(nn.Module):
         def __init__(self):
@@ -266,32 +249,6 @@ def a_cache_that_grows_by_cat(m):
         return cache.keys.sum(0)
 
     return Case(step, lambda i: (m.rand(1, 4),), state=lambda: (cache.keys,))
-
-
-@program
-def counters_of_cache_layers(m):
-    """transformers' static sliding-window cache keeps an int per layer"""
-    class Layer:
-        def __init__(self):
-            self.keys, self.seen = m.rand(6, 4) * 0, 0
-
-        def update(self, x):
-            if self.seen + 1 > 6:
-                self.keys.copy_(torch.cat([self.keys[1:], x]))
-            else:
-                self.keys[self.seen:self.seen + 1] = x
-            self.seen += 1
-            return self.keys
-
-    layers = [Layer(), Layer()]
-
-    def step(x):
-        for layer in layers:
-            x = x + layer.update(x).sum(0)
-        return x
-
-    return Case(step, lambda i: (m.rand(1, 4),), calls=14,
-                state=lambda: [(layer.keys, layer.seen) for layer in layers])
 
 
 @program
@@ -343,17 +300,6 @@ def a_count_of_the_closure(m):
         return x * count
 
     return Case(step, lambda i: (m.rand(3),), state=lambda: (count,))
-
-
-@program
-def a_list_of_the_closure_that_grows(m):
-    history = []
-
-    def step(x):
-        history.append(x.clone())
-        return torch.stack(history[-3:]).sum(0)
-
-    return Case(step, lambda i: (m.rand(3),), state=lambda: (len(history),))
 
 
 @program
@@ -565,31 +511,9 @@ def a_callable_object(m):
 
 
 @program
-def an_object_with_slots(m):
-    class Slots:
-        __slots__ = ("w", "n")
-
-    slots = Slots()
-    slots.w, slots.n = m.rand(4), 1
-
-    def between(i):
-        slots.n = i // 3
-        if i == 6:
-            slots.w = m.rand(4)
-
-    return Case(lambda x: x * slots.w + slots.n, lambda i: (m.rand(4),), between)
-
-
-@program
 def a_tensor_of_the_cpu_changes(m):
     factor = torch.tensor(2.0)
     return Case(lambda x: x * factor, lambda i: (m.rand(4),), lambda i: factor.add_(1))
-
-
-@program
-def a_table_of_the_cpu_changes(m):
-    table = torch.arange(4.0)
-    return Case(lambda x: x * table.to(x.device), lambda i: (m.rand(4),), lambda i: table.add_(1))
 
 
 @program
@@ -823,17 +747,6 @@ def lists_of_tensors_that_are_written(m):
     return Case(step, lambda i: ([m.rand(3), m.rand(4)], [m.rand(3), m.rand(4)]))
 
 
-@program
-def a_moving_average(m):
-    average = m.rand(4)
-
-    def step(x):
-        average.lerp_(x, 0.1)
-        return average.norm()
-
-    return Case(step, lambda i: (m.rand(4),), state=lambda: (average,))
-
-
 # ---- Caches of decoders ----
 
 
@@ -856,25 +769,6 @@ def a_static_cache(m):
         model.keys.zero_()
     return Case(model, lambda i: (m.rand(1, 1, 8), torch.tensor([i], device=m.device)), calls=14,
                 state=lambda: (model.keys,))
-
-
-@program
-def a_sliding_window_cache(m):
-    keys = m.rand(1, 4, 8)
-
-    def step(x, position):
-        if position >= 4:
-            keys.copy_(keys.roll(-1, 1))
-        keys[:, min(position, 3)] = x
-        return keys.sum(1)
-
-    return Case(step, lambda i: (m.rand(1, 8), i), state=lambda: (keys,), calls=12)
-
-
-@program
-def attention(m):
-    model = m.module(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
-    return Case(model, lambda i: (m.rand(2, 5, 8),))
 
 
 @program
@@ -1262,15 +1156,6 @@ def a_module_that_is_called_on_a_thread(m):
 
 
 @program
-def a_deep_copy_of_a_module(m):
-    model = m.module(nn.Linear(4, 4))
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        other.weight.mul_(2)
-    return Case(lambda x: model(x) + other(x), lambda i: (m.rand(2, 4),))
-
-
-@program
 def a_branch_and_a_loop_on_data(m):
     weight = m.rand(4)
 
@@ -1423,6 +1308,7 @@ MODULES = {
     "LSTMCell": (lambda: nn.LSTMCell(12, 16), (3, 12)),
     "MultiheadAttention": (lambda: nn.MultiheadAttention(32, 4, batch_first=True), (2, 10, 32), (2, 10, 32),
                            (2, 10, 32)),
+    "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
     "TransformerDecoderLayer": (lambda: nn.TransformerDecoderLayer(32, 4, 64, batch_first=True), (2, 6, 32),
                                 (2, 10, 32)),
     "CosineSimilarity": (lambda: nn.CosineSimilarity(), (6, 12), (6, 12)),

@@ -39,7 +39,7 @@ class ProgramsPythonTest(unittest.TestCase):
 
 
 class CasesPythonTest(unittest.TestCase):
-    """The cases that need no GPU; torch_newcomer.py runs all of them on one."""
+    """The cases that need no GPU; on one, torch_cases.py runs all of them."""
 
 
 def _add_program(name):
