@@ -65,6 +65,12 @@ def program(function):
     return function
 
 
+def piece(function):
+    """A program whose parts some cannot be recorded: values that are read back are in its graphs, and others replay."""
+    function.is_piece = True
+    return program(function)
+
+
 def grad(_):
     return torch.enable_grad()
 
@@ -159,6 +165,12 @@ class Different(Exception):
 
 def run(name, device, compile_function, seed, tolerance=0.0, poison=True):
     """Runs a program eagerly and compiled. Returns the compiled function. Raises Different."""
+    is_piece = getattr(PROGRAMS[name], "is_piece", False)
+    with torch._dynamo.config.patch(capture_scalar_outputs=is_piece, capture_dynamic_output_shape_ops=is_piece):
+        return _run(name, device, compile_function, seed, tolerance, poison)
+
+
+def _run(name, device, compile_function, seed, tolerance, poison):
     eager, compiled = (PROGRAMS[name](Maker(device, seed)) for _ in range(2))
     call, tolerance = compile_function(compiled.call), max(tolerance, eager.tolerance)
     for i in range(eager.calls):
@@ -1281,6 +1293,165 @@ def a_weight_that_is_transposed_while_it_is_trained(m):
             model.weight.data = model.weight.data.t()
 
     return Case(model, lambda i: (m.rand(2, 4),), between, lambda: [model.weight.grad], grad, backward, calls=12)
+
+
+# ---- Parts that cannot be captured on a GPU ----
+
+
+@torch.library.custom_op("cgtree_programs::groups", mutates_args=())
+def _groups(x: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    y, start = torch.zeros(len(x), weights.shape[2], device=x.device), 0
+    for i, end in enumerate(ends.tolist()):
+        torch.mm(x[start:end], weights[i], out=y[start:end])
+        start = end
+    return y
+
+
+@_groups.register_fake
+def _(x, weights, ends):
+    return x.new_empty(len(x), weights.shape[2])
+
+
+def _value_of(x):
+    return x.sum().item()
+
+
+@torch.library.custom_op("cgtree_programs::hidden", mutates_args=())
+def _hidden(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + abs(_value_of(x)))
+
+
+@_hidden.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("cgtree_programs::mixed", mutates_args=())
+def _mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * float(y.sum())
+
+
+@_mixed.register_fake
+def _(x, y):
+    return torch.empty_like(x)
+
+
+@piece
+def constants_of_the_cpu(m):
+    def step(x):
+        rows = x[torch.tensor([0, 2, 1])] + torch.tensor([1.0, 2.0, 3.0, 4.0]).to(x.device)
+        return torch.where(rows > 0, rows, torch.tensor(-3.0)) * torch.tensor(2.5)
+
+    return Case(step, lambda i: (m.rand(3, 4),))
+
+
+@piece
+def a_number_of_the_cpu(m):
+    return Case(lambda x, n: (x @ x) * n + n, lambda i: (m.rand(64, 64), torch.tensor(float(i))))
+
+
+@piece
+def a_number_of_the_cpu_that_divides(m):
+    return Case(lambda x, n: (x @ x + 1) / n * 2, lambda i: (m.rand(64, 64), torch.tensor(i + 1.5)))
+
+
+@piece
+def an_argument_of_the_cpu(m):
+    return Case(lambda x, y: (x + y.to(x.device)).sin() @ x.t(),
+                lambda i: (m.rand(8, 64), torch.full((64,), float(i))))
+
+
+@piece
+def a_pinned_tensor_that_is_written_after_the_call(m):
+    held = torch.zeros(64, pin_memory=m.device.type != "cpu")
+    return Case(lambda x, y: (x + y.to(x.device)).sin() @ x.t(), lambda i: (m.rand(8, 64), held.fill_(i)),
+                use=lambda result: held.fill_(-7))
+
+
+@piece
+def indices_of_the_cpu(m):
+    return Case(lambda x, rows: (x * 2)[rows].exp() + 1, lambda i: (m.rand(16, 8), m.ints(16, 5).cpu()))
+
+
+@piece
+def numbers_that_are_put_where_indices_of_the_cpu_say(m):
+    def step(x, rows, n):
+        return x.sin().index_put((rows,), n).index_put((rows + 1,), n, accumulate=True).cos()
+
+    def inputs(i):
+        return m.rand(16, 8), torch.randperm(15, generator=torch.Generator().manual_seed(i))[:5], torch.tensor(i + 0.5)
+
+    return Case(step, inputs)
+
+
+@piece
+def an_operator_with_an_operand_of_the_cpu(m):
+    return Case(lambda x, y: _mixed(x.sin(), y).exp() + 1, lambda i: (m.rand(16, 8), torch.full((3,), i / 10)))
+
+
+@piece
+def values_that_are_read_as_numbers(m):
+    def step(x):
+        total = (x * 100).sum().item()
+        return x * int(total) + total, torch.full((8,), total, device=x.device) - x[0], x * (total > 0)
+
+    return Case(step, lambda i: (m.rand(8, 8),))
+
+
+@piece
+def a_value_that_decides_nothing(m):
+    return Case(lambda x: (x @ x).sin() * (x.sum().item() > 0) + x.mean().item() * (x @ x),
+                lambda i: (m.rand(32, 32),))
+
+
+@piece
+def rows_that_are_not_zero(m):
+    def step(x):
+        y = (x @ x.t()).relu()
+        return torch.zeros_like(y).index_add(0, (y.sum(1) > 20).nonzero()[:, 0] * 0, y[y.sum(1) > 20])
+
+    return Case(step, lambda i: (m.rand(16, 16),))
+
+
+@piece
+def masks(m):
+    def step(x):
+        y = (x @ x.t()).clone()
+        y[y < 0] = 0.5
+        return y.cumsum(0) + 1
+
+    return Case(step, lambda i: (m.rand(16, 16),))
+
+
+@piece
+def experts_in_groups(m):
+    weights, router = m.rand(4, 32, 48), m.rand(32, 4)
+
+    def step(x):
+        chosen = (x @ router).softmax(-1).topk(2)
+        expert, order = chosen.indices.flatten().sort(stable=True)
+        ends = torch.histc(expert.float(), 4, 0, 3).cumsum(0).to(torch.int32)
+        y = _groups(x[order // 2], weights, ends)
+        y = y.sin() * chosen.values.flatten()[order][:, None]
+        return torch.empty_like(y).index_copy(0, order, y).view(len(x), 2, -1).sum(1)
+
+    return Case(step, lambda i: (m.rand(24, 32),))
+
+
+@piece
+def an_operator_that_hides_that_it_waits(m):
+    return Case(lambda x: _hidden(x @ x).exp() * 2, lambda i: (m.rand(32, 32),))
+
+
+@piece
+def a_training_step_with_parts_outside(m):
+    layer = m.module(nn.Linear(32, 32))
+
+    def step(x, n):
+        return functional.linear(x, layer.weight, layer.bias).tanh() / n + layer.weight[torch.tensor([1])]
+
+    return Case(step, lambda i: (m.rand(8, 32), torch.tensor(i + 2.0)), lambda i: layer.zero_grad(),
+                lambda: [parameter.grad for parameter in layer.parameters()], grad, backward)
 
 
 # ---- Modules ----

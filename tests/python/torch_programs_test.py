@@ -49,7 +49,9 @@ def _add_program(name):
         torch._dynamo.reset()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch_programs.run(name, "cpu", eager, SEED)
+            compiled = torch_programs.run(name, "cpu", eager, SEED)
+        if getattr(torch_programs.PROGRAMS[name], "is_piece", False):
+            self.assertGreater(cgtree.torch.stats(compiled)["replays"], 0)
 
     setattr(ProgramsPythonTest, f"test_{name}", run)
 
