@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-import threading
 import unittest
 import unittest.mock
 import weakref
@@ -12,7 +11,7 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import Foreign, cgtree, floats, from_cai, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import Foreign, cgtree, floats, from_cai, on_threads, setUpModule, tensor, values_of  # noqa: E402,F401
 
 class CaiPythonTest(unittest.TestCase):
     def assertRefused(self, kind, text, call, *arguments, **options):
@@ -231,19 +230,13 @@ class CaiPythonTest(unittest.TestCase):
     # Acceptance: cai 36.
     def test_36_threads_import_and_export_side_by_side(self):
         made = tensor(floats(64))
-        expected, wrong = values_of(made), []
+        expected = values_of(made)
 
-        def work():
+        def work(_):
             for _ in range(200):
-                if not numpy.array_equal(values_of(from_cai(Foreign(made))), expected):
-                    wrong.append(1)
+                numpy.testing.assert_array_equal(values_of(from_cai(Foreign(made))), expected)
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(wrong, [])
+        on_threads(4, work)
 
 
 def dead_stream():

@@ -14,7 +14,7 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    RANDOM, Foreign, cgtree, floats, setUpModule, tensor, values_of)
+    RANDOM, Foreign, cgtree, floats, on_threads, setUpModule, tensor, values_of)
 
 
 class ContextPythonTest(unittest.TestCase):
@@ -232,24 +232,19 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         def double(x):
             return x * 2
 
-        both, found, wrong = threading.Barrier(2), [], []
+        both, found = threading.Barrier(2), []
 
-        def work():
+        def work(_):
             for _ in range(5):
                 both.wait(30)
                 cgtree.mark_step()
                 x = floats(4)
-                if not numpy.array_equal(values_of(double(x)), x * 2):
-                    wrong.append(x)
+                numpy.testing.assert_array_equal(values_of(double(x)), x * 2)
             cgtree.synchronize()
             found.append((cgtree.stats()["calls"], double.stats()["replays"], cgtree.default_context()))
 
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(([counts for *counts, _ in found], wrong), ([[5, 3]] * 2, []))
+        on_threads(2, work)
+        self.assertEqual([counts for *counts, _ in found], [[5, 3]] * 2)
         self.assertIsNot(found[0][2], found[1][2])
 
     def test_a_function_goes_on_after_its_threads_context_was_closed(self):

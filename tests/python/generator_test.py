@@ -1,14 +1,13 @@
 """Random numbers from Python: their ranges, seeds and states, and the same eagerly and at replay."""
 
 import sys
-import threading
 import unittest
 
 import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import RANDOM, cgtree, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import RANDOM, cgtree, on_threads, setUpModule, tensor, values_of  # noqa: E402,F401
 
 
 class GeneratorPythonTest(unittest.TestCase):
@@ -76,15 +75,11 @@ class GeneratorPythonTest(unittest.TestCase):
     def test_threads_never_draw_the_same(self):
         drawn = []
 
-        def work():
+        def work(_):
             for _ in range(50):
                 drawn.append(self.generator.integers(0, 1 << 62, (4,), device="host"))
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(4, work)
         self.assertEqual(len({int(value) for made in drawn for value in values_of(made)}), 800)
 
     def test_what_is_refused_draws_nothing(self):

@@ -10,7 +10,7 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    affine, cgtree, floats, setUpModule, tensor, values_of)
+    affine, cgtree, floats, on_threads, setUpModule, tensor, values_of)
 
 
 def view_at(address, like):
@@ -202,11 +202,7 @@ class GroupsPythonTest(unittest.TestCase):
             except Exception as error:  # pylint: disable=broad-except
                 failures.append((rank, error))
 
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(groups))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(len(groups), run)
         return sorted(failures, key=lambda failure: failure[0])
 
     def groups_of(self, kind, size):

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import threading
 import unittest
 
 import numpy
@@ -40,6 +41,25 @@ def tensor(values, device="host"):
 
 def values_of(made):
     return cgtree.numpy.copy(made)
+
+
+def on_threads(count, work):
+    """Calls work(number) on each of so many threads at once, and raises what the first of them has raised."""
+    failed = []
+
+    def call(number):
+        try:
+            work(number)
+        except BaseException as error:  # pylint: disable=broad-except
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
 
 
 def affine(x, w):
