@@ -105,18 +105,24 @@ class AccessTest(ViewedPage):
           const root = getComputedStyle(document.documentElement);
           const grounds = ['--ground', '--raised'].map(name => luminance(root.getPropertyValue(name)));
           return ['.intro', 'nav a', 'caption', 'thead th', 'tbody th', 'td', '.num', '.legend', '.chips a',
-                  '.fold summary', '.about', 'figcaption', '.more', '.less']
-            .flatMap(name => [...document.querySelectorAll(name)].slice(0, 1))
-            .map(item => [item.className || item.tagName, Math.min(...grounds.map(ground => {
+                  '.fold summary', '.about', 'figcaption', '.more', '.less', 'body', '.note', '.key', '.live', '.mark',
+                  '.failure', 'a', '.static', '.managed']
+            .flatMap(name => [...document.querySelectorAll(name)].slice(0, 1).map(item => [name, item]))
+            .map(([name, item]) => [name, Math.min(...grounds.map(ground => {
               const ink = luminance(getComputedStyle(item).color);
               return (Math.max(ink, ground) + .05) / (Math.min(ink, ground) + .05); }))]);
         })()"""
+        grounds = set()
         for scheme in ("light", "dark"):
-            self.open("later", scheme=scheme)
-            found = self.value(contrast)
-            self.assertGreaterEqual(len(found), 13)
-            for name, value in found:
-                self.assertGreaterEqual(value, 4.5, (scheme, name))
+            found = {}
+            for page in ("small", "later"):
+                self.open(page, scheme=scheme)
+                found[page] = dict(self.value(contrast))
+                for name, value in found[page].items():
+                    self.assertGreaterEqual(value, 4.5, (scheme, name))
+            self.assertGreaterEqual(len(found["small"] | found["later"]), 22)
+            grounds.add(self.value("getComputedStyle(document.body).backgroundColor"))
+        self.assertEqual(len(grounds), 2)
 
     def test_the_parts_can_be_read_without_scripts(self):
         self.open("later", scripts=False)
@@ -126,6 +132,8 @@ class AccessTest(ViewedPage):
                      "<caption>Events by function</caption>", "<caption>Recordings that came</caption>"):
             self.assertIn(text, page)
         self.assertNotIn("<th scope=\"col\"><button", page, "what cannot be pressed is not offered")
+        self.assertIn('<div class="tools" hidden="">', page)
+        self.assertEqual(page.count('class="node"'), len(self.trees["later"]["nodes"]))
 
 
 if __name__ == "__main__":
