@@ -1,5 +1,5 @@
-"""Arrays that only a framework on a GPU has: those that it takes inside a capture, where they say stream=None (T-CAI 31),
-and managed memory. Each test is skipped where the framework, or a GPU, is not there.
+"""Arrays beside a framework on a GPU: exports inside a capture, which say stream=None (T-CAI 31), and managed memory.
+Each test is skipped where the framework, or a GPU, is not there.
 
 usage: framework_captures_test.py [--json=FILE] [unittest options]
 """

@@ -10,11 +10,8 @@ process of its own. Exits 1 if a step is wrong, replayed less than 99 % of its c
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 
@@ -268,25 +265,11 @@ def run_kind(kind, calls):
     return report
 
 
-def run_in_process(kind, calls):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "steps.json")
-        command = [sys.executable, os.path.abspath(__file__), f"--frameworks={kind}", "--here",
-                   f"--calls={calls}", f"--json={path}"]
-        result = subprocess.run(command, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, timeout=1200, check=False)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return json.load(file)["frameworks"][0]
-        return {"framework": kind, "steps": [],
-                "crashed": f"status {result.returncode}: {result.stdout[-3000:]}"}
-
-
 def print_report(report):
     for key in ("absent", "crashed"):
         if key in report:
             print(f"{report['framework']}: {key}: {report[key]}")
-    for step in report["steps"]:
+    for step in report.get("steps", ()):
         stats = step.get("stats", {})
         print(f"{report['framework']:16} {step['step']:20} {step['outcome']}  "
               f"(difference {step.get('largest_difference')}, {stats.get('replays')} replays of "
@@ -302,15 +285,13 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--here", action="store_true", help="run in this process")
     options = parser.parse_args()
-    run = run_kind if options.here else run_in_process
-    reports = [run(kind, options.calls) for kind in options.frameworks.split(",")]
+    reports = [run_kind(kind, options.calls) if options.here else
+               frameworks.in_process(__file__, kind, f"--calls={options.calls}")
+               for kind in options.frameworks.split(",")]
     for report in reports:
         print_report(report)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"program": "framework_steps", "cgtree": cgtree.__version__,
-                       "device": cgtree.best_device(), "python": sys.version.split()[0],
-                       "command": sys.argv, "frameworks": reports}, file, indent=1)
+        frameworks.write_reports(options.json, "framework_steps", reports)
     is_bad = any("crashed" in report or any(step["outcome"].startswith("wrong")
                                             for step in report["steps"]) for report in reports)
     return 1 if is_bad else 0

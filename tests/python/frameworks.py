@@ -2,8 +2,11 @@
 
 import contextlib
 import importlib
+import json
 import os
+import subprocess
 import sys
+import tempfile
 
 import numpy
 
@@ -311,6 +314,25 @@ def load(name):
         return framework, ""
     except Exception as error:  # a framework without a GPU fails in its own way
         return None, f"{type(error).__name__}: {error}"
+
+
+def in_process(program, name, *options):
+    """Returns the report of a framework that a program makes in a process of its own, so that an abort ends only that."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        command = [sys.executable, os.path.abspath(program), f"--frameworks={name}", "--here", f"--json={path}", *options]
+        result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200,
+                                check=False)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)["frameworks"][0]
+    return {"framework": name, "crashed": f"status {result.returncode}: {result.stdout[-3000:]}"}
+
+
+def write_reports(path, program, reports):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"program": program, "cgtree": cgtree.__version__, "device": cgtree.best_device(),
+                   "python": sys.version.split()[0], "command": sys.argv, "frameworks": reports}, file, indent=1)
 
 
 def write_on(stream, tensor, values):

@@ -9,11 +9,8 @@ own. Exits 1 if a cell is wrong or a framework crashed.
 
 import argparse
 import contextlib
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import traceback
 
 import numpy
@@ -213,31 +210,16 @@ def run_framework(name):
     return report
 
 
-def run_in_process(name):
-    """run_framework() in a process of its own, so that an abort ends only that process."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "framework.json")
-        command = [sys.executable, os.path.abspath(__file__), f"--frameworks={name}", "--here",
-                   f"--json={path}", "--quiet"]
-        result = subprocess.run(command, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, timeout=900, check=False)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return json.load(file)["frameworks"][0]
-        return {"framework": name, "cells": [], "crashed": f"status {result.returncode}: "
-                f"{(result.stdout + result.stderr)[-2000:]}"}
-
-
 def print_report(report):
     for key in ("absent", "crashed"):
         if key in report:
             print(f"{report['framework']}: {key}: {report[key]}")
-    for cell in report["cells"]:
+    for cell in report.get("cells", ()):
         print(f"{report['framework']:6} {cell['direction']:8} {cell['protocol']:16} "
               f"{cell['dtype']:10} "
               f"{cell['layout']:20} {cell['outcome']}")
     counts = {}
-    for cell in report["cells"]:
+    for cell in report.get("cells", ()):
         kind = cell["outcome"].partition(":")[0]
         counts[kind] = counts.get(kind, 0) + 1
     if counts:
@@ -251,17 +233,14 @@ def main():
     parser.add_argument("--here", action="store_true", help="run in this process")
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args()
-    run = run_framework if options.here else run_in_process
-    reports = [run(name) for name in options.frameworks.split(",")]
+    names = options.frameworks.split(",")
+    reports = [run_framework(name) if options.here else frameworks.in_process(__file__, name, "--quiet") for name in names]
     if not options.quiet:
         for report in reports:
             print_report(report)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"program": "interop_matrix", "cgtree": cgtree.__version__,
-                       "device": cgtree.best_device(), "python": sys.version.split()[0],
-                       "command": sys.argv, "frameworks": reports}, file, indent=1)
-    wrong = [cell for report in reports for cell in report["cells"]
+        frameworks.write_reports(options.json, "interop_matrix", reports)
+    wrong = [cell for report in reports for cell in report.get("cells", ())
              if cell["outcome"].startswith("wrong")]
     crashed = [report for report in reports if "crashed" in report]
     return 1 if wrong or crashed else 0

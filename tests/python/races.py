@@ -11,7 +11,6 @@ and not a fault. A line per case: `ordered` or `wrong`. Exits 1 if a case is wro
 """
 
 import argparse
-import json
 import os
 import sys
 import traceback
@@ -324,9 +323,7 @@ def main():
             if "traceback" in case:
                 print(case["traceback"])
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"program": "races", "cgtree": cgtree.__version__, "command": sys.argv,
-                       "frameworks": reports}, file, indent=1)
+        frameworks.write_reports(options.json, "races", reports)
     return 1 if any(case["outcome"].startswith("wrong") for report in reports
                     for case in report["cases"]) else 0
 

@@ -268,7 +268,7 @@ def synchronises(x):
 
 
 class DiagnosisTest(unittest.TestCase):
-    """Whatever else keeps a function from replaying is in the report, with a remedy."""
+    """Other reasons to run eagerly are in the report, each with a remedy."""
 
     def assert_said(self, context, *words, but=()):
         report = cgtree.report(context)

@@ -51,7 +51,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 KERNELS = ("eager", "inductor", "graph trees", "floor")
 OURS = ("eager", "inductor")
-CONTROLS = {"eager": "aot_eager", "inductor": "inductor"}  # the same compilers without recordings
+CONTROLS = {"eager": "aot eager", "inductor": "plain inductor"}  # the same compilers without recordings
 ABSENT = 77
 SHARE = 0.5  # seconds that a call is timed
 
@@ -72,13 +72,11 @@ def floor(graph, _):
 
 
 def compiler_of(kernels):
-    import cgtree.torch
     import torch
-    if kernels in OURS:
-        return lambda given: cgtree.torch.compile(given, kernels=kernels)
+    import torch_programs
     if kernels == "floor":
         return lambda given: torch.compile(given, backend=floor)
-    return lambda given: torch.compile(given, mode="reduce-overhead")
+    return torch_programs.compile_with(kernels)
 
 
 def leaves_of(value):
@@ -243,7 +241,7 @@ class Trial:
             return "close" if is_close else "different"
         torch._dynamo.reset()
         subject = self.make()
-        call = subject.bind(lambda given: torch.compile(given, backend=CONTROLS[kernels]))
+        call = subject.bind(compiler_of(CONTROLS[kernels]))
         row["as_compiled"], row["worst_as_compiled"], _ = self.compare(
             got, self.results(call, subject))
         return "as compiled" if row["as_compiled"] else "different"

@@ -60,13 +60,29 @@ class Maker:
         return module.to(self.device)
 
 
+def compile_with(kernels):
+    """Returns what compiles a function. "none" is without a compiler; "eager" and "inductor" are
+    cgtree.torch.compile(kernels=...); "aot eager" and "plain inductor" are PyTorch's compilers without recordings;
+    others are torch.compile(mode="reduce-overhead")."""
+    import cgtree.torch
+
+    plain = {"aot eager": "aot_eager", "plain inductor": "inductor"}
+    if kernels == "none":
+        return lambda function: function
+    if kernels in ("eager", "inductor"):
+        return lambda function: cgtree.torch.compile(function, kernels=kernels)
+    if kernels in plain:
+        return lambda function: torch.compile(function, backend=plain[kernels])
+    return lambda function: torch.compile(function, mode="reduce-overhead")
+
+
 def program(function):
     PROGRAMS[function.__name__] = function
     return function
 
 
 def piece(function):
-    """A program whose parts some cannot be recorded: values that are read back are in its graphs, and others replay."""
+    """A program with parts that a GPU cannot capture. Dynamo traces values that it reads back; the other parts replay."""
     function.is_piece = True
     return program(function)
 

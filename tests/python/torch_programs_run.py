@@ -34,12 +34,6 @@ from cgtree._torch_seam import graphs  # noqa: E402
 KERNELS = ("eager", "inductor", "graph trees", "replaced")
 
 
-def compile_with(kernels):
-    if kernels in ("eager", "inductor"):
-        return lambda function: cgtree.torch.compile(function, kernels=kernels)
-    return lambda function: torch.compile(function, mode="reduce-overhead")
-
-
 def run(name, kernels, options):
     torch._dynamo.reset()
     tolerance = 0.0 if kernels == "eager" else options.tolerance
@@ -50,7 +44,7 @@ def run(name, kernels, options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            torch_programs.run(name, options.device, compile_with(kernels), options.seed, tolerance)
+            torch_programs.run(name, options.device, torch_programs.compile_with(kernels), options.seed, tolerance)
             if options.device != "cpu":
                 torch.cuda.synchronize()
             row["result"] = "equal"

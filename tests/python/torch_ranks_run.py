@@ -30,7 +30,7 @@ import torch._inductor.cudagraph_trees  # noqa: E402
 import torch.multiprocessing as processes  # noqa: E402
 
 import cgtree.torch  # noqa: E402
-from torch_programs_run import compile_with  # noqa: E402
+from torch_programs import compile_with  # noqa: E402
 
 WIDTH, ROWS = 512, 8
 

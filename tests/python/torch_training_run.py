@@ -39,18 +39,6 @@ ABSENT = 77
 MARK = "ROW "
 
 
-def compiled(kernels, model):
-    import cgtree.torch
-    import torch
-    if kernels in OURS:
-        return cgtree.torch.compile(model, kernels=kernels)
-    if kernels == "graph trees":
-        return torch.compile(model, mode="reduce-overhead")
-    if kernels == "none":
-        return model
-    return torch.compile(model, backend={"aot eager": "aot_eager"}.get(kernels, "inductor"))
-
-
 def loss_of(result):
     """Returns a loss of the largest floating-point tensor that a model returned."""
     import torch
@@ -66,11 +54,12 @@ def train(model_name, optimizer_name, kernels, options):
     import cgtree.torch
     import torch
     import torch_models
+    import torch_programs
     device = options.device or ("cuda:0" if torch.cuda.is_available() else "cpu")
     is_gpu = device != "cpu"
     subject = torch_models.make(*model_name.split("/"), device, options.seed)
     model = subject.module.train()
-    call = compiled(kernels, model)
+    call = torch_programs.compile_with(kernels)(model)
     make = {"sgd": lambda given: torch.optim.SGD(given, 0.01, momentum=0.9),
             "adam": lambda given: torch.optim.Adam(given, 1e-3)}[optimizer_name]
     optimizer = make(model.parameters())
