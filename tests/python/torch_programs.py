@@ -183,13 +183,13 @@ def run(name, device, compile_function, seed, tolerance=0.0, poison=True):
     """Runs a program eagerly and compiled. Returns the compiled function. Raises Different."""
     is_piece = getattr(PROGRAMS[name], "is_piece", False)
     with torch._dynamo.config.patch(capture_scalar_outputs=is_piece, capture_dynamic_output_shape_ops=is_piece):
-        return _run(name, device, compile_function, seed, tolerance, poison)
+        return _run(name, device, compile_function, seed, tolerance, poison, 16 if is_piece else 0)
 
 
-def _run(name, device, compile_function, seed, tolerance, poison):
+def _run(name, device, compile_function, seed, tolerance, poison, least_calls):
     eager, compiled = (PROGRAMS[name](Maker(device, seed)) for _ in range(2))
     call, tolerance = compile_function(compiled.call), max(tolerance, eager.tolerance)
-    for i in range(eager.calls):
+    for i in range(max(eager.calls, least_calls)):
         outcomes = []
         for case, function in ((eager, eager.call), (compiled, call)):
             case.between(i)
