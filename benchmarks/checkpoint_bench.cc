@@ -35,6 +35,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device_api.h"
 #include "tests/support/steps.h"
 
@@ -53,7 +54,7 @@ constexpr const char* kReady = "ready\n";
 ContextOptions options_of(const std::string& kind) {
   ContextOptions options{.name = kind};
   if (kind == "grows in place") options.pools_grow_in_place = true;
-  if (kind == "timed and watched") options.time_every_nth_replay = 2;
+  if (kind == "timed and watched") options.extensions = {watch({.time_every_nth_replay = 2})};
   return options;
 }
 

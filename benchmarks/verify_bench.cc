@@ -14,6 +14,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "extensions/verify/compare.h"
+#include "extensions/verify/verify.h"
 #include "interop/tensor/copy.h"
 
 namespace cgtree::benchmarks {
@@ -36,7 +37,8 @@ void device_rate(benchmark::State& state, Device device, std::int64_t mib, int t
 }
 
 void replays(benchmark::State& state, Device device, int verify_every) {
-  Context context(device, {.verify_every = static_cast<std::size_t>(verify_every)});
+  Context context(device,
+                  {.extensions = {verify({.every = static_cast<std::size_t>(verify_every)})}});
   const auto f = compile(context, "step",
                          [](Tensor x) {
                            return trivial_step({&x, 1});

@@ -18,6 +18,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 
 namespace cgtree::benchmarks {
 namespace {
@@ -46,7 +47,7 @@ double scopes_us(const Context& context) {
 }
 
 void host_time(benchmark::State& state, Device device, std::size_t timed, Watched watched) {
-  Context context(device, {.time_every_nth_replay = timed});
+  Context context(device, {.extensions = {watch({.time_every_nth_replay = timed})}});
   watch(context, watched);
   const auto f = compile(context, "step",
                          [](Tensor x) {

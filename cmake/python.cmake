@@ -29,8 +29,8 @@ target_include_directories(cgtree_python PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
 set(stubs ${CMAKE_CURRENT_BINARY_DIR}/_options.pyi)
 add_custom_command(
   OUTPUT ${stubs}
-  COMMAND ${Python_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/python/stubs.py ${PROJECT_SOURCE_DIR}/cgtree/values/option_table.h ${stubs}
-  DEPENDS python/stubs.py cgtree/values/option_table.h
+  COMMAND ${Python_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/python/stubs.py ${PROJECT_SOURCE_DIR}/extensions/watch/option_table.h ${stubs}
+  DEPENDS python/stubs.py extensions/watch/option_table.h
   VERBATIM)
 target_sources(cgtree_python PRIVATE ${stubs})
 

@@ -74,7 +74,11 @@ set(CGTREE_DOCUMENTED_HEADERS
   interop/tensor/copy.h
   interop/tensor/gather_row.h
   allocator/pool/block.h
+  cgtree/tree/extension.h
   extensions/audit/audit.h
+  extensions/audit/audit_options.h
+  extensions/verify/verify.h
+  extensions/watch/watch.h
   extensions/scopes/node_scopes.h
   cgtree/record/attachment.h
   extensions/progress/progress_json.h
@@ -235,6 +239,7 @@ cgtree_sources(tree
   cgtree/tree/evict.cc
   cgtree/tree/explain.cc
   cgtree/tree/extension.cc
+  cgtree/tree/extensions.cc
   cgtree/tree/failures.cc
   cgtree/tree/gate.cc
   cgtree/tree/ordering.cc
@@ -259,7 +264,7 @@ cgtree_sources(check
   extensions/audit/audit.cc
   extensions/verify/compare.cc
   extensions/audit/graph_estimate.cc
-  extensions/all/graph_examiner.cc
+  extensions/audit/graph_examiner.cc
   extensions/progress/mark_plan.cc
   extensions/progress/mark_words.cc
   extensions/progress/marked_recording.cc

@@ -1,4 +1,4 @@
-"""Writes the types of the options of contexts and compiled functions, from cgtree/values/option_table.h.
+"""Writes the types of the options of contexts and compiled functions, from extensions/watch/option_table.h.
 
 usage: stubs.py TABLE OUT
 """
@@ -38,7 +38,7 @@ def enumeration(option):
 
 
 def stubs(table):
-    lines = ['"""Types of options, made from cgtree/values/option_table.h."""', "",
+    lines = ['"""Types of options, made from extensions/watch/option_table.h."""', "",
              "from typing import Literal, TypedDict", ""]
     choices = {}
     for name in re.findall(r"#define (CGTREE_\w+)\(X\)", table):
@@ -47,10 +47,11 @@ def stubs(table):
     for enum, names in choices.items():
         if "::" not in enum:
             lines.append(f"{enum} = Literal[{', '.join(names)}]")
-    for title, name in (("ContextOptions", "CGTREE_CONTEXT_OPTIONS"),
-                        ("CompileOptions", "CGTREE_COMPILE_OPTIONS")):
+    for title, lists in (("ContextOptions", ("CONTEXT", "WATCH", "VERIFY", "AUDIT")),
+                         ("CompileOptions", ("COMPILE",))):
         lines += ["", f"class {title}(TypedDict, total=False):"]
-        lines += [f"    {option}: {kind} | None" for option, kind in options(table, name)]
+        lines += [f"    {option}: {kind} | None" for name in lists
+                  for option, kind in options(table, f"CGTREE_{name}_OPTIONS")]
     return "\n".join(lines) + "\n"
 
 

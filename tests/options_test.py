@@ -17,7 +17,7 @@ USERS = ("examples/", "integrations/", "benchmarks/", "docs/tutorials/", "README
 # Faces, which pass on what they are given.
 FACES = re.compile(r"python/cgtree/(_context|_report|_steps)\.py|.*\.pyi")
 NOT_THE_LIBRARY = ("examples", "integrations", "benchmarks", "docs", "python", "packaging", "tools", "tests")
-TABLE = "cgtree/values/option_table.h"
+TABLE = "extensions/watch/option_table.h"
 FILLS = "push_back|emplace_back|assign|resize"
 ROW = re.compile(r"(?:FIRST|X)\(\w+, (\w+), (\w+),\s*(\w+)\)")
 
@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "InputOptions.require_contiguous": "docs/footguns.md",
     "OutputOptions.tolerance": "docs/verify.md",
     "CompileOptions.max_waste": "docs/dynamic_shapes.md",
+    "CompileOptions.verify_first": "docs/verify.md",
     "CompileOptions.while_missing": "docs/dynamic_shapes.md",
     "StepsOptions.max_waste": "docs/dynamic_shapes.md",
     "PrecaptureOptions.wants": "a learner sets it",

@@ -17,6 +17,7 @@ ROOT = source_tree.real_root()
 MAX_LINES = 100
 MAX_ROWS = 8
 MAX_ROOM_LINES = 55
+MAX_LINES_FOR_WRITERS = 110  # of the page that also says how an extension is written
 MAX_ROOM_COLUMNS = 120
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?")
 
@@ -180,7 +181,8 @@ class RoomPagesTest(unittest.TestCase):
             with self.subTest(room=room):
                 self.assertTrue(page.is_file())
                 lines = page.read_text(encoding="utf-8").splitlines()
-                self.assertLessEqual(len(lines), MAX_ROOM_LINES)
+                most = MAX_LINES_FOR_WRITERS if str(room) == "extensions" else MAX_ROOM_LINES
+                self.assertLessEqual(len(lines), most)
                 self.assertEqual([line for line in lines if len(line) > MAX_ROOM_COLUMNS], [])
 
     def test_it_says_what_it_costs_and_how_stable_it_is_and_leads_to_docs(self):

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "examples/serve/numbers.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 
@@ -138,7 +139,8 @@ Served serve(const Model& model, std::span<const Request> requests, const Schedu
              const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank,
              std::size_t verify_every) {
   Server server(model, options, plan.decode(CacheUse::kStatic, compiled),
-                plan.prefill(CacheUse::kStatic, compiled), 0, rank, {.verify_every = verify_every});
+                plan.prefill(CacheUse::kStatic, compiled), 0, rank,
+                {.extensions = {verify({.every = verify_every})}});
   if (!compiled) server.pad_to(plan.buckets());
   if (compiled && plan.learns()) server.learn(*plan.learns());
   Scheduler scheduler(requests, options);

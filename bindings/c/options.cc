@@ -1,5 +1,5 @@
-// Reads options by cgtree/values/option_table.h. An axis of C says where it is; in C++ the inputs
-// and outputs say which axes they have.
+// Reads options by extensions/watch/option_table.h. An axis of C says where it is; in C++ the
+// inputs and outputs say which axes they have.
 #include "bindings/c/convert.h"
 
 #include <fmt/format.h>
@@ -8,8 +8,8 @@
 #include <span>
 
 #include "bindings/c/handles.h"
-#include "cgtree/values/option_table.h"
 #include "extensions/ranks/group.h"
+#include "extensions/watch/option_table.h"
 
 namespace cgtree::capi {
 namespace {
@@ -144,6 +144,21 @@ class GroupOfC final : public Group {
   const cgt_group group_;
 };
 
+template <typename Options>
+Options read_of_context(const cgt_context_options& given, std::uint32_t& known);
+#define CGTREE_DEFINE_READER(Options, LIST)                        \
+  template <>                                                      \
+  Options read_of_context(const cgt_context_options& given,        \
+                          [[maybe_unused]] std::uint32_t& known) { \
+    Options options;                                               \
+    LIST(CGTREE_READ, CGTREE_READ)                                 \
+    return options;                                                \
+  }
+CGTREE_DEFINE_READER(WatchOptions, CGTREE_WATCH_OPTIONS)
+CGTREE_DEFINE_READER(VerifyOptions, CGTREE_VERIFY_OPTIONS)
+CGTREE_DEFINE_READER(AuditOptions, CGTREE_AUDIT_OPTIONS)
+#undef CGTREE_DEFINE_READER
+
 }  // namespace
 
 ContextOptions context_options(const cgt_context_options* context) {
@@ -154,6 +169,9 @@ ContextOptions context_options(const cgt_context_options* context) {
   options.owner = take_over(given.owner, given.release);
   std::uint32_t known = 0;
   CGTREE_CONTEXT_OPTIONS(CGTREE_READ, CGTREE_READ)
+  options.extensions = {watch(read_of_context<WatchOptions>(given, known)),
+                        verify(read_of_context<VerifyOptions>(given, known)),
+                        audit(read_of_context<AuditOptions>(given, known))};
   check_flags(given.flags, known, kWhat);
   if (given.stream != nullptr) options.stream = stream_of_c(*given.stream);
   if (given.group != nullptr) options.group = std::make_shared<GroupOfC>(given.group);

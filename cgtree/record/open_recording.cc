@@ -337,7 +337,7 @@ void OpenRecording::copy_outputs(std::span<const Tensor> whole) {
 }
 
 void OpenRecording::examine() {
-  is_callers_turn_ = true;  // it throws for ContextOptions::on_foreign_pointer
+  is_callers_turn_ = true;  // it throws for AuditOptions::on_foreign_pointer
   on_.examination->finish();
   is_callers_turn_ = false;
 }

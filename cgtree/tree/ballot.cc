@@ -111,17 +111,15 @@ void add(Digest& digest, const OutputOptions& options) {
 
 }  // namespace
 
-// The name, the stream, the memory, the event file and what is timed are a rank's own; outputs lie
-// apart in no group.
+// The name, the stream and the memory are a rank's own; outputs lie apart in no group. Extensions
+// say their options in words.
 Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
-               max_recordings, max_graph_bytes, max_recording_time, at_limit, event_file,
-               event_file_has_replays, checked, group, before_first_launch, on_foreign_pointer,
-               verify_every, verify_first, time_every_nth_replay] = options;
+               max_recordings, max_graph_bytes, max_recording_time, at_limit, checked, group,
+               before_first_launch, extensions] = options;
   Digest digest;
   add_all(digest, pools_grow_in_place, max_recordings, max_graph_bytes, max_recording_time.count(),
-          at_limit, checked, before_first_launch != nullptr, on_foreign_pointer, verify_every,
-          verify_first);
+          at_limit, checked, before_first_launch != nullptr);
   return digest;
 }
 
@@ -136,14 +134,14 @@ Digest digest_of(const CompileOptions& options) {
   return digest;
 }
 
-Ballot::Ballot(const ContextOptions& options) : group_(options.group) {
+Ballot::Ballot(const ContextOptions& options, std::string_view of_extensions)
+    : group_(options.group) {
   CGTREE_CHECK(group_ != nullptr);
   const std::string what = fmt::format(
-      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}, "
-      "verify_every {}, verify_first {}",
+      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}{}",
       options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
-      static_cast<int>(options.at_limit), options.verify_every, options.verify_first);
-  digest_ = digest_of(options).value();
+      static_cast<int>(options.at_limit), of_extensions);
+  digest_ = digest_of(options).add(of_extensions).value();
   (void)vote(Vote::kOptions, kNothing, what);
 }
 

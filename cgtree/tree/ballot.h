@@ -78,9 +78,9 @@ Digest digest_of(const CompileOptions& options);
 // Thread safety: used by the thread that is inside the context.
 class Ballot {
  public:
-  // Votes on the options. Throws GroupError if they differ, and as Group::minimum(). Requires:
-  // options.group.
-  explicit Ballot(const ContextOptions& options);
+  // Votes on the options, and on those of extensions in words. Throws GroupError if they differ,
+  // and as Group::minimum(). Requires: options.group.
+  Ballot(const ContextOptions& options, std::string_view of_extensions);
 
   // The first vote, on what the rank is about to do: `what` says it in words, `digest` and the
   // options of the function must be the same on all ranks. An attempt is open from then on. Throws

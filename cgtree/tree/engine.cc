@@ -5,9 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -18,24 +15,9 @@
 namespace cgtree {
 namespace {
 
-// Returns n of CGTREE_VERIFY=n in the environment; 0 without it.
-std::size_t verify_every_of_environment() {
-  const char* const text = std::getenv("CGTREE_VERIFY");
-  if (text == nullptr || *text == '\0') return 0;
-  std::size_t every = 0;
-  const char* const end = text + std::strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, every);
-  if (error == std::errc() && rest == end) return every;
-  throw InvalidArgument(fmt::format(
-      "CGTREE_VERIFY is \"{}\" in the environment, and a whole number is expected: n to "
-      "verify every n-th replay of each recording, 0 to verify none",
-      text));
-}
-
 // In a group, addresses in the pools must be a function of the requests alone: not of segments that
 // other contexts have left in the device's cache.
 ContextOptions complete(Device device, ContextOptions options) {
-  if (options.verify_every == 0) options.verify_every = verify_every_of_environment();
   const bool can_map = device_api(device).supports(device.id, DeviceAttribute::kSupportsMapping);
   if (options.group != nullptr && options.outputs_lie_apart) {
     throw InvalidArgument(
@@ -69,8 +51,12 @@ Engine::Engine(Device device, ContextOptions given)
       recorder(*memory, options),
       evictor(tree, *memory, extensions, limits),
       votes(options, tree, *memory, evictor) {
+  for (const ExtensionFactory& make : options.extensions) {
+    if (make == nullptr) throw InvalidArgument("a factory in ContextOptions::extensions is null");
+    extensions.add(make(*this));
+  }
   add_extensions(*this);
-  votes.join(this->options);
+  votes.join(options, extensions.shared_options());
   memory->set_reclaim([this](std::size_t needed) { return give_back(needed); });
   memory->set_on_kept_end([this] { gate.note_upkeep(); });
   memory->set_leave_behind(

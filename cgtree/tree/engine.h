@@ -14,7 +14,7 @@
 #include "cgtree/record/recorder.h"
 #include "cgtree/tree/decide.h"
 #include "cgtree/tree/evict.h"
-#include "cgtree/tree/extension.h"
+#include "cgtree/tree/extensions.h"
 #include "cgtree/tree/gate.h"
 #include "cgtree/tree/tree.h"
 #include "cgtree/tree/votes.h"
@@ -120,9 +120,9 @@ class Engine {
   std::size_t give_back(std::size_t needed) noexcept;
 };
 
-// Gives a context its extensions, when all else of it is there. The core declares this function and
-// does not define it: //extensions adds all that there are, //extensions/none none. Throws
-// InvalidArgument for options that no extension can follow.
+// Adds the extensions that each context has and that ContextOptions::extensions has not made. The
+// core declares this function and does not define it: //extensions adds watch, audit and verify,
+// //extensions/none a refusal of the options that they follow.
 void add_extensions(Engine& engine);
 
 }  // namespace cgtree

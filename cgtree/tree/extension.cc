@@ -1,76 +1,68 @@
-// Passes calls and events on to each extension.
+// Reads facts for extensions.
 #include "cgtree/tree/extension.h"
 
-#include <algorithm>
-#include <new>
+#include "cgtree/record/examination.h"
+#include "cgtree/tree/replay_check.h"
+#include "cgtree/tree/tree.h"
 
 namespace cgtree {
-namespace {
 
-// Adds what open(extension) returns. Without memory for the list it ends at once.
-template <typename List, typename Open>
-Extensions::Held hold_all(const List& list, Open&& open) noexcept {
-  Extensions::Held held;
-  for (const auto& extension : list) {
-    std::shared_ptr<const void> one = open(*extension);
-    if (one == nullptr) continue;
-    try {
-      held.push_back(std::move(one));
-    } catch (const std::bad_alloc&) {
-    }
+// ---- Facts ----
+
+std::string_view name(const FunctionState& function) noexcept {
+  return function.name;
+}
+
+std::string_view function_name(const Node& node) noexcept {
+  return node.function->name;
+}
+
+std::uint32_t number(const Node& node) noexcept {
+  return node.id;
+}
+
+std::string in_words(const KeyState& key) {
+  return key.signature.to_string();
+}
+
+std::string key_in_words(const Node& node) {
+  return in_words(*node.key);
+}
+
+std::size_t copied_bytes(const Node& node) noexcept {
+  std::size_t bytes = 0;
+  for (const InputRecord& input : node.recording.inputs) {
+    const bool is_once =
+        input.treatment == Treatment::kCopied || input.treatment == Treatment::kBuffer;
+    const std::size_t times = is_once ? 1 : input.treatment == Treatment::kCopiedBack ? 2 : 0;
+    bytes += times * static_cast<std::size_t>(input.shape.elements()) * size_of(input.dtype);
   }
-  return held;
+  for (const std::size_t output : node.recording.copies_of_outputs)
+    bytes += output;
+  return bytes;
 }
 
-}  // namespace
-
-void Extensions::check(const CompileOptions& options) const {
-  for (const auto& extension : list_)
-    extension->check(options);
+std::uint64_t replays(const Node& node) noexcept {
+  return node.recording.costs.replays;
 }
 
-std::unique_ptr<Examination> Extensions::examine(
-    const Call& call, const std::vector<std::uint32_t>& output_allocations) {
-  for (const auto& extension : list_)
-    if (auto found = extension->examine(call, output_allocations)) return found;
+std::string_view CallEvent::function_name() const noexcept {
+  if (node != nullptr) return cgtree::function_name(*node);
+  return function != nullptr ? name(*function) : "";
+}
+
+// ---- Extension ----
+
+std::string Extension::shared_options() const {
+  return {};
+}
+
+std::unique_ptr<Examination> Extension::examine(const Call&, const std::vector<std::uint32_t>&) {
   return nullptr;
 }
 
-bool Extensions::is_turn(const Node& node) const noexcept {
-  return std::ranges::any_of(list_, [&](const auto& one) { return one->is_turn(node); });
-}
-
-std::unique_ptr<ReplayCheck> Extensions::before_replay(Node& node, const Call& call) {
-  for (const auto& extension : list_)
-    if (auto found = extension->before_replay(node, call)) return found;
+std::unique_ptr<ReplayCheck> Extension::before_replay(Node&, const Call&) {
   return nullptr;
-}
-
-void Extensions::after(const CallEvent& event) noexcept {
-  for (const auto& extension : list_)
-    extension->after(event);
-}
-
-Extensions::Held Extensions::open_replay(Node& node, const InputList& inputs) noexcept {
-  return hold_all(list_, [&](Extension& one) { return one.open_replay(node, inputs); });
-}
-
-void Extensions::begin_launch() noexcept {
-  for (const auto& extension : list_)
-    extension->begin_launch();
-}
-
-Extensions::Held Extensions::open_range(std::string_view what, const FunctionState& function,
-                                        std::uint64_t recording, const InputList* inputs,
-                                        std::optional<SkipReason> reason) const noexcept {
-  return hold_all(list_, [&](const Extension& one) {
-    return one.open_range(what, function, recording, inputs, reason);
-  });
-}
-
-void Extensions::explain(Explanation& why, const FunctionState& function, const Call& call) const {
-  for (const auto& extension : list_)
-    extension->explain(why, function, call);
 }
 
 }  // namespace cgtree

@@ -1,23 +1,52 @@
 // Extension: takes part in the calls of a context: watches them, examines their graphs, compares
-// their replays.
+// their replays. extensions/README.md has a walk through one that a user writes.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/log.h"
-#include "cgtree/record/examination.h"
-#include "cgtree/record/step.h"
-#include "cgtree/tree/tree.h"
-#include "interop/random/generator.h"
+#include "cgtree/values/explanation.h"
+#include "cgtree/values/options.h"
+#include "cgtree/values/stats.h"
 
 namespace cgtree {
+
+class Call;         // cgtree/record/call.h
+class Examination;  // cgtree/record/examination.h
+class InputList;    // cgtree/values/input_list.h
+class ReplayCheck;  // cgtree/tree/replay_check.h
+class Tree;         // cgtree/tree/tree.h, which has the next three
+struct FunctionState;
+struct KeyState;
+struct Node;
+struct CallAxes;    // cgtree/axes/axis_plan.h
+struct Divergence;  // base/error.h
+
+// The next functions read facts of the core as plain values. An extension that asks for no more
+// includes this header alone.
+
+// Returns the name that compile() was given.
+std::string_view name(const FunctionState& function) noexcept;
+// Returns the name of the function of a recording.
+std::string_view function_name(const Node& node) noexcept;
+// Returns the number of a recording in snapshots, events and profilers. It is not given twice.
+std::uint32_t number(const Node& node) noexcept;
+// Returns the inputs of calls and their Key in words, "[batch=8] float32 {8, 4}" for instance.
+std::string in_words(const KeyState& key);
+// Returns the same of the calls that a recording serves.
+std::string key_in_words(const Node& node);
+// Returns the bytes that each replay of the recording copies: inputs that are not used in place,
+// of which those that the function writes are copied back, and outputs into buffers.
+std::size_t copied_bytes(const Node& node) noexcept;
+// Returns how often the recording was replayed.
+std::uint64_t replays(const Node& node) noexcept;
 
 // A skip that was announced, until its eager run has ended.
 struct AnnouncedSkip {
@@ -26,28 +55,33 @@ struct AnnouncedSkip {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-// A CallEvent has happened in a context. Pointers are valid while it is told.
+// A CallEvent has happened in a context. It has the members that its kind names, and a node or else
+// a function; the others have their defaults. Pointers are valid while it is told.
 struct CallEvent {
+  // The event, and the members that it has.
   enum Kind : std::uint8_t {
     kWarmUp,        // key, axes, time: without the work that is enqueued
     kRecord,        // node, axes: it is in the tree, and its audit has ended
-    kBeginReplay,   // node: the replay counts from now on, as in note_replay()
-    kReplay,        // node, axes, time
+    kBeginReplay,   // node: the replay counts from now on
+    kReplay,        // node, axes, time: of the host, until the work is enqueued
     kVerify,        // node, divergence: of the replay from an eager run, or null
     kUnverified,    // node, unverified
     kSkipBegins,    // skip, level: the call is about to run eagerly; skip->why is there
     kSkip,          // skip: the call has run eagerly
-    kEvict,         // node, limit
+    kEvict,         // node, limit: it goes because of the limit
     kDemote,        // mismatch: the last move of a static input that will be copied from now on
     kDrop,          // node, what: it cannot be replayed any more
     kFailure,       // what, level: the call has thrown
     kPatchRefused,  // the device has refused to patch a node of the function
-    kCounters,      // tree: something has changed that the context counts
+    kCounters,      // tree, and no function: something has changed that the context counts
   };
 
+  // Returns the name of the function; "" for kCounters.
+  std::string_view function_name() const noexcept;
+
   Kind kind;
-  FunctionState* function = nullptr;  // of all but kCounters, and of `node`
-  Node* node = nullptr;
+  FunctionState* function = nullptr;  // null where there is a node
+  Node* node = nullptr;               // the recording
   const KeyState* key = nullptr;
   const CallAxes* axes = nullptr;
   std::chrono::nanoseconds time{0};
@@ -61,39 +95,22 @@ struct CallEvent {
   const Tree* tree = nullptr;
 };
 
-// A ReplayCheck compares a replay with an eager run of the same call. The extension that has made
-// it lets the replay and the run be attempts, on whose outcome the ranks of a group vote.
-class ReplayCheck {
- public:
-  virtual ~ReplayCheck() = default;
-
-  // The node was replayed, and the eager run begins: compare() or leave_out() must follow. Gives
-  // all that the work writes the contents from before the replay, and draws the numbers of the
-  // replay again, until compare() returns or this is destroyed. Throws DeviceError, GroupError.
-  virtual void begin_eager_run() = 0;
-  // How the work is to run: with the call's actual sizes, so that the effect of padding shows.
-  // Padded alike if the work draws, because other sizes draw other numbers, and if it is an
-  // engine's, whose sizes are in its key.
-  virtual StepRun run_as() const noexcept = 0;
-  // Returns the source of random numbers in the eager run. Requires: begin_eager_run().
-  virtual DrawHandler& draws() noexcept = 0;
-  // Compares, and gives all that the work writes the contents that the replay has left, however
-  // this ends. Waits for the stream. `replayed`, `eager`: the outputs of the two. Requires: the
-  // eager run is over. Throws VerifyError, DeviceError, and GroupError if another rank has thrown.
-  virtual void compare(std::span<const Tensor> replayed, std::span<const Tensor> eager) = 0;
-  // There was no memory for the eager run. Throws GroupError.
-  virtual void leave_out(std::string_view what) = 0;
-};
-
-// An Extension takes part in the calls of one context. Each function does nothing by default.
+// An Extension takes part in the calls of one context. Each function does nothing by default. A
+// factory in ContextOptions::extensions makes it when the rest of the context is there; it is
+// destroyed when the context and its compiled functions are gone.
 //
-// Thread safety: used by the thread that is inside the context.
+// Thread safety: its functions are called one at a time, by the thread that is inside the context.
+// That is the thread of a call or of explain(), and between calls any thread that takes memory back
+// for another context. They must not call the context or its compiled functions. An exception of a
+// function that is not noexcept fails the call, or compile(); Error is expected.
 class Extension {
  public:
-  // The events, beside those of each call, that an extension needs.
+  // The events, beside those of each call, that an extension needs. A call pays for them.
   struct Wants {
-    bool replays = false;  // kBeginReplay, kReplay, open_replay(): else a replay tells nothing
-    bool skips = false;    // AnnouncedSkip::why, also of a skip that the log does not show
+    // kBeginReplay, kReplay, open_replay() and begin_launch() of each replay. Otherwise they come
+    // only with replays that another extension wants, that are verified or that copy outputs.
+    bool replays = false;
+    bool skips = false;  // AnnouncedSkip::why, also of a skip that the log does not show
   };
 
   Extension() = default;
@@ -101,33 +118,26 @@ class Extension {
   Extension& operator=(const Extension&) = delete;
   virtual ~Extension() = default;
 
-  // A function is compiled. Throws InvalidArgument for options that cannot be followed.
-  virtual void check(const CompileOptions&) const {}
+  // The place among the extensions of the context. Lower numbers are called first, equal ones in
+  // the order of the list. Constant. The library has -300 (watch), -200 (audit), -100 (verify).
+  virtual int order() const noexcept { return 0; }
+  // The options on which the ranks of a group must agree, in words: part of their first vote. Ranks
+  // with other words get GroupError.
+  virtual std::string shared_options() const;
 
-  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up. Both are
-  // borrowed until the examination ends. Returns null for none. One extension of a context
-  // examines.
-  virtual std::unique_ptr<Examination> examine(
-      const Call&, const std::vector<std::uint32_t>& /*output_allocations*/) {
-    return nullptr;
-  }
+  // ---- To watch ----
 
-  // A recording that is held back in the tree is about to be replayed. Returns the comparison of
-  // this replay with an eager run, whose attempt is open then, or null. Throws DeviceError,
-  // GroupError.
-  virtual std::unique_ptr<ReplayCheck> before_replay(Node&, const Call&) { return nullptr; }
-  // Returns whether before_replay() would compare the next replay of the node.
-  virtual bool is_turn(const Node&) const noexcept { return false; }
-
-  // Never fails a call.
+  // An event has happened.
   virtual void after(const CallEvent&) noexcept {}
-  // May change: Extensions::note_wants() must follow.
+  // Asked when the context is made. May change if Extensions::note_wants() follows.
   virtual Wants wants() const noexcept { return {}; }
-  // Returns an object that lasts until a replay is launched, or null.
+  // A replay is about to be launched. Returns an object that lasts until it is enqueued, or null.
   virtual std::shared_ptr<const void> open_replay(Node&, const InputList&) noexcept { return {}; }
-  // The launch is next on the context's stream.
+  // The launch of that replay is next on the context's stream.
   virtual void begin_launch() noexcept {}
-  // Returns a range on the timeline of a profiler that lasts as long as the result, or null.
+  // Work begins: "warm_up", "record", "skip" with its reason, "verify", "breaks" of a replay, or
+  // "evict" with the limit as reason. Returns an object that lasts as long as the work, a range of
+  // a profiler for instance, or null. `recording`: its number, or 0. The inputs may be null.
   virtual std::shared_ptr<const void> open_range(std::string_view /*what*/, const FunctionState&,
                                                  std::uint64_t /*recording*/, const InputList*,
                                                  std::optional<SkipReason>) const noexcept {
@@ -135,51 +145,22 @@ class Extension {
   }
   // Adds facts of earlier calls to the explanation of a call.
   virtual void explain(Explanation&, const FunctionState&, const Call&) const {}
-};
 
-// The extensions of a context, in the order in which they are told. The build chooses them:
-// //extensions has all, //extensions/none has none.
-class Extensions {
- public:
-  using Held = std::vector<std::shared_ptr<const void>>;  // by open_replay(), open_range()
+  // ---- To take part ----
 
-  void add(std::unique_ptr<Extension> extension) {
-    list_.push_back(std::move(extension));
-    note_wants();
-  }
-  void note_wants() noexcept {
-    wants_ = {};
-    for (const auto& extension : list_) {
-      wants_.replays |= extension->wants().replays;
-      wants_.skips |= extension->wants().skips;
-    }
-  }
-  const Extension::Wants& wants() const noexcept { return wants_; }
-  // Returns the extension of this type, or null.
-  template <typename Type>
-  Type* find() const noexcept {
-    for (const auto& extension : list_)
-      if (auto* const found = dynamic_cast<Type*>(extension.get())) return found;
-    return nullptr;
-  }
-
-  // Those of Extension.
-  void check(const CompileOptions& options) const;
-  std::unique_ptr<Examination> examine(const Call& call,
-                                       const std::vector<std::uint32_t>& output_allocations);
-  bool is_turn(const Node& node) const noexcept;
-  std::unique_ptr<ReplayCheck> before_replay(Node& node, const Call& call);
-  void after(const CallEvent& event) noexcept;
-  Held open_replay(Node& node, const InputList& inputs) noexcept;
-  void begin_launch() noexcept;
-  Held open_range(std::string_view what, const FunctionState& function, std::uint64_t recording,
-                  const InputList* inputs = nullptr,
-                  std::optional<SkipReason> reason = {}) const noexcept;
-  void explain(Explanation& why, const FunctionState& function, const Call& call) const;
-
- private:
-  std::vector<std::unique_ptr<Extension>> list_;
-  Extension::Wants wants_;
+  // A function is compiled. Throws InvalidArgument for options that cannot be followed.
+  virtual void check(const CompileOptions&) const {}
+  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up. Both are
+  // borrowed until the examination ends. Returns null for none. The first extension that returns
+  // an examination is the only one that examines: audit, unless the order of another is lower.
+  virtual std::unique_ptr<Examination> examine(
+      const Call&, const std::vector<std::uint32_t>& output_allocations);
+  // A recording that is held back in the tree is about to be replayed. Returns the comparison of
+  // this replay with an eager run, whose attempt is open then, or null. Throws DeviceError,
+  // GroupError.
+  virtual std::unique_ptr<ReplayCheck> before_replay(Node&, const Call&);
+  // Returns whether before_replay() would compare the next replay of the node.
+  virtual bool is_turn(const Node&) const noexcept { return false; }
 };
 
 }  // namespace cgtree

@@ -41,10 +41,11 @@ class Votes {
         memory_(memory),
         evictor_(evictor) {}
 
-  // Votes on the options with the ranks of the group, if there is one, which all ranks join. Must
-  // be called once, when nothing else of the context can fail. Throws GroupError.
-  void join(const ContextOptions& options) {
-    if (options.group != nullptr) ballot_ = std::make_unique<Ballot>(options);
+  // Votes on the options with the ranks of the group, if there is one, which all ranks join.
+  // `of_extensions`: their options, in words. Must be called once, when nothing else of the context
+  // can fail. Throws GroupError.
+  void join(const ContextOptions& options, std::string_view of_extensions) {
+    if (options.group != nullptr) ballot_ = std::make_unique<Ballot>(options, of_extensions);
   }
   bool are_shared() const noexcept { return ballot_ != nullptr; }
   // Returns whether all ranks say `mine`: for limits outside of calls. Throws GroupError.

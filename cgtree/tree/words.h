@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cgtree/tree/decide.h"
-#include "cgtree/tree/extension.h"
+#include "cgtree/tree/extensions.h"
 
 namespace cgtree {
 

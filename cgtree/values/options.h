@@ -1,4 +1,5 @@
-// Options of a context and of a compiled function. cgtree/values/option_table.h has a row for each.
+// Options of a context and of a compiled function. extensions/watch/option_table.h has a row for
+// each.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,14 @@
 
 namespace cgtree {
 
+class Engine;         // cgtree/tree/engine.h
+class Extension;      // cgtree/tree/extension.h
 class Group;          // cgtree/values/group.h
 class SegmentSource;  // allocator/pool/segment_source.h
+
+// Makes an extension of a context whose engine is there but for its extensions. Throws for options
+// that it cannot follow.
+using ExtensionFactory = std::function<std::unique_ptr<Extension>(Engine&)>;
 
 // The treatment of a call that needs one recording more than a limit allows.
 enum class AtLimit {
@@ -38,14 +45,6 @@ struct NewRecording {
   // from the graph of an earlier recording, and replays patch it.
   std::span<const GraphHandle> graphs;
   std::span<const ExecHandle> execs;
-};
-
-// The treatment of a recording that refers to memory which is not known to live as long as it does
-// (docs/audit.md).
-enum class OnForeignPointer {
-  kRecord,  // the recording notes it: snapshots and the event file show it
-  kWarn,    // and the log warns, once for each kernel
-  kThrow,   // CaptureError, which names the kernel, its parameter and the memory
 };
 
 // The options of a context. They are fixed once it is made.
@@ -86,10 +85,6 @@ struct ContextOptions {
   // With kEvict, recordings are also evicted when `max_bytes` or the memory of the device, which
   // other contexts share, runs out.
   AtLimit at_limit = AtLimit::kRunEagerly;
-  // A file to which events are appended as lines of JSON; empty for no file. Events are warm_up,
-  // record, skip, evict and failure, and replay if event_file_has_replays is set.
-  std::string event_file = "";
-  bool event_file_has_replays = false;
   // Makes two mistakes of step functions errors: launching on the legacy stream, and launching on
   // the context's stream in place of current_stream(). Otherwise that work is silently missing from
   // the recording. It costs nothing at replay. Requires: while a call records, no other thread uses
@@ -104,17 +99,10 @@ struct ContextOptions {
   // libraries register there the addresses that they have captured. In a group all ranks call it,
   // or none. If it throws, so does the call.
   std::function<void(const NewRecording&)> before_first_launch = nullptr;
-  OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
-  // Every n-th replay of each recording is verified: the step function also runs eagerly, on the
-  // same inputs, and VerifyError is thrown if it does something else (docs/verify.md). 0: none,
-  // unless the environment has CGTREE_VERIFY=n when the context is made. Costs nothing then.
-  std::size_t verify_every = 0;
-  // So many of the first replays of each recording are verified beside those, at growing distances:
-  // the 1st, 2nd, 4th, 8th and so on. Later replays cost no more for it.
-  std::size_t verify_first = 0;
-  // The time that every n-th replay of each recording takes on the device is measured, by two
-  // events, and read by a later replay (docs/metrics.md). 0: of none.
-  std::size_t time_every_nth_replay = 0;
+  // The extensions of the context, in any order; each says its place (cgtree/tree/extension.h).
+  // watch(), audit() and verify() of extensions/ make those that //:cgtree adds where the list has
+  // none of the kind. InvalidArgument for two of a kind.
+  std::vector<ExtensionFactory> extensions = {};
 };
 
 // Whether a graph works on the caller's own input, in place of a copy, and gets its address at each
@@ -207,7 +195,7 @@ struct CompileOptions {
   // Recordings of this function at most.
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
-  // Counts where it is larger than ContextOptions::verify_first.
+  // Counts where it is larger than VerifyOptions::first of the context.
   std::size_t verify_first = 0;
   // Recordings that differ in at most this many nodes share an executable graph: a replay of one
   // after another patches these, for about half a microsecond each. 0: none do. Not in a group.

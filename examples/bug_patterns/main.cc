@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "examples/bug_patterns/patterns.h"
 #include "examples/bug_patterns/trial.h"
+#include "extensions/audit/audit_options.h"
+#include "extensions/verify/verify.h"
 
 namespace cgtree::bug_patterns {
 namespace {
@@ -20,7 +22,8 @@ std::string outcome_of(const Trial& trial) {
 
 void run(const std::string& device_text) {
   const Device device = parse_device(device_text);
-  const ContextOptions throws = {.on_foreign_pointer = OnForeignPointer::kThrow};
+  const ContextOptions throws = {
+      .extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow})}};
   for (const PatternInfo& pattern : patterns()) {
     fmt::print("{} ({})\n", pattern.name, fmt::join(pattern.reports, ", "));
     fmt::print("  a bare graph: {}\n", outcome_of(try_bare_graph(pattern, device)));
@@ -30,7 +33,8 @@ void run(const std::string& device_text) {
       fmt::print("    the snapshot says: {}\n", pointer);
     fmt::print("  foreign pointers refused: {}\n",
                outcome_of(try_context(pattern, device, throws)));
-    fmt::print("  verified: {}\n", outcome_of(try_context(pattern, device, {.verify_every = 1})));
+    fmt::print("  verified: {}\n",
+               outcome_of(try_context(pattern, device, {.extensions = {verify({.every = 1})}})));
     fmt::print("  repaired, with {}: {}\n\n", pattern.repair,
                outcome_of(try_repaired(pattern, device, throws)));
   }

@@ -27,6 +27,8 @@
 #include "examples/serve/metrics_endpoint.h"
 #include "examples/serve/numbers.h"
 #include "examples/serve/server.h"
+#include "extensions/verify/verify.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device.h"
 
 namespace cgtree::serve {
@@ -91,11 +93,10 @@ enum class Mode { kEager, kEagerUnpadded, kCgtree };
 
 // The contexts of all ranks append to one file of events, each under a name of its own.
 ContextOptions context_options(const Options& options, const Rank& rank, Mode mode) {
-  if (mode != Mode::kCgtree) return {.verify_every = options.verify};
+  if (mode != Mode::kCgtree) return {.extensions = {verify({.every = options.verify})}};
   return {.name = fmt::format("rank {}", rank.shard.rank),
-          .event_file = options.event_file,
-          .event_file_has_replays = true,
-          .verify_every = options.verify};
+          .extensions = {watch({.event_file = options.event_file, .event_file_has_replays = true}),
+                         verify({.every = options.verify})}};
 }
 
 struct Served {

@@ -100,7 +100,8 @@ struct Audit final : Attachment {
   std::vector<UnseenNodes> unseen;
   std::optional<HostMemoryUse> host_memory;  // the first one
   NodeScopes scopes;
-  bool hands_out_rows = false;  // by a loop (loop_stream.h)
+  bool hands_out_rows = false;    // by a loop (loop_stream.h)
+  bool warns_of_foreign = false;  // OnForeignPointer::kWarn
   // The next two are used by the thread that is inside the context: its graphs with marks, once
   // they were wanted, or why they could not be made.
   mutable std::shared_ptr<MarkedRecording> marked;

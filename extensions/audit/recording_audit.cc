@@ -82,6 +82,7 @@ void RecordingAudit::finish(NodeScopes scopes) {
   if (auditor_ != nullptr) *audit = auditor_->finish();
   audit->scopes = std::move(scopes);
   audit->hands_out_rows = hands_out_rows_;
+  audit->warns_of_foreign = on_foreign_pointer_ == OnForeignPointer::kWarn;
   for (UsedMemory& memory : audit->memory)
     describe(memory);
   refuse_copy_sources(*audit);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cgtree/record/examination.h"
-#include "cgtree/values/options.h"
 #include "extensions/audit/audit.h"
+#include "extensions/audit/audit_options.h"
 
 namespace cgtree {
 

@@ -1,5 +1,7 @@
-// Leaves the core of a context alone. Options that ask for an extension are refused by name.
+// Leaves the core of a context alone. Options of functions that ask for an extension are refused by
+// name.
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "base/error.h"
@@ -28,13 +30,6 @@ class NoExtensions final : public Extension {
 }  // namespace
 
 void add_extensions(Engine& engine) {
-  const ContextOptions& options = engine.options;
-  refuse(!options.event_file.empty(), "ContextOptions::event_file");
-  refuse(options.time_every_nth_replay > 0, "ContextOptions::time_every_nth_replay");
-  refuse(options.on_foreign_pointer != OnForeignPointer::kRecord,
-         "ContextOptions::on_foreign_pointer");
-  refuse(options.verify_every > 0, "ContextOptions::verify_every (or CGTREE_VERIFY)");
-  refuse(options.verify_first > 0, "ContextOptions::verify_first");
   engine.extensions.add(std::make_unique<NoExtensions>());
 }
 

@@ -21,7 +21,7 @@ struct ScopeTimes {
   std::array<std::uint64_t, kReplayTimeBounds.size() + 1> histogram = {};
 };
 
-// The times of those replays that were timed (ContextOptions::time_every_nth_replay) and have
+// The times of those replays that were timed (WatchOptions::time_every_nth_replay) and have
 // ended. The time on the device lasts from the launch, if the stream was idle, or else from the end
 // of what was enqueued before, until the replay's work has ended.
 struct ReplayTimes {

@@ -1,8 +1,13 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
 #include "extensions/verify/replay_verifier.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +16,27 @@
 #include "extensions/verify/replay_comparison.h"
 
 namespace cgtree {
+namespace {
+
+// Returns n of CGTREE_VERIFY=n in the environment; 0 without it.
+std::size_t every_of_environment() {
+  const char* const text = std::getenv("CGTREE_VERIFY");
+  if (text == nullptr || *text == '\0') return 0;
+  std::size_t every = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, every);
+  if (error == std::errc() && rest == end) return every;
+  throw InvalidArgument(fmt::format(
+      "CGTREE_VERIFY is \"{}\" in the environment, and a whole number is expected: n to "
+      "verify every n-th replay of each recording, 0 to verify none",
+      text));
+}
+
+}  // namespace
+
+ExtensionFactory verify(VerifyOptions options) {
+  return [options](Engine& engine) { return std::make_unique<ReplayVerifier>(options, engine); };
+}
 
 // A replay is counted when it begins, as other ranks may see it succeed; one that is to be
 // verified, when it has succeeded on all ranks.
@@ -33,6 +59,16 @@ class ReplayVerifier::Check final : public ReplayCheck {
   Node& node_;
   std::unique_ptr<ReplayComparison> comparison_;
 };
+
+ReplayVerifier::ReplayVerifier(const VerifyOptions& options, Engine& engine)
+    : every_(options.every > 0 ? options.every : every_of_environment()),
+      first_(options.first),
+      engine_(engine) {
+}
+
+std::string ReplayVerifier::shared_options() const {
+  return fmt::format("verify {} and first {}", every_, first_);
+}
 
 std::size_t ReplayVerifier::first_of(const FunctionState& function) const noexcept {
   return std::max(first_, function.options.verify_first);

@@ -8,19 +8,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "cgtree/tree/engine.h"
+#include "extensions/verify/verify.h"
 
 namespace cgtree {
 
 class ReplayVerifier final : public Extension {
  public:
-  // `engine`: borrowed.
-  explicit ReplayVerifier(Engine& engine) noexcept
-      : every_(engine.options.verify_every), first_(engine.options.verify_first), engine_(engine) {}
+  // `engine`: borrowed. Throws InvalidArgument: see verify().
+  ReplayVerifier(const VerifyOptions& options, Engine& engine);
 
+  std::size_t every() const noexcept { return every_; }
+  std::size_t first_of(const FunctionState& function) const noexcept;
   // Returns whether replays of the function have turns to be verified.
   bool verifies(const FunctionState& function) const noexcept {
     return every_ > 0 || first_of(function) > 0;
@@ -29,6 +32,8 @@ class ReplayVerifier final : public Extension {
   void ask(Node* node);
 
   // Extension.
+  int order() const noexcept override { return -100; }
+  std::string shared_options() const override;
   std::unique_ptr<ReplayCheck> before_replay(Node& node, const Call& call) override;
   bool is_turn(const Node& node) const noexcept override;
   void after(const CallEvent& event) noexcept override;
@@ -40,7 +45,6 @@ class ReplayVerifier final : public Extension {
   void watch(Node& node) noexcept;
   void count_unverified(Node& node, UnverifiedReason reason);
   AttemptResult end_attempt(AttemptResult mine);
-  std::size_t first_of(const FunctionState& function) const noexcept;
 
   const std::size_t every_;
   const std::size_t first_;

@@ -1,4 +1,4 @@
-// Names the reasons why replays are not verified, and prints reports.
+// Names the reasons why replays are not verified, and makes and prints reports.
 #include "extensions/verify/verification.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cgtree/tree/engine.h"
+#include "extensions/verify/replay_verifier.h"
 
 namespace cgtree {
 
@@ -47,6 +48,36 @@ std::string_view explain(UnverifiedReason reason) noexcept {
              "verify a variant of the step function that has loop() without one";
   }
   return "";
+}
+
+Verification verification_of(const Context& context) {
+  const Engine& engine = *context.share_engine();
+  const ReplayVerifier& verifier = *engine.extensions.find<ReplayVerifier>();
+  std::map<std::uint32_t, FunctionVerification> by_id;
+  const auto add_function = [&](const FunctionState& function) {
+    if (!verifier.verifies(function)) return;
+    const FunctionStats stats = engine.tree.stats_of(function);
+    FunctionVerification& one = by_id[function.id];
+    one.function = function.name;
+    one.first = verifier.first_of(function);
+    one.verified = stats.verified;
+    one.differed = stats.differed;
+    one.unverified = stats.unverified;
+    one.tensors = function.verified_tensors;
+  };
+  const auto add_node = [&](const Node& node) {
+    const auto found = by_id.find(node.function->id);
+    if (found == by_id.end()) return;
+    const RecordingCosts& costs = node.recording.costs;
+    ++(costs.verified > 0     ? found->second.verified_recordings
+       : costs.unverified > 0 ? found->second.unverified_recordings
+                              : found->second.waiting_recordings);
+  };
+  engine.tree.visit(add_function, add_node);
+  Verification all{verifier.every(), {}};
+  for (auto& [id, one] : by_id)
+    all.functions.push_back(std::move(one));
+  return all;
 }
 
 std::string to_string(const Verification& verification) {

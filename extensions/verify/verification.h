@@ -22,7 +22,7 @@ std::string_view explain(UnverifiedReason reason) noexcept;
 // The verified replays of one function.
 struct FunctionVerification {
   std::string function;
-  std::size_t first = 0;       // the larger verify_first of its options and the context's
+  std::size_t first = 0;       // the larger of its verify_first and VerifyOptions::first
   std::uint64_t verified = 0;  // replays
   std::uint64_t differed = 0;  // of them
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};  // replays, by reason
@@ -36,7 +36,7 @@ struct FunctionVerification {
 
 // The verified replays so far of the functions that a context has now.
 struct Verification {
-  std::size_t every = 0;  // ContextOptions::verify_every, or CGTREE_VERIFY
+  std::size_t every = 0;  // VerifyOptions::every, or CGTREE_VERIFY
   // Those of which a replay was verified, or is to be: all, if `every` is not 0.
   std::vector<FunctionVerification> functions;
 };

@@ -68,15 +68,20 @@ class RunScopes {
 
 }  // namespace
 
-EventLog::EventLog(Engine& engine)
+ExtensionFactory watch(WatchOptions options) {
+  return [options = std::move(options)](Engine& engine) {
+    return std::make_unique<EventLog>(options, engine);
+  };
+}
+
+EventLog::EventLog(const WatchOptions& options, Engine& engine)
     : engine_(engine),
       memory_(*engine.memory),
-      path_(engine.options.event_file),
+      path_(options.event_file),
       context_(engine.options.name.empty() ? to_string(memory_.device()) : engine.options.name),
       process_(getpid()),
-      has_replays_(engine.options.event_file_has_replays && !path_.empty()),
-      warns_of_foreign_(engine.options.on_foreign_pointer == OnForeignPointer::kWarn),
-      timer_(engine.options.time_every_nth_replay, memory_) {
+      has_replays_(options.event_file_has_replays && !path_.empty()),
+      timer_(options.time_every_nth_replay, memory_) {
   connect_nvtx_scopes();
   const std::string device = to_string(memory_.device());
   std::array<char, 256> host;
@@ -95,7 +100,7 @@ EventLog::EventLog(Engine& engine)
   file_.open(path_, std::ios::app);
   if (!file_) {
     throw InvalidArgument(
-        fmt::format("ContextOptions::event_file '{}' cannot be opened: {}; name a file in a folder "
+        fmt::format("WatchOptions::event_file '{}' cannot be opened: {}; name a file in a folder "
                     "that exists and may be written to",
                     path_, std::strerror(errno)));
   }
@@ -353,8 +358,8 @@ void EventLog::foreign_pointers(const Node& node) noexcept try {
   for (const ForeignPointer& pointer : audit.foreign) {
     if (!foreign_to_.insert(pointer.kernel).second) continue;
     // An engine whose arena is not bound has many.
-    const bool warns = warns_of_foreign_ || (function.is_callers_work &&
-                                             !std::exchange(function.warned_of_foreign, true));
+    const bool warns = audit.warns_of_foreign || (function.is_callers_work &&
+                                                  !std::exchange(function.warned_of_foreign, true));
     const UsedMemory& memory = audit.memory[pointer.memory];
     say(EventRecord(warns ? LogLevel::kWarn : LogLevel::kDebug, "foreign_pointer", node,
                     {{"what", to_string(pointer, audit)},

@@ -19,6 +19,7 @@
 #include "extensions/watch/call_causes.h"
 #include "extensions/watch/event_record.h"
 #include "extensions/watch/flight_recorder.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/profiler.h"
 
 namespace cgtree {
@@ -30,13 +31,14 @@ namespace cgtree {
 class EventLog final : public Extension {
  public:
   // `engine`: borrowed. Throws InvalidArgument if the file cannot be opened.
-  explicit EventLog(Engine& engine);
+  EventLog(const WatchOptions& options, Engine& engine);
   ~EventLog() override;
 
   // Null: replays are watched no longer. Throws InvalidArgument: see ContextProgress.
   void watch_progress(std::shared_ptr<ProgressWatch> watch);
 
   // Extension.
+  int order() const noexcept override { return -300; }
   void after(const CallEvent& event) noexcept override;
   Wants wants() const noexcept override {
     return {.replays = has_replays_ || is_profiled_ || timer_.is_on() || progress_ != nullptr,
@@ -99,7 +101,6 @@ class EventLog final : public Extension {
   const std::string context_;
   const std::int64_t process_;
   const bool has_replays_;
-  const bool warns_of_foreign_;
   const bool is_profiled_ = profiler_listens();
   mutable std::atomic<bool> has_warned_of_scopes_ = false;
   std::set<std::string> foreign_to_;         // the kernels that were told of

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "caching/reports/statistics_json.h"
+#include "extensions/verify/replay_verifier.h"
 #include "extensions/watch/event_log.h"
 
 namespace cgtree {
@@ -111,7 +112,7 @@ std::string snapshot_json(const Engine& engine) {
                    {"reserved_bytes", memory.reserved_bytes()},
                    {"recording_us", tree.spent.recording_time.get().count()},
                    {"max_recordings", options.max_recordings},
-                   {"verify_every", options.verify_every},
+                   {"verify_every", engine.extensions.find<ReplayVerifier>()->every()},
                    {"current", has_current ? current : 0},
                    {"functions", std::move(functions)},
                    {"nodes", std::move(nodes)},

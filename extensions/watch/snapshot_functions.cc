@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "cgtree/values/option_table.h"
 #include "cgtree/values/stats_table.h"
 #include "extensions/verify/verification.h"
 #include "extensions/watch/call_causes.h"
 #include "extensions/watch/event_record.h"
+#include "extensions/watch/option_table.h"
 #include "extensions/watch/snapshot.h"
 #include "extensions/watch/spelling.h"
 

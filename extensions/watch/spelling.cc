@@ -1,5 +1,6 @@
 // Replaces the names that C++ has for options, choices and functions.
 #include "extensions/watch/spelling.h"
+#include "extensions/watch/option_table.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +9,6 @@
 #include <iterator>
 #include <string>
 #include <string_view>
-
-#include "cgtree/values/option_table.h"
 
 namespace cgtree {
 namespace {
@@ -22,13 +21,21 @@ struct Spelled {
 };
 
 // "_": an option of another form in C, or of none.
-#define CGTREE_OPTION_OF(Struct, of, c_struct, member, c)                     \
-  Spelled{#Struct "::" #member, #member of,                                   \
+#define CGTREE_OPTION_OF(Struct, of, c_struct, member, c) \
+  CGTREE_NAMED_OPTION_OF(Struct, of, c_struct, member, member, c)
+#define CGTREE_NAMED_OPTION_OF(Struct, of, c_struct, member, python, c)       \
+  Spelled{#Struct "::" #member, #python of,                                   \
           std::string_view(#c) == "_"             ? std::string_view(#member) \
           : std::string_view(#c).starts_with("C") ? std::string_view(#c)      \
                                                   : std::string_view(c_struct "." #c)},
 #define CGTREE_CONTEXT(type, member, python, c) \
   CGTREE_OPTION_OF(ContextOptions, " of the context", "cgt_context_options", member, c)
+#define CGTREE_WATCH(type, member, python, c) \
+  CGTREE_NAMED_OPTION_OF(WatchOptions, " of the context", "cgt_context_options", member, python, c)
+#define CGTREE_VERIFY(type, member, python, c) \
+  CGTREE_NAMED_OPTION_OF(VerifyOptions, " of the context", "cgt_context_options", member, python, c)
+#define CGTREE_AUDIT(type, member, python, c) \
+  CGTREE_NAMED_OPTION_OF(AuditOptions, " of the context", "cgt_context_options", member, python, c)
 #define CGTREE_COMPILE(type, member, python, c) \
   CGTREE_OPTION_OF(CompileOptions, " of the function", "cgt_function_options", member, c)
 #define CGTREE_INPUT(type, member, python, c) \
@@ -45,11 +52,13 @@ constexpr Spelled kSpelled[] = {
     {"InputOptions::dynamic", "the option dynamic", "cgt_axis_options.inputs"},
     {"OutputOptions::dynamic", "the option outputs_dynamic", "cgt_axis_options.outputs"},
     {"option `keys`", "option keys", "option cgt_function_options.keys"},
-    CGTREE_CONTEXT_OPTIONS(CGTREE_CONTEXT, CGTREE_CONTEXT) CGTREE_COMPILE_OPTIONS(
-        CGTREE_COMPILE, CGTREE_COMPILE) CGTREE_INPUT_OPTIONS(CGTREE_INPUT, CGTREE_INPUT)
-        CGTREE_OUTPUT_OPTIONS(CGTREE_OUTPUT, CGTREE_OUTPUT)
-            CGTREE_AXIS_OPTIONS(CGTREE_AXIS, CGTREE_AXIS) CGTREE_CHOICES(CGTREE_CHOICE){
-                "a SizeLearner", "a SizeLearner", "cgt_function_learn()"},
+    CGTREE_CONTEXT_OPTIONS(CGTREE_CONTEXT, CGTREE_CONTEXT) CGTREE_WATCH_OPTIONS(
+        CGTREE_WATCH, CGTREE_WATCH) CGTREE_VERIFY_OPTIONS(CGTREE_VERIFY, CGTREE_VERIFY)
+        CGTREE_AUDIT_OPTIONS(CGTREE_AUDIT, CGTREE_AUDIT) CGTREE_COMPILE_OPTIONS(
+            CGTREE_COMPILE, CGTREE_COMPILE) CGTREE_INPUT_OPTIONS(CGTREE_INPUT, CGTREE_INPUT)
+            CGTREE_OUTPUT_OPTIONS(CGTREE_OUTPUT, CGTREE_OUTPUT)
+                CGTREE_AXIS_OPTIONS(CGTREE_AXIS, CGTREE_AXIS) CGTREE_CHOICES(CGTREE_CHOICE){
+                    "a SizeLearner", "a SizeLearner", "cgt_function_learn()"},
     {"eager_break()", "eager_break()", "cgt_eager_break()"},
     {"empty()", "empty()", "cgt_tensor_empty()"},
     {"mark_step()", "mark_step()", "cgt_context_mark_step()"},
@@ -68,8 +77,12 @@ constexpr Spelled kSpelled[] = {
 #undef CGTREE_OUTPUT
 #undef CGTREE_INPUT
 #undef CGTREE_COMPILE
+#undef CGTREE_AUDIT
+#undef CGTREE_VERIFY
+#undef CGTREE_WATCH
 #undef CGTREE_CONTEXT
 #undef CGTREE_OPTION_OF
+#undef CGTREE_NAMED_OPTION_OF
 
 bool is_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':';

@@ -14,7 +14,7 @@ enum class Spelling {
 
 // Returns a text that names options, choices and functions as C++ does ("raise
 // CompileOptions::max_recordings") with other names ("raise max_recordings of the function", "raise
-// cgt_function_options.max_recordings"). cgtree/values/option_table.h has the names. Other text
+// cgt_function_options.max_recordings"). extensions/watch/option_table.h has the names. Other text
 // stays.
 std::string spelled(std::string_view text, Spelling spelling);
 

@@ -17,6 +17,7 @@
 #include "base/frame.h"
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
+#include "extensions/watch/watch.h"
 #include "integrations/common/cuda_stream.h"
 
 namespace cgtree_ggml {
@@ -125,8 +126,9 @@ std::string environment(const char* name) {
 class Recordings {
  public:
   explicit Recordings(cgtree::StreamRef stream)
-      : context_(stream.device(),
-                 {.stream = stream, .event_file = environment("GGML_CUDA_CGTREE_EVENTS")}) {}
+      : context_(stream.device(), {.stream = stream,
+                                   .extensions = {cgtree::watch(
+                                       {.event_file = environment("GGML_CUDA_CGTREE_EVENTS")})}}) {}
 
   void compute(const ggml_cgraph& graph, const std::function<void()>& evaluate) {
     destinations_.clear();

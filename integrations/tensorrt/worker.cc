@@ -13,6 +13,8 @@
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
 #include "cgtree/values/graph_scope.h"
+#include "extensions/audit/audit_options.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/code.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -178,10 +180,12 @@ class Worker::Cgtree : public Launcher {
       : model_(model),
         buffers_(memory.buffers()),
         stream_(stream),
-        context_(stream.device(), {.stream = stream,
-                                   .max_recordings = options.max_recordings,
-                                   .on_foreign_pointer = cgtree::OnForeignPointer::kWarn,
-                                   .verify_every = options.verify_every}),
+        context_(
+            stream.device(),
+            {.stream = stream,
+             .max_recordings = options.max_recordings,
+             .extensions = {cgtree::audit({.on_foreign_pointer = cgtree::OnForeignPointer::kWarn}),
+                            cgtree::verify({.every = options.verify_every})}}),
         steps_(context_, "enqueue",
                {.bindings = {{.name = "tokens"},
                              {.name = "scores", .is_mutated = true},

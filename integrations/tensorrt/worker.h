@@ -37,7 +37,7 @@ struct Counts {
 
 struct WorkerOptions {
   std::size_t max_recordings = 128;  // kCgtree
-  std::uint64_t verify_every = 0;    // kCgtree: see ContextOptions
+  std::uint64_t verify_every = 0;    // kCgtree: see VerifyOptions::every
 };
 
 // Thread safety: one thread at a time.

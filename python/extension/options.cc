@@ -1,4 +1,4 @@
-// Reads options by cgtree/values/option_table.h. A key that is not in the table is refused.
+// Reads options by extensions/watch/option_table.h. A key that is not in the table is refused.
 #include "python/extension/context.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cgtree/values/option_table.h"
+#include "extensions/watch/option_table.h"
 
 namespace cgtree::python {
 // ---- One value of each type ----
@@ -82,10 +82,20 @@ namespace {
     return false;                                                              \
   }
 CGTREE_DEFINE_READER(ContextOptions, CGTREE_CONTEXT_OPTIONS)
+CGTREE_DEFINE_READER(WatchOptions, CGTREE_WATCH_OPTIONS)
+CGTREE_DEFINE_READER(VerifyOptions, CGTREE_VERIFY_OPTIONS)
+CGTREE_DEFINE_READER(AuditOptions, CGTREE_AUDIT_OPTIONS)
 CGTREE_DEFINE_READER(CompileOptions, CGTREE_COMPILE_OPTIONS)
 CGTREE_DEFINE_READER(InputOptions, CGTREE_INPUT_OPTIONS)
 CGTREE_DEFINE_READER(OutputOptions, CGTREE_OUTPUT_OPTIONS)
 CGTREE_DEFINE_READER(AxisOptions, CGTREE_AXIS_OPTIONS)
+
+// Of a context and its extensions.
+template <typename... Options>
+bool read_option(std::string_view name, PyObject* value, std::tuple<Options...>& options) {
+  const auto read = [&](auto&... each) { return (read_option(name, value, each) || ...); };
+  return std::apply(read, options);
+}
 
 // Reads all options of a dict; None means the default. `what` names the struct in messages.
 template <typename Options>
@@ -147,7 +157,10 @@ void add_key(PyObject* dict, const Key& key) {
 }
 
 ContextOptions to_context_options(PyObject* dict) {
-  return read_all<ContextOptions>(dict, "a context");
+  using All = std::tuple<ContextOptions, WatchOptions, VerifyOptions, AuditOptions>;
+  auto [options, watched, verified, audited] = read_all<All>(dict, "a context");
+  options.extensions = {watch(std::move(watched)), verify(verified), audit(audited)};
+  return options;
 }
 
 CompileOptions to_compile_options(PyObject* dict) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "extensions/watch/watch.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -101,7 +102,7 @@ TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
 // at the next has their number.
 // Acceptance: trees 114.
 TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
-  make_context({.event_file = path_});
+  make_context({.extensions = {watch({.event_file = path_})}});
   CompiledFunction f =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_recordings = 3});
 
@@ -137,7 +138,7 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
 // for, and its number.
 // Acceptance: trees 120.
 TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
-  make_context({.event_file = path_});
+  make_context({.extensions = {watch({.event_file = path_})}});
   CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction after = compile(context(), "after", [](Tensor x) { return affine(x, 1, 3); });
   for (int step = 0; step < 3; ++step) {

@@ -14,8 +14,11 @@
 
 #include "allocator/pool/block.h"
 #include "cgtree/steps.h"
+#include "extensions/audit/audit_options.h"
 #include "extensions/verify/verification.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device_api.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/test_kernels.h"
@@ -220,7 +223,7 @@ TEST_P(AuditTest, ByDefaultAForeignPointerIsRecordedAndNoWarning) {
 }
 
 TEST_P(AuditTest, WarnsOncePerKernel) {
-  make_context({.on_foreign_pointer = OnForeignPointer::kWarn});
+  make_context({.extensions = {audit({.on_foreign_pointer = OnForeignPointer::kWarn})}});
   const RawMemory table(device(), kBytes);
   CapturedLog log(LogLevel::kWarn);
   auto f = with_table(table.data());
@@ -236,7 +239,7 @@ TEST_P(AuditTest, WarnsOncePerKernel) {
 }
 
 TEST_P(AuditTest, ThrowsAndLeavesNoTraceWhereThatIsAskedFor) {
-  make_context({.on_foreign_pointer = OnForeignPointer::kThrow});
+  make_context({.extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow})}});
   const RawMemory table(device(), kBytes);
   table.fill(0, kBytes);
   auto f = with_table(table.data());
@@ -255,7 +258,7 @@ TEST_P(AuditTest, ThrowsAndLeavesNoTraceWhereThatIsAskedFor) {
 }
 
 TEST_P(AuditTest, AForeignPointerIsNoReasonToCopyWhatMayBeRebound) {
-  make_context({.on_foreign_pointer = OnForeignPointer::kThrow});
+  make_context({.extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow})}});
   const RawMemory table(device(), kBytes);
   table.fill(0, kBytes);
   auto f = compile(context(), "f",
@@ -361,7 +364,7 @@ TEST_P(AuditTest, MayBeUndeclaredOnAnyThread) {
 
 // The memory itself stays, so that each call is right, whenever its recording goes.
 TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLooks) {
-  make_context({.verify_every = 3});
+  make_context({.extensions = {verify({.every = 3})}});
   const RawMemory table(device(), 2 * kBytes);
   table.fill(0, 2 * kBytes);
   auto* const data = static_cast<char*>(table.data());
@@ -397,7 +400,7 @@ TEST_P(AuditTest, ContextsOnSeveralThreadsRecordAuditAndRebindBesideEachOther) {
   const RawMemory table(device(), kBytes);
   table.fill(0, kBytes);
   const auto run = [&] {
-    Context own(device(), {.verify_every = 2});
+    Context own(device(), {.extensions = {verify({.every = 2})}});
     for (int round = 0; round < 12; ++round) {
       auto f = compile(own, "f",
                        [&](Tensor x) {
@@ -539,7 +542,7 @@ TEST_P(AuditTest, BoundMemoryOfStepsIsAnInputAndTheRestIsForeign) {
 TEST_P(AuditTest, TellsTheEventFileOnceForEachKernel) {
   const std::string path = ::testing::TempDir() + "/foreign_" + GetParam().name + ".jsonl";
   std::remove(path.c_str());
-  make_context({.event_file = path});
+  make_context({.extensions = {watch({.event_file = path})}});
   const RawMemory table(device(), kBytes);
   auto f = with_table(table.data());
   auto g = with_table(table.data(), "g");

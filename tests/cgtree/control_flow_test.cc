@@ -16,6 +16,7 @@
 #include "extensions/scopes/scope.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
@@ -807,7 +808,7 @@ TEST_P(ControlFlowTest, WorkBetweenBeginAndEndMayBranch) {
 }
 
 TEST_P(ControlFlowTest, ReplaysAreVerified) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   CompiledFunction f = compile(context(), "f",
                                [&](Tensor x, Tensor left) {
                                  (void)loop(5, [&] {
@@ -1041,7 +1042,7 @@ TEST_P(ControlFlowTest, RandomProgramsDrawInReplaysWhatEagerOnesDraw) {
 }
 
 TEST_P(ControlFlowTest, VerificationRepeatsWhatBodiesDraw) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   const Generator generator(seed_);
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);

@@ -12,6 +12,7 @@
 
 #include "cgtree/tree/tree.h"
 #include "extensions/ranks/group.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/inside.h"
@@ -300,7 +301,7 @@ TEST_P(CopiedOutputsTest, CopiesOutliveMarkStepAsOutputsOfEagerCallsDo) {
 }
 
 TEST_P(CopiedOutputsTest, CopiesAreVerified) {
-  make_context({.verify_every = 2});
+  make_context({.extensions = {verify({.every = 2})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   for (int call = 0; call < 100; ++call) {
     const std::vector<float> x = random_floats(9);

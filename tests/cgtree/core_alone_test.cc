@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "allocator/pool/pool.h"
@@ -19,10 +18,11 @@ using ::testing::HasSubstr;
 
 class CoreAloneTest : public TreeTest {
  protected:
-  // Returns the message with which a context with these options is refused, or "".
-  std::string refusal(const ContextOptions& options) {
+  // Returns the message with which a function with these options is refused, or "".
+  std::string refusal(const CompileOptions& options) {
     try {
-      const Context refused(device(), options);
+      (void)compile(
+          context(), "f", [](Tensor x) { return affine(x, 1, 0); }, options);
     } catch (const InvalidArgument& error) {
       return std::string(error.message());
     }
@@ -31,29 +31,15 @@ class CoreAloneTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(CoreAloneTest);
 
-TEST_P(CoreAloneTest, OptionsOfAContextThatNeedANeighbourAreRefused) {
+TEST_P(CoreAloneTest, OptionsOfAFunctionThatNeedAnExtensionAreRefused) {
   const auto names = [](const char* option) {
     return AllOf(HasSubstr(option), HasSubstr("link //:cgtree"));
   };
-  EXPECT_THAT(refusal({.event_file = "events"}), names("event_file"));
-  EXPECT_THAT(refusal({.on_foreign_pointer = OnForeignPointer::kWarn}),
-              names("on_foreign_pointer"));
-  EXPECT_THAT(refusal({.verify_every = 2}), names("verify_every"));
-  ASSERT_EQ(setenv("CGTREE_VERIFY", "2", /*overwrite=*/1), 0);
-  EXPECT_THAT(refusal({}), names("CGTREE_VERIFY"));
-  ASSERT_EQ(unsetenv("CGTREE_VERIFY"), 0);
+  EXPECT_THAT(refusal({.inputs = {{.rebind = Rebind::kAuto}}}), names("InputOptions::rebind"));
+  EXPECT_THAT(refusal({.outputs = {{.rebind = Rebind::kAlways}}}), names("OutputOptions::rebind"));
+  EXPECT_THAT(refusal({.verify_first = 1}), names("verify_first"));
+  EXPECT_THAT(refusal({.max_switch_nodes = 1}), names("max_switch_nodes"));
   EXPECT_EQ(refusal({}), "");
-  EXPECT_EQ(refusal({.pools_grow_in_place = true}), "");
-}
-
-TEST_P(CoreAloneTest, AFunctionWhoseInputsOrOutputsWouldBeReboundIsRefused) {
-  const auto copy = [](Tensor x) { return affine(x, 1, 0); };
-  EXPECT_THROW((void)compile(context(), "f", copy, {.inputs = {{.rebind = Rebind::kAuto}}}),
-               InvalidArgument);
-  EXPECT_THROW((void)compile(context(), "f", copy, {.outputs = {{.rebind = Rebind::kAlways}}}),
-               InvalidArgument);
-  CompiledFunction f = compile(context(), "f", copy);
-  EXPECT_EQ(f.stats().calls, 0u);
 }
 
 // Nothing has looked at the graphs, so each may refer to any memory.

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "extensions/ranks/group.h"
+#include "extensions/watch/watch.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -116,7 +117,7 @@ TEST_P(ExplainTest, ExplainRefusesInputsThatACallWouldRefuse) {
 // Rows 57 rerecording_logs_reason and 77: the number of copied inputs is in the event.
 // Acceptance: trees 57, 77.
 TEST_P(ExplainTest, EventsGoToAFileAsLinesOfJson) {
-  make_context({.event_file = path_});
+  make_context({.extensions = {watch({.event_file = path_})}});
   CompiledFunction f =
       compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
               {.inputs = {{.name = "weights", .is_static = true}}, .max_recordings = 2});
@@ -139,7 +140,7 @@ TEST_P(ExplainTest, EventsGoToAFileAsLinesOfJson) {
 }
 
 TEST_P(ExplainTest, ReplaysAreInTheFileOnRequest) {
-  make_context({.event_file = path_, .event_file_has_replays = true});
+  make_context({.extensions = {watch({.event_file = path_, .event_file_has_replays = true})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   for (int call = 0; call < 4; ++call)
     (void)f(random_tensor({2}));
@@ -148,9 +149,9 @@ TEST_P(ExplainTest, ReplaysAreInTheFileOnRequest) {
 }
 
 TEST_P(ExplainTest, EveryLineSaysWhichContextOfWhichProcessItIsOf) {
-  make_context({.name = "decode \"1\"", .event_file = path_});
+  make_context({.name = "decode \"1\"", .extensions = {watch({.event_file = path_})}});
   (void)compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); })(random_tensor({2}));
-  make_context({.event_file = path_, .event_file_has_replays = true});
+  make_context({.extensions = {watch({.event_file = path_, .event_file_has_replays = true})}});
 
   const std::vector<json> all = all_lines();
   ASSERT_EQ(all.size(), 4u);
@@ -168,14 +169,14 @@ TEST_P(ExplainTest, EveryLineSaysWhichContextOfWhichProcessItIsOf) {
 
 TEST_P(ExplainTest, TheFileOfARankSaysWhichItIs) {
   const auto groups = make_thread_groups(1);
-  make_context(
-      {.event_file = path_, .group = std::shared_ptr<Group>(groups[0].get(), [](auto*) {})});
+  make_context({.group = std::shared_ptr<Group>(groups[0].get(), [](auto*) {}),
+                .extensions = {watch({.event_file = path_})}});
   EXPECT_EQ(all_lines()[0]["rank"], 0);
   EXPECT_EQ(all_lines()[0]["ranks"], 1);
 }
 
 TEST_P(ExplainTest, EventsOfCallsSayHowLongTheyTook) {
-  make_context({.event_file = path_, .event_file_has_replays = true});
+  make_context({.extensions = {watch({.event_file = path_, .event_file_has_replays = true})}});
   const auto wait = [](Tensor x) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return affine(x, 2, 0);
@@ -202,7 +203,7 @@ TEST_P(ExplainTest, EventsOfCallsSayHowLongTheyTook) {
 }
 
 TEST_P(ExplainTest, CountersSayWhatTheContextHoldsAfterACallThatDidNotReplay) {
-  make_context({.event_file = path_, .event_file_has_replays = true});
+  make_context({.extensions = {watch({.event_file = path_, .event_file_has_replays = true})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   std::vector<Tensor> held;
   for (int call = 0; call < 3; ++call) {
@@ -232,7 +233,7 @@ TEST_P(ExplainTest, CountersSayWhatTheContextHoldsAfterACallThatDidNotReplay) {
 }
 
 TEST_P(ExplainTest, EventsOfCallsSayWhatIsPadded) {
-  make_context({.event_file = path_, .event_file_has_replays = true});
+  make_context({.extensions = {watch({.event_file = path_, .event_file_has_replays = true})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
                                {.inputs = {{.dynamic = {{0, "n"}}}},
                                 .buckets = {{"n", {4, 8}}},
@@ -249,7 +250,7 @@ TEST_P(ExplainTest, EventsOfCallsSayWhatIsPadded) {
 }
 
 TEST_P(ExplainTest, ASkipIsWrittenWhenItHasEndedAndOnceIfItThrows) {
-  make_context({.event_file = path_});
+  make_context({.extensions = {watch({.event_file = path_})}});
   bool throws = false;
   CompiledFunction off = compile(context(), "off",
                                  [&](Tensor x) {
@@ -265,7 +266,7 @@ TEST_P(ExplainTest, ASkipIsWrittenWhenItHasEndedAndOnceIfItThrows) {
 }
 
 TEST_P(ExplainTest, FailuresAndEvictionsAreEvents) {
-  make_context({.event_file = path_});
+  make_context({.extensions = {watch({.event_file = path_})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
                                {.max_recordings = 1, .at_limit = AtLimit::kEvict});
   CompiledFunction bad = compile(context(), "bad", [](Tensor) -> Tensor {
@@ -281,7 +282,7 @@ TEST_P(ExplainTest, FailuresAndEvictionsAreEvents) {
 
 TEST_P(ExplainTest, AnEventFileThatCannotBeOpenedIsRefused) {
   try {
-    make_context({.event_file = "/no/such/folder/events.jsonl"});
+    make_context({.extensions = {watch({.event_file = "/no/such/folder/events.jsonl"})}});
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(std::string(error.message()), HasSubstr("/no/such/folder/events.jsonl"));
@@ -293,7 +294,7 @@ TEST_P(ExplainTest, AFullDiskLosesLinesAndNoCalls) {
   set_log_sink([&](LogLevel level, const std::string& line) {
     if (level >= LogLevel::kWarn) warnings.push_back(line);
   });
-  make_context({.event_file = "/dev/full"});
+  make_context({.extensions = {watch({.event_file = "/dev/full"})}});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   for (int call = 0; call < 4; ++call) {
     const std::vector<float> x = random_floats(3);

@@ -21,8 +21,11 @@
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/ballot.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/audit/audit_options.h"
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/verify/verify.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
@@ -145,7 +148,7 @@ TEST_P(GroupDecisionsTest, AReplayHasNoVote) {
 
 TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameReplaysAndHearOfADifferenceOnOne) {
   run(
-      3, [](int) { return ContextOptions{.verify_every = 2}; },
+      3, [](int) { return ContextOptions{.extensions = {verify({.every = 2})}}; },
       [](Rank& rank) {
         float shift = 1;
         bool has_room = true;
@@ -185,7 +188,7 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameReplaysAndHearOfADifferenceOnOne
 
 TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameFirstReplaysAndThenNoneVotes) {
   run(
-      3, [](int) { return ContextOptions{.verify_first = 3}; },
+      3, [](int) { return ContextOptions{.extensions = {verify({.first = 3})}}; },
       [](Rank& rank) {
         float shift = 1;
         CompiledFunction f =
@@ -215,7 +218,7 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameFirstReplaysAndThenNoneVotes) {
 // The engine's work on rank 1 differs from what was recorded, or is left in the middle.
 TEST_P(GroupDecisionsTest, StepsOfEnginesAreVerifiedTogetherAndAllHearOfWhatOneComesTo) {
   run(
-      2, [](int) { return ContextOptions{.verify_every = 2}; },
+      2, [](int) { return ContextOptions{.extensions = {verify({.every = 2})}}; },
       [](Rank& rank) {
         float shift = 1;
         bool leaves = false;
@@ -436,6 +439,26 @@ TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
     }
     (void)agree(*group, true);
   });
+  // Events and times are a rank's own.
+  const std::vector<std::pair<ExtensionFactory, bool>> others = {
+      {verify({.every = 1}), false},
+      {verify({.first = 1}), false},
+      {audit({.on_foreign_pointer = OnForeignPointer::kThrow}), false},
+      {watch({.time_every_nth_replay = 1}), true}};
+  for (const auto& [other, is_own] : others) {
+    auto pairs = make_thread_groups(2, kLimit);
+    run_on_ranks(2, [&, &other = other, &is_own = is_own](int rank) {
+      ContextOptions options;
+      if (rank == 1) options.extensions = {other};
+      options.group = std::move(pairs[static_cast<std::size_t>(rank)]);
+      const Device device = device_of_rank(GetParam().device, rank);
+      if (is_own) {
+        EXPECT_NO_THROW(Context(device, options));
+      } else {
+        EXPECT_THROW(Context(device, options), GroupError);
+      }
+    });
+  }
   run(2, nullptr, [](Rank& rank) {
     CompileOptions options;
     options.max_recordings = rank.rank == 0 ? 1 : 2;
@@ -454,7 +477,7 @@ TEST_P(GroupDecisionsTest, ARankWhoseEventFileCannotBeOpenedMayTryAgain) {
     options.group = std::move(groups[static_cast<std::size_t>(rank)]);
     if (rank == 1) {
       ContextOptions wrong = options;
-      wrong.event_file = "no_such_folder/events.jsonl";
+      wrong.extensions = {watch({.event_file = "no_such_folder/events.jsonl"})};
       EXPECT_THROW(Context(device, wrong), InvalidArgument);
     }
     Context context(device, options);
@@ -577,7 +600,7 @@ TEST_P(GroupDecisionsTest, StepsStayInStepWhateverEachRankThrows) {
                                 [&hook_fails, rank](const NewRecording&) {
                                   if (hook_fails[rank]) throw std::runtime_error("no peer memory");
                                 },
-                            .verify_every = 1 + (seed + program) % 3};
+                            .extensions = {verify({.every = 1 + (seed + program) % 3})}};
     };
     run(2, options, [&](Rank& rank) {
       std::mt19937 random(seed + program);
@@ -812,7 +835,9 @@ TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereOneRankCannotDoWhatTheOthe
 // is to release what the other ranks have got for the call.
 TEST_P(GroupDecisionsTest, AnExceptionInABreakOnOneRankLeavesTheGroupInStep) {
   for (const std::size_t verify_every : {0, 2, 3}) {
-    const auto options = [&](int) { return ContextOptions{.verify_every = verify_every}; };
+    const auto options = [&](int) {
+      return ContextOptions{.extensions = {verify({.every = verify_every})}};
+    };
     run(3, options, [&](Rank& rank) {
       bool fails = false;
       const Generator generator(3);
@@ -1104,14 +1129,11 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
       [](ContextOptions&) {},
       [](ContextOptions& o) { o.pools_grow_in_place = true; },
       [](ContextOptions& o) { o.max_recordings = 1; },
-      [](ContextOptions& o) { o.verify_first = 1; },
       [](ContextOptions& o) { o.max_graph_bytes = 1; },
       [](ContextOptions& o) { o.max_recording_time = std::chrono::microseconds(1); },
       [](ContextOptions& o) { o.at_limit = AtLimit::kEvict; },
       [](ContextOptions& o) { o.checked = true; },
       [](ContextOptions& o) { o.before_first_launch = [](const NewRecording&) {}; },
-      [](ContextOptions& o) { o.on_foreign_pointer = OnForeignPointer::kThrow; },
-      [](ContextOptions& o) { o.verify_every = 1; },
   };
   digests.clear();
   for (std::size_t i = 0; i < of_context.size(); ++i) {
@@ -1126,8 +1148,6 @@ TEST(OptionsDigestTest, NamesAndMemoryDoNotCount) {
   EXPECT_EQ(plain, digest_after<ContextOptions>([](ContextOptions& o) {
               o.name = "decode-1";
               o.max_bytes = 5;
-              o.event_file = "events-1";
-              o.event_file_has_replays = true;
             }));
   EXPECT_EQ(digest_after<CompileOptions>([](CompileOptions&) {}),
             digest_after<CompileOptions>([](CompileOptions& o) {

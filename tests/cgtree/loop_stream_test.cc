@@ -20,7 +20,9 @@
 #include "extensions/flow/control_flow.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/graph_api.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
@@ -303,7 +305,7 @@ TEST_P(LoopStreamTest, ARecordingOutlivesTheStreamThatItWritesTo) {
 }
 
 TEST_P(LoopStreamTest, AReplayThatHandsOutRowsIsNotVerified) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   LoopStream rows = make(16);
   CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 2));
   for (int call = 0; call < 5; ++call) {
@@ -598,7 +600,7 @@ TEST_P(LoopStreamTest, RowsMayBeOfAnySizeUpToThatOfTheStream) {
 
 // What the context does with other recordings, it does with those of rows.
 TEST_P(LoopStreamTest, RowsAreThoseOfTheCallWhateverTheContextDoesBeside) {
-  make_context({.verify_every = 2, .time_every_nth_replay = 2});
+  make_context({.extensions = {verify({.every = 2}), watch({.time_every_nth_replay = 2})}});
   LoopStream rows = make(16);
   CompiledFunction f = compile(context(), "f",
                                [&](Tensor x, Tensor other) {

@@ -9,6 +9,7 @@
 #include <list>
 #include <thread>
 
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "tests/support/exposition.h"
 #include "tests/support/tree_fixture.h"
@@ -177,7 +178,10 @@ TEST_P(MetricsTest, FunctionsOfOneNameAreOneSeries) {
 }
 
 TEST_P(MetricsTest, CountersNeverFallWhileFunctionsAndRecordingsComeAndGo) {
-  make_context({.name = "c", .max_recordings = 3, .at_limit = AtLimit::kEvict, .verify_every = 3});
+  make_context({.name = "c",
+                .max_recordings = 3,
+                .at_limit = AtLimit::kEvict,
+                .extensions = {verify({.every = 3})}});
   std::atomic<bool> ends = false;
   std::atomic<int> rounds = 0;
   std::thread monitor([&] {
@@ -223,7 +227,7 @@ TEST_P(MetricsTest, CountersNeverFallWhileFunctionsAndRecordingsComeAndGo) {
 }
 
 TEST_P(MetricsTest, AReplayThatDiffersIsNeverCountedAsOne) {
-  make_context({.name = "c", .verify_every = 1});
+  make_context({.name = "c", .extensions = {verify({.every = 1})}});
   int scale = 2;
   std::vector<double> seen;
   const F f = compile(context(), "f", [&](Tensor x) {

@@ -6,6 +6,7 @@
 
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/verify/verify.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/cgtree/stream_order_fixture.h"
@@ -224,7 +225,7 @@ TEST_F(NotedUsesTest, InTheBodyOfStepsCount) {
 TEST_F(NotedUsesTest, InTheEagerRunOfAVerifiedReplayCount) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);
-    Context context(device, {.verify_every = 1});
+    Context context(device, {.extensions = {verify({.every = 1})}});
     const Tensor one = filled(device, 1), read = filled(device, 0);
     const CompiledFunction f = compile(context, "f", [&](Tensor x) {
       const Tensor scratch = affine(x, 2, 0);

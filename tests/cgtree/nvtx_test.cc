@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "cgtree/steps.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/profiler.h"
 #include "tests/support/tree_fixture.h"
@@ -147,7 +148,7 @@ TEST_P(NvtxTest, NoExceptionLeavesARangeOpen) {
 }
 
 TEST_P(NvtxTest, AVerifiedReplayShowsTheReplayAndTheComparison) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   float scale = 2;
   const CompiledFunction f = compile(context(), "f", [&](Tensor x) { return affine(x, scale, 1); });
   for (int call = 0; call < 3; ++call)

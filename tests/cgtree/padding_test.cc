@@ -13,6 +13,7 @@
 
 #include "cgtree/cgtree.h"
 #include "extensions/sizes/precapture.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/kernel.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/steps.h"
@@ -310,7 +311,7 @@ TEST_F(PaddingTest, AWriteBesideThePaddingWarnsOnceUntilThePaddingIsChosen) {
 
 class PaddingVerifiedTest : public PaddingTest {
  protected:
-  PaddingVerifiedTest() : verified_(device_, {.verify_first = 1}) {}
+  PaddingVerifiedTest() : verified_(device_, {.extensions = {verify({.first = 1})}}) {}
   // Calls until a replay is verified, and returns what differs.
   template <typename F>
   Divergence divergence_of(const F& call) {

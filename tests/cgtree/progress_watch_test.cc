@@ -18,6 +18,7 @@
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/metrics.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
@@ -298,7 +299,7 @@ TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
 // A capture that forbids queries and instantiating to all threads is not broken by the marks, which
 // are made meanwhile, or by events with times.
 TEST_P(ProgressWatchTest, AnotherThreadMayCaptureWhileMarksAreMade) {
-  make_context({.time_every_nth_replay = 1});
+  make_context({.extensions = {watch({.time_every_nth_replay = 1})}});
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const std::vector<float> values_of_x = random_floats(3);
   const Tensor x = tensor({3}, values_of_x);

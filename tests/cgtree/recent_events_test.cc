@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "extensions/watch/flight_recorder.h"
+#include "extensions/watch/watch.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -152,7 +153,7 @@ TEST_P(RecentEventsTest, AreThoseOfTheEventFileUnderRandomPrograms) {
   make_context({.name = "random",
                 .max_recordings = 6,
                 .at_limit = AtLimit::kEvict,
-                .event_file = path(".model")});
+                .extensions = {watch({.event_file = path(".model")})}});
   std::vector<F> functions;
   for (int i = 0; i < 4; ++i) {
     functions.push_back(compile(context(), "f" + std::to_string(i),

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "tests/support/exposition.h"
 #include "tests/support/gate.h"
 #include "tests/support/tree_fixture.h"
@@ -36,7 +37,7 @@ class ReplayTimesTest : public TreeTest {
 };
 
 TEST_P(ReplayTimesTest, EveryNthReplayOfEachRecordingIsTimed) {
-  make_context({.time_every_nth_replay = 3});
+  make_context({.extensions = {watch({.time_every_nth_replay = 3})}});
   auto f = compile_double("f");
   const Tensor small = random_tensor({2});
   const Tensor large = random_tensor({5});
@@ -76,7 +77,7 @@ TEST_P(ReplayTimesTest, WithoutTheOptionNoneIsTimed) {
 }
 
 TEST_P(ReplayTimesTest, ResultsAreThoseOfReplaysThatAreNotTimed) {
-  make_context({.time_every_nth_replay = 1});
+  make_context({.extensions = {watch({.time_every_nth_replay = 1})}});
   auto f = compile_double("f");
   for (int call = 0; call < 8; ++call) {
     const std::vector<float> x = random_floats(3);
@@ -86,7 +87,7 @@ TEST_P(ReplayTimesTest, ResultsAreThoseOfReplaysThatAreNotTimed) {
 }
 
 TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
-  make_context({.name = "timed", .time_every_nth_replay = 1});
+  make_context({.name = "timed", .extensions = {watch({.time_every_nth_replay = 1})}});
   auto f = compile_double("f");
   const Tensor x = random_tensor({3});
   for (int call = 0; call < 2 + 4; ++call)
@@ -117,7 +118,7 @@ TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
 TEST_P(ReplayTimesTest, TheEventFileHasEachThatWasTimed) {
   const std::string path = ::testing::TempDir() + "/replay_times.jsonl";
   std::filesystem::remove(path);
-  make_context({.event_file = path, .time_every_nth_replay = 2});
+  make_context({.extensions = {watch({.event_file = path, .time_every_nth_replay = 2})}});
   {
     auto f = compile_double("f");
     const Tensor x = random_tensor({3});
@@ -149,7 +150,7 @@ CGTREE_ON_ALL_DEVICES(ReplayTimesTest);
 class ReplayTimesBehindWorkTest : public ReplayTimesTest {};
 
 TEST_P(ReplayTimesBehindWorkTest, NoCallWaitsForATimeAndNoneIsReadBeforeItIsThere) {
-  make_context({.time_every_nth_replay = 1});
+  make_context({.extensions = {watch({.time_every_nth_replay = 1})}});
   auto f = compile_double("f");
   const Tensor x = random_tensor({3});
   Tensor held;

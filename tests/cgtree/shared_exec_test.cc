@@ -12,6 +12,7 @@
 #include "cgtree/values/eager_break.h"
 #include "extensions/ranks/group.h"
 #include "extensions/verify/verification.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/graph_api.h"
 #include "interop/random/random.h"
 #include "simulator/host_device.h"
@@ -251,7 +252,7 @@ TEST_P(SharedExecTest, WithBreaksEachHasItsOwn) {
 }
 
 TEST_P(SharedExecTest, ReplaysAreVerifiedAfterASwitch) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   const F f = compile_shared(quadrupled);
   record(f, 2);
   record(f, 3);

@@ -8,6 +8,7 @@
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/verify/verify.h"
 #include "interop/tensor/copy.h"
 #include "tests/cgtree/size_learner_fixture.h"
 
@@ -171,7 +172,7 @@ TEST_P(SizeLearnerAxesTest, AnAxisAndAnIntegerOfTheKeyAreLearnedTogether) {
 TEST_P(SizeLearnerAxesTest, RandomProgramsOfTwoAxesAreEqualToEagerOnes) {
   for (int program = 0; program < 6; ++program) {
     ContextOptions options;
-    if (program % 2 == 0) options.verify_every = 3;
+    if (program % 2 == 0) options.extensions = {verify({.every = 3})};
     if (random_() % 2 == 0) {
       options.max_recordings = 2 + random_() % 6;
       options.at_limit = AtLimit::kEvict;

@@ -16,6 +16,7 @@
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/metrics.h"
 #include "extensions/watch/monitor.h"
 #include "tests/cgtree/size_learner_fixture.h"
@@ -139,8 +140,8 @@ TEST_P(SizeLearnerLimitsTest, ASizeWhoseInputsCannotBeMadeIsTriedEverMoreSeldomA
 
 // A verified replay runs the step function, too.
 TEST_P(SizeLearnerLimitsTest, ReplaysThatAreVerifiedAreNotWhatIsMeasured) {
-  for (const ContextOptions& options :
-       {ContextOptions{.verify_every = 1}, ContextOptions{.verify_first = 8}}) {
+  for (const ContextOptions& options : {ContextOptions{.extensions = {verify({.every = 1})}},
+                                        ContextOptions{.extensions = {verify({.first = 8})}}}) {
     make_context(options);
     const auto f = compile(
         context(), "slow",
@@ -303,7 +304,7 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
 }
 
 TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) {
-  make_context({.verify_every = 1000});
+  make_context({.extensions = {verify({.every = 1000})}});
   bool differs = false;
   const auto f = compile(
       context(), "scaled", [&](Tensor x) { return affine(x, differs ? 3 : 2, 0); }, learned_rows());
@@ -329,7 +330,7 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) 
 }
 
 TEST_P(SizeLearnerLimitsTest, ASizeIsRecordedBeforeOthersAreVerified) {
-  make_context({.verify_every = 1000});
+  make_context({.extensions = {verify({.every = 1000})}});
   const Function f = doubled();
   SizeLearner learner(f, make_inputs());
   call(f, 4);
@@ -583,7 +584,7 @@ TEST_P(SizeLearnerLimitsTest, ALearnerOfAContextThatVerifiesNothingVerifiesNothi
 }
 
 TEST_P(SizeLearnerLimitsTest, AVerificationWhoseInputsCannotBeMadeIsMadeLater) {
-  make_context({.verify_every = 1'000'000});
+  make_context({.extensions = {verify({.every = 1'000'000})}});
   const Function f = doubled();
   bool throws = false;
   SizeLearner learner(f, [&](const CallSizes& sizes) {
@@ -607,7 +608,7 @@ TEST_P(SizeLearnerLimitsTest, AVerificationWhoseInputsCannotBeMadeIsMadeLater) {
 
 // Memory that recordings refer to is undeclared by another thread, at any time.
 TEST_P(SizeLearnerLimitsTest, RecordingsMayGoOnAnotherThreadWhileALearnerLooks) {
-  make_context({.verify_every = 1'000'000});
+  make_context({.extensions = {verify({.every = 1'000'000})}});
   const Tensor table = random_tensor({1});
   const Function f = compile(
       context(), "f",

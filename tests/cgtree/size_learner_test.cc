@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "extensions/ranks/group.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/graph.h"
 #include "interop/random/random.h"
 #include "interop/tensor/copy.h"
@@ -278,7 +279,7 @@ TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
 TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
   for (int program = 0; program < 10; ++program) {
     ContextOptions options;
-    options.verify_every = random_() % 3;
+    options.extensions = {verify({.every = random_() % 3})};
     if (random_() % 2 == 0) {
       options.max_recordings = 1 + random_() % 6;
       options.at_limit = AtLimit::kEvict;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cgtree/steps.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
@@ -534,7 +535,7 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextRe
 // The eager run begins with what the neighbour has written.
 TEST_F(StreamOrderTest, AVerifiedReplayIsBehindTheNeighbour) {
   expect_right_in_any_order([](Device device) {
-    Context a(device), b(device, {.verify_every = 1});
+    Context a(device), b(device, {.extensions = {verify({.every = 1})}});
     const Tensor cache = filled(device, 0);
     std::vector<Tensor> x;
     for (int i = 0; i < 6; ++i)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cgtree/cgtree.h"
+#include "extensions/audit/audit_options.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/graph_api.h"
 #include "interop/tensor/empty.h"
@@ -156,7 +157,8 @@ Sequence& sequence() {
 TEST(UserDeviceTest, ARecordingIsLaunchedBeforeItIsAuditedUnlessTheAuditMayRefuseIt) {
   for (const auto policy : {OnForeignPointer::kRecord, OnForeignPointer::kThrow}) {
     const Sequence& seen = sequence();
-    Context context(parse_device("sequence:0"), {.on_foreign_pointer = policy});
+    Context context(parse_device("sequence:0"),
+                    {.extensions = {audit({.on_foreign_pointer = policy})}});
     const auto f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
     const Tensor x = from_host<float>({1}, std::vector<float>{3}, context.stream().device());
     for (int call = 0; call < 2; ++call)

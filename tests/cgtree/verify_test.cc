@@ -13,6 +13,7 @@
 
 #include "cgtree/steps.h"
 #include "extensions/verify/verification.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
@@ -37,7 +38,7 @@ class VerifyTest : public TreeTest {
     TreeTest::SetUp();
     if (context_) verify_every(1);
   }
-  void verify_every(std::size_t every) { make_context({.verify_every = every}); }
+  void verify_every(std::size_t every) { make_context({.extensions = {verify({.every = every})}}); }
 
   // Calls `replay` and returns how it differs; fails if it does not.
   template <typename Replay>
@@ -83,7 +84,7 @@ TEST_P(VerifyTest, EachNthReplayOfEachRecordingIsVerified) {
 TEST_P(VerifyTest, TheFirstReplaysOfEachRecordingAreVerifiedAtGrowingDistances) {
   for (const std::size_t of_context : {0, 1, 4, 70}) {
     for (const std::size_t of_function : {0, 3}) {
-      make_context({.verify_first = of_context});
+      make_context({.extensions = {verify({.first = of_context})}});
       int runs = 0;
       std::vector<int> turns;
       const CompiledFunction f = compile(context(), "f",
@@ -117,7 +118,7 @@ TEST_P(VerifyTest, AValueThatChangesIsFoundByTheNextOfTheFirstTurns) {
   for (const int changed_at : {1, 2, 4, 8}) {
     for (const int early : {0, 1}) {
       if (changed_at == 1 && early == 1) continue;
-      make_context({.verify_first = 4});
+      make_context({.extensions = {verify({.first = 4})}});
       float scale = 2;
       const CompiledFunction f =
           compile(context(), "scaled", [&](Tensor x) { return affine(x, scale, 0); });
@@ -138,7 +139,7 @@ TEST_P(VerifyTest, AValueThatChangesIsFoundByTheNextOfTheFirstTurns) {
 
 TEST_P(VerifyTest, FirstReplaysWithDrawsStateAndOutputsGiveWhatTheyGiveUnverified) {
   const auto run = [&](std::size_t first) {
-    make_context({.verify_first = first});
+    make_context({.extensions = {verify({.first = first})}});
     const Generator generator(seed_);
     const CompiledFunction f = compile(context(), "f",
                                        [=](Tensor x, Tensor state) {
@@ -162,7 +163,7 @@ TEST_P(VerifyTest, FirstReplaysWithDrawsStateAndOutputsGiveWhatTheyGiveUnverifie
 }
 
 TEST_P(VerifyTest, FirstReplaysWithBreaksAreLeftOutAndTheFunctionsOfBreaksRunOnce) {
-  make_context({.verify_first = 3});
+  make_context({.extensions = {verify({.first = 3})}});
   int breaks = 0;
   const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     const Tensor y = affine(x, 2, 0);
@@ -181,7 +182,7 @@ TEST_P(VerifyTest, FirstReplaysWithBreaksAreLeftOutAndTheFunctionsOfBreaksRunOnc
 // The hints stay as they are: what is not verified is predicted as ever.
 TEST_P(VerifyTest, ALoopOfSeveralFunctionsAndKeysTakesTheSameRecordings) {
   const auto run = [&](std::size_t every, std::size_t of_first = 0) {
-    make_context({.verify_every = every, .verify_first = of_first});
+    make_context({.extensions = {verify({.every = every, .first = of_first})}});
     const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
     const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
     std::mt19937 random(seed_);
@@ -693,8 +694,9 @@ TEST_P(VerifyTest, WhatTheStepThrowsInItsEagerRunIsThrownAndTheReplayHasHappened
 TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
   constexpr std::int64_t kElements = 4 << 20;  // 16 MiB
   verify_every(0);
-  make_context(
-      {.max_bytes = std::size_t{20} << 20, .at_limit = AtLimit::kEvict, .verify_every = 1});
+  make_context({.max_bytes = std::size_t{20} << 20,
+                .at_limit = AtLimit::kEvict,
+                .extensions = {verify({.every = 1})}});
   const CompiledFunction small =
       compile(context(), "small", [](Tensor x) { return affine(x, 2, 0); });
   const CompiledFunction f = compile(context(), "f", [](Tensor cache) { update(cache, 1, 1); },
@@ -718,8 +720,9 @@ TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
 // The eager run needs memory of its own beside that of the recording.
 TEST_P(VerifyTest, NoRecordingIsEvictedForAnEagerRun) {
   constexpr std::int64_t kElements = 3 << 20;  // 12 MiB
-  make_context(
-      {.max_bytes = std::size_t{20} << 20, .at_limit = AtLimit::kEvict, .verify_every = 1});
+  make_context({.max_bytes = std::size_t{20} << 20,
+                .at_limit = AtLimit::kEvict,
+                .extensions = {verify({.every = 1})}});
   const CompiledFunction small =
       compile(context(), "small", [](Tensor x) { return affine(x, 2, 0); });
   const CompiledFunction f = compile(context(), "f", [](Tensor x) {
@@ -1013,7 +1016,7 @@ TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
 // putting back. The call has then replayed, or it has not.
 TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay) {
   FailingDevice& failing = FailingDevice::instance();
-  Context context(failing.device(), {.verify_every = 1});
+  Context context(failing.device(), {.extensions = {verify({.every = 1})}});
   const CompiledFunction f = compile(context, "f",
                                      [](Tensor x) {
                                        update(x, 1, 1);
@@ -1054,7 +1057,7 @@ TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
   };
   int lost = 0;
   for (int at = 0; at < 14; ++at) {
-    Context context(failing.device(), {.verify_every = 1});
+    Context context(failing.device(), {.extensions = {verify({.every = 1})}});
     float step = 1;
     const CompiledFunction f =
         compile(context, "f",
@@ -1086,7 +1089,7 @@ TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
 // The memory of another device may be out of reach of kernels, and host code may write it.
 TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
   FailingDevice& failing = FailingDevice::instance();
-  Context context(failing.device(), {.verify_every = 1});
+  Context context(failing.device(), {.extensions = {verify({.every = 1})}});
   const Tensor counter =
       from_host<float>(Shape({1}), std::vector<float>{0}, Device{DeviceType::kHost, 0});
   float runs = 0;
@@ -1109,7 +1112,7 @@ TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
 TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime) {
   FailingDevice& failing = FailingDevice::instance();
   for (const char* const function : {"launch_kernel", "launch"}) {
-    Context context(failing.device(), {.verify_every = 3});
+    Context context(failing.device(), {.extensions = {verify({.every = 3})}});
     const CompiledFunction f = compile(context, "f", [](Tensor x) { update(x, 1, 1); },
                                        {.inputs = {{.is_static = true, .is_mutated = true}}});
     const Tensor x = from_host<float>(Shape({2}), std::vector<float>{0, 0}, failing.device());

@@ -115,7 +115,7 @@ class InstallTest(unittest.TestCase):
         shutil.copy(CONSUMER / "alone.cc", work)
         must_run("cmake", "-S", work, "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *WITHOUT_PACKAGES)
         must_run("cmake", "--build", work / "build")
-        self.assertEqual(must_run(work / "build/alone"), "3 of 5 calls are replays; event_file is refused\n")
+        self.assertEqual(must_run(work / "build/alone"), "3 of 5 calls are replays; rebind is refused\n")
 
     def test_programs_that_build_it_as_a_part_run(self):
         for shared, results in self.embedded.items():

@@ -30,6 +30,7 @@
 #include "extensions/ranks/group.h"
 #include "extensions/sizes/precapture.h"
 #include "extensions/sizes/size_learner.h"
+#include "extensions/verify/verify.h"
 #include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/devices.h"
@@ -62,8 +63,8 @@ class ProgramOfRank {
     options.at_limit = static_cast<AtLimit>(draw(2));
     if (draw(3) == 0) options.max_recordings = 2 + draw(6);
     if (draw(3) == 0) options.max_graph_bytes = (1 + draw(6)) * graph_bytes_of_chain(8);
-    if (draw(3) == 0) options.verify_every = 1 + draw(3);
-    verifies_ = options.verify_every > 0;
+    verifies_ = draw(3) == 0;
+    if (verifies_) options.extensions = {verify({.every = 1 + draw(3)})};
     const unsigned poor = draw(size_);
     const std::size_t bytes = std::size_t{8 + draw(24)} << 20;
     const bool has_poor = draw(2) == 0;

@@ -5,7 +5,9 @@
 
 #include "cgtree/values/eager_break.h"
 #include "extensions/scopes/scope.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 #include "interop/tensor/copy.h"
@@ -47,9 +49,9 @@ ContextOptions limits_of(int option, bool has_budget, StreamRef own) {
 
 ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_t verify_every) {
   ContextOptions options = limits_of(option, has_budget, own);
-  options.verify_every = verify_every;
   options.outputs_lie_apart = option % 4 >= 2;
-  options.time_every_nth_replay = static_cast<std::size_t>(option % 3);
+  options.extensions = {watch({.time_every_nth_replay = static_cast<std::size_t>(option % 3)}),
+                        verify({.every = verify_every})};
   return options;
 }
 

@@ -26,8 +26,8 @@ class WorldContext {
   enum Fork { kSeen, kUnseen, kUnseenCopy, kNotJoined };
   static constexpr int kForks = 4;
 
-  // `own`: the context's stream, null for one that it makes. `verify_every`: see ContextOptions.
-  // `has_hook`: fault 3 throws before the first launch of a recording.
+  // `own`: the context's stream, null for one that it makes. `verify_every`: see
+  // VerifyOptions::every. `has_hook`: fault 3 throws before the first launch of a recording.
   WorldContext(Device device, int option, bool has_budget, StreamRef own, std::size_t verify_every,
                bool has_hook);
   ~WorldContext();

@@ -39,7 +39,7 @@ class ApiReferenceTest(unittest.TestCase):
                  for one in check_comments.Header(path.read_text(encoding="utf-8")).names}
         for name in ("type Context", "function Context::mark_step", "function CompiledCore::call",
                      "function CompiledFunction::into", "type ContextOptions",
-                     "field ContextOptions::verify_every", "enumerator AtLimit::kEvict",
+                     "field VerifyOptions::every", "enumerator AtLimit::kEvict",
                      "function compile", "function Steps::begin", "type cgt_context",
                      "function cgt_context_create", "enumerator CGT_OK", "macro CGT_VERSION"):
             self.assertIn(name, found)

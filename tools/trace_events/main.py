@@ -14,7 +14,7 @@ import contexts  # noqa: E402
 import files  # noqa: E402
 import trace  # noqa: E402
 
-DESCRIPTION = "Converts event files (ContextOptions::event_file) to one trace for ui.perfetto.dev."
+DESCRIPTION = "Converts event files (WatchOptions::event_file) to one trace for ui.perfetto.dev."
 EPILOGUE = """\
 Give the files of all contexts and ranks. Times are those of the wall clocks of their hosts. How far the
 clock of a rank is ahead is said on stderr, if that is a millisecond or more, and taken off with --align.

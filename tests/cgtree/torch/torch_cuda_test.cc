@@ -12,6 +12,7 @@
 
 #include "bindings/torch/torch.h"
 #include "extensions/verify/verification.h"
+#include "extensions/verify/verify.h"
 #include "tests/support/inside.h"
 #include "tests/support/tree_fixture.h"
 
@@ -187,7 +188,7 @@ TEST_P(TorchCudaTest, DropoutAndAttentionDrawAsEagerCallsDo) {
 }
 
 TEST_P(TorchCudaTest, VerificationRepeatsWhatAReplayDrew) {
-  make_context({.verify_every = 1});
+  make_context({.extensions = {verify({.every = 1})}});
   auto f = compile(context(), "f", [](at::Tensor x) { return x + at::rand_like(x); });
   const at::Tensor x = random_input({1000});
   for (int call = 0; call < 6; ++call)

@@ -8,6 +8,8 @@
 
 #include "examples/bug_patterns/patterns.h"
 #include "examples/bug_patterns/trial.h"
+#include "extensions/audit/audit_options.h"
+#include "extensions/verify/verify.h"
 #include "tests/support/devices.h"
 
 namespace cgtree::bug_patterns {
@@ -21,8 +23,10 @@ using ::testing::IsEmpty;
 
 constexpr int kBefore = 3;  // steps before the engine goes on
 constexpr int kAfter = 2;
-const ContextOptions kRefused = {.on_foreign_pointer = OnForeignPointer::kThrow};
-const ContextOptions kChecked = {.on_foreign_pointer = OnForeignPointer::kThrow, .verify_every = 1};
+const ContextOptions kRefused = {
+    .extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow})}};
+const ContextOptions kChecked = {
+    .extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow}), verify({.every = 1})}};
 
 class BugPatternsTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, PatternInfo>> {
  protected:
@@ -83,7 +87,7 @@ TEST_P(BugPatternsTest, NothingIsRecordedWhereForeignPointersAreRefused) {
 }
 
 TEST_P(BugPatternsTest, VerificationFindsAReplayThatDiffersFromAnEagerRun) {
-  const Trial trial = try_context(pattern(), device(), {.verify_every = 1});
+  const Trial trial = try_context(pattern(), device(), {.extensions = {verify({.every = 1})}});
 
   EXPECT_EQ(trial.right, kBefore);
   if (pattern().differs_from_eager) {

@@ -18,10 +18,11 @@ int main() {
     (void)twice(x);
   std::string refused = "nothing";
   try {
-    const Context other(Device::host(), {.event_file = "events.jsonl"});
+    (void)compile(context, "moved", [](Tensor y) { return y; },
+                  {.inputs = {{.rebind = Rebind::kAuto}}});
   } catch (const InvalidArgument& error) {
-    if (std::string(error.what()).find("ContextOptions::event_file") != std::string::npos) {
-      refused = "event_file";
+    if (std::string(error.what()).find("InputOptions::rebind") != std::string::npos) {
+      refused = "rebind";
     }
   }
   std::printf("%d of 5 calls are replays; %s is refused\n", static_cast<int>(twice.stats().replays),

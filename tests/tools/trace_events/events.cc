@@ -14,6 +14,7 @@
 
 #include "cgtree/cgtree.h"
 #include "extensions/ranks/group.h"
+#include "extensions/watch/watch.h"
 #include "tests/support/steps.h"
 
 namespace cgtree::testing {
@@ -39,10 +40,11 @@ void all_outcomes(const std::string& folder, std::uint32_t seed) {
   const std::string path = folder + "/calls.jsonl";
   std::mt19937 random(seed);
   Context first(Device::host(),
-                {.name = "first", .event_file = path, .event_file_has_replays = true});
-  Context second(Device::host(), {.name = "second \"quoted\" \xff",  // not UTF-8
-                                  .event_file = path,
-                                  .event_file_has_replays = true});
+                {.name = "first",
+                 .extensions = {watch({.event_file = path, .event_file_has_replays = true})}});
+  Context second(Device::host(),
+                 {.name = "second \"quoted\" \xff",  // not UTF-8
+                  .extensions = {watch({.event_file = path, .event_file_has_replays = true})}});
   const auto padded = compile(first, "padded", [](Tensor x) { return affine(x, 2, 1); },
                               {.inputs = {{.dynamic = {{0, "n"}}}},
                                .buckets = {{"n", {4, 8}}},
@@ -77,10 +79,12 @@ void ranks(const std::string& folder) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      Context context(Device::host(), {.name = fmt::format("decode of rank {}", rank),
-                                       .event_file = fmt::format("{}/rank{}.jsonl", folder, rank),
-                                       .event_file_has_replays = true,
-                                       .group = std::move(groups[static_cast<std::size_t>(rank)])});
+      Context context(
+          Device::host(),
+          {.name = fmt::format("decode of rank {}", rank),
+           .group = std::move(groups[static_cast<std::size_t>(rank)]),
+           .extensions = {watch({.event_file = fmt::format("{}/rank{}.jsonl", folder, rank),
+                                 .event_file_has_replays = true})}});
       const auto f = compile(context, "f", [](Tensor x) { return affine(x, 2, 1); });
       for (const std::int64_t size : {2, 2, 2, 3, 3, 3, 4, 4, 4})
         (void)f(filled(size));

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cgtree/cgtree.h"
 #include "extensions/watch/monitor.h"
+#include "extensions/watch/watch.h"
 #include "interop/device/graph_api.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"
@@ -57,8 +58,8 @@ void serve(const std::string& folder) {
   ContextOptions options;
   options.max_recordings = 16;
   options.at_limit = AtLimit::kEvict;
-  options.event_file = folder + "/events.jsonl";
-  options.event_file_has_replays = true;
+  options.extensions = {
+      watch({.event_file = folder + "/events.jsonl", .event_file_has_replays = true})};
   Context context(Device::host(), options);
   const Table table;
   Tensor workspace;

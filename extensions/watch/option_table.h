@@ -1,8 +1,9 @@
 // The table of all options, from which the conversions from C and Python and Python's stubs are
 // made.
 //
-// cgtree/values/options.h and cgtree/values/axes.h define the options. This table has their names
-// in Python and in C. A new option is a member there and a row here, and a field of the C struct in
+// cgtree/values/options.h, cgtree/values/axes.h and the headers of three extensions define the
+// options. This table has their names in Python and in C, where the options of extensions are those
+// of the context. A new option is a member there and a row here, and a field of the C struct in
 // bindings/c/c_api.h. A static check at the end of this file fails for a member without a row.
 //
 // A row is X(type, member, python, c). The lists take the first row's X apart, because a C++ list
@@ -26,30 +27,40 @@
 
 #include "cgtree/values/axes.h"
 #include "cgtree/values/options.h"
+#include "extensions/audit/audit_options.h"
+#include "extensions/verify/verify.h"
+#include "extensions/watch/watch.h"
 
-// The next five have a row for each member of a struct: ContextOptions, CompileOptions,
-// InputOptions, OutputOptions and AxisOptions.
-#define CGTREE_CONTEXT_OPTIONS(FIRST, X)                                                 \
-  FIRST(Text, name, name, name)                                                          \
-  X(Other, stream, _, _)                                                                 \
-  X(Other, owner, _, _)                                                                  \
-  X(Count, max_bytes, max_bytes, max_bytes)                                              \
-  X(Other, segments, _, _)                                                               \
-  X(Flag, pools_grow_in_place, pools_grow_in_place, CGT_CONTEXT_POOLS_GROW_IN_PLACE)     \
-  X(Flag, outputs_lie_apart, outputs_lie_apart, CGT_CONTEXT_OUTPUTS_LIE_APART)           \
-  X(Count, max_recordings, max_recordings, max_recordings)                               \
-  X(Count, max_graph_bytes, max_graph_bytes, max_graph_bytes)                            \
-  X(Time, max_recording_time, max_recording_time, max_recording_microseconds)            \
-  X(Choice, at_limit, at_limit, at_limit)                                                \
-  X(Text, event_file, event_file, event_file)                                            \
+// The next eight have a row for each member of a struct: ContextOptions, WatchOptions,
+// VerifyOptions, AuditOptions, CompileOptions, InputOptions, OutputOptions and AxisOptions.
+#define CGTREE_CONTEXT_OPTIONS(FIRST, X)                                             \
+  FIRST(Text, name, name, name)                                                      \
+  X(Other, stream, _, _)                                                             \
+  X(Other, owner, _, _)                                                              \
+  X(Count, max_bytes, max_bytes, max_bytes)                                          \
+  X(Other, segments, _, _)                                                           \
+  X(Flag, pools_grow_in_place, pools_grow_in_place, CGT_CONTEXT_POOLS_GROW_IN_PLACE) \
+  X(Flag, outputs_lie_apart, outputs_lie_apart, CGT_CONTEXT_OUTPUTS_LIE_APART)       \
+  X(Count, max_recordings, max_recordings, max_recordings)                           \
+  X(Count, max_graph_bytes, max_graph_bytes, max_graph_bytes)                        \
+  X(Time, max_recording_time, max_recording_time, max_recording_microseconds)        \
+  X(Choice, at_limit, at_limit, at_limit)                                            \
+  X(Flag, checked, checked, CGT_CONTEXT_CHECKED)                                     \
+  X(Other, group, _, _)                                                              \
+  X(Other, before_first_launch, _, _)                                                \
+  X(Other, extensions, _, _)
+
+#define CGTREE_WATCH_OPTIONS(FIRST, X)                                                   \
+  FIRST(Text, event_file, event_file, event_file)                                        \
   X(Flag, event_file_has_replays, event_file_has_replays, CGT_CONTEXT_EVENTS_OF_REPLAYS) \
-  X(Flag, checked, checked, CGT_CONTEXT_CHECKED)                                         \
-  X(Other, group, _, _)                                                                  \
-  X(Other, before_first_launch, _, _)                                                    \
-  X(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)                  \
-  X(Count, verify_every, verify_every, verify_every)                                     \
-  X(Count, verify_first, verify_first, verify_first)                                     \
   X(Count, time_every_nth_replay, time_every_nth_replay, time_every_nth_replay)
+
+#define CGTREE_VERIFY_OPTIONS(FIRST, X)           \
+  FIRST(Count, every, verify_every, verify_every) \
+  X(Count, first, verify_first, verify_first)
+
+#define CGTREE_AUDIT_OPTIONS(FIRST, X) \
+  FIRST(Choice, on_foreign_pointer, on_foreign_pointer, on_foreign_pointer)
 
 #define CGTREE_COMPILE_OPTIONS(FIRST, X)                               \
   FIRST(Nested, inputs, inputs, inputs)                                \
@@ -199,6 +210,9 @@ CGTREE_DEFINE_CHOICES(Padding::Kind, CGTREE_PADDING)
     [[maybe_unused]] const auto& [LIST(CGTREE_NAME, CGTREE_NEXT_NAME)] = options; \
   }
 CGTREE_CHECK_TABLE(ContextOptions, CGTREE_CONTEXT_OPTIONS)
+CGTREE_CHECK_TABLE(WatchOptions, CGTREE_WATCH_OPTIONS)
+CGTREE_CHECK_TABLE(VerifyOptions, CGTREE_VERIFY_OPTIONS)
+CGTREE_CHECK_TABLE(AuditOptions, CGTREE_AUDIT_OPTIONS)
 CGTREE_CHECK_TABLE(CompileOptions, CGTREE_COMPILE_OPTIONS)
 CGTREE_CHECK_TABLE(InputOptions, CGTREE_INPUT_OPTIONS)
 CGTREE_CHECK_TABLE(OutputOptions, CGTREE_OUTPUT_OPTIONS)

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "cgtree/tree/engine.h"
+#include "extensions/audit/audit_options.h"
 #include "extensions/rebind/shared_exec.h"
 
 namespace cgtree {
@@ -15,12 +17,14 @@ namespace cgtree {
 class GraphExaminer final : public Extension {
  public:
   // `engine`: borrowed.
-  explicit GraphExaminer(Engine& engine) noexcept
-      : on_foreign_pointer_(engine.options.on_foreign_pointer),
+  GraphExaminer(const AuditOptions& options, Engine& engine) noexcept
+      : on_foreign_pointer_(options.on_foreign_pointer),
         is_in_group_(engine.options.group != nullptr),
         engine_(engine) {}
 
   // Extension.
+  int order() const noexcept override { return -200; }
+  std::string shared_options() const override;
   void check(const CompileOptions& options) const override;
   std::unique_ptr<Examination> examine(
       const Call& call, const std::vector<std::uint32_t>& output_allocations) override;

@@ -1,5 +1,5 @@
 // Probes a step before it is captured, and rebinds and audits it afterwards.
-#include "extensions/all/graph_examiner.h"
+#include "extensions/audit/graph_examiner.h"
 
 #include <fmt/format.h>
 
@@ -136,6 +136,14 @@ bool may_rebind(const Call& call) {
 }
 
 }  // namespace
+
+ExtensionFactory audit(AuditOptions options) {
+  return [options](Engine& engine) { return std::make_unique<GraphExaminer>(options, engine); };
+}
+
+std::string GraphExaminer::shared_options() const {
+  return fmt::format("on_foreign_pointer {}", static_cast<int>(on_foreign_pointer_));
+}
 
 void GraphExaminer::check(const CompileOptions& options) const {
   if (is_in_group_ && options.max_switch_nodes > 0) {

@@ -1,0 +1,27 @@
+// Watch: events, metrics and snapshots of a context.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "cgtree/values/options.h"
+
+namespace cgtree {
+
+// The options of watch().
+struct WatchOptions {
+  // A file to which events are appended as lines of JSON (docs/events.md); empty for no file.
+  // Events are warm_up, record, skip, evict and failure, and replay if event_file_has_replays is
+  // set.
+  std::string event_file = "";
+  bool event_file_has_replays = false;
+  // The time that every n-th replay of each recording takes on the device is measured, by two
+  // events, and read by a later replay (docs/metrics.md). 0: of none.
+  std::size_t time_every_nth_replay = 0;
+};
+
+// Makes the extension that each context of //:cgtree has. The context throws InvalidArgument if the
+// file cannot be opened.
+ExtensionFactory watch(WatchOptions options = {});
+
+}  // namespace cgtree
