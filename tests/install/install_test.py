@@ -235,6 +235,14 @@ void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step});
         must_run("cmake", "--build", self.root / "tutorials", "--target", "wrap_a_function")
         self.assertIn("replay", run(self.root / "tutorials/wrap_a_function").stdout)
 
+    def test_an_extension_is_built_outside_of_the_tree(self):
+        outside = self.root / "extension source"
+        shutil.copytree(HERE / "examples/extension", outside)
+        must_run("cmake", "-S", outside, "-B", outside / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                 "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror", *WITHOUT_PACKAGES)
+        must_run("cmake", "--build", outside / "build")
+        self.assertRegex(must_run(outside / "build/extension", "host"), r"moving +float32 \{256\} +8 +8192\n")
+
     def test_another_version_is_refused(self):
         for asked in [f"{MAJOR}.{MINOR + 1}", f"{MAJOR}.{MINOR - 1}", f"{MAJOR + 1}.0", f"{MAJOR}.{MINOR}.{PATCH + 1}"]:
             result = self.find(asked, ask=f"cgtree {asked} REQUIRED")
