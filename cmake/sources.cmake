@@ -14,6 +14,7 @@ set(CGTREE_HEADERS
   interop/device/device.h
   interop/device/device_api.h
   interop/device/graph_api.h
+  interop/device/handles.h
   interop/device/kernel.h
   interop/device/kernel_function.h
   interop/device/stream.h

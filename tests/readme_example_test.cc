@@ -2,7 +2,6 @@
 // clang-format off
 // README begins
 #include "cgtree/cgtree.h"
-#include "interop/device/device_api.h"
 // README ends
 // clang-format on
 
