@@ -112,35 +112,4 @@ std::string to_string(const Verification& verification) {
   return text;
 }
 
-Verification verification_of(const Context& context) {
-  const Engine& engine = *context.share_engine();
-  const ContextOptions& options = engine.options;
-  std::map<std::uint32_t, FunctionVerification> by_id;
-  const auto add_function = [&](const FunctionState& function) {
-    const std::size_t first = std::max(options.verify_first, function.options.verify_first);
-    if (options.verify_every == 0 && first == 0) return;
-    const FunctionStats stats = engine.tree.stats_of(function);
-    FunctionVerification& one = by_id[function.id];
-    one.function = function.name;
-    one.first = first;
-    one.verified = stats.verified;
-    one.differed = stats.differed;
-    one.unverified = stats.unverified;
-    one.tensors = function.verified_tensors;
-  };
-  const auto add_node = [&](const Node& node) {
-    const auto found = by_id.find(node.function->id);
-    if (found == by_id.end()) return;
-    const RecordingCosts& costs = node.recording.costs;
-    ++(costs.verified > 0     ? found->second.verified_recordings
-       : costs.unverified > 0 ? found->second.unverified_recordings
-                              : found->second.waiting_recordings);
-  };
-  engine.tree.visit(add_function, add_node);
-  Verification all{options.verify_every, {}};
-  for (auto& [id, one] : by_id)
-    all.functions.push_back(std::move(one));
-  return all;
-}
-
 }  // namespace cgtree

@@ -15,7 +15,7 @@ namespace cgtree {
 void watch_progress(Context& context, std::shared_ptr<ProgressWatch> watch) {
   Engine& engine = *context.share_engine();
   const Entry entry(engine.gate);
-  watch_progress(event_log_of(engine), std::move(watch));
+  event_log_of(engine).watch_progress(std::move(watch));
 }
 
 std::string snapshot_json(const Context& context) {
