@@ -47,7 +47,7 @@ double scopes_us(const Context& context) {
 }
 
 void host_time(benchmark::State& state, Device device, std::size_t timed, Watched watched) {
-  Context context(device, {.extensions = {watch({.time_every_nth_replay = timed})}});
+  Context context(device, {.extensions = {cgtree::watch({.time_every_nth_replay = timed})}});
   watch(context, watched);
   const auto f = compile(context, "step",
                          [](Tensor x) {
