@@ -537,29 +537,36 @@ class Generator:
         """Goes on from where it was; the next draw or replay obeys. Raises InvalidArgument for a
         state of a recording outside of it, and for another inside.
         """
-    def uniform(self, shape: int | Sequence[int], *, device: Device | None = None) -> Tensor:
-        """Float32 in [0, 1), made as empty() makes it. Raises InvalidArgument, OutOfMemory."""
+    def uniform(
+        self,
+        shape: int | Sequence[int] | None = None,
+        *,
+        out: Tensor | None = None,
+        device: Device | None = None,
+    ) -> Tensor:
+        """Float32 in [0, 1): a tensor of this shape, made as empty() makes it, or `out`, which is
+        contiguous. Raises InvalidArgument, then nothing was drawn; OutOfMemory.
+        """
     def normal(
         self,
-        shape: int | Sequence[int],
+        shape: int | Sequence[int] | None = None,
         *,
         mean: float = 0,
         deviation: float = 1,
+        out: Tensor | None = None,
         device: Device | None = None,
     ) -> Tensor:
         """Float32, as uniform()."""
     def integers(
-        self, low: int, high: int, shape: int | Sequence[int], *, device: Device | None = None
+        self,
+        low: int,
+        high: int,
+        shape: int | Sequence[int] | None = None,
+        *,
+        out: Tensor | None = None,
+        device: Device | None = None,
     ) -> Tensor:
         """Int64 in [low, high), as uniform(). Raises InvalidArgument for low >= high too."""
-    def fill_uniform(self, tensor: Tensor) -> None:
-        """As uniform(), into a contiguous float32 tensor there is. Raises InvalidArgument; then nothing
-        was drawn.
-        """
-    def fill_normal(self, tensor: Tensor, *, mean: float = 0, deviation: float = 1) -> None:
-        """As normal(), into a float32 tensor."""
-    def fill_integers(self, tensor: Tensor, low: int, high: int) -> None:
-        """As integers(), into an int64 tensor."""
 
 def thread_groups(size: int, time_limit: float = 60) -> list[Group]:
     """The groups of `size` ranks that are threads of this process, one for each. A rank waits

@@ -66,64 +66,51 @@ class StreamFor {
   std::optional<StreamScope> scope_;
 };
 
-template <typename Fill>
-void fill_in_place(const Tensor& place, Fill fill) {
-  if (is_read_only(place)) {
-    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(place)));
-  }
-  const GilRelease released;
-  const StreamFor stream(place.device());
-  fill(place);
-}
+// A Place is where numbers go: the tensor `out`, or else one of this shape, made as empty() does.
+struct Place {
+  const std::optional<Dims>& dims;
+  const std::optional<Tensor>& out;
+  std::optional<Device> device;
+};
 
-// Makes a tensor as empty() does.
+// Returns the tensor of the place, which fill(tensor) fills.
 template <typename Fill>
-Tensor filled(const Dims& dims, std::optional<Device> place, DType dtype, Fill fill) {
-  const Shape shape(dims);
-  const std::optional<Device> device = device_for_empty(place);
+Tensor drawn(const Place& place, DType dtype, const Fill& fill) {
+  if (place.dims.has_value() == place.out.has_value())
+    throw InvalidArgument("numbers need either a shape or `out`, a tensor");
+  if (place.out && is_read_only(*place.out)) {
+    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(*place.out)));
+  }
+  const std::optional<Device> device =
+      place.out ? place.out->device() : device_for_empty(place.device);
   return without_gil([&] {
-    Tensor tensor = empty(shape, dtype, device);
+    Tensor tensor = place.out ? *place.out : empty(Shape(*place.dims), dtype, device);
     const StreamFor stream(tensor.device());
     fill(tensor);
     return tensor;
   });
 }
 
-auto uniform_of(const Generator& generator) {
-  return [&](const Tensor& tensor) { fill_uniform(tensor, generator); };
-}
-auto normal_of(const Generator& generator, double mean, std::optional<double> deviation) {
-  return [&generator, m = static_cast<float>(mean), d = static_cast<float>(deviation.value_or(1))](
-             const Tensor& tensor) { fill_normal(tensor, generator, m, d); };
-}
-auto integers_of(const Generator& generator, std::int64_t low, std::int64_t high) {
-  return [&generator, low, high](const Tensor& tensor) {
-    fill_integers(tensor, low, high, generator);
-  };
+Tensor uniform(const Generator& generator, const std::optional<Dims>& dims,
+               const std::optional<Tensor>& out, std::optional<Device> device) {
+  return drawn({dims, out, device}, DType::kFloat32,
+               [&](const Tensor& tensor) { fill_uniform(tensor, generator); });
 }
 
-Tensor uniform(const Generator& generator, const Dims& dims, std::optional<Device> device) {
-  return filled(dims, device, DType::kFloat32, uniform_of(generator));
+Tensor normal(const Generator& generator, const std::optional<Dims>& dims, double mean,
+              std::optional<double> deviation, const std::optional<Tensor>& out,
+              std::optional<Device> device) {
+  return drawn({dims, out, device}, DType::kFloat32, [&](const Tensor& tensor) {
+    fill_normal(tensor, generator, static_cast<float>(mean),
+                static_cast<float>(deviation.value_or(1)));
+  });
 }
-Tensor normal(const Generator& generator, const Dims& dims, double mean,
-              std::optional<double> deviation, std::optional<Device> device) {
-  return filled(dims, device, DType::kFloat32, normal_of(generator, mean, deviation));
-}
-Tensor integers(const Generator& generator, std::int64_t low, std::int64_t high, const Dims& dims,
+
+Tensor integers(const Generator& generator, std::int64_t low, std::int64_t high,
+                const std::optional<Dims>& dims, const std::optional<Tensor>& out,
                 std::optional<Device> device) {
-  return filled(dims, device, DType::kInt64, integers_of(generator, low, high));
-}
-
-void into_uniform(const Generator& generator, const Tensor& tensor) {
-  fill_in_place(tensor, uniform_of(generator));
-}
-void into_normal(const Generator& generator, const Tensor& tensor, double mean,
-                 std::optional<double> deviation) {
-  fill_in_place(tensor, normal_of(generator, mean, deviation));
-}
-void into_integers(const Generator& generator, const Tensor& tensor, std::int64_t low,
-                   std::int64_t high) {
-  fill_in_place(tensor, integers_of(generator, low, high));
+  return drawn({dims, out, device}, DType::kInt64,
+               [&](const Tensor& tensor) { fill_integers(tensor, low, high, generator); });
 }
 
 std::string repr(const Generator& generator) {
@@ -141,9 +128,7 @@ void add_generator_type(PyObject* module) {
                      generator.set_seed(static_cast<std::uint64_t>(seed));
                    }>("set_seed"),
                    bind<&state>("state"), bind<&set_state>("set_state"), bind<&uniform>("uniform"),
-                   bind<&normal>("normal"), bind<&integers>("integers"),
-                   bind<&into_uniform>("fill_uniform"), bind<&into_normal>("fill_normal"),
-                   bind<&into_integers>("fill_integers")},
+                   bind<&normal>("normal"), bind<&integers>("integers")},
        .properties = {property<&Generator::seed>("seed")},
        .maker =
            constructor<[](Word seed) { return Generator(static_cast<std::uint64_t>(seed)); }>(),

@@ -229,7 +229,7 @@ class ControlFlowTest(unittest.TestCase):
 
             def draw(source):
                 rotate(y)
-                source.fill_uniform(y[-1:])
+                source.uniform(out=y[-1:])
 
             def body():
                 draw(generator)

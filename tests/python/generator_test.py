@@ -16,26 +16,26 @@ class GeneratorPythonTest(unittest.TestCase):
         self.generator = cgtree.Generator(self.seed)
 
     def test_numbers_are_as_they_are_asked_for(self):
-        def drawn(draw, fill, shape, dtype, *arguments, **options):
+        def drawn(draw, shape, dtype, *arguments, **options):
             """Draws into a new tensor, and with the same seed into one that is there."""
             made = draw(*arguments, shape, device="host", **options)
             place = cgtree.empty(shape, dtype, "host")
             self.generator.set_seed(self.seed)
-            fill(place, *arguments, **options)
+            draw(*arguments, out=place, **options)
             numpy.testing.assert_array_equal(values_of(made), values_of(place))
             self.assertEqual((made.dtype, made.shape), (dtype, shape))
             return values_of(made)
 
         g = self.generator
-        values = drawn(g.uniform, g.fill_uniform, (3, 7), "float32")
+        values = drawn(g.uniform, (3, 7), "float32")
         self.assertTrue((0 <= values).all() and (values < 1).all())
         self.assertEqual(len(set(values.ravel().tolist())), 21)
         self.assertEqual(g.state(), (self.seed, 6, None))
         g.set_seed(self.seed)
-        values = drawn(g.integers, g.fill_integers, (1000,), "int64", -2, 3)
+        values = drawn(g.integers, (1000,), "int64", -2, 3)
         self.assertEqual(set(values.tolist()), {-2, -1, 0, 1, 2})
         g.set_seed(self.seed)
-        values = drawn(g.normal, g.fill_normal, (10000,), "float32", mean=3, deviation=0.5)
+        values = drawn(g.normal, (10000,), "float32", mean=3, deviation=0.5)
         self.assertLess(abs(values.mean() - 3), 0.05)
         self.assertLess(abs(values.std() - 0.5), 0.05)
 
@@ -85,19 +85,19 @@ class GeneratorPythonTest(unittest.TestCase):
     def test_what_is_refused_draws_nothing(self):
         fixed = cgtree.as_tensor(numpy.frombuffer(bytes(16), "float32"))
         made = cgtree.empty((4, 4), device="host")
-        for use in (lambda: self.generator.fill_uniform(made.transpose()),
-                    lambda: self.generator.fill_uniform(cgtree.empty((4,), "int32", "host")),
-                    lambda: self.generator.fill_uniform(fixed),
+        for use in (lambda: self.generator.uniform(out=made.transpose()),
+                    lambda: self.generator.uniform(out=cgtree.empty((4,), "int32", "host")),
+                    lambda: self.generator.uniform(out=fixed),
                     lambda: self.generator.integers(3, 3, (4,), device="host"),
                     lambda: self.generator.integers(3, shape=(4,)), self.generator.uniform,
                     lambda: self.generator.uniform((-1,), device="host"),
                     lambda: self.generator.set_seed(-1), lambda: self.generator.set_seed(1 << 64),
-                    lambda: cgtree.Generator(-1), self.generator.fill_normal,
+                    lambda: cgtree.Generator(-1), lambda: self.generator.normal((4,), out=made),
                     lambda: self.generator.set_state((1, 2)),
                     lambda: self.generator.set_state((1, 2, 3))):
             with self.assertRaises(cgtree.InvalidArgument):
                 use()
-        for use in (lambda: self.generator.fill_uniform(numpy.zeros(4, "float32")),
+        for use in (lambda: self.generator.uniform(out=numpy.zeros(4, "float32")),
                     lambda: self.generator.uniform((4,), seed=3),
                     lambda: self.generator.normal((4,), mean="x"),
                     lambda: cgtree.Generator("seed"), lambda: self.generator.set_state((None,) * 3),
