@@ -1,4 +1,4 @@
-// Chooses a way to copy for each pair of source and destination.
+// Copies between tensors of any layout, and from and to the host.
 #include "python/extension/tensor.h"
 
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include "interop/tensor/outside_of_steps.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/import.h"
+#include "python/extension/stream.h"
 
 namespace cgtree::python {
 namespace {
@@ -72,35 +73,8 @@ void upload(const Tensor& destination, const Tensor& source) {
   stream.synchronize();
 }
 
-void copy_tensor(const Tensor& destination, const Tensor& source) {
-  if (source.elements() == 0) return;
-  if (source.device() == destination.device()) {
-    const StreamRef stream = stream_for(destination);
-    const StreamRef other = source.storage()->stream();
-    if (other && !stream.is_capturing() && !other.is_capturing()) stream.wait_for(other);
-    copy_elements(stream, destination, source);
-    note_use(destination.storage(), stream);
-    return note_use(source.storage(), stream);
-  }
-  if (source.device().type == DeviceType::kHost) return upload(destination, source);
-  if (destination.device().type == DeviceType::kHost && destination.is_contiguous()) {
-    return copy_to_host_memory(source, destination.data());
-  }
-  throw InvalidArgument(fmt::format("copy_from(): {} cannot take {}: copy through the host",
-                                    describe(destination), describe(source)));
-}
-
-}  // namespace
-
-void copy_from_object(const Tensor& destination, PyObject* source) {
-  const Tensor from = import_object(source, {});
-  (void)destination.data();
-  check_pair(destination, from);
-  const GilRelease released;
-  copy_tensor(destination, from);
-}
-
-void copy_to_host_memory(const Tensor& tensor, void* destination) {
+// Copies into row-major memory, which has room for tensor.bytes(), and waits for the copy.
+void download(const Tensor& tensor, void* destination) {
   (void)tensor.data();
   if (tensor.elements() == 0) return;
   const StreamRef stream = stream_for(tensor);
@@ -113,6 +87,52 @@ void copy_to_host_memory(const Tensor& tensor, void* destination) {
     copy_elements(stream, dense, tensor);
   }
   dense.copy_to_host(destination, dense.bytes(), stream);
+}
+
+void copy_tensor(const Tensor& destination, const Tensor& source) {
+  if (source.elements() == 0) return;
+  if (source.device() == destination.device()) {
+    const StreamRef stream = stream_for(destination);
+    const StreamRef other = source.storage()->stream();
+    if (other && !stream.is_capturing() && !other.is_capturing()) stream.wait_for(other);
+    copy_elements(stream, destination, source);
+    note_use(destination.storage(), stream);
+    return note_use(source.storage(), stream);
+  }
+  if (source.device().type == DeviceType::kHost) return upload(destination, source);
+  if (destination.device().type == DeviceType::kHost && destination.is_contiguous()) {
+    return download(source, destination.data());
+  }
+  throw InvalidArgument(fmt::format("copy_from(): {} cannot take {}: copy through the host",
+                                    describe(destination), describe(source)));
+}
+
+void copy_from(const Tensor& destination, PyObject* source) {
+  const Tensor from = import_object(source, {});
+  (void)destination.data();
+  check_pair(destination, from);
+  const GilRelease released;
+  copy_tensor(destination, from);
+}
+
+Reference to_bytes(const Tensor& tensor) {
+  Reference bytes =
+      checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
+  char* const data = PyBytes_AsString(bytes.get());
+  without_gil([&] { download(tensor, data); });
+  return bytes;
+}
+
+void note_use_on(const Tensor& tensor, PyObject* object) {
+  const StreamRef stream = to_stream(object, tensor.device());
+  without_gil([&] { note_use(tensor.storage(), stream); });
+}
+
+}  // namespace
+
+std::vector<Method> copy_methods() {
+  return {bind<&copy_from>("copy_from"), bind<&to_bytes>("tobytes"),
+          bind<&note_use_on>("note_use")};
 }
 
 }  // namespace cgtree::python

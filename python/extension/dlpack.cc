@@ -1,9 +1,12 @@
-// DLPack in Python. Names of capsules are static, because a capsule keeps the pointer alone.
+// DLPack in Python: capsules in both directions, and the exchange API between types.
 #include "python/extension/dlpack.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
+#include <tuple>
 
 #include "base/error.h"
 #include "interop/device/stream.h"
@@ -13,11 +16,13 @@
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
+namespace {
 
 // ---- Capsules ----
 
-namespace {
-
+// Static, because a capsule keeps the pointer alone. A consumer renames a capsule that it takes to
+// "used_...". The destructor of a capsule that was not taken deletes its content. Source: DLPack,
+// Python Specification.
 constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kUsedVersioned = "used_dltensor_versioned";
 constexpr const char* kUnversioned = "dltensor";
@@ -37,7 +42,7 @@ void drop(PyObject* capsule) noexcept {
 }
 
 template <const char* const& name, typename Owner>
-Reference new_capsule(Owner tensor) {
+Reference make_capsule(Owner tensor) {
   using Struct = std::remove_pointer_t<decltype(tensor.get())>;
   Reference capsule = checked(PyCapsule_New(tensor.get(), name, drop<Struct, name>));
   (void)tensor.release();
@@ -52,18 +57,6 @@ T* take_struct(PyObject* capsule, const char* name, const char* used) {
   check_status(PyCapsule_SetName(capsule, used));
   return taken;
 }
-
-}  // namespace
-
-Reference make_capsule(DlpackTensor tensor) {
-  return new_capsule<kVersioned>(std::move(tensor));
-}
-
-Reference make_capsule(UnversionedDlpackTensor tensor) {
-  return new_capsule<kUnversioned>(std::move(tensor));
-}
-
-namespace {
 
 Tensor take(PyObject* capsule, const ImportOptions& options) {
   if (auto* const taken =
@@ -81,11 +74,37 @@ Tensor take(PyObject* capsule, const ImportOptions& options) {
       "expected a capsule named 'dltensor_versioned' or 'dltensor', or an object with __dlpack__");
 }
 
-}  // namespace
+// ---- Exports ----
+
+std::optional<dlpack::Version> version_of(
+    const std::optional<std::tuple<std::int64_t, std::int64_t>>& given) {
+  if (!given) return std::nullopt;
+  const auto [major, minor] = *given;
+  if (std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
+    throw InvalidArgument("max_version: expected a pair (major, minor)");
+  }
+  return dlpack::Version{static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)};
+}
+
+Reference export_capsule(const Tensor& tensor, std::optional<std::int64_t> stream,
+                         const std::optional<std::tuple<std::int64_t, std::int64_t>>& max_version,
+                         std::optional<Device> device, std::optional<bool> copy) {
+  const DlpackExportOptions options = {.stream = stream, .device = device, .copy = copy};
+  const auto made_by = [&](auto make) {
+    const auto run = [&] { return make(tensor, options); };
+    const bool may_block = device || copy == true;  // copies may wait for a device
+    return may_block ? without_gil(run) : run();
+  };
+  if (wants_versioned(version_of(max_version))) return make_capsule<kVersioned>(made_by(to_dlpack));
+  return make_capsule<kUnversioned>(made_by(to_unversioned_dlpack));
+}
+
+Reference dlpack_device(const Tensor& tensor) {
+  const dlpack::DeviceRef device = to_dlpack_device(tensor.device());
+  return pack(device.type, device.id);
+}
 
 // ---- The exchange API ----
-
-namespace {
 
 constexpr const char* kCapsule = "dlpack_exchange_api";
 constexpr const char* kAttribute = "__dlpack_c_exchange_api__";
@@ -218,6 +237,10 @@ Reference ask(PyObject* object, const Reference& stream) {
 }
 
 }  // namespace
+
+std::vector<Method> dlpack_methods() {
+  return {bind<&export_capsule>("__dlpack__"), bind<&dlpack_device>("__dlpack_device__")};
+}
 
 Tensor import_dlpack(PyObject* object, const ImportOptions& options) {
   ImportOptions import;

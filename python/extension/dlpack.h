@@ -1,18 +1,12 @@
-// DLPack in Python: capsules in both directions, and the exchange API between types.
+// The exchange API of DLPack between types of Python.
 #pragma once
 
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_exchange.h"
-#include "interop/exchange/dlpack_tensor.h"
 #include "python/extension/errors.h"
 #include "python/extension/import.h"
 
 namespace cgtree::python {
-
-// A consumer renames a capsule that it takes to "used_...". The destructor of a capsule that was
-// not taken deletes its content. Source: DLPack, Python Specification.
-Reference make_capsule(DlpackTensor tensor);
-Reference make_capsule(UnversionedDlpackTensor tensor);
 
 // Returns the __dlpack_c_exchange_api__ of the type of tensors.
 Reference exchange_capsule();

@@ -3,62 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "base/error.h"
-#include "interop/device/stream.h"
-#include "interop/exchange/cuda_array_interface.h"
 #include "interop/exchange/foreign_array.h"
-#include "python/extension/array_interface.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
 namespace {
-
-// Returns the dict of the protocol: the attribute of an object, or the dict itself.
-Reference dict_of(PyObject* object, const char* attribute) {
-  if (PyDict_Check(object)) return Reference::borrow(object);
-  Reference dict = checked(PyObject_GetAttrString(object, attribute));
-  if (PyDict_Check(dict.get())) return dict;
-  throw BoundaryError(BoundaryFault::kWrongType,
-                      fmt::format("'{}' is not a dict, which the protocol says it is", attribute));
-}
-
-std::shared_ptr<void> owner_of(PyObject* owner) {
-  return owner == nullptr ? nullptr : keep_object(owner);
-}
-
-bool is_of_cupy(PyObject* object) {
-  const Reference module =
-      find_attribute(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__module__");
-  return module && PyUnicode_Check(module.get()) &&
-         to_text(module.get(), "module").starts_with("cupy");
-}
-
-// The protocol says that the stream lives as long as the array. CuPy names its current stream, but
-// its arrays do not keep that stream alive.
-std::shared_ptr<void> owner_with_stream(PyObject* owner) {
-  if (owner == nullptr || !is_of_cupy(owner)) return owner_of(owner);
-  const Reference cuda = checked(PyImport_ImportModule("cupy.cuda"));
-  const Reference stream = checked(PyObject_CallMethod(cuda.get(), "get_current_stream", nullptr));
-  return keep_object(checked(PyTuple_Pack(2, owner, stream.get())).get());
-}
-
-bool names_a_stream(PyObject* dict) {
-  const Reference key = from_text("stream");
-  PyObject* const stream = PyDict_GetItemWithError(dict, key.get());
-  if (stream == nullptr && PyErr_Occurred() != nullptr) throw PythonError();
-  return stream != nullptr && stream != Py_None;
-}
-
-Tensor import_cuda_dict(PyObject* dict, PyObject* owner, const ImportOptions& options) {
-  const CudaArrayInterface array = read_interface(dict);
-  const bool is_ordered = array.stream && *array.stream > 2;  // not one of the default streams
-  std::shared_ptr<void> kept = is_ordered ? owner_with_stream(owner) : owner_of(owner);
-  const GilRelease released;
-  return from_cuda_array_interface(array, std::move(kept), options);
-}
 
 [[noreturn]] void refuse_type(PyObject* object) {
   const Reference type = checked(PyObject_Repr(reinterpret_cast<PyObject*>(Py_TYPE(object))));
@@ -115,22 +66,6 @@ void expect_resolved_values(PyObject* object) {
   }
 }
 
-Tensor import_cuda_array(PyObject* object, PyObject* owner, const ImportOptions& options) {
-  const Reference dict = dict_of(object, "__cuda_array_interface__");
-  return import_cuda_dict(dict.get(), owner, options);
-}
-
-Tensor import_host_array(PyObject* object, PyObject* owner, const ImportOptions& options) {
-  const Reference dict = dict_of(object, "__array_interface__");
-  ForeignArray array = read_array(read_interface(dict.get()), options.dtype);
-  array.device = Device::host();
-  array.is_machine_memory = true;
-  array.stream.reset();
-  array.owner = owner_of(owner);
-  return import_array(std::move(array),
-                      {.consumer = StreamRef(Device::host(), StreamHandle::kLegacy)});
-}
-
 Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs_wait) {
   if (is_tensor(object)) {
     expect_dtype(options, tensor_of(object));
@@ -141,8 +76,7 @@ Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs
     return import_exchange(*exchange, object, options);
   }
   const Reference cuda = find_attribute(object, "__cuda_array_interface__");
-  if (cuda && !PyDict_Check(cuda.get())) (void)dict_of(object, "__cuda_array_interface__");
-  if (cuda && names_a_stream(cuda.get())) return import_cuda_dict(cuda.get(), object, options);
+  if (cuda && names_a_stream(cuda.get())) return import_cuda_array(cuda.get(), object, options);
   if (!options.dtype && find_attribute(object, "__dlpack__") &&
       find_attribute(object, "__dlpack_device__")) {
     // NumPy's __dlpack__ refuses read-only arrays, and its array interface marks them.
@@ -152,7 +86,7 @@ Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs
     if (needs_wait != nullptr) *needs_wait |= tensor.device().type != DeviceType::kHost;
     return tensor;
   }
-  if (cuda) return import_cuda_dict(cuda.get(), object, options);
+  if (cuda) return import_cuda_array(cuda.get(), object, options);
   if (find_attribute(object, "__array_interface__")) {
     return import_host_array(object, object, options);
   }

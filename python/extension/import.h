@@ -23,10 +23,15 @@ void expect_resolved_values(PyObject* object);
 void expect_dtype(const ImportOptions& options, const Tensor& tensor);
 
 // Imports a dict or an object with the attribute. The tensor keeps `owner`, which may be null.
+// (array_interface.cc)
 Tensor import_cuda_array(PyObject* object, PyObject* owner, const ImportOptions& options);
-Tensor import_dlpack(PyObject* object, const ImportOptions& options);
-// Imports memory of the host from a dict or an object with the attribute.
+// The same for NumPy's interface: memory of the host.
 Tensor import_host_array(PyObject* object, PyObject* owner, const ImportOptions& options);
+// Returns whether a CUDA array interface says which stream works on the array. Throws BoundaryError
+// for anything but a dict.
+bool names_a_stream(PyObject* interface);
+// Imports an object with __dlpack__, or a capsule (dlpack.cc).
+Tensor import_dlpack(PyObject* object, const ImportOptions& options);
 
 // Calls run() and then inputs.settle(), which waits for work on tensors of other libraries, also if
 // run() throws. Then what run() throws comes out, and not that settle() fails too.

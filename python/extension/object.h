@@ -34,10 +34,11 @@ struct Signature {
   bool has_rest = false;        // more may be given by position: *arguments
   bool has_others = false;      // others may be given by name: **keywords
   std::array<const char*, 10> names = {};
+  std::array<PyObject*, 10> interned = {};  // the names as Python compares them
 
   const char* function() const noexcept { return name.data() + name.rfind('.') + 1; }
 };
-// Throws Error for an entry that the stub does not have.
+// Throws Error for an entry that the stub does not have, and PythonError.
 const Signature& signature_of(std::string_view owner, std::string_view name);
 
 // The arguments of a call as Python passes them.

@@ -114,6 +114,18 @@ decltype(auto) without_gil(Run run) {
   return run();
 }
 
+// Ends a value while other threads run Python, because its end may wait for the device. Once the
+// interpreter has ended, the value is leaked. Requires: the GIL.
+template <typename Value>
+void end_without_gil(Value value) {
+  if (!interpreter_is_alive()) {
+    (void)new Value(std::move(value));
+    return;
+  }
+  const GilRelease released;
+  const Value last = std::move(value);
+}
+
 // While a NoCollection lives, the cycle collector does not run if `is_wanted`. What it would
 // release, such as another context, synchronizes and frees memory, which would invalidate the
 // thread's capture, and is not permitted in host functions. Requires: the GIL.

@@ -13,15 +13,20 @@
 namespace cgtree::python {
 namespace {
 
-constexpr Signature kSignatures[] = {
+Signature signatures[] = {
 #include "python/signatures.inc"
 };
 
+// Compares names by address first: those of most calls are interned.
 std::size_t index_of(const Signature& signature, PyObject* name) {
-  std::size_t i = 0;
-  while (i < signature.count && PyUnicode_CompareWithASCIIString(name, signature.names[i]) != 0)
-    ++i;
-  return i;
+  const auto* const names = signature.interned.begin();
+  const auto* const end = names + signature.count;
+  const auto* found = std::find(names, end, name);
+  if (found == end) {
+    found = std::find_if(names, end,
+                         [&](PyObject* each) { return PyUnicode_Compare(name, each) == 0; });
+  }
+  return static_cast<std::size_t>(found - names);
 }
 
 // Returns the signature, which the entry has from then on.
@@ -70,9 +75,11 @@ PyGetSetDef* table_of(const std::vector<Property>& properties, std::string_view 
 
 const Signature& signature_of(std::string_view owner, std::string_view name) {
   const std::string whole = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name);
-  const auto* const found = std::ranges::find(kSignatures, whole, &Signature::name);
-  if (found != std::end(kSignatures)) return *found;
-  throw Error(fmt::format("_cgtree.pyi has no {}", whole));
+  auto* const found = std::ranges::find(signatures, whole, &Signature::name);
+  if (found == std::end(signatures)) throw Error(fmt::format("_cgtree.pyi has no {}", whole));
+  for (std::size_t i = 0; i < found->count && found->interned[i] == nullptr; ++i)
+    found->interned[i] = checked(PyUnicode_InternFromString(found->names[i])).release();
+  return *found;
 }
 
 void read_arguments(const Signature& signature, const Passed& passed, PyObject** read,

@@ -32,10 +32,7 @@ void dealloc(PyObject* self) {
   {
     Tensor last = std::move(tensor_of(self));
     std::destroy_at(&tensor_of(self));
-    if (may_block(last) && interpreter_is_alive()) {
-      const GilRelease released;
-      last = Tensor();
-    }
+    if (may_block(last) && interpreter_is_alive()) end_without_gil(std::move(last));
   }
   PyTypeObject* const type = Py_TYPE(self);
   PyObject_Free(self);
@@ -81,7 +78,7 @@ std::vector<Property> properties() {
       property<[](const Tensor& tensor) { return tensor.data(); }>("data_ptr"),
       property<&Tensor::is_contiguous>("is_contiguous"),
       property<[](const Tensor& tensor) { return is_read_only(tensor); }>("read_only")};
-  for (const Property& each : tensor_protocol_properties())
+  for (const Property& each : array_interface_properties())
     all.push_back(each);
   return all;
 }
@@ -97,9 +94,10 @@ Reference make_tensor(Tensor tensor) {
 }
 
 void add_tensor_type(PyObject* module) {
-  std::vector<Method> methods = tensor_view_methods();
-  for (const Method& each : tensor_protocol_methods())
-    methods.push_back(each);
+  std::vector<Method> methods;
+  for (const auto& more :
+       {tensor_view_methods(), copy_methods(), dlpack_methods(), array_interface_methods()})
+    methods.insert(methods.end(), more.begin(), more.end());
   type_of<Tensor> = add_type(module,
                              {.name = "cgtree.Tensor",
                               .methods = std::move(methods),

@@ -1,4 +1,4 @@
-// The Python type cgtree.Tensor, a handle of a C++ tensor; and copies of tensors.
+// The Python type cgtree.Tensor, a handle of a C++ tensor.
 #pragma once
 
 #include <utility>
@@ -27,22 +27,13 @@ struct Caster<Tensor> {
   static Reference to(Tensor tensor) { return make_tensor(std::move(tensor)); }
 };
 
-// ---- Copies between tensors of any layout, and from and to the host (copies.cc) ----
-
-// Copies between any layouts; `source` is what import_object() takes. Throws InvalidArgument for
-// another shape or dtype and for a read-only destination, StaleTensor, CaptureError and
-// DeviceError.
-void copy_from_object(const Tensor& destination, PyObject* source);
-
-// Copies into row-major memory and waits for the copy. Requires: the GIL is released, and there is
-// room for tensor.bytes(). Throws StaleTensor, CaptureError and DeviceError.
-void copy_to_host_memory(const Tensor& tensor, void* destination);
-
 // ---- Entries of the type, by file ----
 
 std::vector<Method> tensor_view_methods();  // tensor_views.cc
 PyObject* tensor_getitem(PyObject* self, PyObject* key);
-std::vector<Method> tensor_protocol_methods();  // tensor_protocols.cc
-std::vector<Property> tensor_protocol_properties();
+std::vector<Method> copy_methods();             // copies.cc
+std::vector<Method> dlpack_methods();           // dlpack.cc
+std::vector<Method> array_interface_methods();  // array_interface.cc
+std::vector<Property> array_interface_properties();
 
 }  // namespace cgtree::python

@@ -1,11 +1,11 @@
-// Views of a tensor, and copies from and to the host.
+// Views of a tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "base/error.h"
-#include "interop/tensor/empty.h"
+#include "interop/exchange/foreign_array.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
 
@@ -157,19 +157,6 @@ Tensor reshape(const Tensor& tensor, Rest sizes) {
   return tensor.reshape(Shape(with_inferred(tensor, sizes_of(sizes))));
 }
 
-void note_use_on(const Tensor& tensor, PyObject* object) {
-  const StreamRef stream = to_stream(object, tensor.device());
-  without_gil([&] { note_use(tensor.storage(), stream); });
-}
-
-Reference to_bytes(const Tensor& tensor) {
-  Reference bytes =
-      checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(tensor.bytes())));
-  char* const data = PyBytes_AsString(bytes.get());
-  without_gil([&] { copy_to_host_memory(tensor, data); });
-  return bytes;
-}
-
 }  // namespace
 
 PyObject* tensor_getitem(PyObject* self, PyObject* key) {
@@ -182,9 +169,9 @@ std::vector<Method> tensor_view_methods() {
               "transpose"),
           bind<[](const Tensor& tensor, Rest sizes) { return broadcast(tensor, sizes_of(sizes)); }>(
               "broadcast_to"),
-          bind<&copy_from_object>("copy_from"),
-          bind<&note_use_on>("note_use"),
-          bind<&to_bytes>("tobytes")};
+          bind<[](const Tensor& tensor, PyObject* stream) {
+            return on_stream(tensor, expect_own_stream(stream));
+          }>("on_stream")};
 }
 
 }  // namespace cgtree::python
