@@ -38,15 +38,15 @@ Tensor make_empty(const Dims& dims, std::optional<DType> dtype, std::optional<De
   return without_gil([&] { return empty(Shape(dims), dtype.value_or(DType::kFloat32), device); });
 }
 
-template <typename T>
-Tensor integer_scalar(PyObject* object, DType dtype) {
-  const std::int64_t value = to_int64(object, "value");
-  const auto narrow = static_cast<T>(value);
-  if (static_cast<std::int64_t>(narrow) != value) {
+Tensor integer_scalar(std::int64_t value, DType dtype) {
+  const bool is_signed = dtype <= DType::kInt64;
+  const std::size_t bits = 8 * size_of(dtype) - (is_signed ? 1 : 0);
+  const std::int64_t rest = bits >= 63 ? 0 : value >> bits;
+  if (rest != 0 && !(is_signed && rest == -1)) {
     throw InvalidArgument(
         fmt::format("scalar(): {} is out of the range of {}", value, name(dtype)));
   }
-  return scalar(narrow);
+  return by_value(&value, size_of(dtype), Shape(), dtype);
 }
 
 Tensor make_scalar(PyObject* value, std::optional<DType> given) {
@@ -54,32 +54,13 @@ Tensor make_scalar(PyObject* value, std::optional<DType> given) {
                         : PyIndex_Check(value) != 0 ? DType::kInt64
                                                     : DType::kFloat64;
   const DType dtype = given.value_or(natural);
-  switch (dtype) {
-    case DType::kBool:
-      return scalar(to_bool(value));
-    case DType::kInt8:
-      return integer_scalar<std::int8_t>(value, dtype);
-    case DType::kInt16:
-      return integer_scalar<std::int16_t>(value, dtype);
-    case DType::kInt32:
-      return integer_scalar<std::int32_t>(value, dtype);
-    case DType::kInt64:
-      return integer_scalar<std::int64_t>(value, dtype);
-    case DType::kUInt8:
-      return integer_scalar<std::uint8_t>(value, dtype);
-    case DType::kUInt16:
-      return integer_scalar<std::uint16_t>(value, dtype);
-    case DType::kUInt32:
-      return integer_scalar<std::uint32_t>(value, dtype);
-    case DType::kUInt64:
-      return scalar(static_cast<std::uint64_t>(to_address(value, "value")));
-    case DType::kFloat32:
-      return scalar(static_cast<float>(to_double(value, "value")));
-    case DType::kFloat64:
-      return scalar(to_double(value, "value"));
-    default:
-      throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
-  }
+  if (dtype == DType::kBool) return scalar(to_bool(value));
+  if (dtype == DType::kUInt64)
+    return scalar(static_cast<std::uint64_t>(to_address(value, "value")));
+  if (dtype < DType::kUInt64) return integer_scalar(to_int64(value, "value"), dtype);
+  if (dtype == DType::kFloat32) return scalar(static_cast<float>(to_double(value, "value")));
+  if (dtype == DType::kFloat64) return scalar(to_double(value, "value"));
+  throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
 }
 
 // Without a device, the stream is of its own device, or of the best one.
@@ -136,9 +117,7 @@ constexpr const char* kLease = "cgtree.lease";
 
 void drop_lease(PyObject* capsule) {
   auto* const lease = static_cast<Lease*>(PyCapsule_GetPointer(capsule, kLease));
-  if (!interpreter_is_alive()) return;
-  const GilRelease released;  // the owner of the memory may wait
-  delete lease;
+  end_without_gil(std::unique_ptr<Lease>(lease));
 }
 
 Reference lend(const Tensor& tensor) {

@@ -86,15 +86,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const NoCollection none(current_stream_or_none() && current_stream_or_none().is_capturing());
   const KeepsForStep keeps(kept);
   const Reference result = call_python(static_cast<PyObject*>(callee.get()), arguments.get());
-  const ResultKind found = kind_of(result.get(), "the step function");
-  if (kind != ResultKind::kUnknown && kind != found) {
-    throw InvalidArgument(
-        fmt::format("the step function returned {}, and {} before: a replay could not tell which",
-                    name_of(found), name_of(kind)));
-  }
-  std::vector<Tensor> tensors = tensors_of(result.get(), found);
-  kind = found;
-  return tensors;
+  return read_result(result.get(), "the step function", kind, "a replay could not tell which");
 }
 
 // A Binding is a compiled function in one context.
@@ -122,12 +114,7 @@ struct Compiled {
   void clear() {
     if (step != nullptr) step->function.reset();
   }
-  // Releases the lock, because recordings wait for the device when they go.
-  void end() {
-    if (interpreter_is_alive()) return without_gil([&] { bindings.clear(); });
-    for (auto& binding : bindings)
-      (void)binding.release();
-  }
+  void end() { end_without_gil(std::move(bindings)); }
 };
 
 bool is_same(const std::weak_ptr<ContextState>& a, const std::weak_ptr<ContextState>& b) noexcept {
@@ -149,7 +136,7 @@ void drop_expired(Compiled& compiled) {
   std::vector<std::unique_ptr<Binding>> dropped(std::make_move_iterator(expired),
                                                 std::make_move_iterator(all.end()));
   all.erase(expired, all.end());
-  without_gil([&] { dropped.clear(); });
+  end_without_gil(std::move(dropped));
 }
 
 const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<ContextState>& context) {

@@ -30,16 +30,6 @@ struct OpenContext {
   std::thread::id eager_thread = {};
 };
 
-// Releases the lock, because the destructor waits for the device.
-void end(std::shared_ptr<Context> context) {
-  if (!interpreter_is_alive()) {
-    new std::shared_ptr<Context>(std::move(context));  // leaked
-    return;
-  }
-  const GilRelease released;
-  context.reset();
-}
-
 OpenContext make(std::optional<Device> place, PyObject* stream, std::shared_ptr<Group> group,
                  const Others& others) {
   const Device device = place.value_or(Device::best());
@@ -65,7 +55,7 @@ void close(OpenContext& object) {
     const std::shared_ptr<Context> context = object.state->context;
     without_gil([&] { context->share_engine()->check_idle(); });
   }
-  end(std::move(object.state->context));
+  end_without_gil(std::move(object.state->context));
 }
 
 Reference stats(PyObject* self) {
@@ -125,7 +115,7 @@ Reference counts_by_name(const Counts& counts) {
 }  // namespace
 
 ContextState::~ContextState() {
-  if (context != nullptr) end(std::move(context));
+  if (context != nullptr) end_without_gil(std::move(context));
 }
 
 const std::shared_ptr<Context>& ContextState::open() const {

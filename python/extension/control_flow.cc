@@ -66,14 +66,7 @@ auto call_round(PyObject* function, const Read& read,
 
 std::vector<Tensor> call_body(PyObject* function, const std::string& name, ResultKind& kind) {
   const auto read = [&](PyObject* result) {
-    const ResultKind found = kind_of(result, name);
-    if (kind != ResultKind::kUnknown && kind != found) {
-      throw InvalidArgument(
-          fmt::format("{} returned {}, and another body {}: all must return alike", name,
-                      name_of(found), name_of(kind)));
-    }
-    kind = found;
-    return tensors_of(result, found);
+    return read_result(result, name, kind, "all bodies must return alike");
   };
   return call_round(function, read, name);
 }
@@ -126,12 +119,7 @@ struct RowsHolder {
   std::unique_ptr<LoopStream> rows;
   std::size_t row_bytes = 0;
 
-  // Releases the memory without the lock, because that may wait for the device.
-  void end() {
-    if (!interpreter_is_alive()) return;
-    const GilRelease released;
-    rows.reset();
-  }
+  void end() { end_without_gil(std::move(rows)); }
 };
 
 using std::chrono::microseconds;

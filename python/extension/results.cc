@@ -9,6 +9,7 @@
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
+namespace {
 
 const char* name_of(ResultKind kind) {
   switch (kind) {
@@ -38,7 +39,16 @@ ResultKind kind_of(PyObject* result, std::string_view who) {
       who, to_text(type.get(), "a type")));
 }
 
-std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind) {
+}  // namespace
+
+std::vector<Tensor> read_result(PyObject* result, std::string_view who, ResultKind& kind,
+                                std::string_view why) {
+  const ResultKind found = kind_of(result, who);
+  if (kind != ResultKind::kUnknown && kind != found) {
+    throw InvalidArgument(
+        fmt::format("{} returned {}, and {} before: {}", who, name_of(found), name_of(kind), why));
+  }
+  kind = found;
   if (kind == ResultKind::kNone) return {};
   if (kind == ResultKind::kTensor) return {tensor_of(result)};
   std::vector<Tensor> tensors;

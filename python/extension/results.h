@@ -14,12 +14,11 @@ namespace cgtree::python {
 // The form of what a function returns, which replays and other bodies must return too.
 enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 
-// Returns "a tensor" and so on.
-const char* name_of(ResultKind kind);
-// Throws InvalidArgument for another result; `who` has returned it.
-ResultKind kind_of(PyObject* result, std::string_view who);
-// Throws TypeError for items that are no tensors. Requires: the kind is that of the result.
-std::vector<Tensor> tensors_of(PyObject* result, ResultKind kind);
+// Reads what `who` has returned, and notes its kind. Throws TypeError for items that are no
+// tensors, and InvalidArgument for another result, and for one of another kind than that which is
+// known; `why` says why that must not be.
+std::vector<Tensor> read_result(PyObject* result, std::string_view who, ResultKind& kind,
+                                std::string_view why);
 // Returns the tensors in the form of this kind; none of an unknown one is None.
 Reference results_of(ResultKind kind, std::span<Tensor> tensors);
 

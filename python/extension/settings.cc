@@ -1,6 +1,7 @@
 // The Python type cgtree._cgtree.Settings.
 #include "python/extension/settings.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -68,33 +69,31 @@ Settings::Settings(std::vector<Getter> getters) : getters_(std::move(getters)) {
   }
 }
 
+template <typename Visit>
+bool Settings::visit(const Visit& visit) const {
+  return visit(denormals()) && std::ranges::all_of(getters_, [&](const Getter& getter) {
+           return visit_value(getter, visit);
+         });
+}
+
 std::vector<std::uint64_t> Settings::read() const {
-  std::vector<std::uint64_t> values = {denormals()};
-  for (const Getter& getter : getters_) {
-    visit_value(getter, [&](std::uint64_t word) {
-      values.push_back(word);
-      return true;
-    });
-  }
+  std::vector<std::uint64_t> values;
+  visit([&](std::uint64_t word) {
+    values.push_back(word);
+    return true;
+  });
   return values;
 }
 
 bool Settings::are(std::span<const std::uint64_t> values) const noexcept {
   const std::uint64_t* expected = values.data();
-  if (*expected++ != denormals()) return false;
-  for (const Getter& getter : getters_) {
-    if (!visit_value(getter, [&](std::uint64_t word) { return word == *expected++; })) return false;
-  }
-  return true;
+  return visit([&](std::uint64_t word) { return word == *expected++; });
 }
 
 void add_settings_type(PyObject* module) {
   add_type<Settings>(module, {.name = "cgtree._cgtree.Settings",
                               .methods = {bind<[](const Settings& settings) {
-                                const std::vector<std::uint64_t> values = settings.read();
-                                return new_tuple(values.size(), [&](std::size_t i) {
-                                  return to_python(values[i]);
-                                });
+                                return items_of(to_python(settings.read()).get());
                               }>("read")},
                               .maker = constructor<&make>()});
 }

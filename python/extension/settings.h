@@ -34,6 +34,10 @@ class Settings {
   bool are(std::span<const std::uint64_t> values) const noexcept;
 
  private:
+  // Calls visit(word) for each word of the values until that returns false.
+  template <typename Visit>
+  bool visit(const Visit& visit) const;
+
   std::vector<Getter> getters_;
 };
 

@@ -39,18 +39,8 @@ struct PythonSteps {
   std::vector<Tensor> tensors;
   std::vector<std::string> blocks;
 
-  // Releases the lock, because recordings wait for the device when they go.
-  void end() {
-    if (!interpreter_is_alive()) {
-      (void)steps.release();
-      if (open) new Step(std::move(*open));
-      return;
-    }
-    without_gil([&] {
-      open.reset();
-      steps.reset();
-    });
-  }
+  // The step ends first.
+  void end() { end_without_gil(std::pair(std::move(steps), std::exchange(open, std::nullopt))); }
 };
 
 }  // namespace

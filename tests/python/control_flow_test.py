@@ -481,7 +481,7 @@ class ControlFlowTest(unittest.TestCase):
         for _ in range(3):
             f(tensor(floats(3)), flags(1))
         self.assertEqual(f.stats()["skips"]["capture_failed"], 2)
-        self.assertIn("otherwise() of branch() returned a tensor, and another body a tuple",
+        self.assertIn("otherwise() of branch() returned a tensor, and a tuple before",
                       f.explain(tensor(floats(3)), flags(1))["text"])
 
 
