@@ -146,10 +146,6 @@ class Tensor:
         """A view with as many elements; one size may be -1. Raises InvalidArgument unless the
         tensor is contiguous.
         """
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
-        """A view with the axes in this order, by default reversed."""
-    def broadcast_to(self, *shape: int | Sequence[int]) -> Tensor:
-        """A view that repeats elements with steps of 0."""
     def copy_from(self, source: Array) -> None:
         """Copies the elements of a tensor or array of the same shape and dtype, in order with the
         current stream. Waits where the source is memory of the host.

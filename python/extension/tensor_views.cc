@@ -94,45 +94,6 @@ Tensor subscript(const Tensor& tensor, PyObject* key) {
   return view.of(tensor);
 }
 
-Tensor permuted(const Tensor& tensor, std::vector<std::int64_t> axes) {
-  const int rank = tensor.rank();
-  if (axes.empty()) {
-    for (int axis = rank - 1; axis >= 0; --axis)
-      axes.push_back(axis);
-  }
-  std::vector<bool> seen(static_cast<std::size_t>(rank));
-  View view;
-  for (std::int64_t& axis : axes) {
-    if (axis < 0) axis += rank;
-    const bool fits = axis >= 0 && axis < rank && !seen[static_cast<std::size_t>(axis)];
-    if (!fits) break;
-    seen[static_cast<std::size_t>(axis)] = true;
-    view.keep_axis(tensor, static_cast<int>(axis));
-  }
-  if (static_cast<int>(view.dims.size()) != rank || axes.size() != view.dims.size()) {
-    throw InvalidArgument(fmt::format("transpose() of {}: expected each of its {} axes once",
-                                      describe(tensor), rank));
-  }
-  return view.of(tensor);
-}
-
-Tensor broadcast(const Tensor& tensor, const std::vector<std::int64_t>& dims) {
-  View view;
-  view.dims = dims;
-  const auto rank = static_cast<std::int64_t>(dims.size());
-  for (std::int64_t i = 0; i < rank; ++i) {
-    const auto axis = static_cast<int>(i - (rank - tensor.rank()));
-    const bool is_new = axis < 0 || tensor.shape().dim(axis) == 1;
-    if (!is_new && tensor.shape().dim(axis) != dims[static_cast<std::size_t>(i)]) view.dims.clear();
-    view.strides.push_back(is_new ? 0 : tensor.shape().stride(axis));
-  }
-  if (view.dims.size() != dims.size() || rank < tensor.rank()) {
-    throw InvalidArgument(
-        fmt::format("{} cannot be broadcast to {}", describe(tensor), to_string(Shape(dims))));
-  }
-  return view.of(tensor);
-}
-
 // Reads sizes from one tuple or from the arguments.
 std::vector<std::int64_t> sizes_of(Rest given) {
   std::vector<std::int64_t> sizes;
@@ -164,12 +125,7 @@ PyObject* tensor_getitem(PyObject* self, PyObject* key) {
 }
 
 std::vector<Method> tensor_view_methods() {
-  return {bind<&reshape>("reshape"),
-          bind<[](const Tensor& tensor, Rest axes) { return permuted(tensor, sizes_of(axes)); }>(
-              "transpose"),
-          bind<[](const Tensor& tensor, Rest sizes) { return broadcast(tensor, sizes_of(sizes)); }>(
-              "broadcast_to"),
-          bind<[](const Tensor& tensor, PyObject* stream) {
+  return {bind<&reshape>("reshape"), bind<[](const Tensor& tensor, PyObject* stream) {
             return on_stream(tensor, expect_own_stream(stream));
           }>("on_stream")};
 }

@@ -23,7 +23,8 @@ import numpy
 sys.path.insert(0, "tests/python")
 
 from support import (  # noqa: E402,F401
-    SEED, Exchange, capsule_name, cgtree, new_capsule, setUpModule, tensor)
+    SEED, Exchange, capsule_name, cgtree, new_capsule, setUpModule, tensor,
+    transposed)
 
 import hostile  # noqa: E402
 
@@ -219,9 +220,9 @@ class Case:
 
     def views(self):
         self.has_odd_arguments = True
-        made = OURS.transpose() if self.source.chance(60) else OURS
+        made = transposed(OURS) if self.source.chance(60) else OURS
         for _ in range(self.source.below(4)):
-            deed, number = self.source.below(6), self.source.choose(hostile.INTEGERS)
+            deed, number = self.source.below(4), self.source.choose(hostile.INTEGERS)
             odd = hostile.value(self.world, self.source)
             if deed == 0:
                 made = made[odd]
@@ -230,10 +231,6 @@ class Case:
                             self.source.choose(hostile.INTEGERS)]
             elif deed == 2:
                 made = made.reshape(number, odd)
-            elif deed == 3:
-                made = made.transpose(odd, self.source.byte())
-            elif deed == 4:
-                made = made.broadcast_to(number, self.source.choose(hostile.INTEGERS), 8, 12)
             else:
                 made = cgtree.view(OURS, OURS.data_ptr + self.source.byte(), odd,
                                    (number, self.source.choose(hostile.INTEGERS)), "float32")

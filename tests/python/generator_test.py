@@ -7,7 +7,7 @@ import numpy
 
 sys.path.insert(0, "tests/python")
 
-from support import RANDOM, cgtree, on_threads, setUpModule, tensor, values_of  # noqa: E402,F401
+from support import RANDOM, cgtree, on_threads, setUpModule, tensor, transposed, values_of  # noqa: E402,F401
 
 
 class GeneratorPythonTest(unittest.TestCase):
@@ -85,7 +85,7 @@ class GeneratorPythonTest(unittest.TestCase):
     def test_what_is_refused_draws_nothing(self):
         fixed = cgtree.as_tensor(numpy.frombuffer(bytes(16), "float32"))
         made = cgtree.empty((4, 4), device="host")
-        for use in (lambda: self.generator.uniform(out=made.transpose()),
+        for use in (lambda: self.generator.uniform(out=transposed(made)),
                     lambda: self.generator.uniform(out=cgtree.empty((4,), "int32", "host")),
                     lambda: self.generator.uniform(out=fixed),
                     lambda: self.generator.integers(3, 3, (4,), device="host"),

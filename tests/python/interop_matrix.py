@@ -79,11 +79,13 @@ def our_tensor(framework, layout, values, dtype):
             entries, owner=tensor, device=place,
             dtype="bfloat16" if dtype == "bfloat16" else None), values, tensor
     if layout == "fortran":
-        return filled(framework, numpy.ascontiguousarray(values.T), dtype).transpose(), values, None
+        made = filled(framework, numpy.ascontiguousarray(values.T), dtype)
+        return cgtree.view(made, made.data_ptr, values.shape, made.strides[::-1], dtype), values, None
     if layout == "slice":
         return filled(framework, frameworks.widened(values), dtype)[::2, 1:], values, None
     if layout == "broadcast":
-        return (filled(framework, values[:1], dtype).broadcast_to(values.shape),
+        made = filled(framework, values[:1], dtype)
+        return (cgtree.view(made, made.data_ptr, values.shape, (0, made.itemsize), dtype),
                 numpy.broadcast_to(values[:1], values.shape), None)
     if layout == "zero-size":
         return cgtree.empty((0, values.shape[1]), dtype, framework.device), values[:0], None

@@ -39,6 +39,10 @@ def tensor(values, device="host"):
     return made
 
 
+def transposed(made):
+    return cgtree.view(made, made.data_ptr, made.shape[::-1], made.strides[::-1], made.dtype)
+
+
 def values_of(made):
     return cgtree.numpy.copy(made)
 
