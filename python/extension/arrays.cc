@@ -55,22 +55,16 @@ Tensor make_scalar(PyObject* value, std::optional<DType> given) {
                                                     : DType::kFloat64;
   const DType dtype = given.value_or(natural);
   if (dtype == DType::kBool) return scalar(to_bool(value));
-  if (dtype == DType::kUInt64)
-    return scalar(static_cast<std::uint64_t>(to_address(value, "value")));
+  if (dtype == DType::kUInt64) return scalar(std::uint64_t{to_address(value, "value")});
   if (dtype < DType::kUInt64) return integer_scalar(to_int64(value, "value"), dtype);
   if (dtype == DType::kFloat32) return scalar(static_cast<float>(to_double(value, "value")));
   if (dtype == DType::kFloat64) return scalar(to_double(value, "value"));
   throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
 }
 
-// Without a device, the stream is of its own device, or of the best one.
 ImportOptions import_options(PyObject* stream, std::optional<SyncPolicy> sync,
                              std::optional<DType> dtype, std::optional<Device> device) {
-  ImportOptions options = {.sync = sync, .dtype = dtype, .device = device};
-  if (stream == nullptr) return options;
-  const std::optional<Device> place = device ? device : device_of_stream(stream);
-  options.consumer = to_stream(stream, place.value_or(Device::best()));
-  return options;
+  return {.consumer = to_stream(stream, device), .sync = sync, .dtype = dtype, .device = device};
 }
 
 Tensor as_tensor(PyObject* array, PyObject* stream, std::optional<SyncPolicy> sync,
@@ -92,8 +86,7 @@ Tensor from_dlpack_object(PyObject* array, PyObject* stream, std::optional<Devic
   return import_dlpack(array, import_options(stream, {}, {}, device));
 }
 
-Tensor make_view(const Tensor& owner, Word place, const Dims& dims, Dims strides, DType dtype) {
-  const auto address = static_cast<std::uintptr_t>(place);
+Tensor make_view(const Tensor& owner, Word address, const Dims& dims, Dims strides, DType dtype) {
   if (strides.size() != dims.size()) throw InvalidArgument("view(): one stride per dimension");
   for (std::int64_t& stride : strides)
     stride /= static_cast<std::int64_t>(size_of(dtype));
@@ -128,7 +121,7 @@ Reference lend(const Tensor& tensor) {
 }
 
 std::optional<Tensor> lent(Word address) {
-  StorageRef storage = find_lent(std::nullopt, static_cast<std::uintptr_t>(address), 1);
+  StorageRef storage = find_lent(std::nullopt, address, 1);
   if (!storage) return std::nullopt;
   const auto bytes = static_cast<std::int64_t>(storage->bytes());
   return Tensor(std::move(storage), 0, {bytes}, DType::kUInt8);

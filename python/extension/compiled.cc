@@ -91,6 +91,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
 
 // A Binding is a compiled function in one context.
 struct Binding {
+  const ContextState* place;  // another one may lie there once this one has expired
   std::weak_ptr<ContextState> context;
   CompiledCore core;
 };
@@ -117,15 +118,12 @@ struct Compiled {
   void end() { end_without_gil(std::move(bindings)); }
 };
 
-bool is_same(const std::weak_ptr<ContextState>& a, const std::weak_ptr<ContextState>& b) noexcept {
-  return !a.owner_before(b) && !b.owner_before(a);
-}
-
-Binding* find_binding(const Compiled& compiled, const std::weak_ptr<ContextState>& context) {
-  for (const auto& binding : compiled.bindings) {
-    if (is_same(binding->context, context)) return binding.get();
-  }
-  return nullptr;
+// Returns the default context of the thread.
+std::shared_ptr<ContextState> context_of_thread() {
+  std::weak_ptr<ContextState>& last = of_thread<OnThread>().last_default;
+  std::shared_ptr<ContextState> state = last.lock();
+  if (state == nullptr || state->context == nullptr) last = state = default_context();
+  return state;
 }
 
 // The contexts of threads that have ended take their bindings along.
@@ -147,35 +145,29 @@ const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<Contex
       return step->run(inputs);
     };
     return std::unique_ptr<Binding>(
-        new Binding{context, CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
+        new Binding{context.get(), context,
+                    CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
   });
   // Another thread may have bound the same context meanwhile; then one of the two is never used.
   compiled.bindings.push_back(std::move(binding));
   return compiled.bindings.back()->core;
 }
 
+const CompiledCore& core_for(Compiled& compiled, const std::shared_ptr<ContextState>& context) {
+  for (const auto& binding : compiled.bindings) {
+    if (binding->place == context.get() && !binding->context.expired()) return binding->core;
+  }
+  return add_binding(compiled, context);
+}
+
 // Throws InvalidArgument if the context was closed.
 Bound bound(Compiled& compiled) {
-  if (compiled.context != nullptr) {
-    const Context& context = *compiled.context->open();
-    if (!compiled.bindings.empty()) [[likely]] {
-      return {nullptr, &context, &compiled.bindings.front()->core};
-    }
-    const CompiledCore& core = add_binding(compiled, compiled.context);
-    return {nullptr, compiled.context->open().get(), &core};
-  }
-  std::weak_ptr<ContextState>& last = of_thread<OnThread>().last_default;
-  std::shared_ptr<ContextState> state = last.lock();
-  if (state == nullptr || state->context == nullptr) {
-    state = default_context();
-    last = state;
-  }
+  std::shared_ptr<ContextState> kept;
+  if (compiled.context == nullptr) kept = context_of_thread();
+  const std::shared_ptr<ContextState>& state = kept == nullptr ? compiled.context : kept;
+  const CompiledCore& core = core_for(compiled, state);
   const Context& context = *state->open();
-  if (const Binding* binding = find_binding(compiled, state)) {
-    return {std::move(state), &context, &binding->core};
-  }
-  const CompiledCore& core = add_binding(compiled, state);
-  return {std::move(state), &context, &core};
+  return {std::move(kept), &context, &core};
 }
 
 // Arguments are the inputs of one call: tensors of cgtree by address, and imported arrays.

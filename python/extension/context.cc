@@ -37,8 +37,7 @@ OpenContext make(std::optional<Device> place, PyObject* stream, std::shared_ptr<
   options.group = std::move(group);
   if (stream != nullptr) {
     options.stream = to_stream(stream, device);
-    options.owner = owner_of_stream(stream);
-    if (options.owner == nullptr) options.owner = keep_object(stream);
+    options.owner = keep_stream(stream);
   }
   auto state = std::make_shared<ContextState>();
   state->context =

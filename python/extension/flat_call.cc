@@ -513,11 +513,7 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
                         "FlatCall(): the type has no exchange API of DLPack that tells where "
                         "tensors lie: PyTorch 2.10 has it");
   }
-  if (reader) {
-    const auto& [implementation, storage, data, rank, keys, unresolved] = *reader;
-    flat.reader = {implementation, storage, data,
-                   rank,           keys,    static_cast<std::uint64_t>(unresolved)};
-  }
+  if (reader) flat.reader = std::apply([](auto... each) { return PlaceReader{each...}; }, *reader);
   if (settings != nullptr) {
     flat.values = expect_object<Settings>(settings, "settings").read();
     flat.settings = Reference::borrow(settings);

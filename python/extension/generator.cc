@@ -45,7 +45,7 @@ Reference state(const Generator& generator) {
 
 void set_state(const Generator& generator, const std::tuple<Word, Word, PyObject*>& given) {
   const auto [seed, offset, token] = given;
-  GeneratorState state{static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(offset), {}};
+  GeneratorState state{seed, offset, {}};
   if (token != Py_None) {
     if (PyCapsule_IsValid(token, kToken) == 0) {
       throw InvalidArgument("set_state(): the recording is none that state() gave");
@@ -124,14 +124,12 @@ void add_generator_type(PyObject* module) {
   add_type<Generator>(
       module,
       {.name = "cgtree.Generator",
-       .methods = {bind<[](const Generator& generator, Word seed) {
-                     generator.set_seed(static_cast<std::uint64_t>(seed));
-                   }>("set_seed"),
+       .methods = {bind<[](const Generator& generator, Word seed) { generator.set_seed(seed); }>(
+                       "set_seed"),
                    bind<&state>("state"), bind<&set_state>("set_state"), bind<&uniform>("uniform"),
                    bind<&normal>("normal"), bind<&integers>("integers")},
        .properties = {property<&Generator::seed>("seed")},
-       .maker =
-           constructor<[](Word seed) { return Generator(static_cast<std::uint64_t>(seed)); }>(),
+       .maker = constructor<[](Word seed) { return Generator(seed); }>(),
        .slots = {slot<&repr>(Py_tp_repr)}});
 }
 

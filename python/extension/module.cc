@@ -68,8 +68,7 @@ void add_process_functions(PyObject* module) {
        bind_function<&set_log_level>("set_log_level"),
        bind_function<&dump_on_signal>("_dump_events_on_signal"),
        bind_function<&open_scope>("_open_scope"),
-       bind_function<[](Word scope) { close_scope(static_cast<std::uint64_t>(scope)); }>(
-           "_close_scope"),
+       bind_function<[](Word scope) { close_scope(scope); }>("_close_scope"),
        bind_function<&interpreter_ends>("_interpreter_ends")});
 }
 

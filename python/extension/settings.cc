@@ -52,8 +52,7 @@ std::uint64_t denormals() noexcept {
 Settings make(const std::vector<std::tuple<Word, Word, int, int, std::size_t>>& given) {
   std::vector<Getter> getters;
   for (const auto& [function, object, first, second, bytes] : given)
-    getters.push_back({static_cast<std::uintptr_t>(function), static_cast<std::uintptr_t>(object),
-                       first, second, bytes});
+    getters.push_back({function, object, first, second, bytes});
   return Settings(std::move(getters));
 }
 

@@ -135,7 +135,7 @@ bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream
         fmt::format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
   }
   const Context& context = *steps.context->open();
-  const StreamRef place = to_optional_stream(stream, context.device());
+  const StreamRef place = to_stream(stream, context.device());
   const std::vector<Binding> bindings = bindings_of(steps, given, place ? place : context.stream());
   without_gil([&] { steps.open.emplace(steps.steps->begin(key, bindings, place)); });
   steps.thread = std::this_thread::get_id();

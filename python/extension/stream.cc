@@ -125,29 +125,23 @@ std::uintptr_t foreign_handle(PyObject* object) {
 
 }  // namespace
 
-StreamRef to_stream(PyObject* object, Device device) {
+StreamRef to_stream(PyObject* object, std::optional<Device> device) {
+  if (object == nullptr) return {};
   if (!is_object<StreamState>(object)) {
     const std::uintptr_t handle = foreign_handle(object);
-    return {device, static_cast<StreamHandle>(handle == 0 ? 1 : handle)};
+    return {device ? *device : Device::best(), static_cast<StreamHandle>(handle == 0 ? 1 : handle)};
   }
   const StreamRef stream = value_of<StreamState>(object).ref();
-  if (stream.device() == device) return stream;
+  if (!device || stream.device() == *device) return stream;
   throw InvalidArgument(fmt::format("stream {:#x} is of {}, but {} is needed",
                                     static_cast<std::uintptr_t>(stream.handle()),
-                                    to_string(stream.device()), to_string(device)));
+                                    to_string(stream.device()), to_string(*device)));
 }
 
-StreamRef to_optional_stream(PyObject* object, Device device) {
-  return object == nullptr ? StreamRef() : to_stream(object, device);
-}
-
-std::optional<Device> device_of_stream(PyObject* object) {
-  if (!is_object<StreamState>(object)) return std::nullopt;
-  return value_of<StreamState>(object).ref().device();
-}
-
-std::shared_ptr<const void> owner_of_stream(PyObject* object) {
-  return is_object<StreamState>(object) ? value_of<StreamState>(object).keeper : nullptr;
+std::shared_ptr<const void> keep_stream(PyObject* object) {
+  if (is_object<StreamState>(object) && value_of<StreamState>(object).keeper != nullptr)
+    return value_of<StreamState>(object).keeper;
+  return keep_object(object);
 }
 
 std::shared_ptr<const Stream> expect_own_stream(PyObject* object) {

@@ -10,15 +10,12 @@
 namespace cgtree::python {
 
 // Converts a cgtree.Stream, an integer (a cudaStream_t, 1 or 2), or a stream object of another
-// library with __cuda_stream__(), cuda_stream or ptr. Throws InvalidArgument for a stream that was
-// closed or is on another device.
-StreamRef to_stream(PyObject* object, Device device);
-// As to_stream(); null gives a null stream.
-StreamRef to_optional_stream(PyObject* object, Device device);
-// Returns the device of a cgtree.Stream, and nullopt for other objects, which do not tell.
-std::optional<Device> device_of_stream(PyObject* object);
-// Returns what keeps the stream of a cgtree.Stream alive, and null for other objects.
-std::shared_ptr<const void> owner_of_stream(PyObject* object);
+// library with __cuda_stream__(), cuda_stream or ptr; null gives a null stream. Without a device,
+// others than a cgtree.Stream are taken to be of the best one. Throws InvalidArgument for a stream
+// that was closed or is on another device.
+StreamRef to_stream(PyObject* object, std::optional<Device> device);
+// Returns what keeps the stream alive.
+std::shared_ptr<const void> keep_stream(PyObject* object);
 
 // Returns the stream that a cgtree.Stream owns. Throws InvalidArgument if it was closed or is
 // borrowed.

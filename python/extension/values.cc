@@ -86,18 +86,14 @@ std::int64_t to_int64(PyObject* object, const char* what) {
   return value_of_long(number.get(), what);
 }
 
-std::uintptr_t to_address(PyObject* object, const char* what) {
+Word to_address(PyObject* object, const char* what) {
   if (PyBool_Check(object) || PyIndex_Check(object) == 0) (void)to_int64(object, what);  // throws
   const Reference number = checked(PyNumber_Index(object));
-  const unsigned long long value = PyLong_AsUnsignedLongLong(number.get());
+  const Word value = PyLong_AsUnsignedLongLong(number.get());
   if (PyErr_Occurred() != nullptr) {
     refuse_large(number.get(), what, "an integer from 0 on, of at most 64 bits");
   }
   return value;
-}
-
-Word to_word(PyObject* object, const char* what) {
-  return static_cast<Word>(to_address(object, what));
 }
 
 const void* to_pointer(PyObject* object, const char* what) {

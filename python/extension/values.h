@@ -26,16 +26,15 @@ namespace cgtree::python {
 
 // Reads an object that has __index__ and is not a bool.
 std::int64_t to_int64(PyObject* object, const char* what);
-std::uintptr_t to_address(PyObject* object, const char* what);
+// Reads an integer of 64 bits without a sign. The type is another one than that of counts.
+using Word = unsigned long long;
+Word to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
 bool to_bool(PyObject* object);
 double to_double(PyObject* object, const char* what);
 int to_int(PyObject* object, const char* what);
 // Reads a count, or a number of bytes.
 std::size_t to_size(PyObject* object, const char* what);
-// Reads an integer of 64 bits without a sign.
-enum class Word : std::uint64_t {};
-Word to_word(PyObject* object, const char* what);
 const void* to_pointer(PyObject* object, const char* what);
 // Reads a function, which is called while the object lives; null for none.
 struct Callable {
@@ -70,21 +69,20 @@ void for_each_entry(PyObject* dict, const char* what, const Visit& visit) {
     visit(key, value);
 }
 // Return a tuple or list of `count` items, of which make(i) makes each.
+template <auto create, auto set, typename Make>
+Reference new_sequence(std::size_t count, const Make& make) {
+  Reference sequence = checked(create(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i)
+    check_status(set(sequence.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
+  return sequence;
+}
 template <typename Make>
 Reference new_tuple(std::size_t count, const Make& make) {
-  Reference tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
-  for (std::size_t i = 0; i < count; ++i)
-    check_status(
-        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
-  return tuple;
+  return new_sequence<PyTuple_New, PyTuple_SetItem>(count, make);
 }
 template <typename Make>
 Reference new_list(std::size_t count, const Make& make) {
-  Reference list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
-  for (std::size_t i = 0; i < count; ++i)
-    check_status(
-        PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference(make(i)).release()));
-  return list;
+  return new_sequence<PyList_New, PyList_SetItem>(count, make);
 }
 // Reads a sequence of integers, or one integer.
 std::vector<std::int64_t> to_integers(PyObject* object, const char* what);
@@ -137,7 +135,7 @@ struct Caster<int> : ReadBy<to_int> {};
 template <>
 struct Caster<std::size_t> : ReadBy<to_size> {};
 template <>
-struct Caster<Word> : ReadBy<to_word> {};
+struct Caster<Word> : ReadBy<to_address> {};
 template <>
 struct Caster<const void*> : ReadBy<to_pointer> {};
 template <>
