@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <tuple>
+#include <string_view>
 
 #include "base/error.h"
 #include "interop/device/stream.h"
@@ -76,27 +76,89 @@ Tensor take(PyObject* capsule, const ImportOptions& options) {
 
 // ---- Exports ----
 
-std::optional<dlpack::Version> version_of(
-    const std::optional<std::tuple<std::int64_t, std::int64_t>>& given) {
-  if (!given) return std::nullopt;
-  const auto [major, minor] = *given;
+// The arguments of __dlpack__.
+struct Request {
+  DlpackExportOptions options;
+  std::optional<dlpack::Version> max_version;
+};
+
+dlpack::Version read_version(PyObject* value) {
+  constexpr const char* kWhat = "max_version";
+  std::int64_t major = -1;
+  std::int64_t minor = -1;
+  if (PyTuple_Check(value) && PyTuple_Size(value) == 2) {  // nearly always
+    major = to_int64(PyTuple_GetItem(value, 0), kWhat);
+    minor = to_int64(PyTuple_GetItem(value, 1), kWhat);
+  } else if (const auto numbers = to_integers(value, kWhat); numbers.size() == 2) {
+    major = numbers[0];
+    minor = numbers[1];
+  }
   if (std::min(major, minor) < 0 || std::max(major, minor) > UINT32_MAX) {
     throw InvalidArgument("max_version: expected a pair (major, minor)");
   }
-  return dlpack::Version{static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)};
+  return {static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)};
 }
 
-Reference export_capsule(const Tensor& tensor, std::optional<std::int64_t> stream,
-                         const std::optional<std::tuple<std::int64_t, std::int64_t>>& max_version,
-                         std::optional<Device> device, std::optional<bool> copy) {
-  const DlpackExportOptions options = {.stream = stream, .device = device, .copy = copy};
-  const auto made_by = [&](auto make) {
-    const auto run = [&] { return make(tensor, options); };
-    const bool may_block = device || copy == true;  // copies may wait for a device
-    return may_block ? without_gil(run) : run();
-  };
-  if (wants_versioned(version_of(max_version))) return make_capsule<kVersioned>(made_by(to_dlpack));
-  return make_capsule<kUnversioned>(made_by(to_unversioned_dlpack));
+void read_keyword(const char* name, PyObject* value, Request& request) {
+  const std::string_view given(name);
+  if (given == "stream") {
+    request.options.stream = static_cast<std::intptr_t>(to_int64(value, "stream"));
+  } else if (given == "max_version") {
+    request.max_version = read_version(value);
+  } else if (given == "dl_device") {
+    request.options.device = to_device(value);
+  } else {
+    request.options.copy = to_bool(value);
+  }
+}
+
+// Compares names by address first, because it is called for each exported tensor.
+Request read_request(PyObject* const* values, PyObject* names) {
+  static const std::array kNames = {"stream", "max_version", "dl_device", "copy"};
+  static const std::array kInterned = {
+      PyUnicode_InternFromString(kNames[0]), PyUnicode_InternFromString(kNames[1]),
+      PyUnicode_InternFromString(kNames[2]), PyUnicode_InternFromString(kNames[3])};
+  Request request;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(names); ++i) {
+    PyObject* const name = PyTuple_GetItem(names, i);
+    std::size_t known = 0;
+    while (known < kNames.size() && kInterned[known] != name)
+      ++known;
+    if (known == kNames.size()) {
+      known = 0;
+      while (known < kNames.size() && PyUnicode_CompareWithASCIIString(name, kNames[known]) != 0)
+        ++known;
+    }
+    if (known == kNames.size()) {
+      PyErr_Format(PyExc_TypeError, "__dlpack__() got an unexpected keyword argument %R", name);
+      throw PythonError();
+    }
+    if (values[i] != Py_None) read_keyword(kNames[known], values[i], request);
+  }
+  return request;
+}
+
+// Copies may wait for a device.
+template <const char* const& name, auto make>
+Reference export_capsule(const Tensor& tensor, const DlpackExportOptions& options) {
+  const auto run = [&] { return make(tensor, options); };
+  const bool may_block = options.device || options.copy == true;
+  return make_capsule<name>(may_block ? without_gil(run) : run());
+}
+
+PyObject* dlpack_capsule(PyObject* self, PyObject* const* values, Py_ssize_t count,
+                         PyObject* names) {
+  return guarded([&] {
+    if (count != 0) {
+      PyErr_SetString(PyExc_TypeError, "__dlpack__() takes keywords alone");
+      throw PythonError();
+    }
+    const Request request = names == nullptr ? Request{} : read_request(values, names);
+    const auto make = wants_versioned(request.max_version)
+                          ? &export_capsule<kVersioned, &to_dlpack>
+                          : &export_capsule<kUnversioned, &to_unversioned_dlpack>;
+    return make(tensor_of(self), request.options).release();
+  });
 }
 
 Reference dlpack_device(const Tensor& tensor) {
@@ -239,7 +301,8 @@ Reference ask(PyObject* object, const Reference& stream) {
 }  // namespace
 
 std::vector<Method> dlpack_methods() {
-  return {bind<&export_capsule>("__dlpack__"), bind<&dlpack_device>("__dlpack_device__")};
+  return {{"__dlpack__", reinterpret_cast<void*>(dlpack_capsule), METH_FASTCALL | METH_KEYWORDS},
+          bind<&dlpack_device>("__dlpack_device__")};
 }
 
 Tensor import_dlpack(PyObject* object, const ImportOptions& options) {
