@@ -54,11 +54,10 @@ void run_call(void* data) {
   const NoCollection none;
   try {
     static_cast<const HostCall*>(data)->run();
-  } catch (const PythonError& error) {
-    if (!raised()) raised() = error;
   } catch (...) {
     set_error_in_flight();
-    if (!raised()) raised().emplace();
+    const PythonError error;
+    if (!raised()) raised() = error;
   }
 }
 

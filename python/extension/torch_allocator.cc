@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -29,15 +30,6 @@
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/tensor.h"
-
-extern "C" {
-// Throws cgtree::OutOfMemory, which PyTorch reports as a RuntimeError. Thread safety: any thread.
-__attribute__((visibility("default"))) void* cgtree_torch_alloc(ssize_t bytes, int device,
-                                                                void* stream);
-__attribute__((visibility("default"))) void cgtree_torch_free(void* data, ssize_t bytes, int device,
-                                                              void* stream);
-__attribute__((visibility("default"))) void cgtree_torch_record_stream(void* data, void* stream);
-}
 
 namespace cgtree::python {
 namespace {
@@ -175,6 +167,16 @@ void use(void* data, void* stream) {
   allocator->allocator().use(data, stream_id(from_handle(allocator->device(), stream)));
 }
 
+// Calls run() for PyTorch, which takes no exceptions of this function.
+template <typename Run>
+void or_log(std::string_view function, const Run& run) {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "torch_{}_failed error=\"{}\"", function, error.what());
+  }
+}
+
 // Sets whether step functions of this thread allocate from the pool (default: yes), and the kind of
 // device (default: "cuda").
 void torch_options(std::optional<bool> use_steps, std::optional<Device> device) {
@@ -213,7 +215,11 @@ void add_torch_allocator(PyObject* module) {
 
 }  // namespace cgtree::python
 
-void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
+// The functions that PyTorch calls, on any thread.
+#define CGTREE_TORCH extern "C" __attribute__((visibility("default")))
+
+// Throws cgtree::OutOfMemory, which PyTorch reports as a RuntimeError.
+CGTREE_TORCH void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
   if (bytes <= 0) return nullptr;
   try {
     return cgtree::python::allocate(static_cast<std::size_t>(bytes), device, stream);
@@ -224,20 +230,11 @@ void* cgtree_torch_alloc(ssize_t bytes, int device, void* stream) {
 }
 
 // PyTorch frees at exit too, after the driver has ended.
-void cgtree_torch_free(void* data, ssize_t, int device, void* stream) {
+CGTREE_TORCH void cgtree_torch_free(void* data, ssize_t, int device, void* stream) {
   if (!cgtree::python::interpreter_is_alive()) return;
-  try {
-    cgtree::python::release(data, device, stream);
-  } catch (const std::exception& error) {
-    cgtree::log_event(cgtree::LogLevel::kError, "torch_free_failed error=\"{}\"", error.what());
-  }
+  cgtree::python::or_log("free", [&] { cgtree::python::release(data, device, stream); });
 }
 
-void cgtree_torch_record_stream(void* data, void* stream) {
-  try {
-    cgtree::python::use(data, stream);
-  } catch (const std::exception& error) {
-    cgtree::log_event(cgtree::LogLevel::kError, "torch_record_stream_failed error=\"{}\"",
-                      error.what());
-  }
+CGTREE_TORCH void cgtree_torch_record_stream(void* data, void* stream) {
+  cgtree::python::or_log("record_stream", [&] { cgtree::python::use(data, stream); });
 }
