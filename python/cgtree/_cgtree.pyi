@@ -6,6 +6,7 @@ from typing import (
 from cgtree._options import ContextOptions
 
 DType: TypeAlias = Any  # a name such as "float32" or "<f4", a NumPy or PyTorch dtype
+Dims: TypeAlias = int | Sequence[int]
 Device: TypeAlias = str | tuple[int, int]  # "auto", "cuda:0", "host", or DLPack's two numbers
 StreamLike: TypeAlias = Stream | int | Any  # or whatever has __cuda_stream__(), cuda_stream or ptr
 Array: TypeAlias = Any  # whatever has one of the protocols
@@ -65,7 +66,7 @@ class PrecaptureReport(TypedDict):
     text: str
 
 # Seed, blocks drawn, and the recording it was taken in, if any.
-GeneratorState: TypeAlias = tuple[int, int, object | None]
+GeneratorState: TypeAlias = tuple[int, int, GeneratorToken | None]
 
 class Tensor:
     """A typed, shaped view of device memory; a handle: copying it copies no data.
@@ -281,9 +282,6 @@ class Context:
         """Writes them to a file. Raises InvalidArgument if it cannot be opened or written. Any
         thread.
         """
-    @staticmethod
-    def _metrics_text_of(contexts: Sequence[Context]) -> str:
-        """As cgtree.metrics_text(), of these contexts."""
     def _enter_eager(self) -> None:
         """What `with eager()` begins with."""
     def _leave_eager(self) -> None:
@@ -506,6 +504,7 @@ class Steps:
     def invalidate(self, address: int, nbytes: int) -> int:
         """Drops the recordings that use memory in the range, which is given away."""
 
+class GeneratorToken: ...
 class Generator:
     """A source of random numbers: a seed, and how much of its sequence has been used. It serves
     every device, and uniform numbers and integers are the same on each. In step functions each
@@ -534,33 +533,19 @@ class Generator:
         state of a recording outside of it, and for another inside.
         """
     def uniform(
-        self,
-        shape: int | Sequence[int] | None = None,
-        *,
-        out: Tensor | None = None,
-        device: Device | None = None,
+        self, shape: Dims | None = None, *, out: Tensor | None = None, device: Device | None = None
     ) -> Tensor:
         """Float32 in [0, 1): a tensor of this shape, made as empty() makes it, or `out`, which is
         contiguous. Raises InvalidArgument, then nothing was drawn; OutOfMemory.
         """
     def normal(
-        self,
-        shape: int | Sequence[int] | None = None,
-        *,
-        mean: float = 0,
-        deviation: float = 1,
-        out: Tensor | None = None,
-        device: Device | None = None,
+        self, shape: Dims | None = None, *, mean: float = 0, deviation: float = 1,
+        out: Tensor | None = None, device: Device | None = None
     ) -> Tensor:
         """Float32, as uniform()."""
     def integers(
-        self,
-        low: int,
-        high: int,
-        shape: int | Sequence[int] | None = None,
-        *,
-        out: Tensor | None = None,
-        device: Device | None = None,
+        self, low: int, high: int, shape: Dims | None = None, *,
+        out: Tensor | None = None, device: Device | None = None
     ) -> Tensor:
         """Int64 in [low, high), as uniform(). Raises InvalidArgument for low >= high too."""
 
@@ -572,6 +557,10 @@ def thread_groups(size: int, time_limit: float = 60) -> list[Group]:
     >>> (alone,) = cgtree.thread_groups(1)
     >>> context = cgtree.Context("host", group=alone)
     """
+class BreakValues:
+    def value(self, input: int) -> bytes:
+        """Input or binding `input`, which is passed by value."""
+
 def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None:
     """Inside a step: calls function(value) at this point of it, in each replay too, and never in a
     capture: the graph ends in front of it, and another one begins behind it. value(i) is input
@@ -689,9 +678,7 @@ def step_block(data: bytes | bytearray | memoryview) -> Tensor:
     >>> cgtree.step_block(b"abc").shape
     (3,)
     """
-def empty(
-    shape: int | Sequence[int], dtype: DType = "float32", device: Device | None = None
-) -> Tensor:
+def empty(shape: Dims, dtype: DType = "float32", device: Device | None = None) -> Tensor:
     """Contents are not set. Inside a step function: memory of the context's pool. Outside: of
     `device`, by default that of the current stream, else the best one. Raises InvalidArgument,
     OutOfMemory.
@@ -913,11 +900,14 @@ def set_log_level(level: Literal["trace", "debug", "info", "warn", "error", "off
     """
 def _dump_events_on_signal(path: str, signals: Sequence[int]) -> None:
     """What dump_events_on_signal() does."""
+def _metrics_text_of(contexts: Sequence[Context]) -> str:
+    """As cgtree.metrics_text(), of these contexts."""
 def _open_scope(name: str) -> int:
     """What `with Scope()` begins with."""
 def _close_scope(scope: int) -> None:
     """What `with Scope()` ends with."""
-def lend(tensor: Tensor) -> object:
+class Lent: ...
+def lend(tensor: Tensor) -> Lent:
     """An object that keeps the tensor's memory, and by which lent() finds it. For libraries that
     take an address.
     """

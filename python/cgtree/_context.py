@@ -190,7 +190,7 @@ def metrics_text(*contexts):
     >>> cgtree.metrics_text(decode).startswith("# HELP cgtree_")
     True
     """
-    return Context._metrics_text_of(contexts or (default_context(),))
+    return _cgtree._metrics_text_of(contexts or (default_context(),))
 
 
 def report(context=None):

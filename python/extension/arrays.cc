@@ -106,18 +106,14 @@ Tensor make_view(const Tensor& owner, Word address, const Dims& dims, Dims strid
 
 // ---- Memory that other libraries know by its address alone ----
 
-constexpr const char* kLease = "cgtree.lease";
+struct Lent {
+  Lease lease;
 
-void drop_lease(PyObject* capsule) {
-  auto* const lease = static_cast<Lease*>(PyCapsule_GetPointer(capsule, kLease));
-  end_without_gil(std::unique_ptr<Lease>(lease));
-}
+  void end() { end_without_gil(std::move(lease)); }
+};
 
 Reference lend(const Tensor& tensor) {
-  auto lease = std::make_unique<Lease>(tensor.storage());
-  Reference capsule = checked(PyCapsule_New(lease.get(), kLease, drop_lease));
-  (void)lease.release();
-  return capsule;
+  return new_object<Lent>(Lent{Lease(tensor.storage())});
 }
 
 std::optional<Tensor> lent(Word address) {
@@ -130,6 +126,7 @@ std::optional<Tensor> lent(Word address) {
 }  // namespace
 
 void add_arrays(PyObject* module) {
+  add_type<Lent>(module, {.name = "cgtree._cgtree.Lent"});
   add_functions(
       module, {bind_function<&make_empty>("empty"), bind_function<&make_scalar>("scalar"),
                bind_function<&as_tensor>("as_tensor"),

@@ -1,4 +1,4 @@
-// The Python type cgtree.CompiledFunction, and PythonStep: a Python function as a step function.
+// The Python type cgtree.CompiledFunction.
 #include "python/extension/module.h"
 
 #include <fmt/format.h>
@@ -15,12 +15,10 @@
 #include "base/error.h"
 #include "base/frame.h"
 #include "cgtree/compile.h"
-#include "extensions/sizes/precapture.h"
 #include "extensions/watch/spelling.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"
-#include "python/extension/context.h"
 #include "python/extension/import.h"
 #include "python/extension/results.h"
 #include "python/extension/tensor.h"
@@ -37,44 +35,23 @@ struct Caster<WhenFrozen> {
 
 namespace {
 
-// Objects that recordings keep, each as often as they do. Guarded by the GIL.
-using KeptObjects = std::vector<PyObject*>;
-
 struct OnThread {
-  // Of the outermost step function that runs: its recording keeps the objects.
+  // Those of the outermost step function that runs: its recording keeps the objects.
   std::shared_ptr<KeptObjects> kept;
   std::weak_ptr<ContextState> last_default;  // the default context that was used last
 };
 
-// A PythonStep calls a Python function with tensors as objects, and reads what it returns.
-struct PythonStep {
-  std::shared_ptr<void> function;  // null once the cycle collector has taken it
-  std::shared_ptr<KeptObjects> kept = std::make_shared<KeptObjects>();
-  ResultKind kind = ResultKind::kUnknown;
-  std::size_t runs = 0;
-
-  PyObject* object() const noexcept { return static_cast<PyObject*>(function.get()); }
-  // Takes the GIL and calls the function. Throws PythonError, and InvalidArgument for a result that
-  // is not None, a tensor or a tuple or list of tensors, or that has another kind than before.
-  std::vector<Tensor> run(std::span<const Tensor> inputs);
-};
-
 // In its scope objects are kept for the step function, unless another one runs already.
-class KeepsForStep {
- public:
-  explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept)
-      : is_outermost_(!of_thread<OnThread>().kept) {
-    if (is_outermost_) of_thread<OnThread>().kept = kept;
+struct KeepsForStep {
+  explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept) {
+    if (!before) of_thread<OnThread>().kept = kept;
   }
-  ~KeepsForStep() {
-    if (is_outermost_) of_thread<OnThread>().kept.reset();
-  }
-  KeepsForStep(const KeepsForStep&) = delete;
-  KeepsForStep& operator=(const KeepsForStep&) = delete;
+  ~KeepsForStep() { of_thread<OnThread>().kept = std::move(before); }
 
- private:
-  const bool is_outermost_;
+  std::shared_ptr<KeptObjects> before = of_thread<OnThread>().kept;
 };
+
+}  // namespace
 
 std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   const GilAcquire gil;
@@ -89,34 +66,7 @@ std::vector<Tensor> PythonStep::run(std::span<const Tensor> inputs) {
   return read_result(result.get(), "the step function", kind, "a replay could not tell which");
 }
 
-// A Binding is a compiled function in one context.
-struct Binding {
-  const ContextState* place;  // another one may lie there once this one has expired
-  std::weak_ptr<ContextState> context;
-  CompiledCore core;
-};
-
-// A Compiled is bound to a context by its first call there, so that to compile a function, which
-// modules do when they are imported, touches no device.
-struct Compiled {
-  std::shared_ptr<ContextState> context;  // null: the default context of the thread that calls
-  std::shared_ptr<PythonStep> step;
-  std::string name;
-  CompileOptions options;
-  std::vector<std::unique_ptr<Binding>> bindings;
-
-  template <typename Visit>
-  int visit(const Visit& visit) const {
-    if (step == nullptr) return 0;
-    for (PyObject* const object : *step->kept)
-      if (const int stop = visit(object)) return stop;
-    return visit(step->object());
-  }
-  void clear() {
-    if (step != nullptr) step->function.reset();
-  }
-  void end() { end_without_gil(std::move(bindings)); }
-};
+namespace {
 
 // Returns the default context of the thread.
 std::shared_ptr<ContextState> context_of_thread() {
@@ -131,8 +81,8 @@ void drop_expired(Compiled& compiled) {
   auto& all = compiled.bindings;
   const auto expired = std::partition(
       all.begin(), all.end(), [](const auto& binding) { return !binding->context.expired(); });
-  std::vector<std::unique_ptr<Binding>> dropped(std::make_move_iterator(expired),
-                                                std::make_move_iterator(all.end()));
+  std::vector<std::unique_ptr<ContextBinding>> dropped(std::make_move_iterator(expired),
+                                                       std::make_move_iterator(all.end()));
   all.erase(expired, all.end());
   end_without_gil(std::move(dropped));
 }
@@ -144,9 +94,9 @@ const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<Contex
     StepFunction run = [step = compiled.step](std::span<const Tensor> inputs) {
       return step->run(inputs);
     };
-    return std::unique_ptr<Binding>(
-        new Binding{context.get(), context,
-                    CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
+    return std::unique_ptr<ContextBinding>(
+        new ContextBinding{context.get(), context,
+                           CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
   });
   // Another thread may have bound the same context meanwhile; then one of the two is never used.
   compiled.bindings.push_back(std::move(binding));
@@ -160,7 +110,8 @@ const CompiledCore& core_for(Compiled& compiled, const std::shared_ptr<ContextSt
   return add_binding(compiled, context);
 }
 
-// Throws InvalidArgument if the context was closed.
+}  // namespace
+
 Bound bound(Compiled& compiled) {
   std::shared_ptr<ContextState> kept;
   if (compiled.context == nullptr) kept = context_of_thread();
@@ -169,6 +120,8 @@ Bound bound(Compiled& compiled) {
   const Context& context = *state->open();
   return {std::move(kept), &context, &core};
 }
+
+namespace {
 
 // Arguments are the inputs of one call: tensors of cgtree by address, and imported arrays.
 class Arguments {
@@ -302,12 +255,12 @@ Reference explain(Compiled& compiled, Rest given, const Key& key, const Others& 
                   "text", with_names(to_string(explanation)));
 }
 
-Reference stats(Compiled& compiled) {
+FunctionStats stats(Compiled& compiled) {
   // To make its binding is a call, which has to wait for others.
   if (compiled.context != nullptr && compiled.context->open() && compiled.bindings.empty())
-    return dict_of(FunctionStats());
+    return {};
   const Bound bound = python::bound(compiled);
-  return dict_of(without_gil([&] { return bound.core->stats(); }));
+  return without_gil([&] { return bound.core->stats(); });
 }
 
 // Returns the function that the user wrote, which compile() may have wrapped for a framework.
@@ -348,29 +301,6 @@ std::shared_ptr<void> keep_for_step(PyObject* object) {
   });
 }
 
-Reference outcome_of(const std::optional<CallOutcome>& last) {
-  if (!last) return Reference::borrow(Py_None);
-  return pack(name(last->outcome), last->skip_reason ? name(*last->skip_reason) : "");
-}
-
-Bound bound_of(PyObject* compiled) {
-  return bound(value_of<Compiled>(compiled));
-}
-
-std::shared_ptr<ContextState> state_of(PyObject* compiled) {
-  const std::shared_ptr<ContextState>& context = value_of<Compiled>(compiled).context;
-  if (context != nullptr) return context;
-  throw InvalidArgument("this function was compiled for no context");
-}
-
-std::size_t runs_of(PyObject* compiled) {
-  return value_of<Compiled>(compiled).step->runs;
-}
-
-void expect_compiled(PyObject* object) {
-  (void)expect_object<Compiled>(object, "compiled");
-}
-
 void add_compiled_type(PyObject* module) {
   std::vector<Method> methods = {
       bind<&explain>("explain"), bind<&stats>("stats"),
@@ -378,7 +308,7 @@ void add_compiled_type(PyObject* module) {
         bound(compiled).core->freeze(when.value_or(WhenFrozen::kRunEagerly));
       }>("freeze"),
       bind<[](Compiled& compiled) { bound(compiled).core->unfreeze(); }>("unfreeze"),
-      bind<[](Compiled& compiled) { return outcome_of(bound(compiled).core->last_outcome()); }>(
+      bind<[](Compiled& compiled) { return bound(compiled).core->last_outcome(); }>(
           "last_outcome")};
   for (const Method& each : size_methods())
     methods.push_back(each);

@@ -21,6 +21,18 @@
 
 namespace cgtree::python {
 
+template <>
+struct Caster<ContextStats> {
+  static Reference to(const ContextStats& stats) {
+    Reference dict = Caster<FunctionStats>::to(stats);
+    for (const auto& field : kContextStats)
+      put(dict, field.name, stats.*field.value);
+    put(dict, "recording_microseconds", stats.recording_time.count());
+    put(dict, "text", to_string(stats));
+    return dict;
+  }
+};
+
 namespace {
 
 // An OpenContext is what an object holds.
@@ -55,17 +67,6 @@ void close(OpenContext& object) {
     without_gil([&] { context->share_engine()->check_idle(); });
   }
   end_without_gil(std::move(object.state->context));
-}
-
-Reference stats(PyObject* self) {
-  const std::shared_ptr<Context> context = Receiver<Context>::of(self);
-  const ContextStats stats = without_gil([&] { return context->stats(); });
-  Reference dict = dict_of(stats);
-  for (const auto& field : kContextStats)
-    put(dict, field.name, stats.*field.value);
-  put(dict, "recording_microseconds", stats.recording_time.count());
-  put(dict, "text", to_string(stats));
-  return dict;
 }
 
 std::string metrics_text_of(PyObject* list) {
@@ -131,7 +132,7 @@ const std::shared_ptr<ContextState>& Caster<std::shared_ptr<ContextState>>::from
   return expect_object<OpenContext>(object, what).state;
 }
 
-Reference dict_of(const FunctionStats& stats) {
+Reference Caster<FunctionStats>::to(const FunctionStats& stats) {
   Reference dict = new_dict();
   for (const auto& field : kFunctionStats)
     put(dict, field.name, stats.*field.value);
@@ -152,31 +153,24 @@ void add_context_type(PyObject* module) {
   add_type<OpenContext>(
       module,
       {.name = "cgtree._cgtree.Context",
-       .methods =
-           {bind<&Context::mark_step>("mark_step"),
-            bind<&Context::release_captured>("release_captured"),
-            bind<&Context::trim>("trim"),
-            bind<&Context::release_memory>("release_memory"),
-            bind<&Context::keep>("keep"),
-            bind<&Context::declare>("declare"),
-            bind<&Context::undeclare>("undeclare"),
-            bind<&Context::invalidate>("invalidate"),
-            bind<&Context::synchronize>("synchronize"),
-            bind<&close>("close"),
-            bind<&stats>("stats"),
-            bind<[](const Context& context) { return to_string(verification_of(context)); }>(
-                "verification"),
-            bind<[](const Context& context) { return metrics_text(context); }>("metrics_text"),
-            bind<[](const Context& context) { return snapshot_json(context); }>("snapshot_json"),
-            bind<&watch_progress>("watch_progress"),
-            bind<[](const Context& context) { return cgtree::recent_events(context); }>(
-                "recent_events"),
-            bind<[](const Context& context, const std::string& path) {
-              cgtree::dump_events(context, path);
-            }>("dump_events"),
-            bind_static<&metrics_text_of>("_metrics_text_of"),
-            bind<&enter_eager>("_enter_eager"),
-            bind<&leave_eager>("_leave_eager")},
+       .methods = {bind<&Context::mark_step>("mark_step"),
+                   bind<&Context::release_captured>("release_captured"),
+                   bind<&Context::trim>("trim"), bind<&Context::release_memory>("release_memory"),
+                   bind<&Context::keep>("keep"), bind<&Context::declare>("declare"),
+                   bind<&Context::undeclare>("undeclare"), bind<&Context::invalidate>("invalidate"),
+                   bind<&Context::synchronize>("synchronize"), bind<&close>("close"),
+                   bind<&Context::stats>("stats"),
+                   bind<[](const Context& context) { return to_string(verification_of(context)); }>(
+                       "verification"),
+                   bind<[](const Context& context) { return metrics_text(context); }>("metrics_text"),
+                   bind<[](const Context& context) { return snapshot_json(context); }>("snapshot_json"),
+                   bind<&watch_progress>("watch_progress"),
+                   bind<[](const Context& context) { return cgtree::recent_events(context); }>(
+                       "recent_events"),
+                   bind<[](const Context& context, const std::string& path) {
+                     cgtree::dump_events(context, path);
+                   }>("dump_events"),
+                   bind<&enter_eager>("_enter_eager"), bind<&leave_eager>("_leave_eager")},
        .properties =
            {property<&stream>("stream"),
             property<[](const OpenContext& object) { return object.state->open()->device(); }>(
@@ -185,6 +179,7 @@ void add_context_type(PyObject* module) {
                 "closed")},
        .maker = constructor<&make>(),
        .flags = Py_TPFLAGS_BASETYPE});
+  add_functions(module, {bind_function<&metrics_text_of>("_metrics_text_of")});
 }
 
 }  // namespace cgtree::python

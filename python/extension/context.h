@@ -57,8 +57,19 @@ struct Receiver<Context> {
 // none. Throws PythonError.
 std::shared_ptr<ContextState> default_context();
 
-// Returns the counts of calls as a dict.
-Reference dict_of(const FunctionStats& stats);
+// A dict of the counts of calls.
+template <>
+struct Caster<FunctionStats> {
+  static Reference to(const FunctionStats& stats);
+};
+
+// The pair that last_outcome() tells.
+template <>
+struct Caster<CallOutcome> {
+  static Reference to(const CallOutcome& last) {
+    return pack(name(last.outcome), last.skip_reason ? name(*last.skip_reason) : "");
+  }
+};
 
 // ---- Options (options.cc) ----
 

@@ -133,9 +133,7 @@ RowsHolder make_rows(Device device, std::size_t row_bytes, std::size_t rows) {
 }
 
 Reference row_of(const LoopRow& row, const std::byte* data) {
-  return pack(checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data),
-                                                static_cast<Py_ssize_t>(row.bytes))),
-              row.loop, row.round, row.is_last);
+  return pack(from_bytes({data, row.bytes}), row.loop, row.round, row.is_last);
 }
 
 Reference next(const RowsHolder& holder, std::optional<microseconds> timeout) {

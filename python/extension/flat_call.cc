@@ -97,16 +97,15 @@ struct FlatCall {
   StreamRef stream;
 
   template <typename Visit>
-  int visit(const Visit& visit) const {
+  void visit(const Visit& visit) const {
     for (const Reference* part : {&compiled, &type, &parameter, &as_strided, &before, &finish,
                                   &recover, &settings, &state, &known})
-      if (const int stop = visit(part->get())) return stop;
+      visit(part->get());
     for (const Expected& one : expected)
-      if (const int stop = visit(one.value.get())) return stop;
-    if (!results) return 0;
+      visit(one.value.get());
+    if (!results) return;
     for (const Result& result : *results)
-      if (const int stop = visit(result.value.get())) return stop;
-    return 0;
+      visit(result.value.get());
   }
 };
 
@@ -395,9 +394,10 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
   Reference no = Reference::borrow(Py_NotImplemented);
   if (StepScope::innermost() != nullptr || current_allocator() != nullptr) return no;
   if (!is_same_state(flat)) return no;
-  const Turn turn = wait_for_turn(*state_of(flat.compiled.get()));
+  Compiled& compiled = value_of<Compiled>(flat.compiled.get());
+  const Turn turn = wait_for_turn(*compiled.context);
   if (flat.is_in_use) return no;
-  const Bound bound = bound_of(flat.compiled.get());
+  const Bound bound = python::bound(compiled);
   if (list != nullptr) given = read_list(flat, list);
   InUse in_use(flat, given);
   const StreamRef caller =
@@ -412,7 +412,7 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
     check_status(PyList_SetSlice(list, 0, PY_SSIZE_T_MAX, nullptr));
   }
   if (flat.before.get() != Py_None) (void)checked(PyObject_CallNoArgs(flat.before.get()));
-  const std::size_t runs = runs_of(flat.compiled.get());
+  const std::size_t runs = compiled.step->runs;
   TensorList outputs;
   in_use.note_call();
   try {
@@ -422,7 +422,7 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
     if (list != nullptr) check_status(PyList_SetSlice(list, 0, 0, list_of(given).get()));
     throw;
   }
-  const bool is_replay = runs_of(flat.compiled.get()) == runs;
+  const bool is_replay = compiled.step->runs == runs;
   if (is_replay) in_use.note_replay();
   return results_of(flat, outputs, is_replay);
 }
@@ -488,23 +488,16 @@ PyTypeObject* expect_type(PyObject* object, const char* what) {
   return reinterpret_cast<PyTypeObject*>(object);
 }
 
-Apart checked_apart(std::int64_t a, std::int64_t b, std::int64_t distance, std::size_t count) {
-  const auto limit = static_cast<std::int64_t>(count);
-  if (a < 0 || b < 0 || a >= limit || b >= limit) {
-    throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
-  }
-  return {static_cast<std::size_t>(a), static_cast<std::size_t>(b), distance};
-}
-
 using Offset = std::int64_t;
 
 FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject* as_strided,
               const std::vector<std::tuple<PyObject*, PyObject*>>& expected,
-              const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>& apart,
+              const std::vector<std::tuple<std::size_t, std::size_t, std::int64_t>>& apart,
               PyObject* finish, PyObject* recover,
               const std::optional<std::tuple<Offset, Offset, Offset, Offset, Offset, Word>>& reader,
               PyObject* settings) {
-  expect_compiled(compiled);
+  if (expect_object<Compiled>(compiled, "compiled").context == nullptr)
+    throw InvalidArgument("FlatCall(): this function was compiled for no context");
   FlatCall flat;
   flat.exchange = exchange_of(expect_type(type, "type"));
   (void)expect_type(parameter, "parameter_type");
@@ -531,8 +524,11 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
     flat.tensor_of.push_back(count);
     count += flat.expected.back().value ? 0 : 1;
   }
-  for (const auto& [a, b, distance] : apart)
-    flat.apart.push_back(checked_apart(a, b, distance, count));
+  for (const auto& [a, b, distance] : apart) {
+    if (std::max(a, b) >= count)
+      throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
+    flat.apart.push_back({a, b, distance});
+  }
   flat.of_list.reserve(flat.expected.size());
   flat.taken.reserve(flat.expected.size());
   flat.places.resize(flat.expected.size());

@@ -21,36 +21,24 @@ namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-// The name of the capsule in a state that was taken while a step function was recorded.
-constexpr const char* kToken = "cgtree_generator_recording";
-
+// In a state: the recording of the step function in which it was taken.
 using Token = std::shared_ptr<const void>;
-
-void drop_token(PyObject* capsule) {
-  delete static_cast<Token*>(PyCapsule_GetPointer(capsule, kToken));
-}
-
-Reference make_token(Token recording) {
-  if (recording == nullptr) return Reference::borrow(Py_None);
-  auto token = std::make_unique<Token>(std::move(recording));
-  Reference capsule = checked(PyCapsule_New(token.get(), kToken, drop_token));
-  (void)token.release();
-  return capsule;
-}
 
 Reference state(const Generator& generator) {
   GeneratorState state = generator.state();
-  return pack(state.seed, state.offset, make_token(std::move(state.recording)));
+  Token token = std::move(state.recording);
+  return pack(state.seed, state.offset,
+              token == nullptr ? Reference::borrow(Py_None) : new_object<Token>(std::move(token)));
 }
 
 void set_state(const Generator& generator, const std::tuple<Word, Word, PyObject*>& given) {
   const auto [seed, offset, token] = given;
   GeneratorState state{seed, offset, {}};
   if (token != Py_None) {
-    if (PyCapsule_IsValid(token, kToken) == 0) {
+    if (!is_object<Token>(token)) {
       throw InvalidArgument("set_state(): the recording is none that state() gave");
     }
-    state.recording = *static_cast<Token*>(PyCapsule_GetPointer(token, kToken));
+    state.recording = value_of<Token>(token);
   }
   generator.set_state(state);
 }
@@ -66,25 +54,18 @@ class StreamFor {
   std::optional<StreamScope> scope_;
 };
 
-// A Place is where numbers go: the tensor `out`, or else one of this shape, made as empty() does.
-struct Place {
-  const std::optional<Dims>& dims;
-  const std::optional<Tensor>& out;
-  std::optional<Device> device;
-};
-
-// Returns the tensor of the place, which fill(tensor) fills.
+// Returns `out`, or else a tensor of this shape, made as empty() does, which fill(tensor) fills.
 template <typename Fill>
-Tensor drawn(const Place& place, DType dtype, const Fill& fill) {
-  if (place.dims.has_value() == place.out.has_value())
+Tensor drawn(const std::optional<Dims>& dims, const std::optional<Tensor>& out,
+             std::optional<Device> given, DType dtype, const Fill& fill) {
+  if (dims.has_value() == out.has_value())
     throw InvalidArgument("numbers need either a shape or `out`, a tensor");
-  if (place.out && is_read_only(*place.out)) {
-    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(*place.out)));
+  if (out && is_read_only(*out)) {
+    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(*out)));
   }
-  const std::optional<Device> device =
-      place.out ? place.out->device() : device_for_empty(place.device);
+  const std::optional<Device> device = out ? out->device() : device_for_empty(given);
   return without_gil([&] {
-    Tensor tensor = place.out ? *place.out : empty(Shape(*place.dims), dtype, device);
+    Tensor tensor = out ? *out : empty(Shape(*dims), dtype, device);
     const StreamFor stream(tensor.device());
     fill(tensor);
     return tensor;
@@ -93,14 +74,14 @@ Tensor drawn(const Place& place, DType dtype, const Fill& fill) {
 
 Tensor uniform(const Generator& generator, const std::optional<Dims>& dims,
                const std::optional<Tensor>& out, std::optional<Device> device) {
-  return drawn({dims, out, device}, DType::kFloat32,
+  return drawn(dims, out, device, DType::kFloat32,
                [&](const Tensor& tensor) { fill_uniform(tensor, generator); });
 }
 
 Tensor normal(const Generator& generator, const std::optional<Dims>& dims, double mean,
               std::optional<double> deviation, const std::optional<Tensor>& out,
               std::optional<Device> device) {
-  return drawn({dims, out, device}, DType::kFloat32, [&](const Tensor& tensor) {
+  return drawn(dims, out, device, DType::kFloat32, [&](const Tensor& tensor) {
     fill_normal(tensor, generator, static_cast<float>(mean),
                 static_cast<float>(deviation.value_or(1)));
   });
@@ -109,7 +90,7 @@ Tensor normal(const Generator& generator, const std::optional<Dims>& dims, doubl
 Tensor integers(const Generator& generator, std::int64_t low, std::int64_t high,
                 const std::optional<Dims>& dims, const std::optional<Tensor>& out,
                 std::optional<Device> device) {
-  return drawn({dims, out, device}, DType::kInt64,
+  return drawn(dims, out, device, DType::kInt64,
                [&](const Tensor& tensor) { fill_integers(tensor, low, high, generator); });
 }
 
@@ -121,6 +102,7 @@ std::string repr(const Generator& generator) {
 }  // namespace
 
 void add_generator_type(PyObject* module) {
+  add_type<Token>(module, {.name = "cgtree._cgtree.GeneratorToken"});
   add_type<Generator>(
       module,
       {.name = "cgtree.Generator",

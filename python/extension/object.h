@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
@@ -24,6 +25,12 @@ namespace cgtree::python {
 
 // ---- Signatures (signatures.cc) ----
 
+// Returns "trim" of "Context.trim".
+inline const char* last_part(const char* name) noexcept {
+  const char* const dot = std::strrchr(name, '.');
+  return dot == nullptr ? name : dot + 1;
+}
+
 // The signature of a function or class, or the docstring of a property.
 struct Signature {
   std::string_view name;  // "Context.trim"
@@ -36,7 +43,7 @@ struct Signature {
   std::array<const char*, 10> names = {};
   std::array<PyObject*, 10> interned = {};  // the names as Python compares them
 
-  const char* function() const noexcept { return name.data() + name.rfind('.') + 1; }
+  const char* function() const noexcept { return last_part(name.data()); }
 };
 // Throws Error for an entry that the stub does not have, and PythonError.
 const Signature& signature_of(std::string_view owner, std::string_view name);
@@ -289,26 +296,22 @@ struct Property {
 };
 
 template <typename Entry>
-Method method_of(const char* name, int flags) {
+Method method_of(const char* name) {
   constexpr bool is_alone = std::is_same_v<decltype(Entry::parameters()), TypeList<>>;
   return {
       name,
       is_alone ? reinterpret_cast<void*>(Entry::call_alone) : reinterpret_cast<void*>(Entry::call),
-      flags | (is_alone ? METH_NOARGS : METH_FASTCALL | METH_KEYWORDS), &Entry::signature,
+      is_alone ? METH_NOARGS : METH_FASTCALL | METH_KEYWORDS, &Entry::signature,
       named_count(Entry::parameters())};
 }
-// Return the entry of a method, of a function of the module or of a type, and of an attribute.
+// Return the entry of a method, of a function of the module, and of an attribute.
 template <auto f>
 Method bind(const char* name) {
-  return method_of<Entry<f, true>>(name, 0);
+  return method_of<Entry<f, true>>(name);
 }
 template <auto f>
 Method bind_function(const char* name) {
-  return method_of<Entry<f, false>>(name, 0);
-}
-template <auto f>
-Method bind_static(const char* name) {
-  return method_of<Entry<f, false>>(name, METH_STATIC);
+  return method_of<Entry<f, false>>(name);
 }
 template <auto f>
 Property property(const char* name) {
@@ -329,7 +332,7 @@ PyType_Slot slot(int id) {
 // A Type is what add_type() makes a type of.
 struct Type {
   const char* name;  // with the module's; the module gets what is behind the last dot
-  std::vector<Method> methods;
+  std::vector<Method> methods = {};
   std::vector<Property> properties = {};
   Method maker = {};
   std::vector<PyType_Slot> slots = {};
@@ -341,10 +344,10 @@ struct Type {
 PyTypeObject* add_type(PyObject* module, Type type, std::size_t bytes);
 void add_functions(PyObject* module, std::vector<Method> functions);
 
-// Values in which cycles may begin: visit(f) calls f(object) for each object that they own, and
-// returns what is not 0 at once.
+// Values in which cycles may begin: visit(f) calls f(object) for each object that they own, which
+// may be null.
 template <typename Value>
-concept Collected = requires(const Value& value, int (*visit)(PyObject*)) {
+concept Collected = requires(const Value& value, void (*visit)(PyObject*)) {
   value.visit(visit);
 };
 
@@ -360,11 +363,13 @@ void dealloc_object(PyObject* self) {
 }
 template <typename Value>
 int traverse_object(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(reinterpret_cast<PyObject*>(Py_TYPE(self)));
-  return value_of<Value>(self).visit([&](PyObject* object) -> int {
-    Py_VISIT(object);
-    return 0;
-  });
+  int stop = 0;
+  const auto each = [&](PyObject* object) {
+    if (stop == 0 && object != nullptr) stop = visit(object, arg);
+  };
+  each(reinterpret_cast<PyObject*>(Py_TYPE(self)));
+  value_of<Value>(self).visit(each);
+  return stop;
 }
 template <typename Value>
 int clear_object(PyObject* self) {

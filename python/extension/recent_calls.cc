@@ -29,10 +29,10 @@ struct RecentCalls {
   std::optional<Path> path;
 
   template <typename Visit>
-  int visit(const Visit& visit) const {
+  void visit(const Visit& visit) const {
     for (const Reference& call : calls)
-      if (const int stop = visit(call.get())) return stop;
-    return visit(function.get());
+      visit(call.get());
+    visit(function.get());
   }
 };
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,12 +36,6 @@ const Signature& bind_signature(const Method& method, const Signature& signature
                             signature.count, method.count));
   }
   return *(*method.signature = &signature);
-}
-
-// The last part of a name.
-const char* last_part(const char* name) noexcept {
-  const char* const dot = std::strrchr(name, '.');
-  return dot == nullptr ? name : dot + 1;
 }
 
 // Returns a table with an empty row at its end, which lives as long as the process.

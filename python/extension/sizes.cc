@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "extensions/sizes/precapture.h"
@@ -96,23 +95,23 @@ class Callbacks {
   bool needs_wait_ = false;
 };
 
-Reference histogram(PyObject* self, const std::string& axis) {
-  const Bound bound = bound_of(self);
+Reference histogram(Compiled& compiled, const std::string& axis) {
+  const Bound bound = python::bound(compiled);
   Reference dict = new_dict();
   for (const auto& [size, count] : without_gil([&] { return bound.core->histogram(axis); }))
     put(dict, size, count);
   return dict;
 }
 
-Sizes suggest(PyObject* self, const std::string& axis, std::size_t max_buckets,
+Sizes suggest(Compiled& compiled, const std::string& axis, std::size_t max_buckets,
               std::optional<Callable> cost) {
-  const Bound bound = bound_of(self);
+  const Bound bound = python::bound(compiled);
   return without_gil(
       [&] { return cgtree::suggest_buckets(*bound.core, axis, max_buckets, to_cost(cost)); });
 }
 
-Reference suggest_all(PyObject* self, std::size_t max_combinations) {
-  const Bound bound = bound_of(self);
+Reference suggest_all(Compiled& compiled, std::size_t max_combinations) {
+  const Bound bound = python::bound(compiled);
   const std::vector<Buckets> all = without_gil(
       [&] { return cgtree::suggest_buckets(*bound.core, {.max_combinations = max_combinations}); });
   Reference dict = new_dict();
@@ -130,7 +129,7 @@ Sizes suggest_of(const std::vector<std::pair<std::int64_t, std::size_t>>& histog
 }
 
 template <bool only_predicts>
-Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes,
+Reference precapture_of(Compiled& compiled, Callable make_inputs, PyObject* sizes,
                         const ValuesOfKey& key, std::optional<std::chrono::microseconds> max_time,
                         std::optional<Callable> progress, std::optional<std::size_t> held_outputs) {
   PrecaptureOptions options;
@@ -142,10 +141,10 @@ Reference precapture_of(PyObject* self, Callable make_inputs, PyObject* sizes,
     options.key.emplace_back(name, values.value_or(KeyValues()));
   options.max_time = max_time.value_or(options.max_time);
   options.held_outputs = held_outputs.value_or(options.held_outputs);
-  const Bound bound = bound_of(self);
+  const Bound bound = python::bound(compiled);
   // Another thread may close it meanwhile.
   const std::shared_ptr<Context> context =
-      (bound.kept != nullptr ? bound.kept : state_of(self))->open();
+      (bound.kept != nullptr ? bound.kept : compiled.context)->open();
   Callbacks callbacks(*context, make_inputs.object, progress ? progress->object : nullptr);
   if (progress) options.progress = [&](const Precaptured& entry) { callbacks.done(entry); };
   PrecaptureReport report;

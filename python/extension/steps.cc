@@ -153,10 +153,6 @@ bool end(PythonSteps& steps) {
   return go_on(steps);
 }
 
-Reference stats(const PythonSteps& steps) {
-  return dict_of(without_gil([&] { return steps.steps->stats(); }));
-}
-
 // `bindings`: (name, copied, mutated, bytes, compared) of each.
 PythonSteps make(
     std::shared_ptr<ContextState> context, const std::string& name,
@@ -178,39 +174,26 @@ PythonSteps make(
 
 // ---- Breaks and values ----
 
-constexpr const char* kValuesName = "cgtree.StepValues";
+// The values of a break, which Python may hold for longer than they are valid.
+struct BreakValues {
+  const StepValues* values;  // null once the function of the break has returned
+};
 
-// value(i) -> bytes, for as long as the function of the break runs.
-Reference value_at(PyObject* capsule, PyObject* index) {
-  const auto* const values =
-      static_cast<const StepValues*>(PyCapsule_GetPointer(capsule, kValuesName));
-  if (values == nullptr) throw PythonError();
-  if (PyCapsule_GetContext(capsule) == nullptr) {
+Reference value_at(const BreakValues& held, std::size_t input) {
+  if (held.values == nullptr) {
     throw InvalidArgument("values are valid while the function of the break runs");
   }
-  const std::span<const std::byte> bytes = values->bytes(to_size(index, "input"));
-  return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
-                                           static_cast<Py_ssize_t>(bytes.size())));
+  return from_bytes(held.values->bytes(input));
 }
-
-PyObject* value(PyObject* capsule, PyObject* index) {
-  return guarded([&] { return value_at(capsule, index).release(); });
-}
-
-PyMethodDef value_method = {"value", value, METH_O,
-                            "value(i) -> bytes: input or binding i, which is passed by value."};
 
 void call_break(const std::shared_ptr<void>& function, const StepValues& values) {
   const GilAcquire gil;
-  // A capsule's pointer may not be null, so that its context says whether it is still valid.
-  auto* const pointer = const_cast<StepValues*>(&values);
-  const Reference capsule = checked(PyCapsule_New(pointer, kValuesName, nullptr));
-  check_status(PyCapsule_SetContext(capsule.get(), pointer));
-  const Reference value = checked(PyCFunction_New(&value_method, capsule.get()));
+  const Reference held = new_object<BreakValues>(BreakValues{&values});
   struct Ended {
-    PyObject* capsule;
-    ~Ended() { PyCapsule_SetContext(capsule, nullptr); }
-  } const ended{capsule.get()};
+    PyObject* held;
+    ~Ended() { value_of<BreakValues>(held).values = nullptr; }
+  } const ended{held.get()};
+  const Reference value = checked(PyObject_GetAttrString(held.get(), "value"));
   (void)call_with(static_cast<PyObject*>(function.get()), value.get());
 }
 
@@ -231,19 +214,21 @@ Tensor step_block_of(PyObject* data) {
 
 void add_steps(PyObject* module) {
   add_type<PythonSteps>(
-      module, {.name = "cgtree._cgtree.Steps",
-               .methods = {bind<&begin>("begin"), bind<&end>("end"), bind<&leave>("leave"),
-                           bind<[](PythonSteps& steps, std::size_t binding) -> const void* {
-                             return open_step(steps).address(binding);
-                           }>("address"),
-                           bind<[](PythonSteps& steps) { return open_step(steps).is_captured(); }>(
-                               "is_captured"),
-                           bind<&stats>("stats"), bind<[](const PythonSteps& steps) {
-                             return outcome_of(steps.steps->last_outcome());
-                           }>("last_outcome"),
-                           bind<&Steps::invalidate>("invalidate")},
-               .maker = constructor<&make>(),
-               .flags = Py_TPFLAGS_BASETYPE});
+      module,
+      {.name = "cgtree._cgtree.Steps",
+       .methods = {bind<&begin>("begin"), bind<&end>("end"), bind<&leave>("leave"),
+                   bind<[](PythonSteps& steps, std::size_t binding) -> const void* {
+                     return open_step(steps).address(binding);
+                   }>("address"),
+                   bind<[](PythonSteps& steps) { return open_step(steps).is_captured(); }>(
+                       "is_captured"),
+                   bind<[](const Steps& steps) { return steps.stats(); }>("stats"),
+                   bind<[](const Steps& steps) { return steps.last_outcome(); }>("last_outcome"),
+                   bind<&Steps::invalidate>("invalidate")},
+       .maker = constructor<&make>(),
+       .flags = Py_TPFLAGS_BASETYPE});
+  add_type<BreakValues>(
+      module, {.name = "cgtree._cgtree.BreakValues", .methods = {bind<&value_at>("value")}});
   add_functions(module, {bind_function<&break_eagerly>("eager_break"),
                          bind_function<&step_block_of>("step_block")});
 }

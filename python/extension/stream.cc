@@ -18,25 +18,11 @@
 namespace cgtree::python {
 namespace {
 
-struct OpenScope {
-  std::thread::id thread;
-  std::unique_ptr<StreamScope> scope;
-
-  OpenScope(std::thread::id on, std::unique_ptr<StreamScope> opened) noexcept
-      : thread(on), scope(std::move(opened)) {}
-  OpenScope(OpenScope&&) = default;
-  OpenScope& operator=(OpenScope&&) = default;
-  // A scope of another thread stays current there: it is not this thread's to end.
-  ~OpenScope() {
-    if (scope != nullptr && thread != std::this_thread::get_id()) (void)scope.release();
-  }
-};
-
 struct StreamState {
   StreamRef stream;                    // names none once it was closed
   std::shared_ptr<const void> keeper;  // keeps the owner of the stream; may be null
   std::shared_ptr<const Stream> own;   // null unless it was made here
-  std::vector<OpenScope> open;
+  std::vector<std::pair<std::thread::id, std::unique_ptr<StreamScope>>> open;
 
   // Returns the stream. Throws InvalidArgument once it was closed.
   StreamRef ref() const {
@@ -45,6 +31,9 @@ struct StreamState {
   }
   // Lets go of the stream. A foreign stream may be destroyed by that, so contexts leave it.
   void end() {
+    // A scope of another thread stays current there: it is not this thread's to end.
+    for (auto& [thread, scope] : open)
+      if (thread != std::this_thread::get_id()) (void)scope.release();
     const StreamRef last = std::exchange(stream, StreamRef());
     const bool is_foreign = own == nullptr;
     own.reset();
@@ -71,7 +60,7 @@ Reference enter(PyObject* self) {
 }
 
 void leave(StreamState& state, Rest) {
-  if (state.open.empty() || state.open.back().thread != std::this_thread::get_id()) {
+  if (state.open.empty() || state.open.back().first != std::this_thread::get_id()) {
     throw InvalidArgument("a stream's `with` ends on the thread on which it began");
   }
   state.open.pop_back();

@@ -265,6 +265,11 @@ Reference from_text(std::string_view text) {
   return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
+Reference from_bytes(std::span<const std::byte> bytes) {
+  return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                           static_cast<Py_ssize_t>(bytes.size())));
+}
+
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
   return new_tuple(values.size(), [&](std::size_t i) {
     std::int64_t product = 0;  // no consumer accepts strides as large

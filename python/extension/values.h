@@ -103,6 +103,7 @@ bool is_tuple_or_list(PyObject* object);
 std::string describe_value(PyObject* object);
 
 Reference from_text(std::string_view text);
+Reference from_bytes(std::span<const std::byte> bytes);
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor = 1);
 
 // Returns the attribute, or null if the object does not have it. Throws other errors.
