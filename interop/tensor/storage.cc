@@ -21,6 +21,11 @@ StreamIdentity identity_of_mortal(StreamRef stream) {
 
 }  // namespace
 
+// Not inlined: contexts, whose storages are most, have another.
+void StorageOwner::release_last(Storage& storage) noexcept {
+  if (storage.drop_last() != Storage::End::kNotYet) release(storage);
+}
+
 void StorageOwner::throw_stale(const Storage&) const {
   check_failed("no storage of this owner is stale", std::source_location::current());
 }

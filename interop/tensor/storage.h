@@ -250,10 +250,6 @@ class Storage {
   Shape former_shape_;              // used by who has the last reference
 };
 
-inline void StorageOwner::release_last(Storage& storage) noexcept {
-  if (storage.drop_last() != Storage::End::kNotYet) release(storage);
-}
-
 // A StorageRef is a counted reference to a storage.
 class StorageRef {
  public:
