@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "interop/device/device_api.h"
+
 namespace {
 
 // Any work on the stream will do: here tokens are copied to the logits and to the cache.

@@ -153,24 +153,24 @@ void add_context_type(PyObject* module) {
   add_type<OpenContext>(
       module,
       {.name = "cgtree._cgtree.Context",
-       .methods = {bind<&Context::mark_step>("mark_step"),
-                   bind<&Context::release_captured>("release_captured"),
-                   bind<&Context::trim>("trim"), bind<&Context::release_memory>("release_memory"),
-                   bind<&Context::keep>("keep"), bind<&Context::declare>("declare"),
-                   bind<&Context::undeclare>("undeclare"), bind<&Context::invalidate>("invalidate"),
-                   bind<&Context::synchronize>("synchronize"), bind<&close>("close"),
-                   bind<&Context::stats>("stats"),
-                   bind<[](const Context& context) { return to_string(verification_of(context)); }>(
-                       "verification"),
-                   bind<[](const Context& context) { return metrics_text(context); }>("metrics_text"),
-                   bind<[](const Context& context) { return snapshot_json(context); }>("snapshot_json"),
-                   bind<&watch_progress>("watch_progress"),
-                   bind<[](const Context& context) { return cgtree::recent_events(context); }>(
-                       "recent_events"),
-                   bind<[](const Context& context, const std::string& path) {
-                     cgtree::dump_events(context, path);
-                   }>("dump_events"),
-                   bind<&enter_eager>("_enter_eager"), bind<&leave_eager>("_leave_eager")},
+       .methods =
+           {bind<&Context::mark_step>("mark_step"),
+            bind<&Context::release_captured>("release_captured"), bind<&Context::trim>("trim"),
+            bind<&Context::release_memory>("release_memory"), bind<&Context::keep>("keep"),
+            bind<&Context::declare>("declare"), bind<&Context::undeclare>("undeclare"),
+            bind<&Context::invalidate>("invalidate"), bind<&Context::synchronize>("synchronize"),
+            bind<&close>("close"), bind<&Context::stats>("stats"),
+            bind<[](const Context& context) { return to_string(verification_of(context)); }>(
+                "verification"),
+            bind<[](const Context& context) { return metrics_text(context); }>("metrics_text"),
+            bind<[](const Context& context) { return snapshot_json(context); }>("snapshot_json"),
+            bind<&watch_progress>("watch_progress"),
+            bind<[](const Context& context) { return cgtree::recent_events(context); }>(
+                "recent_events"),
+            bind<[](const Context& context, const std::string& path) {
+              cgtree::dump_events(context, path);
+            }>("dump_events"),
+            bind<&enter_eager>("_enter_eager"), bind<&leave_eager>("_leave_eager")},
        .properties =
            {property<&stream>("stream"),
             property<[](const OpenContext& object) { return object.state->open()->device(); }>(

@@ -12,6 +12,7 @@
 
 #include "examples/serve/metrics_endpoint.h"
 #include "interop/device/device.h"
+#include "interop/device/device_api.h"
 #include "tests/examples/serve/http_get.h"
 #include "tests/support/run_program.h"
 

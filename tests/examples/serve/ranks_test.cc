@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "examples/serve/server.h"
+#include "interop/device/device_api.h"
 
 namespace cgtree::serve {
 namespace {
