@@ -22,6 +22,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/audit/audit.h"
 #include "extensions/watch/monitor.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"

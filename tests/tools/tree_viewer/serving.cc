@@ -12,6 +12,7 @@
 #include "cgtree/cgtree.h"
 #include "extensions/watch/monitor.h"
 #include "extensions/watch/watch.h"
+#include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 #include "tests/support/steps.h"
 #include "tests/support/test_kernels.h"
