@@ -32,7 +32,7 @@ NUMBERS = {word: number for number, word in enumerate(
     ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), start=2)}
 NO_NAMES = {"alignas", "decltype", "explicit", "noexcept", "requires", "__attribute__"}
 TYPES = {"class", "struct", "union", "enum"}
-HEADERS = ["cgtree/*.h", "cgtree/values/*.h", "bindings/*/*.h", "bindings/*/*.hpp",
+HEADERS = ["cgtree/*.h", "cgtree/values/*.h", "bindings/c/c_api.h", "bindings/c/*.hpp", "bindings/torch/*.h",
            "allocator/pool/segment_source.h", "interop/device/graph_api.h",
            "interop/tensor/dtype.h", "interop/tensor/shape.h"]
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
