@@ -43,9 +43,9 @@ std::string in_words(const KeyState& key);
 // Returns the same of the calls that a recording serves.
 std::string key_in_words(const Node& node);
 // Returns the bytes that each replay of the recording copies: inputs that are not used in place,
-// of which those that the function writes are copied back, and outputs into buffers.
+// twice if they are copied back, and outputs into buffers. Padding counts; scalars do not.
 std::size_t copied_bytes(const Node& node) noexcept;
-// Returns how often the recording was replayed.
+// Returns how often the recording was replayed. It counts from kBeginReplay on.
 std::uint64_t replays(const Node& node) noexcept;
 
 // A skip that was announced, until its eager run has ended.
@@ -62,15 +62,15 @@ struct CallEvent {
   enum Kind : std::uint8_t {
     kWarmUp,        // key, axes, time: without the work that is enqueued
     kRecord,        // node, axes: it is in the tree, and its audit has ended
-    kBeginReplay,   // node: the replay counts from now on
+    kBeginReplay,   // node: replays() counts it; after kReplay if the replay is verified
     kReplay,        // node, axes, time: of the host, until the work is enqueued
-    kVerify,        // node, divergence: of the replay from an eager run, or null
+    kVerify,        // node, divergence or null: with one, stats() counts a failure, no replay
     kUnverified,    // node, unverified
     kSkipBegins,    // skip, level: the call is about to run eagerly; skip->why is there
-    kSkip,          // skip: the call has run eagerly
-    kEvict,         // node, limit: it goes because of the limit
+    kSkip,          // skip: the call has run eagerly; `why` is there if wants() has .skips
+    kEvict,         // node, limit: it goes because of the limit; stats() counts it
     kDemote,        // mismatch: the last move of a static input that will be copied from now on
-    kDrop,          // node, what: it cannot be replayed any more
+    kDrop,          // node, what: it goes for another reason, and is no eviction of stats()
     kFailure,       // what, level: the call has thrown
     kPatchRefused,  // the device has refused to patch a node of the function
     kCounters,      // tree, and no function: something has changed that the context counts
