@@ -3,7 +3,12 @@
 // of other types.
 #pragma once
 
+#include <cxxabi.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -60,14 +65,53 @@ inline Frame& frame() noexcept {
   return detail::t_frame;
 }
 
+namespace detail {
+
+// A PlaceOfThread is where a thread has an object that needs a destructor. The place needs none.
+template <typename T>
+class PlaceOfThread {
+ public:
+  T& object() noexcept {
+    if (!is_made_) [[unlikely]] {
+      make();
+    }
+    return *std::launder(reinterpret_cast<T*>(memory_));
+  }
+
+ private:
+  // A variable that is local to the thread would be destroyed once only. The library that has the
+  // code at the last argument stays loaded until then. Source: Itanium C++ ABI, "Thread-local
+  // storage"; glibc, __cxa_thread_atexit_impl.
+  void make() noexcept {
+    ::new (static_cast<void*>(memory_)) T();
+    is_made_ = true;
+    (void)abi::__cxa_thread_atexit(end, this, reinterpret_cast<void*>(end));
+  }
+  static void end(void* address) {
+    auto* const place = static_cast<PlaceOfThread*>(address);
+    std::destroy_at(&place->object());
+    place->is_made_ = false;
+  }
+
+  alignas(T) std::byte memory_[sizeof(T)] = {};
+  bool is_made_ = false;
+};
+
+}  // namespace detail
+
 // Returns the calling thread's object of a type, which is made when it is first needed and ends
 // with the thread. A room uses its types, and containers of these. An object that begins as a
-// constant and needs no destructor costs one address, and destructors that run while the thread
-// ends may use it.
+// constant and needs no destructor costs one address. Destructors that run while the thread ends
+// may use any: one that has ended is made again.
 template <typename T>
 T& of_thread() noexcept {
-  static thread_local T object;
-  return object;
+  if constexpr (std::is_trivially_destructible_v<T>) {
+    static thread_local T object;
+    return object;
+  } else {
+    static constinit thread_local detail::PlaceOfThread<T> place;
+    return place.object();
+  }
 }
 
 // A FrameScope sets a member of its thread's frame until it ends. Scopes of a member nest.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/frame.h"
 #include "interop/device/code.h"
 #include "simulator/graph.h"
 #include "simulator/strict_memory.h"
@@ -61,7 +62,8 @@ Runtime::~Runtime() {
 // it ends with the device, because a thread may outlive the device.
 ThreadState& Runtime::this_thread() {
   if (number_ == 0) {
-    static thread_local ThreadState state{.id = this_thread_number()};
+    auto& state = of_thread<ThreadState>();
+    if (state.id == 0) state.id = this_thread_number();
     return state;
   }
   static thread_local struct {
