@@ -87,9 +87,14 @@ bool Audit::refers_to(Range range) const noexcept {
   return std::ranges::any_of(uses, [&](const MemoryUse& use) { return use.range.overlaps(range); });
 }
 
+const Audit* find_audit(const Recording& recording) noexcept {
+  return dynamic_cast<const Audit*>(recording.findings.get());
+}
+
 const Audit& audit_of(const Recording& recording) noexcept {
   static const Audit none;
-  return recording.findings == nullptr ? none : static_cast<const Audit&>(*recording.findings);
+  const Audit* const audit = find_audit(recording);
+  return audit == nullptr ? none : *audit;
 }
 
 std::string to_string(const ForeignPointer& pointer, const Audit& audit) {

@@ -111,6 +111,8 @@ struct Audit final : Attachment {
   bool refers_to(Range range) const noexcept override;
 };
 
+// Returns the audit of a recording, or null: another extension may have examined it.
+const Audit* find_audit(const Recording& recording) noexcept;
 // Returns the audit of a recording; an empty one if there is none.
 const Audit& audit_of(const Recording& recording) noexcept;
 

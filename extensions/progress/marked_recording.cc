@@ -24,7 +24,7 @@ std::vector<std::string_view> scopes_of(const NodeScopes& scopes, std::size_t fi
 }  // namespace
 
 std::string MarkedRecording::why_not(const Recording& recording) {
-  if (recording.findings == nullptr) return "the recording was not examined";
+  if (find_audit(recording) == nullptr) return "the recording was not audited";
   if (recording.share != nullptr) return "recordings share its executable graph (max_switch_nodes)";
   if (std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound)) {
     return "inputs are rebound in its executable graph";

@@ -9,6 +9,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cgtree/record/attachment.h"
+#include "cgtree/record/examination.h"
+#include "cgtree/tree/extension.h"
+#include "extensions/verify/verify.h"
 #include "extensions/watch/monitor.h"
 #include "tests/support/tree_fixture.h"
 
@@ -378,6 +382,48 @@ TEST_P(SnapshotTest, AFunctionThatCannotBeCapturedSaysWhy) {
   const json function = snapshot()["functions"][0];
   EXPECT_EQ(function["skips"], json({{"capture_failed", 1}}));
   EXPECT_NE(function.value("capture_failure", "").find("capture of 'f' failed"), std::string::npos);
+}
+
+// Findings of another class than audit's.
+struct OtherFindings final : Attachment {};
+
+class OtherExamination final : public Examination {
+ public:
+  void examine(CapturedStep& step) override { step_ = &step; }
+  bool share() override { return false; }
+  std::size_t prepare() override { return 0; }
+  bool may_refuse() const noexcept override { return false; }
+  void finish() override { step_->recording.findings = std::make_unique<OtherFindings>(); }
+  void give_up() noexcept override {}
+  bool never_patch() override { return false; }
+
+ private:
+  CapturedStep* step_ = nullptr;
+};
+
+class OtherExaminer final : public Extension {
+ public:
+  int order() const noexcept override { return -1000; }
+  std::unique_ptr<Examination> examine(const Call&, const std::vector<std::uint32_t>&) override {
+    return std::make_unique<OtherExamination>();
+  }
+};
+
+TEST_P(SnapshotTest, ARecordingThatAnotherExtensionHasExaminedHasAnEmptyAudit) {
+  make_context({.extensions = {[](Engine&) { return std::make_unique<OtherExaminer>(); },
+                               verify({.every = 2})}});
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  for (int call = 0; call < 4; ++call)
+    (void)f(random_tensor({4}));
+
+  EXPECT_EQ(f.stats().verified, 1u);
+  EXPECT_EQ(snapshot()["nodes"][0]["function"], "f");
+  const auto watch =
+      std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = std::chrono::milliseconds(0)});
+  watch_progress(context(), watch);
+  (void)f(random_tensor({4}));
+  context().synchronize();
+  EXPECT_EQ(watch->report().at(0).replays.at(0).why_unmarked, "the recording was not audited");
 }
 
 }  // namespace
