@@ -15,6 +15,8 @@ namespace {
 template <typename T>
 T* expect_fillable(const Tensor& tensor, StreamRef stream) {
   T* const data = tensor.data<T>();
+  if (tensor.storage()->is_read_only())
+    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(tensor)));
   if (!tensor.is_contiguous()) {
     throw InvalidArgument(
         fmt::format("cannot fill {} with random numbers: it is not contiguous", describe(tensor)));

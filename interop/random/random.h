@@ -29,8 +29,8 @@ Tensor random_integers(const Shape& shape, std::int64_t low, std::int64_t high,
 
 // The next three fill an existing tensor. Four float32 elements use one block of the generator, as
 // do two int64; the rest of the last block is not used again. Throw InvalidArgument for another
-// element type, for a tensor that is not contiguous or lies on another device than the stream, and
-// for low >= high; then the generator has not moved.
+// element type, for a tensor that is read-only, not contiguous or on another device than the
+// stream, and for low >= high; then the generator has not moved.
 void fill_uniform(const Tensor& tensor, const Generator& generator);
 void fill_normal(const Tensor& tensor, const Generator& generator, float mean = 0,
                  float deviation = 1);

@@ -13,7 +13,6 @@
 #include "interop/random/generator.h"
 #include "interop/random/random.h"
 #include "interop/tensor/empty.h"
-#include "interop/tensor/stream_synchronization.h"
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
@@ -60,9 +59,6 @@ Tensor drawn(const std::optional<Dims>& dims, const std::optional<Tensor>& out,
              std::optional<Device> given, DType dtype, const Fill& fill) {
   if (dims.has_value() == out.has_value())
     throw InvalidArgument("numbers need either a shape or `out`, a tensor");
-  if (out && is_read_only(*out)) {
-    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(*out)));
-  }
   const std::optional<Device> device = out ? out->device() : device_for_empty(given);
   return without_gil([&] {
     Tensor tensor = out ? *out : empty(Shape(*dims), dtype, device);

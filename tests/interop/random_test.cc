@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "interop/device/stream.h"
+#include "interop/exchange/cuda_array_interface.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/devices.h"
 #include "tests/support/philox_oracle.h"
@@ -91,6 +92,11 @@ TEST_P(RandomTest, AFillThatIsRefusedDrawsNothing) {
   const Tensor floats = empty({4, 6}, DType::kFloat32, device());
   EXPECT_THROW(fill_uniform(floats.transpose(0, 1), generator), InvalidArgument);
   EXPECT_THROW(fill_integers(floats, 0, 2, generator), InvalidArgument);
+  CudaArrayInterface array = to_cuda_array_interface(floats, {});
+  array.read_only = true;
+  const Tensor fixed =
+      from_cuda_array_interface(array, nullptr, {.consumer = *stream_, .device = device()});
+  EXPECT_THROW(fill_uniform(fixed, generator), InvalidArgument);
   EXPECT_THROW((void)random_integers({2}, 5, 5, generator, device()), InvalidArgument);
   if (device() != Device::host()) {
     EXPECT_THROW((void)normal({2}, generator, Device::host()), InvalidArgument);
