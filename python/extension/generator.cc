@@ -59,6 +59,7 @@ Tensor drawn(const std::optional<Dims>& dims, const std::optional<Tensor>& out,
              std::optional<Device> given, DType dtype, const Fill& fill) {
   if (dims.has_value() == out.has_value())
     throw InvalidArgument("numbers need either a shape or `out`, a tensor");
+  if (out && given) throw InvalidArgument("numbers go where `out` lies: leave `device` out");
   const std::optional<Device> device = out ? out->device() : device_for_empty(given);
   return without_gil([&] {
     Tensor tensor = out ? *out : empty(Shape(*dims), dtype, device);

@@ -91,6 +91,7 @@ class GeneratorPythonTest(unittest.TestCase):
                     lambda: self.generator.integers(3, 3, (4,), device="host"),
                     lambda: self.generator.integers(3, shape=(4,)), self.generator.uniform,
                     lambda: self.generator.uniform((-1,), device="host"),
+                    lambda: self.generator.uniform(out=made, device="host"),
                     lambda: self.generator.set_seed(-1), lambda: self.generator.set_seed(1 << 64),
                     lambda: cgtree.Generator(-1), lambda: self.generator.normal((4,), out=made),
                     lambda: self.generator.set_state((1, 2)),
