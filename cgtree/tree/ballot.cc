@@ -33,6 +33,21 @@ std::string to_string(std::span<const std::uint64_t> words) {
   return std::string(reinterpret_cast<const char*>(words.data()));
 }
 
+// A message has room for little: only limits that were set are named.
+std::string in_words(const ContextOptions& options) {
+  const ContextOptions usual;
+  std::string words = fmt::format(" with at most {} recordings", options.max_recordings);
+  if (options.max_graph_bytes != usual.max_graph_bytes)
+    words += fmt::format(", {} bytes of graphs", options.max_graph_bytes);
+  if (options.max_recording_time != usual.max_recording_time)
+    words += fmt::format(", {} us of recording", options.max_recording_time.count());
+  if (options.at_limit != usual.at_limit)
+    words += fmt::format(", at_limit {}", static_cast<int>(options.at_limit));
+  if (options.checked) words += ", checked";
+  if (options.before_first_launch != nullptr) words += ", before_first_launch";
+  return words;
+}
+
 // The smallest of all ranks' values of this word is the largest value.
 constexpr std::uint64_t largest(std::uint64_t value) {
   return ~value;
@@ -137,10 +152,7 @@ Digest digest_of(const CompileOptions& options) {
 Ballot::Ballot(const ContextOptions& options, std::string_view of_extensions)
     : group_(options.group) {
   CGTREE_CHECK(group_ != nullptr);
-  const std::string what = fmt::format(
-      "a context with at most {} recordings, {} bytes of graphs, {} us of recording, at_limit {}{}",
-      options.max_recordings, options.max_graph_bytes, options.max_recording_time.count(),
-      static_cast<int>(options.at_limit), of_extensions);
+  const std::string what = fmt::format("a context{}{}", in_words(options), of_extensions);
   digest_ = digest_of(options).add(of_extensions).value();
   (void)vote(Vote::kOptions, kNothing, what);
 }
