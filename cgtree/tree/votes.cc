@@ -61,6 +61,7 @@ AttemptResult result_of(const CaptureFailure& failure) {
 // Ranks that run eagerly because they were told to need not meet.
 void Votes::begin(const Decision& decision, const FunctionState& function, const Call& call) {
   has_launched_ = false;
+  is_capture_ = decision.outcome == Outcome::kRecord;
   reserved_bytes_ = memory_.reserved_bytes();
   if (!are_shared() || is_off(function, graph_override())) return;
   Digest digest;
@@ -111,6 +112,8 @@ AttemptResult Votes::leave(const std::exception_ptr& thrown, AttemptResult::Capt
   if (!was_open && !is_of_other_rank(thrown)) return std::exchange(ended_, {});
   try {
     AttemptResult mine = result_of(thrown);
+    // Ranks that decide again for want of memory would wait for one that has left.
+    if (was_open && is_capture_ && !has_launched_) mine.kind = AttemptResult::Kind::kFailed;
     mine.capture = std::max(mine.capture, capture);
     mine.reason = reason;
     worst = end(std::move(mine));

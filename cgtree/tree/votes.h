@@ -95,6 +95,7 @@ class Votes {
   Tree& tree_;
   const ContextMemory& memory_;
   Evictor& evictor_;
+  bool is_capture_ = false;    // the attempt that is open
   bool has_launched_ = false;  // the attempt that is open: in a group there is no other way then
   bool has_trimmed_ = false;   // for this call, which was then decided again
   std::size_t reserved_bytes_ = 0;  // of the pools, when the attempt began

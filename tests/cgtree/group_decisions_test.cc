@@ -20,6 +20,7 @@
 #include "cgtree/cgtree.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/tree/ballot.h"
+#include "cgtree/tree/extension.h"
 #include "cgtree/values/eager_break.h"
 #include "extensions/audit/audit_options.h"
 #include "extensions/ranks/group.h"
@@ -830,6 +831,39 @@ TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereOneRankCannotDoWhatTheOthe
     });
     EXPECT_EQ(drawn[0], drawn[1]) << what;
   }
+}
+
+// Throws once, when a call is to be explained.
+class Forgetful final : public Extension {
+ public:
+  explicit Forgetful(bool fails) : fails_(fails) {}
+  void explain(Explanation&, const FunctionState&, const Call&) const override {
+    if (std::exchange(fails_, false)) throw OutOfMemory("the extension's own");
+  }
+
+ private:
+  mutable bool fails_;
+};
+
+// The other ranks must not decide again for want of memory: one has left.
+TEST_P(GroupDecisionsTest, AnExtensionWithoutMemoryOnOneRankLeavesTheGroupInStep) {
+  const auto options = [](int rank) {
+    return ContextOptions{
+        .extensions = {[rank](Engine&) { return std::make_unique<Forgetful>(rank == 1); }}};
+  };
+  run(2, options, [](Rank& rank) {
+    CompiledFunction f = compile(*rank.context, "f", [](Tensor x) { return affine(x, 2, 1); });
+    EXPECT_EQ(values(f(rank.input(4, 3)))[0], 7);
+    const auto record = [&] { (void)f(rank.input(4, 3)); };
+    if (rank.rank == 1) {
+      EXPECT_THROW(record(), OutOfMemory);
+    } else {
+      EXPECT_THAT(record, ThrowsMessage<GroupError>(HasSubstr("the extension's own")));
+    }
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(values(f(rank.input(4, 3)))[0], 7);
+    EXPECT_EQ(f.stats().replays, 2u);
+  });
 }
 
 // One rank fails where there is no vote any more, or where there is none at all. The caller's part
