@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <list>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +15,7 @@
 namespace cgtree {
 
 // A CallList keeps items in the order in which they were added. No item is called after remove() of
-// it has returned; so an item must not remove itself while it is called.
+// it has returned, but for the calls from which it is removed: it lasts until they have ended.
 //
 // Thread safety: all functions may be called from any thread.
 template <typename Item>
@@ -28,7 +29,8 @@ class CallList {
     return last_id_;
   }
 
-  // Removes an item, and waits for calls of it in progress. Requires: the id is in the list.
+  // Removes an item, and waits for calls of it in progress on other threads. Requires: the id is in
+  // the list.
   void remove(Id id) noexcept {
     remove_if([id](const Entry& entry) { return entry.id == id; });
   }
@@ -45,8 +47,7 @@ class CallList {
     std::unique_lock lock(mutex_);
     auto entry = next_to_call(1);
     while (entry != entries_.end()) {
-      ++entry->calls;
-      Call call{*this, lock, *entry};
+      Call call(*this, lock, entry);
       lock.unlock();
       if (function(entry->item)) return;
       lock.lock();
@@ -55,23 +56,52 @@ class CallList {
   }
 
  private:
+  struct Call;
   struct Entry {
     Id id;
     Item item;
-    std::size_t calls = 0;
+    Call* calls = nullptr;  // those in progress
     bool is_leaving = false;
+    bool is_removed = false;  // by one of its calls; the last one erases it
   };
+  using Entries = std::list<Entry>;
 
   // A Call is one call of an item in progress. The entry stays in the list until it ends.
   struct Call {
-    CallList& list;
-    std::unique_lock<Mutex<LockRank::kLeaf>>& lock;
-    Entry& entry;
+    // Requires: the lock is held.
+    Call(CallList& of, std::unique_lock<Mutex<LockRank::kLeaf>>& held,
+         typename Entries::iterator called) noexcept
+        : list(of), lock(held), entry(called), next(called->calls) {
+      entry->calls = this;
+    }
     ~Call() {
       if (!lock.owns_lock()) lock.lock();
-      if (--entry.calls == 0) list.call_ended_.notify_all();
+      Call** place = &entry->calls;
+      while (*place != this)
+        place = &(*place)->next;
+      *place = next;
+      if (entry->is_removed && entry->calls == nullptr) {
+        list.entries_.erase(entry);
+      } else {
+        list.call_ended_.notify_all();
+      }
     }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    CallList& list;
+    std::unique_lock<Mutex<LockRank::kLeaf>>& lock;
+    const typename Entries::iterator entry;
+    const std::thread::id thread = std::this_thread::get_id();
+    Call* next;
   };
+
+  static bool is_called_elsewhere(const Entry& entry) noexcept {
+    const Call* call = entry.calls;
+    while (call != nullptr && call->thread == std::this_thread::get_id())
+      call = call->next;
+    return call != nullptr;
+  }
 
   template <typename Predicate>
   void remove_if(Predicate is_wanted) noexcept {
@@ -81,17 +111,18 @@ class CallList {
     });
     CGTREE_CHECK(found != entries_.end());
     found->is_leaving = true;
-    call_ended_.wait(lock, [&] { return found->calls == 0; });
-    entries_.erase(found);
+    call_ended_.wait(lock, [&] { return !is_called_elsewhere(*found); });
+    found->is_removed = true;
+    if (found->calls == nullptr) entries_.erase(found);
   }
-  typename std::list<Entry>::iterator next_to_call(Id id) {
+  typename Entries::iterator next_to_call(Id id) {
     return std::find_if(entries_.begin(), entries_.end(),
                         [&](const Entry& entry) { return entry.id >= id && !entry.is_leaving; });
   }
 
   Mutex<LockRank::kLeaf> mutex_;  // guards all below
   Condition call_ended_;
-  std::list<Entry> entries_;  // by id
+  Entries entries_;  // by id
   Id last_id_ = 0;
 };
 

@@ -5,12 +5,15 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "allocator/device/device_memory.h"
 #include "base/error.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/recording.h"
+#include "cgtree/values/eager_break.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/tree_fixture.h"
 
@@ -497,6 +500,35 @@ TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
   set_log_level(LogLevel::kWarn);
   ASSERT_TRUE(called.valid());
   EXPECT_EQ(values(called.get()), affine_of(values(x), 4, 0));
+}
+
+// A function of its recording has the last handle of a context, and another context evicts it.
+TEST_P(BudgetTest, AContextMayEndWhileAnotherTakesMemoryBackFromIt) {
+  struct Server {
+    std::optional<Context> context;
+    std::optional<F> f;
+  };
+  const auto shared = DeviceMemory::shared(device());
+  Context needy(device());
+  const F g = compile(needy, "g", quadrupled);
+  auto server = std::make_shared<Server>();
+  const std::weak_ptr<Server> weak = server;
+  server->context.emplace(device(), ContextOptions{.at_limit = AtLimit::kEvict});
+  server->f.emplace(compile(*server->context, "f", [weak](Tensor x) {
+    const Tensor y = affine(x, 2, 0);
+    eager_break([self = weak.lock()](const StepValues&) {});
+    return affine(y, 2, 0);
+  }));
+  record(*server->f, 4 * kMiB);
+  server.reset();
+  EXPECT_FALSE(weak.expired());
+  const std::size_t was = shared->budget().max_bytes();
+  shared->budget().set_max_bytes(shared->budget().current() + (1 << 20));
+
+  record(g, 4 * kMiB);
+
+  shared->budget().set_max_bytes(was);
+  EXPECT_TRUE(weak.expired());
 }
 
 TEST_P(BudgetTest, AContextInNeedGetsWhatAnotherOnTheDeviceDoesNotUse) {
