@@ -153,11 +153,12 @@ class Extension {
   // A call is about to be captured to be kept. `output_allocations`: those of its warm-up. Both are
   // borrowed until the examination ends. Returns null for none. The first extension that returns
   // an examination is the only one that examines: audit, unless the order of another is lower.
+  // Another Error than InvalidArgument counts as a capture that has failed: the call runs eagerly.
   virtual std::unique_ptr<Examination> examine(
       const Call&, const std::vector<std::uint32_t>& output_allocations);
   // A recording that is held back in the tree is about to be replayed. Returns the comparison of
   // this replay with an eager run, whose attempt is open then, or null. Throws DeviceError,
-  // GroupError.
+  // GroupError. In a group all ranks return or throw alike, as they do for is_turn().
   virtual std::unique_ptr<ReplayCheck> before_replay(Node&, const Call&);
   // Returns whether before_replay() would compare the next replay of the node.
   virtual bool is_turn(const Node&) const noexcept { return false; }
