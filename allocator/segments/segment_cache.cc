@@ -459,6 +459,9 @@ bool SegmentCache::ask_reclaims(Request& request) {
     request.by_reclaims += now;
     if (now == 0) return false;
     succeeded = request.attempt() || ask_users(request);
+    // The segments of a context that has ended in the call are cached.
+    if (!succeeded && give_back(request.missing(), Which::kAll, request.filter()) > 0)
+      succeeded = request.attempt();
     return succeeded;
   });
   return succeeded;
