@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bindings/c/cgtree.hpp"
-#include "interop/device/code.h"
 
 #if __cplusplus != 201703L
 #error "this program is for C++17"
