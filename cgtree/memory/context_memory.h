@@ -229,7 +229,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // the life of the storage ends by invalidate(), and its replays are waited for; at once if it has
   // ended. The caller must hold a reference until it calls remove_keeper(), once for each call.
   // References of own recordings are counted in the slot: mark_step() says whether it has ended
-  // what they keep. Throws std::bad_alloc. Both: any thread.
+  // a storage that they keep. Throws std::bad_alloc. Both: any thread.
   void add_keeper(Storage& storage, ContextMemory& keeper);
   void remove_keeper(Storage& storage, ContextMemory& keeper) noexcept;
   // Called when a recording ends that keeps these. Takes them over and returns true as long as the

@@ -99,9 +99,9 @@ struct CallEvent {
 // factory in ContextOptions::extensions makes it when the rest of the context is there; it is
 // destroyed when the context and its compiled functions are gone.
 //
-// Thread safety: its functions are called one at a time, by the thread that is inside the context.
-// That is the thread of a call, of compile() or of explain(), and between calls any thread that
-// takes memory back for another context. They must not call the context or its compiled functions.
+// Thread safety: its functions are called one at a time, by the thread that is inside the context:
+// the thread of a call, of compile() or of explain(), and between calls any thread that takes
+// memory back for another context. They must not call the context or its compiled functions.
 // An exception of a function that is not noexcept fails the call, or compile(); Error is expected.
 class Extension {
  public:

@@ -23,14 +23,14 @@ struct ScopeTimes {
 
 // The times of those replays that were timed (WatchOptions::time_every_nth_replay) and have
 // ended. The time on the device lasts from the launch, if the stream was idle, or else from the end
-// of what was enqueued before, until the replay's work has ended.
+// of earlier work, until the replay's work has ended.
 struct ReplayTimes {
   std::uint64_t count = 0;
   std::uint64_t found_idle = 0;  // of them, those for which the stream was idle: it had waited
   std::chrono::nanoseconds device{0};  // the sum
   std::chrono::nanoseconds device_min{0};
   std::chrono::nanoseconds device_max{0};
-  std::chrono::nanoseconds host{0};  // the sum of what the calls took on the host
+  std::chrono::nanoseconds host{0};  // the sum over the calls, on the host
   // The least that a call without a graph, a warm-up or an eager run, took on the host; 0: none was
   // seen.
   std::chrono::nanoseconds eager{0};

@@ -15,7 +15,7 @@
 // The functions are CUDA's, one to one, as in GraphAPI. CUDA's rules, on every device: bodies have
 // kernels, copies, memsets and conditional nodes, and no host functions, events or allocations; a
 // graph with conditional nodes is instantiated once at a time. A capture to a body that fails takes
-// the body's graph with it; what ends the capture around it, or destroys its graph, then ends the
+// the body's graph with it; to end the capture around it, or to destroy its graph, then ends the
 // process (driver 580).
 #pragma once
 

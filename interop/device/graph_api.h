@@ -142,9 +142,9 @@ class GraphAPI {
                                ConditionHandle condition, ConditionalKind kind, std::size_t size,
                                NodeHandle* node, std::vector<GraphHandle>* bodies);
   // Begins a capture whose nodes are added to `graph`, a body; end_capture() returns the same
-  // handle. Returns what begin_capture() does, and kIllegalState while `graph` is captured to.
+  // handle. Returns as begin_capture(), and kIllegalState while `graph` is captured to.
   virtual Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode);
-  // What is captured next on `stream` depends on these nodes, and on no others. Returns
+  // The next node that is captured on `stream` depends on these nodes, and on no others. Returns
   // kIllegalState for a stream that does not capture.
   virtual Code set_capture_dependencies(StreamHandle stream,
                                         std::span<const NodeHandle> dependencies);

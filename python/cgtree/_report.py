@@ -19,7 +19,7 @@ USAGE = """\
 usage: report FILE...
 
 Prints why calls did not replay, what recordings cost, and what to change in the code. FILE
-has what snapshot_json() returns, or is WatchOptions::event_file, which may have
+has the text of snapshot_json(), or is WatchOptions::event_file, which may have
 several contexts; - is the standard input. Of several files there is a report of each.
 
 Of files that have what progress_json() makes of ProgressWatch::report(), one for each process,

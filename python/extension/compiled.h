@@ -18,7 +18,7 @@ namespace cgtree::python {
 // Objects that recordings keep, each as often as they do. Guarded by the GIL.
 using KeptObjects = std::vector<PyObject*>;
 
-// A PythonStep calls a Python function with tensors as objects, and reads what it returns.
+// A PythonStep calls a Python function with tensors as objects, and reads its result.
 struct PythonStep {
   std::shared_ptr<void> function;  // null once the cycle collector has taken it
   std::shared_ptr<KeptObjects> kept = std::make_shared<KeptObjects>();

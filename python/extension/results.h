@@ -14,7 +14,7 @@ namespace cgtree::python {
 // The form of what a function returns, which replays and other bodies must return too.
 enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 
-// Reads what `who` has returned, and notes its kind. Throws TypeError for items that are no
+// Reads the result of `who`, and notes its kind. Throws TypeError for items that are no
 // tensors, and InvalidArgument for another result, and for one of another kind than that which is
 // known; `why` says why that must not be.
 std::vector<Tensor> read_result(PyObject* result, std::string_view who, ResultKind& kind,

@@ -14,7 +14,7 @@ namespace cgtree::python {
 // others than a cgtree.Stream are taken to be of the best one. Throws InvalidArgument for a stream
 // that was closed or is on another device.
 StreamRef to_stream(PyObject* object, std::optional<Device> device);
-// Returns what keeps the stream alive.
+// Returns a reference that keeps the stream alive.
 std::shared_ptr<const void> keep_stream(PyObject* object);
 
 // Returns the stream that a cgtree.Stream owns. Throws InvalidArgument if it was closed or is

@@ -1,4 +1,4 @@
-// The list of a context's extensions: its order, what is refused, and the facts that events carry.
+// The list of a context's extensions: its order, its refusals, and the facts that events carry.
 #include "cgtree/tree/extension.h"
 
 #include <gmock/gmock.h>

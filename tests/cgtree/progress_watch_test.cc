@@ -472,7 +472,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
     context().synchronize();
   }
   EXPECT_EQ(f.stats().replays, kReplays);
-  watch_progress(context(), nullptr);  // what was measured stays
+  watch_progress(context(), nullptr);  // measured times stay
 
   const ContextMetrics metrics = metrics_of(context());
   const std::map<std::string, ScopeTimes>& times = metrics.functions.at(0).scope_times;

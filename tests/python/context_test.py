@@ -39,7 +39,7 @@ class ContextPythonTest(unittest.TestCase):
         self.addCleanup(cgtree.set_log_level, "warn")
         for of_context, of_function in (({"verify_first": 3}, {}), ({}, {"verify_first": 3})):
             with cgtree.Context("host", **of_context) as context:
-                runs = []  # what the step returns is their number
+                runs = []  # the result of the step depends on their number
                 step = context.compile(lambda x: runs.append(1) or x * len(runs), framework="numpy", **of_function)
                 for _ in range(2):
                     step(floats(4))

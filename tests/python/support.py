@@ -48,7 +48,7 @@ def values_of(made):
 
 
 def on_threads(count, work):
-    """Calls work(number) on each of so many threads at once, and raises what the first of them has raised."""
+    """Calls work(number) on each of so many threads at once, and raises the first exception of theirs."""
     failed = []
 
     def call(number):

@@ -106,7 +106,7 @@ class Trial:
                 torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
     def compare(self, compiled, eager, inputs, calls=8, tolerance=0.0, replays=2):
-        """Calls both with the same new inputs, and compares the results and what became of the inputs."""
+        """Calls both with the same new inputs, and compares the results and the inputs afterwards."""
         before = replays_of(compiled)
         for _ in range(calls):
             args, kwargs = inputs()
@@ -498,7 +498,7 @@ def work(name, device, seed):
 
 
 def start(name, device, seed):
-    """Runs a case in a process of its own. Returns what it came to, the seconds, and the last words of the process."""
+    """Runs a case in a process of its own. Returns its outcome, the seconds, and the last words of the process."""
     began = time.monotonic()
     command = [sys.executable, os.path.abspath(__file__), f"--worker={name}", f"--device={device}", f"--seed={seed}"]
     try:

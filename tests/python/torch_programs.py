@@ -23,7 +23,7 @@ PROGRAMS = {}
 class Case:
     """`call`: what is compiled. `inputs(i)`: the arguments of call i. `between(i)`: is called before call
     i, to change state. `state()`: what else is compared after each call. `context(i)`: in which call i
-    is made. `use(result)`: what is done with the result, such as backward(). `tolerance`: of values, where the
+    is made. `use(result)`: uses the result, by backward() for instance. `tolerance`: of values, where the
     compiler computes them in another order."""
 
     call: typing.Any
@@ -61,7 +61,7 @@ class Maker:
 
 
 def compile_with(kernels):
-    """Returns what compiles a function. "none" is without a compiler; "eager" and "inductor" are
+    """Returns a compiler of functions. "none" is without a compiler; "eager" and "inductor" are
     cgtree.torch.compile(kernels=...); "aot eager" and "plain inductor" are PyTorch's compilers without recordings;
     others are torch.compile(mode="reduce-overhead")."""
     import cgtree.torch
