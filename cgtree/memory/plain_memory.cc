@@ -38,11 +38,15 @@ bool PlainMemoryUser::Spans::contains(Range range) const noexcept {
   return after != spans_.begin() && range.end() <= std::prev(after)->second.end;
 }
 
-PlainMemoryUser::Spans::Map::const_iterator PlainMemoryUser::Spans::first_in(
-    Range range) const noexcept {
-  auto found = spans_.upper_bound(range.address);
-  if (found != spans_.begin() && std::prev(found)->second.end > range.address) --found;
-  return found == spans_.end() || found->first >= range.end() ? spans_.end() : found;
+template <typename AnyMap>
+auto PlainMemoryUser::Spans::first_in(AnyMap& spans, Range range) noexcept {
+  auto found = spans.upper_bound(range.address);
+  if (found != spans.begin() && std::prev(found)->second.end > range.address) --found;
+  return found == spans.end() || found->first >= range.end() ? spans.end() : found;
+}
+
+bool PlainMemoryUser::Spans::overlaps(Range range) const noexcept {
+  return first_in(spans_, range) != spans_.end();
 }
 
 // Spans that touch become one, so that there are no more than there are pieces of memory.
@@ -67,8 +71,7 @@ void PlainMemoryUser::Spans::add(Range range) {
 
 template <typename Visit>
 void PlainMemoryUser::Spans::for_each_in(Range range, const Visit& visit) {
-  const auto first = first_in(range);
-  for (auto at = spans_.erase(first, first); at != spans_.end() && at->first < range.end(); ++at) {
+  for (auto at = first_in(spans_, range); at != spans_.end() && at->first < range.end(); ++at) {
     const std::uintptr_t begin = std::max(at->first, range.address);
     visit(Range{begin, std::min(at->second.end, range.end()) - begin}, at->second.last);
   }

@@ -100,20 +100,23 @@ class PlainMemoryUser {
     std::uintptr_t end;
     std::shared_ptr<const Point> last;
   };
-  // Disjoint spans, none of which touch, by their beginning. Written under the mutex by the user's
-  // own thread, which reads them without.
+  // Disjoint spans, none of which touch, by their beginning. Beginnings and ends of read_ and
+  // written_ change under the mutex on the user's own thread, which reads them without.
   class Spans {
    public:
     bool contains(Range range) const noexcept;
-    bool overlaps(Range range) const noexcept { return first_in(range) != spans_.end(); }
+    bool overlaps(Range range) const noexcept;
     void add(Range range);
-    // Calls visit(range, last) for each span that has a byte in the range, with those bytes.
+    // Calls visit(range, last) for each span that has a byte in the range, with those bytes. Writes
+    // nothing but `last`: the user's own thread may read the spans meanwhile.
     template <typename Visit>
     void for_each_in(Range range, const Visit& visit);
 
    private:
     using Map = std::map<std::uintptr_t, Span>;
-    Map::const_iterator first_in(Range range) const noexcept;
+    // Returns the first span that has a byte in the range, or the end.
+    template <typename AnyMap>
+    static auto first_in(AnyMap& spans, Range range) noexcept;
     Map spans_;
   };
   // The context's stream, for others, while there is one.

@@ -47,7 +47,7 @@ void World::capture(const WorldOperation& operation) {
   std::vector<Tensor> outputs;
   Code code = Code::kSuccess;
   bool is_refused = false;
-  bool is_missed = false;
+  std::string missed;
   const auto record = [&] {
     try {
       Capture open(stream, CaptureMode::kThreadLocal);
@@ -60,8 +60,8 @@ void World::capture(const WorldOperation& operation) {
       }
       if (forks > 0) make_wait(stream, branch, forks == 1);
       code = open.end(&made.graph);
-    } catch (const CaptureError&) {
-      is_missed = true;
+    } catch (const CaptureError& error) {
+      missed = error.what();
     } catch (const Error&) {
       is_refused = true;  // a context may refuse
     }
@@ -72,7 +72,7 @@ void World::capture(const WorldOperation& operation) {
   } else {
     record();
   }
-  if (is_missed) throw Difference("a call in a capture is not made part of it");
+  if (!missed.empty()) throw Difference("a call in a capture is not made part of it: " + missed);
   if (is_refused) {
     ++totals_.refused;
     return;
