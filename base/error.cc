@@ -1,8 +1,6 @@
 // Composes the text of an Error.
 #include "base/error.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "base/format.h"
 
 #include <utility>
 
@@ -11,7 +9,7 @@ namespace {
 
 // Paths are recorded as given to the compiler, which is relative to the repository's root.
 std::string prefix_of(const std::source_location& where) {
-  return fmt::format("{}:{}: ", where.file_name(), where.line());
+  return str_format("{}:{}: ", where.file_name(), where.line());
 }
 
 }  // namespace
@@ -26,16 +24,15 @@ OutOfMemory::OutOfMemory(std::string_view message, MemoryReport report, std::sou
 
 std::string to_string(const Divergence& d) {
   std::string text =
-      fmt::format("a replay of '{}'{} (node {}) differs from an eager run in {}", d.function,
-                  d.key.empty() ? "" : fmt::format(" [{}]", d.key), d.node, d.what);
+      str_format("a replay of '{}'{} (node {}) differs from an eager run in {}", d.function,
+                 d.key.empty() ? "" : str_format(" [{}]", d.key), d.node, d.what);
   if (d.elements > 0) {
-    text +=
-        fmt::format(" at [{}]: {} of {} elements, by at most {:g} where {:g} is allowed",
-                    fmt::join(d.position, ", "), d.differing, d.elements, d.largest, d.tolerance);
+    text += str_format(" at [{}]: {} of {} elements, by at most {:g} where {:g} is allowed",
+                       joined(d.position, ", "), d.differing, d.elements, d.largest, d.tolerance);
   }
-  text += fmt::format("; replayed {}, eager {}", d.replayed, d.eager);
+  text += str_format("; replayed {}, eager {}", d.replayed, d.eager);
   if (!d.suspects.empty()) {
-    text += fmt::format(". Suspects: {}", fmt::join(d.suspects, "; "));
+    text += str_format(". Suspects: {}", joined(d.suspects, "; "));
   } else if (d.elements > 0) {
     text +=
         ": a recording keeps the value, or the address, that the step function found in what "

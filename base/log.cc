@@ -1,22 +1,25 @@
-// The cgtree logger over spdlog.
+// Hands lines to the sink that is set.
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
-
+#include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 
+#include "base/format.h"
 #include "base/mutex.h"
 
 namespace cgtree {
 namespace {
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  return static_cast<spdlog::level::level_enum>(level == LogLevel::kOff ? 6
-                                                                        : static_cast<int>(level));
+constexpr std::array kNames = {"trace", "debug", "info", "warning", "error", "off"};
+
+// Writes a line with one call, so that those of several processes do not mix.
+void write_plain(LogLevel level, const std::string& line) {
+  const std::string text =
+      str_format("[cgtree] [{}] {}\n", kNames[static_cast<std::size_t>(level)], line);
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 LogLevel level_from_environment() {
@@ -35,10 +38,9 @@ LogLevel level_from_environment() {
 // that runs at exit may still log.
 struct Logger {
   Mutex<LockRank::kLog> mutex;
-  LogSink sink;  // guarded by mutex
-  spdlog::logger out{"cgtree", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
-
-  Logger() { out.set_level(spdlog::level::trace); }
+  LogSink sink = nullptr;  // guarded by mutex
+  // Guarded by mutex. Writes to standard error, where there is no sink.
+  void (*write)(LogLevel, const std::string&) = write_plain;
 };
 
 Logger& logger() {
@@ -89,10 +91,16 @@ void log_line(LogLevel level, std::string_view line) noexcept {
     if (log.sink) {
       log.sink(level, std::string(line));
     } else {
-      log.out.log(to_spdlog(level), line);
+      log.write(level, std::string(line));
     }
   } catch (...) {  // There is nowhere to report it.
   }
+}
+
+void write_log_with(void (*write)(LogLevel, const std::string& line)) {
+  Logger& log = logger();
+  std::lock_guard lock(log.mutex);
+  log.write = write;
 }
 
 void set_log_sink(LogSink sink) {

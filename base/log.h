@@ -45,5 +45,7 @@ void log_line(LogLevel level, std::string_view line) noexcept;
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 // Sends lines to `sink` instead of standard error; nullptr restores standard error. For tests.
 void set_log_sink(LogSink sink);
+// Has lines for standard error written by `write`, with a time and colours, say.
+void write_log_with(void (*write)(LogLevel, const std::string& line));
 
 }  // namespace cgtree

@@ -1,12 +1,11 @@
 // Finds the pools of requests and of addresses.
 #include "caching/caching_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "caching/threads/thread_caches.h"
 
 namespace cgtree {
@@ -132,8 +131,8 @@ MappedPool& CachingAllocator::owner_of(void* address) const {
   MappedPool* const pool = map_.find(reinterpret_cast<std::uintptr_t>(address));
   if (pool == nullptr) [[unlikely]] {
     throw InvalidArgument(
-        fmt::format("{} is in no segment of this allocator: it is foreign, or its pool has ended",
-                    fmt::ptr(address)));
+        str_format("{} is in no segment of this allocator: it is foreign, or its pool has ended",
+                   static_cast<const void*>(address)));
   }
   return *pool;
 }

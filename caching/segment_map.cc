@@ -1,12 +1,11 @@
 // Enters segments into the list and the pages, and removes them.
 #include "caching/segment_map.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -38,9 +37,8 @@ SegmentMap::Entry& SegmentMap::make_entry(std::uintptr_t address) {
 
 void SegmentMap::insert(const Range& range, MappedPool& owner) {
   if (range.end() >> (kPageBits + kLeafBits + kRootBits) != 0) {
-    throw InvalidArgument(
-        fmt::format("a segment at {:#x} of {} bytes; addresses must be below 2^48", range.address,
-                    range.bytes));
+    throw InvalidArgument(str_format("a segment at {:#x} of {} bytes; addresses must be below 2^48",
+                                     range.address, range.bytes));
   }
   const std::lock_guard lock(mutex_);
   const std::uintptr_t first = range.address & ~(kPage - 1);

@@ -2,12 +2,11 @@
 // with a wrong number of tensors are refused.
 #include "cgtree/compile.h"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/tree/engine.h"
 
 namespace cgtree {
@@ -39,7 +38,7 @@ std::map<std::int64_t, std::uint64_t> CompiledCore::histogram(std::string_view a
   const AxisPlan* const axes = function_->axes.get();
   if (axes == nullptr) {
     throw InvalidArgument(
-        fmt::format("'{}' has no dynamic axes, and '{}' is asked for", name(), axis));
+        str_format("'{}' has no dynamic axes, and '{}' is asked for", name(), axis));
   }
   return axes->histogram(axes->find(axis)).counts();
 }
@@ -58,13 +57,12 @@ namespace detail {
 
 void check_input_count(std::size_t given, std::size_t expected) {
   if (given == expected) return;
-  throw InvalidArgument(
-      fmt::format("{} inputs given, the step function takes {}", given, expected));
+  throw InvalidArgument(str_format("{} inputs given, the step function takes {}", given, expected));
 }
 
 void refuse_output_count(std::size_t given, std::size_t expected) {
   throw InvalidArgument(
-      fmt::format("the step function returned {} outputs, {} are expected", given, expected));
+      str_format("the step function returned {} outputs, {} are expected", given, expected));
 }
 
 }  // namespace detail

@@ -1,12 +1,11 @@
 // Serves the calls of a Context on its engine, and opens the step of an EagerScope.
 #include "cgtree/context.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/engine.h"
 #include "interop/device/device.h"
@@ -99,14 +98,14 @@ void Context::write_dot(std::uint32_t id, const std::string& path) const {
   const Inspection inspection(engine_->gate);  // a replay patches what is written here
   const Node* const node = engine_->tree.find(id);
   if (node == nullptr) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "there is no node {}: snapshot_json() lists the {} there are, and some may have been "
         "evicted",
         id, engine_->tree.nodes().size()));
   }
   const Recording& recording = node->recording;
   check(recording.exec.api().write_dot(recording.graph.handle(), path.c_str()),
-        fmt::format("write the graph of node {} to \"{}\"", id, path));
+        str_format("write the graph of node {} to \"{}\"", id, path));
 }
 
 struct EagerScope::Open {

@@ -1,14 +1,13 @@
 // Makes tensors of bindings, and passes the calls of Steps on.
 #include "cgtree/steps.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/axes/axis_layout.h"
 #include "cgtree/tree/attempt.h"
 #include "cgtree/tree/engine.h"
@@ -57,14 +56,14 @@ std::vector<Tensor> not_a_function(std::span<const Tensor>) {
 void check_options(const std::string& name, const StepsOptions& options) {
   // It would copy what the engine reads where it was.
   if (options.on_static_change == OnStaticChange::kDemote) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "'{}': OnStaticChange::kDemote is not for Steps: a binding is copied only where its "
         "options say so",
         name));
   }
   for (const AxisOptions& key : options.keys) {
     if (key.policy != AxisPolicy::kLearned) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "'{}': '{}' of the key has AxisPolicy::kLearned, which is not for Steps: a SizeLearner "
         "calls the function, and this work is the caller's; take another policy",
         name, key.name));
@@ -72,7 +71,7 @@ void check_options(const std::string& name, const StepsOptions& options) {
   for (std::size_t i = 0; i < options.bindings.size(); ++i) {
     const BindingOptions& binding = options.bindings[i];
     if (binding.host_bytes == 0 || (!binding.is_copied && !binding.is_mutated)) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "binding {} '{}' of '{}' is a step block in host memory, and declared as {}: a block is "
         "passed by value; leave is_copied and is_mutated false",
         i, binding.name, name, binding.is_mutated ? "mutated" : "copied"));
@@ -137,12 +136,12 @@ bool Step::is_captured() const noexcept {
 
 void* Step::address(std::size_t i) const {
   if (!must_run()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "address({}) of a step that has nothing to run: it was replayed, or has ended", i));
   }
   const std::span<const Tensor> inputs = open_->call->inputs();
   if (i >= inputs.size()) {
-    throw InvalidArgument(fmt::format("address({}) of a step with {} bindings", i, inputs.size()));
+    throw InvalidArgument(str_format("address({}) of a step with {} bindings", i, inputs.size()));
   }
   return reinterpret_cast<void*>(inputs[i].address());
 }
@@ -152,9 +151,9 @@ void Step::end() {
     throw InvalidArgument("end() of a step that was replayed: there is nothing to end");
   }
   if (!open_->call->must_run()) {
-    throw InvalidArgument(fmt::format(
-        "end() of a step of '{}' that has nothing to end: it was replayed, or has ended",
-        open_->name));
+    throw InvalidArgument(
+        str_format("end() of a step of '{}' that has nothing to end: it was replayed, or has ended",
+                   open_->name));
   }
   const std::shared_ptr<Open> open = open_;  // breaks may destroy this
   try {
@@ -184,20 +183,20 @@ bool Steps::is_host(std::size_t i) const noexcept {
 }
 
 std::string Steps::describe(std::size_t i) const {
-  return fmt::format("{} of '{}'", text_of_binding(i, function_->input_options(i).name),
-                     function_->name);
+  return str_format("{} of '{}'", text_of_binding(i, function_->input_options(i).name),
+                    function_->name);
 }
 
 void Steps::check_block(std::size_t i, const Binding& binding) const {
   if (binding.bytes != host_bytes_[i]) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} is a step block of {} bytes, and was declared with {}: build both sides with the same "
         "version of the struct",
         describe(i), binding.bytes, host_bytes_[i]));
   }
   if (binding.address == nullptr) {
     throw InvalidArgument(
-        fmt::format("{} is null: a step block is read by each begin()", describe(i)));
+        str_format("{} is null: a step block is read by each begin()", describe(i)));
   }
 }
 
@@ -236,7 +235,7 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
 
 void Steps::check_outside(std::string_view what) const {
   if (!StepScope::active()) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} of '{}' while a step is open on this thread, or inside a step function: end that first",
       what, name()));
 }
@@ -247,14 +246,14 @@ void Steps::check(std::span<const Binding> bindings) const {
     if (bindings[i].bytes == 0 || is_host(i)) continue;
     if (bindings[i].address == nullptr) {
       throw InvalidArgument(
-          fmt::format("{} is null, and has {} bytes", describe(i), bindings[i].bytes));
+          str_format("{} is null, and has {} bytes", describe(i), bindings[i].bytes));
     }
     try {
       (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
     } catch (const BoundaryError& error) {
       throw InvalidArgument(
-          fmt::format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
-                      describe(i), error.message()));
+          str_format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
+                     describe(i), error.message()));
     }
   }
 }
@@ -278,7 +277,7 @@ Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
   Explanation why = engine_->explain(*function_, inputs(bindings).with_key(key.text()));
   if (why.skip_reason != SkipReason::kOverlappingInputs) return why;
   throw InvalidArgument(
-      fmt::format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));
+      str_format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));
 }
 
 std::size_t Steps::invalidate(const void* address, std::size_t bytes) {

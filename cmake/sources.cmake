@@ -109,6 +109,7 @@ endfunction()
 
 cgtree_sources(devices
   base/error.cc
+  base/format.cc
   base/frame.cc
   base/log.cc
   base/mutex.cc
@@ -301,7 +302,8 @@ cgtree_sources(faces
   extensions/sizes/size_plan.cc
   cgtree/steps.cc
   extensions/sizes/suggest_buckets.cc
-  extensions/all/all_extensions.cc)
+  extensions/all/all_extensions.cc
+  extensions/all/log_writer.cc)
 
 cgtree_sources(watch
   extensions/watch/call_causes.cc

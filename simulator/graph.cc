@@ -1,13 +1,12 @@
 // Builds, checks and draws a DAG of work; runs and changes executable graphs.
 #include "simulator/graph.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree::host {
@@ -139,12 +138,11 @@ std::string to_dot(const Graph& graph) {
   std::string out = "digraph {\n  node [shape=box];\n";
   const auto nodes = graph.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    fmt::format_to(std::back_inserter(out), "  \"{0}\" [label=\"{0}: {1}\"];\n", i,
-                   describe(nodes[i].work));
+    out += str_format("  \"{}\" [label=\"{}: {}\"];\n", i, i, describe(nodes[i].work));
   }
   for (const GraphEdge& edge : graph.edges()) {
-    fmt::format_to(std::back_inserter(out), "  \"{}\" -> \"{}\";\n", Graph::index_of(edge.from),
-                   Graph::index_of(edge.to));
+    out +=
+        str_format("  \"{}\" -> \"{}\";\n", Graph::index_of(edge.from), Graph::index_of(edge.to));
   }
   return out + "}\n";
 }

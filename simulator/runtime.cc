@@ -1,13 +1,12 @@
 // Finds objects by handle, orders work between threads, and queues work that waits for other work.
 #include "simulator/runtime.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/frame.h"
 #include "interop/device/code.h"
 #include "simulator/graph.h"
@@ -28,7 +27,7 @@ std::uint64_t this_thread_number() {
 
 int checked(int devices) {
   if (devices >= 1) return devices;
-  throw InvalidArgument(fmt::format("a host device with {} devices: give at least 1", devices));
+  throw InvalidArgument(str_format("a host device with {} devices: give at least 1", devices));
 }
 
 std::unique_ptr<WorkQueue> make_queue(const HostDeviceOptions& options,
@@ -205,16 +204,16 @@ namespace {
 std::string name_of(StreamHandle stream) {
   if (stream == StreamHandle::kLegacy) return "the legacy stream";
   if (stream == StreamHandle::kPerThread) return "a per-thread stream";
-  return fmt::format("stream {}", static_cast<std::uintptr_t>(stream) >> 32);
+  return str_format("stream {}", static_cast<std::uintptr_t>(stream) >> 32);
 }
 
 std::string describe(const Task& task) {
   std::string text = describe(*task.work);
   if (task.node != NodeHandle::kNull) {
-    text = fmt::format("node {} of graph {}, {}", Graph::index_of(task.node),
-                       static_cast<std::uintptr_t>(task.node) >> 32, text);
+    text = str_format("node {} of graph {}, {}", Graph::index_of(task.node),
+                      static_cast<std::uintptr_t>(task.node) >> 32, text);
   }
-  return fmt::format("{}, on {}", text, name_of(task.stream));
+  return str_format("{}, on {}", text, name_of(task.stream));
 }
 
 }  // namespace
@@ -304,7 +303,7 @@ Code Runtime::perform(const Task& task) {
   }
   if (checker != nullptr) {
     if (std::string objection = checker->objection(*task.work); !objection.empty()) {
-      checker->report(fmt::format("{}: {}", describe(task), objection));
+      checker->report(str_format("{}: {}", describe(task), objection));
       return Code::kIllegalAddress;
     }
   }
@@ -315,7 +314,7 @@ Code Runtime::perform(const Task& task) {
   if (checker == nullptr) return code;
   const std::string damage = checker->damage(/*is_thorough=*/false);
   if (damage.empty()) return code;
-  checker->report(fmt::format("after {}: {}", describe(task), damage));
+  checker->report(str_format("after {}: {}", describe(task), damage));
   return Code::kIllegalAddress;
 }
 
@@ -335,7 +334,7 @@ Code Runtime::check_thoroughly(Code code) {
   if (checker == nullptr) return code;
   const std::string damage = checker->damage(/*is_thorough=*/true);
   if (damage.empty()) return code;
-  checker->report(fmt::format("some time before the device was synchronized: {}", damage));
+  checker->report(str_format("some time before the device was synchronized: {}", damage));
   return Code::kIllegalAddress;
 }
 

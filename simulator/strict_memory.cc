@@ -1,7 +1,6 @@
 // Fills memory and its surroundings with patterns, and checks ranges.
 #include "simulator/strict_memory.h"
-
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -48,7 +47,7 @@ void* StrictMemory::allocate(const char* kind, std::size_t bytes) {
   fill(begin, begin + bytes, kFresh);
   fill(begin + bytes, base + room, kFence);
   const std::lock_guard lock(mutex_);
-  std::string name = fmt::format("allocation {} ({} bytes, {})", ++allocations_, bytes, kind);
+  std::string name = str_format("allocation {} ({} bytes, {})", ++allocations_, bytes, kind);
   insert({begin, bytes, std::move(name), base, room});
   return begin;
 }
@@ -126,18 +125,18 @@ std::string StrictMemory::objection(const void* address, std::size_t bytes,
   const Block* const block = find(address);
   if (block == nullptr) {
     if (found != blocks_.end() && found->second.begin < begin + bytes) {
-      return fmt::format("{} bytes at {} reach into {}", bytes, address, found->second.name);
+      return str_format("{} bytes at {} reach into {}", bytes, address, found->second.name);
     }
     if (!must_be_device) return {};
-    return fmt::format("{} bytes at {} are not the device's memory", bytes, address);
+    return str_format("{} bytes at {} are not the device's memory", bytes, address);
   }
   if (block->is_dead) {
-    return fmt::format("{} bytes at {} lie in {}, which {}", bytes, address, block->name,
-                       block->is_device ? "is freed" : "has ended");
+    return str_format("{} bytes at {} lie in {}, which {}", bytes, address, block->name,
+                      block->is_device ? "is freed" : "has ended");
   }
   if (must_be_device && !block->is_device) {
-    return fmt::format("{} bytes at {} are {}, not the device's memory", bytes, address,
-                       block->name);
+    return str_format("{} bytes at {} are {}, not the device's memory", bytes, address,
+                      block->name);
   }
   const std::ptrdiff_t offset = begin - block->begin;
   const std::byte* const end = block->begin + block->bytes;
@@ -145,8 +144,8 @@ std::string StrictMemory::objection(const void* address, std::size_t bytes,
   if (offset >= 0 && block->base == nullptr && find(end) != nullptr) {
     return objection(end, bytes - static_cast<std::size_t>(end - begin), must_be_device);
   }
-  return fmt::format("bytes {} to {} are not all in {}", offset,
-                     offset + static_cast<std::ptrdiff_t>(bytes), block->name);
+  return str_format("bytes {} to {} are not all in {}", offset,
+                    offset + static_cast<std::ptrdiff_t>(bytes), block->name);
 }
 
 std::string StrictMemory::dangling(const void* address, std::size_t argument) const {
@@ -154,8 +153,8 @@ std::string StrictMemory::dangling(const void* address, std::size_t argument) co
   if (block == nullptr || !block->is_dead) return {};
   const auto* const byte = static_cast<const std::byte*>(address);
   if (byte < block->begin || byte >= block->begin + block->bytes) return {};
-  return fmt::format("argument {} points to byte {} of {}, which {}", argument, byte - block->begin,
-                     block->name, block->is_device ? "is freed" : "has ended");
+  return str_format("argument {} points to byte {} of {}, which {}", argument, byte - block->begin,
+                    block->name, block->is_device ? "is freed" : "has ended");
 }
 
 std::string StrictMemory::objection(const Work& work) const {
@@ -181,8 +180,8 @@ void StrictMemory::check(Block& block, std::size_t limit, std::string& text) {
     std::byte* const at = changed(begin, end, value);
     if (at == nullptr) return;
     fill(begin, end, value);
-    text += fmt::format("{}byte {} of {} was written, {}", text.empty() ? "" : "; ",
-                        at - block.begin, block.name, what);
+    text += str_format("{}byte {} of {} was written, {}", text.empty() ? "" : "; ",
+                       at - block.begin, block.name, what);
   };
   std::byte* const end = block.begin + block.bytes;
   look(block.base, block.begin, kFence, "before its begin");

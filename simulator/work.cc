@@ -1,14 +1,13 @@
 // Copies the arguments of work, and runs work.
 #include "simulator/work.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
 
+#include "base/format.h"
 #include "interop/device/graph_api.h"
 #include "simulator/graph.h"
 
@@ -108,23 +107,23 @@ std::string describe(const Work& work) {
       Overloaded{[](const KernelWork& kernel) {
                    const Dim3& grid = kernel.dims.grid;
                    const Dim3& block = kernel.dims.block;
-                   return fmt::format("kernel {} [{} {} {}] x [{} {} {}]", kernel.function.name,
-                                      grid.x, grid.y, grid.z, block.x, block.y, block.z);
+                   return str_format("kernel {} [{} {} {}] x [{} {} {}]", kernel.function.name,
+                                     grid.x, grid.y, grid.z, block.x, block.y, block.z);
                  },
                  [](const CopyWork& copy) {
-                   return fmt::format("copy of {} bytes from {} to {}", copy.bytes, copy.source,
-                                      copy.destination);
+                   return str_format("copy of {} bytes from {} to {}", copy.bytes, copy.source,
+                                     copy.destination);
                  },
                  [](const MemsetWork& fill) {
-                   return fmt::format("memset of {} bytes at {} to {}", fill.bytes,
-                                      fill.destination, int{fill.value});
+                   return str_format("memset of {} bytes at {} to {}", fill.bytes, fill.destination,
+                                     int{fill.value});
                  },
                  [](const HostWork&) { return std::string("host function"); },
                  [](const ConditionalWork& conditional) {
                    constexpr std::array kNames = {"if", "while", "switch"};
-                   return fmt::format("{} of {} bodies",
-                                      kNames[static_cast<std::size_t>(conditional.kind)],
-                                      conditional.bodies.size());
+                   return str_format("{} of {} bodies",
+                                     kNames[static_cast<std::size_t>(conditional.kind)],
+                                     conditional.bodies.size());
                  }},
       work);
 }

@@ -1,8 +1,6 @@
 // The code generators by kind, and the modules that were built.
 #include "targets/code_generator.h"
 
-#include <fmt/format.h>
-
 #include <future>
 #include <map>
 #include <mutex>
@@ -12,6 +10,7 @@
 #include "base/mutex.h"
 #include "targets/append_table.h"
 #ifdef CGTREE_WITH_CUDA
+#include "base/format.h"
 #include "targets/cuda/cuda_module.h"
 #endif
 
@@ -25,7 +24,7 @@ std::vector<ModuleFunction> bind_host(const KernelSet& kernels, const Target&) {
   std::vector<ModuleFunction> functions;
   for (const NamedKernel& kernel : kernels.kernels) {
     if (kernel.host == nullptr) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "kernel '{}' has no host body: add one to the set, or build for a GPU", kernel.name));
     }
     functions.push_back({kernel.name, kernel.host, nullptr, kernel.parameter_bytes});
@@ -55,7 +54,7 @@ void expect_sound(const KernelSet& kernels) {
   std::set<std::string_view> names;
   for (const NamedKernel& kernel : kernels.kernels) {
     if (kernel.name.empty() || !names.insert(kernel.name).second) {
-      throw InvalidArgument(fmt::format("kernel '{}' has no name of its own", kernel.name));
+      throw InvalidArgument(str_format("kernel '{}' has no name of its own", kernel.name));
     }
   }
   if (names.empty()) throw InvalidArgument("build_module() of no kernels: add some to the set");
@@ -65,10 +64,10 @@ void expect_sound(const KernelSet& kernels) {
 std::string key_of(const KernelSet& kernels, const Target& target) {
   const std::string json = target.to_json();
   std::string key =
-      fmt::format("{}:{}{}:{}", json.size(), json, kernels.cuda_source.size(), kernels.cuda_source);
+      str_format("{}:{}{}:{}", json.size(), json, kernels.cuda_source.size(), kernels.cuda_source);
   for (const NamedKernel& kernel : kernels.kernels) {
-    key += fmt::format("{}:{}{}", kernel.name.size(), kernel.name,
-                       fmt::ptr(reinterpret_cast<const void*>(kernel.host)));
+    key += str_format("{}:{}{}", kernel.name.size(), kernel.name,
+                      reinterpret_cast<const void*>(kernel.host));
   }
   return key;
 }
@@ -91,8 +90,8 @@ Built& built() {
 Module build_module(const KernelSet& kernels, const Target& target) {
   const CodeGenerator* const generator = find_generator(target.kind().name);
   if (generator == nullptr) {
-    throw InvalidArgument(fmt::format("target.build.{} is not enabled; there are {}",
-                                      target.kind().name, names_of_generators()));
+    throw InvalidArgument(str_format("target.build.{} is not enabled; there are {}",
+                                     target.kind().name, names_of_generators()));
   }
   expect_sound(kernels);
   std::string key = key_of(kernels, target);
@@ -123,7 +122,7 @@ Module build_module(const KernelSet& kernels, const Target& target) {
 std::string build_problem(std::string_view kind) {
   const CodeGenerator* const generator = find_generator(kind);
   if (generator == nullptr) {
-    return fmt::format("target.build.{} is not enabled; there are {}", kind, names_of_generators());
+    return str_format("target.build.{} is not enabled; there are {}", kind, names_of_generators());
   }
   return generator->problem == nullptr ? std::string() : generator->problem();
 }
@@ -136,9 +135,9 @@ void register_code_generator(CodeGenerator generator) {
   if (added == Added::kYes) return;
   throw InvalidArgument(
       added == Added::kTaken
-          ? fmt::format("target.build.{} is registered already", name)
-          : fmt::format("target.build.{} cannot be registered: there is room for {}", name,
-                        kUserGenerators));
+          ? str_format("target.build.{} is registered already", name)
+          : str_format("target.build.{} cannot be registered: there is room for {}", name,
+                       kUserGenerators));
 }
 
 }  // namespace cgtree

@@ -1,10 +1,8 @@
 // Finds kernels by name and checks their parameters.
 #include "targets/module.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -20,13 +18,13 @@ KernelFunction Module::find(std::string_view name, const std::vector<std::size_t
     if (function.name != name) continue;
     if (function.parameter_bytes && *function.parameter_bytes != bytes) {
       throw InvalidArgument(
-          fmt::format("kernel '{}' takes parameters of {{{}}} bytes, and was asked for with {{{}}}",
-                      name, fmt::join(*function.parameter_bytes, ", "), fmt::join(bytes, ", ")));
+          str_format("kernel '{}' takes parameters of {{{}}} bytes, and was asked for with {{{}}}",
+                     name, joined(*function.parameter_bytes, ", "), joined(bytes, ", ")));
     }
     return {function.name.c_str(), function.host, function.cuda};
   }
-  throw InvalidArgument(fmt::format("module for '{}' has no kernel '{}'; there are {}",
-                                    target().kind().name, name, fmt::join(names(), ", ")));
+  throw InvalidArgument(str_format("module for '{}' has no kernel '{}'; there are {}",
+                                   target().kind().name, name, joined(names(), ", ")));
 }
 
 }  // namespace cgtree

@@ -1,11 +1,10 @@
 // Checks options one by one, and adds defaults.
 #include "targets/option_schema.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -35,7 +34,7 @@ void adopt_type(OptionType type, OptionValue* value) {
 
 OptionSchema& OptionSchema::add(OptionSpec spec) {
   if (find(spec.name) != nullptr) {
-    throw InvalidArgument(fmt::format("option '{}' is declared twice", spec.name));
+    throw InvalidArgument(str_format("option '{}' is declared twice", spec.name));
   }
   specs_.push_back(std::move(spec));
   OptionSpec& added = specs_.back();
@@ -63,18 +62,18 @@ void OptionSchema::check(std::string_view name, OptionValue* value) const {
     for (const OptionSpec& other : specs_)
       known += (known.empty() ? "" : ", ") + other.name;
     throw InvalidArgument(
-        fmt::format("option '{}' is unknown; known are {}", name, known.empty() ? "none" : known));
+        str_format("option '{}' is unknown; known are {}", name, known.empty() ? "none" : known));
   }
   adopt_type(spec->type, value);
   if (type_of(*value) != spec->type) {
-    throw InvalidArgument(fmt::format("option '{}' is of type {}, and was given {}, of type {}",
-                                      name, cgtree::name(spec->type), to_json(*value),
-                                      cgtree::name(type_of(*value))));
+    throw InvalidArgument(str_format("option '{}' is of type {}, and was given {}, of type {}",
+                                     name, cgtree::name(spec->type), to_json(*value),
+                                     cgtree::name(type_of(*value))));
   }
   const std::string problem = spec->problem ? spec->problem(*value) : std::string();
   if (problem.empty()) return;
   throw InvalidArgument(
-      fmt::format("option '{}' was given {}, and it {}", name, to_json(*value), problem));
+      str_format("option '{}' was given {}, and it {}", name, to_json(*value), problem));
 }
 
 Options OptionSchema::resolve(Options given) const {

@@ -2,14 +2,12 @@
 // schema of the kind checks.
 #include "targets/target.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -28,13 +26,13 @@ std::string text_of(const json& value) {
 
 [[noreturn]] void refuse(std::string_view option, std::string_view wanted, const json& given) {
   throw InvalidArgument(
-      fmt::format("option '{}' is a {}, and was given {}", option, wanted, text_of(given)));
+      str_format("option '{}' is a {}, and was given {}", option, wanted, text_of(given)));
 }
 
 json parse(std::string_view text) {
   if (text.size() > kMaxText) {
     throw InvalidArgument(
-        fmt::format("a target of {} bytes: at most {} are read", text.size(), kMaxText));
+        str_format("a target of {} bytes: at most {} are read", text.size(), kMaxText));
   }
   // The depth is checked while parsing, before anything is built.
   const auto bounded = [](int depth, json::parse_event_t, json&) {
@@ -44,9 +42,9 @@ json parse(std::string_view text) {
   try {
     json object = json::parse(text, bounded);
     if (object.is_object()) return object;
-    throw InvalidArgument(fmt::format("a target is a JSON object, not {}", text_of(object)));
+    throw InvalidArgument(str_format("a target is a JSON object, not {}", text_of(object)));
   } catch (const json::exception& error) {
-    throw InvalidArgument(fmt::format("a target's text is no JSON: {}", error.what()));
+    throw InvalidArgument(str_format("a target's text is no JSON: {}", error.what()));
   }
 }
 
@@ -115,8 +113,8 @@ json with_tag(const json& object) {
   const std::string tag = string_of("tag", object["tag"]);
   const std::string_view text = find_target_tag(tag);
   if (text.empty()) {
-    throw InvalidArgument(fmt::format("target tag '{}' is unknown; there are {}", tag,
-                                      fmt::join(list_target_tags(), ", ")));
+    throw InvalidArgument(str_format("target tag '{}' is unknown; there are {}", tag,
+                                     joined(list_target_tags(), ", ")));
   }
   json merged = json::parse(text);
   merged.update(object);
@@ -135,8 +133,8 @@ DataPtr read_text(std::string_view text, int depth) {
   }
   if (text.find_first_of(" \t\r\n") != std::string_view::npos) {
     throw InvalidArgument(
-        fmt::format("target '{}' is no kind, tag or JSON; options are written as JSON, e.g. {}",
-                    text, R"({"kind": "cuda", "arch": "sm_90"})"));
+        str_format("target '{}' is no kind, tag or JSON; options are written as JSON, e.g. {}",
+                   text, R"({"kind": "cuda", "arch": "sm_90"})"));
   }
   return read_object(json::object({{"kind", std::string(text)}}), depth);
 }
@@ -144,7 +142,7 @@ DataPtr read_text(std::string_view text, int depth) {
 DataPtr read_host(const json& value, int depth) {
   if (depth > kMaxHosts) {
     throw InvalidArgument(
-        fmt::format("a target's host has a host, and so on: at most {} are read", kMaxHosts));
+        str_format("a target's host has a host, and so on: at most {} are read", kMaxHosts));
   }
   if (value.is_object()) return read_object(value, depth);
   return read_text(string_of("host", value), depth);
@@ -171,8 +169,8 @@ DataPtr read_object(const json& given, int depth) {
   // The output of to_json() has both; then it is complete, and the tag is only a name.
   const json object = given.contains("tag") && !given.contains("kind") ? with_tag(given) : given;
   if (!object.contains("kind")) {
-    throw InvalidArgument(fmt::format("target {} has no \"kind\"; there are {}", text_of(object),
-                                      fmt::join(list_target_kinds(), ", ")));
+    throw InvalidArgument(str_format("target {} has no \"kind\"; there are {}", text_of(object),
+                                     joined(list_target_kinds(), ", ")));
   }
   auto data = std::make_shared<TargetData>();
   data->kind = &target_kind(string_of("kind", object["kind"]));
@@ -183,8 +181,7 @@ DataPtr read_object(const json& given, int depth) {
   try {
     options = data->kind->options.resolve(std::move(options));
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(
-        fmt::format("target of kind '{}': {}", data->kind->name, error.message()));
+    throw InvalidArgument(str_format("target of kind '{}': {}", data->kind->name, error.message()));
   }
   if (!object.contains("keys")) data->keys = data->kind->default_keys;
   if (const auto device = options.find("device"); device != options.end()) {
@@ -210,9 +207,8 @@ std::string kind_for(DeviceType type) {
   for (const std::string& name : list_target_kinds()) {
     if (target_kind(name).device_type == type) return name;
   }
-  throw InvalidArgument(fmt::format("there is no kind of target for {}; there are {}",
-                                    to_string(Device{type, 0}),
-                                    fmt::join(list_target_kinds(), ", ")));
+  throw InvalidArgument(str_format("there is no kind of target for {}; there are {}",
+                                   to_string(Device{type, 0}), joined(list_target_kinds(), ", ")));
 }
 
 }  // namespace
@@ -228,11 +224,11 @@ Target Target::from_device(Device device) {
 const OptionValue* Target::find(std::string_view name, OptionType type) const {
   const OptionSpec* const spec = kind().options.find(name);
   if (spec == nullptr || spec->type != type) {
-    throw InvalidArgument(fmt::format(
-        "option '{}' of target kind '{}' {}, and was asked for as {}", name, kind().name,
-        spec == nullptr ? std::string("is unknown")
-                        : fmt::format("is of type {}", cgtree::name(spec->type)),
-        cgtree::name(type)));
+    throw InvalidArgument(
+        str_format("option '{}' of target kind '{}' {}, and was asked for as {}", name, kind().name,
+                   spec == nullptr ? std::string("is unknown")
+                                   : str_format("is of type {}", cgtree::name(spec->type)),
+                   cgtree::name(type)));
   }
   const auto found = data_->options.find(name);
   return found == data_->options.end() ? nullptr : &found->second;

@@ -1,14 +1,13 @@
 // The built-in kinds and tags, and the tables of those that users register.
 #include "targets/target_kind.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 #include "targets/append_table.h"
@@ -139,8 +138,8 @@ const TargetKind* find_target_kind(std::string_view name) noexcept {
 
 const TargetKind& target_kind(std::string_view name) {
   if (const TargetKind* const kind = find_target_kind(name)) return *kind;
-  throw InvalidArgument(fmt::format("target kind '{}' is unknown; there are {}", name,
-                                    fmt::join(list_target_kinds(), ", ")));
+  throw InvalidArgument(str_format("target kind '{}' is unknown; there are {}", name,
+                                   joined(list_target_kinds(), ", ")));
 }
 
 std::vector<std::string> list_target_kinds() {
@@ -152,17 +151,17 @@ std::vector<std::string> list_target_kinds() {
 void register_target_kind(TargetKind kind) {
   using Added = decltype(user_kinds)::Added;
   if (!is_name(kind.name)) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "target kind '{}' cannot be registered: use letters, digits, '_' and '-'", kind.name));
   }
   const std::string name = kind.name;
   const Added added = our_kind(name) != nullptr ? Added::kTaken : user_kinds.add(std::move(kind));
   if (added == Added::kYes) return;
   throw InvalidArgument(added == Added::kTaken
-                            ? fmt::format("target kind '{}' is registered already", name)
-                            : fmt::format("target kind '{}' cannot be registered: there is room "
-                                          "for {}",
-                                          name, kUserKinds));
+                            ? str_format("target kind '{}' is registered already", name)
+                            : str_format("target kind '{}' cannot be registered: there is room "
+                                         "for {}",
+                                         name, kUserKinds));
 }
 
 namespace {
@@ -221,13 +220,13 @@ std::vector<std::string> list_target_tags() {
 
 void register_target_tag(std::string_view name, std::string_view json) {
   if (name.find('/') == std::string_view::npos || name.find(' ') != std::string_view::npos) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "target tag '{}' cannot be registered: a tag is 'maker/model', without a space", name));
   }
   static_cast<void>(Target(json));  // throws what is wrong with it
   const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("kind")) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "target tag '{}' cannot be registered: it stands for JSON with a \"kind\", not for {}",
         name, json));
   }
@@ -238,9 +237,9 @@ void register_target_tag(std::string_view name, std::string_view json) {
   if (added == Added::kYes) return;
   throw InvalidArgument(
       added == Added::kTaken
-          ? fmt::format("target tag '{}' is registered already", name)
-          : fmt::format("target tag '{}' cannot be registered: there is room for {}", name,
-                        kUserTags));
+          ? str_format("target tag '{}' is registered already", name)
+          : str_format("target tag '{}' cannot be registered: there is room for {}", name,
+                       kUserTags));
 }
 
 }  // namespace cgtree

@@ -113,11 +113,19 @@ class RoomTest(unittest.TestCase):
 
 
 class DoorTest(unittest.TestCase):
-    def test_spdlog_outside_base_is_found(self):
-        self.assertEqual(violations_of_include("base/log.cc", "<spdlog/spdlog.h>"), [])
-        self.assertEqual(len(violations_of_include("core/a.cc", "<spdlog/spdlog.h>")), 1)
-        text = 'cc_library(name = "a", deps = ["@spdlog"])\n'
-        self.assertEqual(len(violations_of({"core/BUILD.bazel": text})), 1)
+    def test_headers_of_other_projects_that_no_room_names_are_found(self):
+        for header in ["<spdlog/spdlog.h>", "<fmt/format.h>", "<nlohmann/json.hpp>"]:
+            self.assertEqual(len(violations_of_include("core/a.cc", header)), 1)
+            self.assertEqual(len(violations_of_include("around/a.cc", header)), 1)
+            self.assertEqual(violations_of_include("programs/a.cc", header), [])
+            text = f"{SAYS}#include {header}\n"
+            says = ROOMS["around"] + "third parties: a.cc\n"
+            self.assertEqual(violations_of({"around/a.cc": text}, {"around": says}), [])
+            self.assertEqual(len(violations_of({"around/b.cc": text}, {"around": says})), 1)
+
+    def test_the_core_cannot_name_a_header_of_another_project(self):
+        found = violations_of({}, {"core": ROOMS["core"] + "third parties: any\n"})
+        self.assertEqual(found, ["core/ROOM:6: the core includes no header of other projects"])
 
     def test_a_lock_without_a_rank_is_found(self):
         for text in ["std::mutex mutex_;", "mutable std::shared_mutex m;",
@@ -142,8 +150,8 @@ class DoorTest(unittest.TestCase):
 
     def test_a_join_without_the_header_that_fmt_11_has_it_in_is_found(self):
         use = 'text = fmt::join(names, ", ");\n'
-        self.assertEqual(len(violations_of({"base/a.cc": f"{SAYS}#include <fmt/format.h>\n{use}"})), 1)
-        self.assertEqual(violations_of({"base/a.cc": f"{SAYS}#include <fmt/ranges.h>\n{use}"}), [])
+        self.assertEqual(len(violations_of({"programs/a.cc": f"{SAYS}#include <fmt/format.h>\n{use}"})), 1)
+        self.assertEqual(violations_of({"programs/a.cc": f"{SAYS}#include <fmt/ranges.h>\n{use}"}), [])
 
     def test_cuda_headers_outside_their_places_are_found(self):
         for header in ["<cuda_runtime_api.h>", "<cuda.h>", "<cub/block/block_reduce.cuh>"]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks which room uses which, who uses third parties' headers, plain locks and variables of
-threads, and how files begin.
+"""Checks which room uses which, where headers of other projects, plain locks and variables of
+threads are, and how files begin.
 
 Prints one line for each violation, and exits with 1 if there is any.
 
@@ -12,6 +12,7 @@ is for, and then, a line each:
     FILE uses: the rooms that one file uses besides (the registry of devices, for example, names each)
     plain locks: its files that may use locks without a rank, or "any"
     thread locals: its files that may define variables of threads, or "any"
+    third parties: its files that may include headers of other projects, or "any"
     lines: how many lines of C++ and CUDA it may have
 
 The core uses the core. A room around it uses rooms of both, and programs use the rooms that they name.
@@ -29,7 +30,7 @@ import source_tree
 
 PARTS = ("core", "around", "program", "rules")
 LIBRARY = ("core", "around")
-FIELD = re.compile(r"(part|uses|lines|plain locks|thread locals|([\w.]+) uses): (.*)")
+FIELD = re.compile(r"(part|uses|lines|plain locks|thread locals|third parties|([\w.]+) uses): (.*)")
 
 BUILD_NAMES = {"BUILD", "BUILD.bazel"}
 SCRIPTS = {".py", ".sh", ".bzl"}
@@ -39,6 +40,8 @@ CUDA_HEADER = re.compile(
     r"|vector_types|cub/|thrust/|nvtx3/)")
 # Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is checked.
 LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
+# Other projects' headers, which the library includes where a ROOM says so.
+THIRD_PARTY = re.compile(r"(fmt|spdlog|nlohmann)/")
 # By the field of ROOM that names files where it is allowed: a construct, and its replacement.
 RESTRICTED = {
     "plain locks": (LOCK, "a lock of the library is a Mutex, and is waited with by a Condition (base/mutex.h)"),
@@ -90,7 +93,9 @@ def read_room(root, name):
             room.uses |= rooms
         elif kind == "part":
             room.part = value
-        elif kind in RESTRICTED:
+        elif kind in RESTRICTED or kind == "third parties":
+            if kind == "third parties" and room.part == "core":
+                room.faults.append(f"{name}/ROOM:{number}: the core includes no header of other projects")
             room.allowed[kind] = rooms
         else:
             room.lines = int(value.replace(",", ""))
@@ -123,6 +128,10 @@ class House:
 
     def is_library(self, path):
         return self.is_in(path, *LIBRARY)
+
+    def allows(self, path, kind):
+        """Returns whether the ROOM names the file for a kind of construct."""
+        return bool(self.room_of(path).allowed.get(kind, frozenset()) & {path.name, "any"})
 
     def why_not(self, user, used):
         """Returns why a file at `user` may not use the room of `used`, or null."""
@@ -203,8 +212,8 @@ def is_cuda_place(house, path):
 
 def check_include(house, path, number, bracket, header):
     use = Use(path, number, header, f"#include {header}")
-    if header.startswith("spdlog/") and path.parts[0] != "base":
-        yield use.violation("spdlog is used through base/log.h only")
+    if THIRD_PARTY.match(header) and house.is_library(path) and not house.allows(path, "third parties"):
+        yield use.violation("the core composes text with base/format.h; a ROOM around it names what it includes")
     elif CUDA_HEADER.match(header) and not is_cuda_place(house, path):
         yield use.violation("CUDA's headers are for the library's folders named cuda, and for "
                             "CUDA files of examples, integrations, benchmarks and tests")
@@ -219,7 +228,7 @@ def check_include(house, path, number, bracket, header):
 def check_restricted(house, path, text):
     room = house.room_of(path)
     for kind, (construct, instead) in RESTRICTED.items():
-        if room is None or room.allowed.get(kind, frozenset()) & {path.name, "any"}:
+        if room is None or house.allows(path, kind):
             continue
         for number, line in enumerate(text.splitlines(), start=1):
             match = construct.search(line)
@@ -246,9 +255,7 @@ def check_label(house, path, number, label):
         return
     folder = label.replace("@cgtree//", "//").lstrip("/").split(":")[0]
     use = Use(path, number, pathlib.PurePath(folder, "BUILD.bazel"), label)
-    if re.match(r"@spdlog\b", label) and path.parts[0] != "base":
-        yield use.violation("spdlog is used through base/log.h only")
-    elif label.startswith("@local_cuda") and house.is_library(path) and not is_cuda_place(house, path):
+    if label.startswith("@local_cuda") and house.is_library(path) and not is_cuda_place(house, path):
         yield use.violation("the CUDA toolkit is for the library's folders named cuda")
     elif label.startswith(("//", "@cgtree//")):
         why = house.why_not(path, use.used)

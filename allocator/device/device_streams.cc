@@ -1,12 +1,11 @@
 // Records and queries events.
 #include "allocator/device/device_streams.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream_identity.h"
@@ -26,7 +25,7 @@ StreamId checked(StreamRef stream, StreamIdentity identity) {
 void expect(GraphAPI& graphs, Code code, const char* call) {
   if (ok(code)) return;
   if (graphs.peek_last_error() == code) static_cast<void>(graphs.take_last_error());
-  throw DeviceError(static_cast<int>(code), fmt::format("{} failed with {}", call, name(code)));
+  throw DeviceError(static_cast<int>(code), str_format("{} failed with {}", call, name(code)));
 }
 
 // Also returns true for the legacy stream while a stream is captured that is ordered with it.
@@ -45,7 +44,7 @@ bool is_captured(GraphAPI& graphs, StreamHandle stream) {
 StreamRef existing(StreamId stream) {
   if (const StreamRef found = find_stream(static_cast<StreamIdentity>(stream))) return found;
   throw DeviceError(static_cast<int>(Code::kInvalidResourceHandle),
-                    fmt::format("stream {} has ended", stream));
+                    str_format("stream {} has ended", stream));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Owns pinned blocks and waits for the copies that use them.
 #include "allocator/device/pinned_memory.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "allocator/device/stream_pool.h"
 #include "allocator/segments/device_sources.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -24,7 +23,7 @@ constexpr StreamId kHost = kIdle;
 // Pinned memory is not charged to the device: no device memory is released for its sake.
 std::shared_ptr<SegmentAccount> pinned_account(Device device) {
   if (device_api(device).graphs() == nullptr) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} has no events, which tell when pinned memory is free again", to_string(device)));
   }
   return std::make_shared<SegmentAccount>(

@@ -1,14 +1,13 @@
 // Delays the reuse of blocks until the work of other streams on them is done.
 #include "allocator/device/stream_pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 StreamPool::StreamPool(SegmentCache& cache, std::unique_ptr<PoolSegments> segments,
@@ -46,10 +45,10 @@ void StreamPool::use(void* address, StreamId stream) {
 // Requires: the lock is held.
 void StreamPool::expect_not_pending(void* address) const {
   if (!pending_.contains(address)) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} is freed already, and waits for the streams that use it; free a block once, after its "
       "last use",
-      fmt::ptr(address)));
+      static_cast<const void*>(address)));
 }
 
 // Requires: the lock is held.

@@ -1,8 +1,6 @@
 // Allocates, frees, grows, shrinks, describes and restores the blocks of one pool.
 #include "allocator/pool/layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,12 +11,13 @@
 #include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
 
 std::string to_string(const Range& range) {
-  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+  return str_format("[{:#x}, {:#x})", range.address, range.end());
 }
 
 // The first is 1.
@@ -32,9 +31,9 @@ void expect_own(const PoolCheckpoint& checkpoint, std::uint64_t layout,
                 const Layout::SegmentMap& segments) {
   if (checkpoint.layout() != 0 && checkpoint.layout() != layout) {
     throw InvalidArgument(
-        fmt::format("the checkpoint is of another pool, with {} segment(s); restore a checkpoint "
-                    "in the pool it was taken of",
-                    checkpoint.frozen().size()));
+        str_format("the checkpoint is of another pool, with {} segment(s); restore a checkpoint "
+                   "in the pool it was taken of",
+                   checkpoint.frozen().size()));
   }
   const Range* first = nullptr;
   std::size_t missing = 0;
@@ -44,7 +43,7 @@ void expect_own(const PoolCheckpoint& checkpoint, std::uint64_t layout,
     if (missing++ == 0) first = &target.extent->range;
   }
   if (missing == 0) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "the checkpoint has {} segment(s) that this pool does not have any more, the first at {}; "
       "trim() only when no checkpoint is needed any more",
       missing, to_string(*first)));
@@ -373,14 +372,14 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
   for (const Range& range : live) {
     if (range.bytes == 0 || range.address % kBlockAlignment != 0) {
       throw InvalidArgument(
-          fmt::format("live range {} is empty or does not start at a multiple "
-                      "of {}; give the ranges that allocate() returned",
-                      to_string(range), kBlockAlignment));
+          str_format("live range {} is empty or does not start at a multiple "
+                     "of {}; give the ranges that allocate() returned",
+                     to_string(range), kBlockAlignment));
     }
     const Segment* const segment = find(range.address);
     // Sizes are compared, because end() may wrap around.
     if (segment == nullptr || range.bytes > segment->range().end() - range.address) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "live range at {:#x} of {} bytes {}", range.address, range.bytes,
           segment ? "crosses the end of its segment " + to_string(segment->range())
                   : "lies in no segment of this pool; restore only what was allocated in it"));
@@ -399,8 +398,8 @@ std::vector<Block> Layout::sorted_blocks(std::span<const Range> live) const {
       blocks.begin(), blocks.end(),
       [](const Block& left, const Block& right) { return left.range.overlaps(right.range); });
   if (clash != blocks.end()) {
-    throw InvalidArgument(fmt::format("live ranges {} and {} overlap", to_string(clash->range),
-                                      to_string(std::next(clash)->range)));
+    throw InvalidArgument(str_format("live ranges {} and {} overlap", to_string(clash->range),
+                                     to_string(std::next(clash)->range)));
   }
   return blocks;
 }
@@ -482,18 +481,18 @@ void Layout::fill(Segment& segment, std::span<const Block> list) noexcept {
 std::string Layout::describe(std::uintptr_t address) const {
   if (address == 0) return "null";
   const Segment* const segment = find(address);
-  if (segment == nullptr) return fmt::format("{:#x}, in no segment of the pool", address);
+  if (segment == nullptr) return str_format("{:#x}, in no segment of the pool", address);
   const BlockTable::Walk walk = blocks(*segment);
   const Block block = *std::find_if(walk.begin(), walk.end(), [&](const Block& candidate) {
     return address < candidate.range.end();
   });
   const std::string place =
-      fmt::format("block [{:#x}, {:#x}) of segment [{:#x}, {:#x})", block.range.address,
-                  block.range.end(), segment->range().address, segment->range().end());
-  if (!block.is_live()) return fmt::format("{:#x}, already free: in the free {}", address, place);
+      str_format("block [{:#x}, {:#x}) of segment [{:#x}, {:#x})", block.range.address,
+                 block.range.end(), segment->range().address, segment->range().end());
+  if (!block.is_live()) return str_format("{:#x}, already free: in the free {}", address, place);
   const std::size_t offset = address - block.range.address;
-  if (offset == 0) return fmt::format("{:#x}, the live {}", address, place);
-  return fmt::format("{:#x}, {} bytes into the live {}", address, offset, place);
+  if (offset == 0) return str_format("{:#x}, the live {}", address, place);
+  return str_format("{:#x}, {} bytes into the live {}", address, offset, place);
 }
 
 }  // namespace cgtree

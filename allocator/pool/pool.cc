@@ -1,8 +1,6 @@
 // Allocates, frees, restores and reports the blocks of a pool, under its lock.
 #include "allocator/pool/pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -11,6 +9,7 @@
 #include "allocator/pool/block.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 
 namespace cgtree {
@@ -34,13 +33,13 @@ std::vector<std::uintptr_t> sorted_addresses(std::span<void* const> pointers) {
   const auto again = std::adjacent_find(declared.begin(), declared.end());
   if (again != declared.end()) {
     throw InvalidArgument(
-        fmt::format("restore of pool '{}': {:#x} is declared to die twice", pool, *again));
+        str_format("restore of pool '{}': {:#x} is declared to die twice", pool, *again));
   }
   std::vector<std::uintptr_t> missing;
   std::set_difference(died.begin(), died.end(), declared.begin(), declared.end(),
                       std::back_inserter(missing));
   if (!missing.empty()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "restore of pool '{}' would end {} live block(s) not declared to die, the first at {}; "
         "declare every block that its holder has let go, free it, or say kAllMayDie",
         pool, missing.size(), layout.describe(missing.front())));
@@ -50,9 +49,9 @@ std::vector<std::uintptr_t> sorted_addresses(std::span<void* const> pointers) {
         return !std::binary_search(died.begin(), died.end(), address);
       });
   throw InvalidArgument(
-      fmt::format("restore of pool '{}': declared to die, but would not: {}; declare the addresses "
-                  "of live blocks that the checkpoint does not have, and no others",
-                  pool, layout.describe(extra)));
+      str_format("restore of pool '{}': declared to die, but would not: {}; declare the addresses "
+                 "of live blocks that the checkpoint does not have, and no others",
+                 pool, layout.describe(extra)));
 }
 
 void expect_declared(const std::vector<Range>& died, std::span<void* const> dying,
@@ -84,12 +83,12 @@ Pool::Pool(SegmentSource& source, PoolOptions options)
       has_caches_(caches_ != nullptr && options_.thread_caching == ThreadCaching::kAlways),
       layout_(fit_of(options_)) {
   if (options_.thread_caching == ThreadCaching::kAlways && caches_ == nullptr) {
-    throw InvalidArgument(fmt::format(
-        "pool '{}' is to have threads keep blocks always: give PoolOptions::make_caches",
-        options_.name));
+    throw InvalidArgument(
+        str_format("pool '{}' is to have threads keep blocks always: give PoolOptions::make_caches",
+                   options_.name));
   }
   if (options_.small_apart && options_.growth != Growth::kFast) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "pool '{}' serves small requests apart, which needs segments of two sizes: choose "
         "Growth::kFast",
         options_.name));
@@ -167,7 +166,7 @@ void Pool::free(void* address) {
 // Is a function of its own, so that the code of calls that succeed stays small.
 [[gnu::cold, gnu::noinline]] void Pool::refuse_address(const char* call, void* address) const {
   expect_open();
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "pool '{}' cannot {} {}; give what allocate() returned, once to free(), and in the "
       "pool it came from",
       options_.name, call, layout_.describe(reinterpret_cast<std::uintptr_t>(address))));
@@ -183,7 +182,7 @@ void Pool::expect_live(void* address) const {
 
 void Pool::expect_open() const {
   if (!is_closed_) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "pool '{}' is closed and has given all its memory back; close() it after its last use",
       options_.name));
 }
@@ -191,15 +190,15 @@ void Pool::expect_open() const {
 void Pool::expect_restorable() const {
   if (has_pages()) {
     throw InvalidArgument(
-        fmt::format("pool '{}' gives the memory of free pages back, so that a layout cannot be "
-                    "restored; choose another Growth",
-                    options_.name));
+        str_format("pool '{}' gives the memory of free pages back, so that a layout cannot be "
+                   "restored; choose another Growth",
+                   options_.name));
   }
   if (caches_ != nullptr) {
     throw InvalidArgument(
-        fmt::format("threads may cache blocks of pool '{}', so that a layout cannot be restored; "
-                    "choose ThreadCaching::kNever",
-                    options_.name));
+        str_format("threads may cache blocks of pool '{}', so that a layout cannot be restored; "
+                   "choose ThreadCaching::kNever",
+                   options_.name));
   }
 }
 

@@ -1,5 +1,4 @@
 // Gets memory for requests that no free block holds, and says why there is none.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "allocator/pool/block.h"
 #include "allocator/pool/pool.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -45,7 +45,7 @@ struct Pool::Refusal {
 void* Pool::allocate_slowly(std::size_t requested) {
   if (requested == 0) {
     throw InvalidArgument(
-        fmt::format("0 bytes asked of pool '{}'; an empty tensor needs no memory", options_.name));
+        str_format("0 bytes asked of pool '{}'; an empty tensor needs no memory", options_.name));
   }
   empty_caches();
   Refusal refusal{.reason = "the size cannot be rounded"};
@@ -292,10 +292,10 @@ void Pool::refuse(std::size_t requested, const Refusal& refusal) {
   MemoryReport report{requested, self.largest_free_block, {self}};
   if (refusal.report) add_others(report, *refusal.report);
   throw OutOfMemory(
-      fmt::format("pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block "
-                  "{}; {}; drop tensors, trim() other pools or allow more",
-                  options_.name, requested, self.reserved, self.live, self.largest_free_block,
-                  refusal.reason),
+      str_format("pool '{}' has no room for {} bytes: reserved {}, live {}, largest free block "
+                 "{}; {}; drop tensors, trim() other pools or allow more",
+                 options_.name, requested, self.reserved, self.live, self.largest_free_block,
+                 refusal.reason),
       std::move(report));
 }
 

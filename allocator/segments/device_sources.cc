@@ -2,14 +2,13 @@
 // that are reserved.
 #include "allocator/segments/device_sources.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -24,14 +23,14 @@ DeviceAPI& mapping_api(Device device) {
   DeviceAPI& api = device_api(device);
   if (api.supports(device.id, DeviceAttribute::kSupportsMapping)) return api;
   throw InvalidArgument(
-      fmt::format("{} cannot map memory into reserved addresses; use a DeviceSegmentSource",
-                  to_string(device)));
+      str_format("{} cannot map memory into reserved addresses; use a DeviceSegmentSource",
+                 to_string(device)));
 }
 
 std::size_t granularity_of(DeviceAPI& api, Device device) {
   std::size_t bytes = 0;
   check(api.mapping_granularity(device.id, &bytes),
-        fmt::format("query the granularity of the memory of {}", to_string(device)));
+        str_format("query the granularity of the memory of {}", to_string(device)));
   return bytes;
 }
 
@@ -90,7 +89,7 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   const std::size_t reserved = std::max(reserved_bytes_, round_up_to(bytes, granularity_));
   void* segment = nullptr;
   check(api_.reserve_addresses(device_.id, reserved, &segment),
-        fmt::format("reserve {} bytes of addresses on {}", reserved, to_string(device_)));
+        str_format("reserve {} bytes of addresses on {}", reserved, to_string(device_)));
   try {
     Reservation& made = reservations_[segment];
     made.reserved = reserved;
@@ -129,12 +128,12 @@ void VirtualSegmentSource::map_piece(void* begin, std::size_t bytes) {
   const Code created = api_.create_memory(device_.id, bytes, &physical);
   if (created == Code::kMemoryAllocation) {
     throw OutOfMemory(
-        fmt::format("{} bytes to map asked of {}, which has no room", bytes, to_string(device_)));
+        str_format("{} bytes to map asked of {}, which has no room", bytes, to_string(device_)));
   }
-  check(created, fmt::format("create {} bytes to map on {}", bytes, to_string(device_)));
+  check(created, str_format("create {} bytes to map on {}", bytes, to_string(device_)));
   const Code mapped = api_.map_memory(device_.id, begin, bytes, physical);
   (void)api_.release_memory(physical);  // lives as long as it is mapped
-  check(mapped, fmt::format("map {} bytes on {}", bytes, to_string(device_)));
+  check(mapped, str_format("map {} bytes on {}", bytes, to_string(device_)));
 }
 
 void VirtualSegmentSource::map(void* segment, std::size_t, std::size_t offset, std::size_t count,

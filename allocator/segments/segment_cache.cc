@@ -1,13 +1,12 @@
 // Caches segments, and makes room when a budget or a source refuses.
 #include "allocator/segments/segment_cache.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 
 namespace cgtree {
@@ -118,7 +117,7 @@ void SegmentCache::charge(SegmentAccount& account, std::size_t bytes, Room room)
   if (account.budget().try_reserve(bytes)) return;
   if (room == Room::kFree) {
     throw OutOfMemory(
-        fmt::format("the budget '{}' has no room for {} bytes", account.budget().name(), bytes));
+        str_format("the budget '{}' has no room for {} bytes", account.budget().name(), bytes));
   }
   Request request{.bytes = bytes, .reserve = reserve_of(account).get(), .account = &account};
   request.attempt = [&] { return account.budget().try_reserve(bytes); };
@@ -386,8 +385,8 @@ bool SegmentCache::take(Request& request, const std::function<void()>& call) {
   Budget& reserve = *request.reserve;
   if (!reserve.try_reserve(request.bytes)) {
     request.refused_by = &reserve;
-    request.reason = fmt::format("the budget '{}' allows {} bytes, of which {} are in use",
-                                 reserve.name(), reserve.max_bytes(), reserve.current());
+    request.reason = str_format("the budget '{}' allows {} bytes, of which {} are in use",
+                                reserve.name(), reserve.max_bytes(), reserve.current());
     return false;
   }
   request.refused_by = nullptr;
@@ -480,21 +479,20 @@ void SegmentCache::refuse(const Request& request) {
   if (request.account != nullptr) {
     const Budget& budget = *request.refused_by;
     throw OutOfMemory(
-        fmt::format(
-            "{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
-            request.bytes, budget.name(), budget.max_bytes(), budget.current()),
+        str_format("{} bytes more would exceed the budget '{}' of {} bytes, of which {} are in use",
+                   request.bytes, budget.name(), budget.max_bytes(), budget.current()),
         std::move(report));
   }
   report.capture_open = gate_.is_held();
   const SegmentCacheStatistics now = statistics();
-  std::string message = fmt::format(
+  std::string message = str_format(
       "no segment of {} bytes: {}; in use {}, cached {}, deferred frees {}; given back: deferred "
       "frees {}, cached {}, by {} pools {}, by reclaim callbacks {}; {}",
       request.bytes, request.reason, now.bytes_in_use, now.bytes_cached, now.bytes_deferred,
       request.deferred, request.cached, report.pools.size(), request.by_users, request.by_reclaims,
       request.has_waited ? "waited for the streams" : "nothing to wait for");
   for (const PoolUse& pool : report.pools) {
-    message += fmt::format("; pool '{}' reserved {}, live {}", pool.name, pool.reserved, pool.live);
+    message += str_format("; pool '{}' reserved {}, live {}", pool.name, pool.reserved, pool.live);
   }
   message += report.capture_open
                  ? "; a capture is open, so nothing can be given back to the device: end it, or "

@@ -1,10 +1,10 @@
 // Dynamic axes in C: actual sizes, histograms, suggested buckets and precapture.
-#include <fmt/format.h>
 
+#include "cgtree/values/axes.h"
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized_struct.h"
-#include "cgtree/values/axes.h"
 
 namespace cgtree::capi {
 namespace {
@@ -22,7 +22,7 @@ MakeInputs make_inputs_of_c(const CompiledObject& function, cgt_make_inputs make
     for (const std::string& axis : function.axes)
       told.push_back({axis.c_str(), sizes[axis]});
     std::vector<cgt_tensor> made(count, nullptr);
-    const Callback callback(fmt::format("make_inputs of '{}'", function.core.name()));
+    const Callback callback(str_format("make_inputs of '{}'", function.core.name()));
     callback.call([&] { return make(user, told.data(), told.size(), made.data(), made.size()); });
     return tensors_of(made, "precaptured input", function.core.name());
   };
@@ -45,13 +45,13 @@ LearnOptions learn_options(const cgt_learn_options& given) {
 Sizes sizes_of_c(const cgt_precapture_values& given, std::string_view function) {
   if (given.text_count > 0) {
     throw InvalidArgument(
-        fmt::format("precapture of '{}': axis '{}' is to have texts", function, given.name));
+        str_format("precapture of '{}': axis '{}' is to have texts", function, given.name));
   }
   const auto sizes = span_of_c(given.numbers, given.number_count, "cgt_precapture_values::numbers");
   for (const std::int64_t size : sizes) {
     if (size < 0) {
-      throw InvalidArgument(fmt::format("precapture of '{}': axis '{}' is to have size {}",
-                                        function, given.name, size));
+      throw InvalidArgument(str_format("precapture of '{}': axis '{}' is to have size {}", function,
+                                       given.name, size));
     }
   }
   return {sizes.begin(), sizes.end()};
@@ -85,7 +85,7 @@ PrecaptureOptions precapture_options(const CompiledObject& function,
   if (given.progress != nullptr) {
     options.progress = [&function, &given](const Precaptured& entry) {
       const std::string text = to_json(entry);
-      const Callback callback(fmt::format("progress of '{}'", function.core.name()));
+      const Callback callback(str_format("progress of '{}'", function.core.name()));
       callback.call([&] {
         given.progress(given.user, text.c_str());
         return CGT_OK;
@@ -158,7 +158,7 @@ cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* op
     const auto pin = FunctionTable::pin(function);
     CompiledObject& object = pin->compiled();
     if (object.learner != nullptr) {
-      throw InvalidArgument(fmt::format("'{}' learns sizes already", object.core.name()));
+      throw InvalidArgument(str_format("'{}' learns sizes already", object.core.name()));
     }
     object.learner = std::make_unique<SizeLearner>(
         object.core,
@@ -174,8 +174,8 @@ cgt_status cgt_function_idle(cgt_function function, uint64_t max_microseconds,
     const auto pin = FunctionTable::pin(function);
     const CompiledObject& object = pin->compiled();
     if (object.learner == nullptr) {
-      throw InvalidArgument(fmt::format("'{}' learns no sizes: cgt_function_learn() comes first",
-                                        object.core.name()));
+      throw InvalidArgument(
+          str_format("'{}' learns no sizes: cgt_function_learn() comes first", object.core.name()));
     }
     const LearnerStep done = max_microseconds == CGT_BETWEEN_CALLS
                                  ? object.learner->between_calls()

@@ -1,5 +1,4 @@
 // The CUDA Array Interface in C: imports and exports.
-#include <fmt/format.h>
 
 #include <cstring>
 #include <memory>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "interop/exchange/cuda_array_interface.h"
@@ -25,7 +25,7 @@ constexpr std::uint32_t kFlags =
 std::vector<std::int64_t> numbers(const std::int64_t* from, std::int32_t count,
                                   std::string_view field) {
   if (count > 0 && from == nullptr) {
-    refuse(BoundaryFault::kMissing, fmt::format("'{}' is NULL: expected {} numbers", field, count));
+    refuse(BoundaryFault::kMissing, str_format("'{}' is NULL: expected {} numbers", field, count));
   }
   return count == 0 ? std::vector<std::int64_t>() : std::vector<std::int64_t>(from, from + count);
 }
@@ -35,20 +35,20 @@ void check_fields(const cgt_cai& array) {
   // This comes before any array is read, because a wrong rank may exceed its length.
   if (array.ndim < 0 || array.ndim > Shape::kMaxRank) {
     refuse(array.ndim < 0 ? BoundaryFault::kWrongValue : BoundaryFault::kNotSupported,
-           fmt::format("'ndim' is {}: expected 0 to {}", array.ndim,
-                       static_cast<int>(Shape::kMaxRank)));
+           str_format("'ndim' is {}: expected 0 to {}", array.ndim,
+                      static_cast<int>(Shape::kMaxRank)));
   }
   if ((array.flags & CGT_CAI_HAS_MASK) != 0) {
     refuse(BoundaryFault::kNotSupported, "'mask' is there: masked arrays are not supported");
   }
   if ((array.flags & CGT_CAI_HAS_STREAM) == 0 && array.stream != 0) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("'stream' is {:#x}, but CGT_CAI_HAS_STREAM is not set", array.stream));
+           str_format("'stream' is {:#x}, but CGT_CAI_HAS_STREAM is not set", array.stream));
   }
   if (std::memchr(array.typestr, '\0', sizeof(array.typestr)) == nullptr) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("'typestr' is '{}...': no final 0 within {} bytes",
-                       std::string_view(array.typestr, 8), sizeof(array.typestr)));
+           str_format("'typestr' is '{}...': no final 0 within {} bytes",
+                      std::string_view(array.typestr, 8), sizeof(array.typestr)));
   }
 }
 

@@ -1,8 +1,6 @@
 // Branches and loops on the device, and the rows that loops hand out, in C.
 #include "extensions/flow/control_flow.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized_struct.h"
@@ -104,7 +103,7 @@ cgt_status cgt_choose(cgt_tensor index, const cgt_body* bodies, size_t body_coun
     const Tensor number = tensor_of(index, "the index");
     std::vector<Enqueue> all;
     for (const cgt_body& body : span_of_c(bodies, body_count, "the array of bodies"))
-      all.push_back(body_of(&body, fmt::format("body {} of choose()", all.size()), result_count));
+      all.push_back(body_of(&body, str_format("body {} of choose()", all.size()), result_count));
     std::vector<Tensor> made =
         choose_of(number, all, generators_of(generators, generator_count), result_count > 0);
     give_out(made, results);

@@ -2,8 +2,6 @@
 // and JSON.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "bindings/c/c_api.h"
 #include "bindings/c/sized_struct.h"
 #include "cgtree/values/explanation.h"
@@ -37,7 +36,7 @@ Enum choice_of_c(std::int32_t given, Enum last, std::string_view option, std::st
   const std::int32_t most = static_cast<std::int32_t>(last) + first;
   if (given >= first && given <= most) return static_cast<Enum>(given - first);
   throw InvalidArgument(
-      fmt::format("{} is {}: expected {} to {} ({})", option, given, first, most, c_last));
+      str_format("{} is {}: expected {} to {} ({})", option, given, first, most, c_last));
 }
 
 static_assert(CGT_BOOL == static_cast<int>(DType::kBool) + 1 && CGT_COMPLEX128 == kDTypeCount);
@@ -105,7 +104,7 @@ inline void read_number(double given, double& option) noexcept {
 inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_view what) {
   if ((flags & ~known) == 0) return;
   throw InvalidArgument(
-      fmt::format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
+      str_format("{}: flags are {:#x}, of which this library knows {:#x}", what, flags, known));
 }
 
 // ---- Options, in options.cc ----

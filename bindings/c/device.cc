@@ -1,10 +1,10 @@
 // Devices, streams and launches on the host device, in C.
-#include <fmt/format.h>
 
 #include <array>
 #include <cstdint>
 #include <cstring>
 
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/status.h"
 #include "interop/device/device.h"
@@ -40,13 +40,13 @@ void launch_host(StreamRef stream, const char* name, cgt_host_body body, const c
                  std::span<const cgt_argument> arguments) {
   if (stream.device().type != DeviceType::kHost) {
     throw InvalidArgument(
-        fmt::format("'{}' is a function of the host, and the stream is one of "
-                    "{}: launch a kernel of that device",
-                    name, to_string(stream.device())));
+        str_format("'{}' is a function of the host, and the stream is one of "
+                   "{}: launch a kernel of that device",
+                   name, to_string(stream.device())));
   }
   if (arguments.size() >= kMaxKernelArguments) {
-    throw InvalidArgument(fmt::format("'{}' has {} arguments: expected at most {}", name,
-                                      arguments.size(), kMaxKernelArguments - 1));
+    throw InvalidArgument(str_format("'{}' has {} arguments: expected at most {}", name,
+                                     arguments.size(), kMaxKernelArguments - 1));
   }
   std::array<KernelArgument, kMaxKernelArguments> list;
   list[0] = {&body, sizeof(body)};

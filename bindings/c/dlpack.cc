@@ -1,5 +1,4 @@
 // DLPack in C: imports, exports, and the exchange table, whose objects are handles of tensors.
-#include <fmt/format.h>
 
 #include <cstring>
 #include <memory>

@@ -1,5 +1,4 @@
 // Contexts, step functions and calls in C.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "extensions/scopes/scope.h"
@@ -60,7 +60,7 @@ cgt_function compile(cgt_context context, const std::shared_ptr<const CStep>& st
         "cgt_tensor_by_value()");
   }
   if (std::ranges::find(read.copied, true) != read.copied.end()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "CGT_INPUT_COPIED is for cgt_steps_create(): an input of '{}' is copied unless it has "
         "CGT_INPUT_STATIC",
         step->name));
@@ -106,7 +106,7 @@ class Arguments {
  private:
   [[noreturn]] static void throw_bad_tensor(cgt_tensor handle, std::string_view what,
                                             std::size_t i) {
-    throw_bad_handle(number_of(handle), HandleKind::kTensor, fmt::format("{} {}", what, i));
+    throw_bad_handle(number_of(handle), HandleKind::kTensor, str_format("{} {}", what, i));
   }
   static const Tensor& buffer_at(cgt_tensor handle, std::size_t i) {
     if (const TensorObject* const object = TensorTable::find(handle)) [[likely]] {
@@ -126,8 +126,8 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
   const FunctionTable::Pin pin = FunctionTable::pin(function);
   const CompiledObject& compiled = pin->compiled();
   if (output_count != compiled.outputs) {
-    throw InvalidArgument(fmt::format("'{}' has {} outputs, but there is room for {}",
-                                      compiled.core.name(), compiled.outputs, output_count));
+    throw InvalidArgument(str_format("'{}' has {} outputs, but there is room for {}",
+                                     compiled.core.name(), compiled.outputs, output_count));
   }
   if (output_count > 0) required(outputs, "the array of outputs");
   TensorList made;
@@ -144,7 +144,7 @@ Key key_of(const cgt_key_part* parts, std::size_t count) {
   for_each_struct(parts, count, kWhat, [&](const cgt_key_part& part) {
     check_flags(part.flags, CGT_KEY_UNSIGNED, kWhat);
     const char* const name =
-        &required(part.name, fmt::format("the name of key part {}", key.size()));
+        &required(part.name, str_format("the name of key part {}", key.size()));
     if (part.text != nullptr) {
       key.emplace_back(name, part.text_bytes > 0 ? std::string_view(part.text, part.text_bytes)
                                                  : std::string_view(part.text));

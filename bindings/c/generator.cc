@@ -1,5 +1,4 @@
 // Random generators in C, and the functions that fill tensors with their numbers.
-#include <fmt/format.h>
 
 #include <atomic>
 #include <bit>
@@ -7,6 +6,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "interop/device/stream.h"
@@ -42,10 +42,10 @@ std::shared_ptr<const void> find_recorded(std::uint64_t recording) {
     }
   }
   throw HandleError(
-      fmt::format("cgt_generator_state::recording is {:#x}, which names no state of a step "
-                  "function that this thread is in: set such a state before the step function "
-                  "returns, on its thread",
-                  recording));
+      str_format("cgt_generator_state::recording is {:#x}, which names no state of a step "
+                 "function that this thread is in: set such a state before the step function "
+                 "returns, on its thread",
+                 recording));
 }
 
 // Runs fill() on `stream`, or on the current stream.

@@ -13,8 +13,6 @@
 // tensor in it is handle 3:2:0.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +22,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/frame.h"
 #include "base/mutex.h"
 
@@ -260,9 +259,9 @@ class HandleTable {
     const std::uint32_t index = used_.load(std::memory_order_relaxed);
     if (index > kIndexMask) {
       throw OutOfMemory(
-          fmt::format("there are {} handles of this kind already: destroy those that "
-                      "are not needed",
-                      kIndexMask + 1));
+          str_format("there are {} handles of this kind already: destroy those that "
+                     "are not needed",
+                     kIndexMask + 1));
     }
     if (index % kChunk == 0)
       chunks_[index / kChunk].store(new Slot[kChunk], std::memory_order_release);

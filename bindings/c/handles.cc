@@ -2,11 +2,10 @@
 // handles.
 #include "bindings/c/handles.h"
 
-#include <fmt/format.h>
-
 #include <exception>
 #include <utility>
 
+#include "base/format.h"
 #include "base/log_event.h"
 #include "base/room.h"
 
@@ -17,24 +16,24 @@ void throw_bad_handle(std::uint64_t handle, HandleKind expected, std::string_vie
                                          "a generator", "a watch",   "a loop stream"};
   const std::string_view wanted = kKinds[static_cast<std::size_t>(expected)];
   const std::string name =
-      what.empty() ? fmt::format("the {}", wanted.substr(2)) : std::string(what);
-  if (handle == 0) throw HandleError(fmt::format("{} is NULL: expected {}", name, wanted));
+      what.empty() ? str_format("the {}", wanted.substr(2)) : std::string(what);
+  if (handle == 0) throw HandleError(str_format("{} is NULL: expected {}", name, wanted));
   const std::uint64_t kind = handle >> (kIndexBits + kGenerationBits);
   const std::string_view found = kKinds[kind < std::size(kKinds) ? kind : 0];
   if (found == wanted) {
-    throw HandleError(fmt::format(
+    throw HandleError(str_format(
         "{} is {:#x}, {} that was destroyed, or never made here: use a handle until it is "
         "destroyed, and those made inside a step function until it returns",
         name, handle, wanted));
   }
   throw HandleError(
-      fmt::format("{} is {:#x}, the handle of {}: expected {}", name, handle, found, wanted));
+      str_format("{} is {:#x}, the handle of {}: expected {}", name, handle, found, wanted));
 }
 
 std::vector<Generator> generators_of(const cgt_generator* generators, std::size_t count) {
   std::vector<Generator> all;
   for (const cgt_generator each : span_of_c(generators, count, "the array of generators"))
-    all.push_back(*GeneratorTable::pin(each, fmt::format("generator {}", all.size())));
+    all.push_back(*GeneratorTable::pin(each, str_format("generator {}", all.size())));
   return all;
 }
 
@@ -95,7 +94,7 @@ Callback::~Callback() {
 
 void Callback::rethrow_thrown() const {
   const auto threw = [&](std::string_view what) {
-    return StatusError(CGT_STEP_THREW, fmt::format("{} threw: {}", frame_.name, what));
+    return StatusError(CGT_STEP_THREW, str_format("{} threw: {}", frame_.name, what));
   };
   try {
     throw;
@@ -115,7 +114,7 @@ void Callback::fail(cgt_status status) const {
   ErrorRecord error;
   error.status = is_failure(status) ? status : CGT_STEP_FAILED;
   error.message =
-      said.empty() ? fmt::format("returned status {} ({})", status, cgt_status_name(status)) : said;
+      said.empty() ? str_format("returned status {} ({})", status, cgt_status_name(status)) : said;
   rethrow(error, frame_.name);
 }
 
@@ -124,7 +123,7 @@ std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_
   std::vector<Tensor> all;
   all.reserve(handles.size());
   for (std::size_t i = 0; i < handles.size(); ++i)
-    all.push_back(tensor_of(handles[i], fmt::format("{} {} of '{}'", what, i, function)));
+    all.push_back(tensor_of(handles[i], str_format("{} {} of '{}'", what, i, function)));
   return all;
 }
 

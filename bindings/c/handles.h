@@ -2,8 +2,6 @@
 // handles that they make end.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/format.h"
 #include "bindings/c/c_api.h"
 #include "bindings/c/handle_table.h"
 #include "bindings/c/status.h"
@@ -60,8 +59,8 @@ struct FunctionObject {
   Kind& as(std::string_view other, std::string_view expected) {
     if (auto* const found = std::get_if<Kind>(&kind)) [[likely]]
       return *found;
-    throw InvalidArgument(fmt::format("'{}' was made by {}: expected a function made by {}",
-                                      handle().name(), other, expected));
+    throw InvalidArgument(str_format("'{}' was made by {}: expected a function made by {}",
+                                     handle().name(), other, expected));
   }
 };
 

@@ -2,11 +2,10 @@
 // inputs and outputs say which axes they have.
 #include "bindings/c/convert.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <span>
 
+#include "base/format.h"
 #include "bindings/c/handles.h"
 #include "extensions/ranks/group.h"
 #include "extensions/watch/option_table.h"
@@ -82,8 +81,8 @@ void read_uses(const std::string& axis, std::string_view what, std::span<const c
                std::size_t most, std::vector<Options>& options) {
   for (const cgt_axis_use& use : uses) {
     if (use.tensor >= most) {
-      throw InvalidArgument(fmt::format("axis '{}' is one of {} {}: expected less than {}", axis,
-                                        what, use.tensor, most));
+      throw InvalidArgument(str_format("axis '{}' is one of {} {}: expected less than {}", axis,
+                                       what, use.tensor, most));
     }
     if (options.size() <= use.tensor) options.resize(use.tensor + std::size_t{1});
     options[use.tensor].dynamic.push_back({use.axis, axis});
@@ -118,9 +117,9 @@ void read_keys(const cgt_function_options& function, CompileOptions& options) {
         const std::string& name = options.keys.emplace_back(axis_of_c(given)).name;
         if (given.input_count + given.output_count == 0) return;
         throw InvalidArgument(
-            fmt::format("'{}' of the key has {} inputs and {} outputs: list it among the axes, or "
-                        "leave them out",
-                        name, given.input_count, given.output_count));
+            str_format("'{}' of the key has {} inputs and {} outputs: list it among the axes, or "
+                       "leave them out",
+                       name, given.input_count, given.output_count));
       });
 }
 
@@ -130,7 +129,7 @@ class GroupOfC final : public Group {
     required(group_.minimum, "cgt_group::minimum");
     if (group_.size >= 1 && group_.rank >= 0 && group_.rank < group_.size) return;
     throw InvalidArgument(
-        fmt::format("cgt_group: rank {} of {} does not exist", group_.rank, group_.size));
+        str_format("cgt_group: rank {} of {} does not exist", group_.rank, group_.size));
   }
 
   int rank() const noexcept override { return group_.rank; }

@@ -7,14 +7,13 @@
 // set, and writes 0 into it.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree::capi {
 
@@ -32,7 +31,7 @@ void expect_size(std::size_t size, std::string_view what) {
   static_assert(kFirstSize<T> % alignof(T) == 0);
   if (size >= kFirstSize<T> && size <= sizeof(T) + kMostUnknown && size % alignof(T) == 0) return;
   throw InvalidArgument(
-      fmt::format("{}: struct_size is {}: expected {}, its sizeof", what, size, sizeof(T)));
+      str_format("{}: struct_size is {}: expected {}, its sizeof", what, size, sizeof(T)));
 }
 
 // Requires: `given` has `size` bytes. Throws InvalidArgument if they are no struct that this
@@ -44,9 +43,9 @@ void check_size(const void* given, std::size_t size, std::string_view what) {
   for (std::size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] == 0) continue;
     throw InvalidArgument(
-        fmt::format("{}: struct_size is {}, and byte {} is set, but this library "
-                    "knows {} bytes of it: use a library as new as the header",
-                    what, size, i, sizeof(T)));
+        str_format("{}: struct_size is {}, and byte {} is set, but this library "
+                   "knows {} bytes of it: use a library as new as the header",
+                   what, size, i, sizeof(T)));
   }
 }
 
@@ -67,7 +66,7 @@ T read_struct(const T* given, std::string_view what) {
 template <typename T, typename Read>
 void for_each_struct(const T* array, std::size_t count, std::string_view what, const Read& read) {
   if (count == 0) return;
-  if (array == nullptr) throw InvalidArgument(fmt::format("the array of {} is NULL", what));
+  if (array == nullptr) throw InvalidArgument(str_format("the array of {} is NULL", what));
   const std::size_t size = array->struct_size;
   const auto* at = reinterpret_cast<const char*>(array);
   for (std::size_t i = 0; i < count; ++i, at += size) {
@@ -81,7 +80,7 @@ void for_each_struct(const T* array, std::size_t count, std::string_view what, c
 // Throws InvalidArgument where write_struct() would.
 template <typename T>
 void expect_room(const T* to, std::string_view what) {
-  if (to == nullptr) throw InvalidArgument(fmt::format("{} is NULL", what));
+  if (to == nullptr) throw InvalidArgument(str_format("{} is NULL", what));
   expect_size<T>(to->struct_size, what);
 }
 

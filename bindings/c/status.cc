@@ -1,13 +1,12 @@
 // Maps exceptions to statuses and back, and keeps the last error of each thread.
 #include "bindings/c/status.h"
 
-#include <fmt/format.h>
-
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "extensions/watch/spelling.h"
@@ -122,7 +121,7 @@ cgt_capture_state capture_state_now() noexcept {
 }
 
 void throw_missing(std::string_view what) {
-  throw InvalidArgument(fmt::format("{} is NULL", what));
+  throw InvalidArgument(str_format("{} is NULL", what));
 }
 
 cgt_status note_failure() noexcept {
@@ -141,7 +140,7 @@ cgt_status note_failure() noexcept {
 }
 
 void rethrow(const ErrorRecord& error, std::string_view before) {
-  const std::string message = fmt::format("{}: {}", before, error.message);
+  const std::string message = str_format("{}: {}", before, error.message);
   if (error.status >= CGT_MISSING_FIELD && error.status <= CGT_NOT_SUPPORTED) {
     throw BoundaryError(static_cast<BoundaryFault>(error.status - kFirstFault), message);
   }

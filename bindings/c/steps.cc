@@ -1,13 +1,12 @@
 // Steps of an engine in C.
 #include "cgtree/steps.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <span>
 #include <thread>
 #include <utility>
 
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "cgtree/axes/axis_layout.h"
@@ -20,21 +19,21 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
   const FunctionOptions read = function_options(given, /*outputs=*/0);
   if (!read.compile.axes.empty()) {
     throw InvalidArgument(
-        fmt::format("axis '{}' of steps of an engine: there are no axes, put sizes into the key",
-                    read.axes[0]));
+        str_format("axis '{}' of steps of an engine: there are no axes, put sizes into the key",
+                   read.axes[0]));
   }
   StepsOptions options;
   for (std::size_t i = 0; i < read.compile.inputs.size(); ++i) {
     const InputOptions& input = read.compile.inputs[i];
     if (input.is_static || input.require_contiguous) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "{} has {}, which is for functions: a binding is checked unless it has CGT_INPUT_COPIED",
           text_of_binding(i, input.name),
           input.is_static ? "CGT_INPUT_STATIC" : "CGT_INPUT_CONTIGUOUS"));
     }
     const bool is_compared = input.tolerance == 0;
     if (!is_compared && input.tolerance != HUGE_VAL) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "{} has tolerance {}, and bytes have none: give 0 to have them compared, or INFINITY",
           text_of_binding(i, input.name), input.tolerance));
     }
@@ -65,7 +64,7 @@ std::span<const Binding> bindings_of(StepsObject& object, const cgt_binding* bin
 
 Step& open_step(StepsObject& object, std::string_view function) {
   if (object.open) return *object.open;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} of '{}', of which no step is open: it was replayed, has ended, or was not begun",
       function, object.steps.name()));
 }
@@ -81,7 +80,7 @@ bool must_run(StepsObject& object) {
 
 void leave(StepsObject& object) {
   if (object.open && object.thread != std::this_thread::get_id()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "a step of '{}' is open on another thread: end or leave it there", object.steps.name()));
   }
   object.open.reset();
@@ -108,9 +107,9 @@ cgt_status cgt_step_begin(cgt_function steps, const cgt_key_part* key, size_t ke
     StepsObject& object = pin->steps();
     if (object.open) {
       throw InvalidArgument(
-          fmt::format("cgt_step_begin() of '{}', of which a step is open: end "
-                      "or leave that one first",
-                      object.steps.name()));
+          str_format("cgt_step_begin() of '{}', of which a step is open: end "
+                     "or leave that one first",
+                     object.steps.name()));
     }
     const Key read = key_of(key, key_size);
     object.open.emplace(object.steps.begin(read, bindings_of(object, bindings, binding_count),

@@ -1,6 +1,7 @@
 // Tensors in C: functions that make, describe, view, copy and destroy them.
 #include <optional>
 
+#include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "interop/tensor/copy.h"
@@ -12,7 +13,7 @@ namespace {
 Shape shape_of_c(std::int32_t ndim, const std::int64_t* shape) {
   if (ndim < 0 || ndim > Shape::kMaxRank) {
     throw InvalidArgument(
-        fmt::format("ndim is {}: expected 0 to {}", ndim, static_cast<int>(Shape::kMaxRank)));
+        str_format("ndim is {}: expected 0 to {}", ndim, static_cast<int>(Shape::kMaxRank)));
   }
   return Shape(span_of_c(shape, static_cast<std::size_t>(ndim), "the shape"));
 }

@@ -1,13 +1,12 @@
 // Checks alignments and streams, and passes the rest on to the pool.
 #include "caching/cuda/memory_resource.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "allocator/pool/block.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -20,8 +19,8 @@ void* MemoryResource::allocate(std::size_t bytes, std::size_t alignment) {
   const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
   if (!is_power_of_two || alignment > kBlockAlignment) {
     throw InvalidArgument(
-        fmt::format("pool '{}' aligns to {} bytes, not to {}; ask for a power of two up to that",
-                    pool_->options().name, kBlockAlignment, alignment));
+        str_format("pool '{}' aligns to {} bytes, not to {}; ask for a power of two up to that",
+                   pool_->options().name, kBlockAlignment, alignment));
   }
   return pool_->allocate(std::max<std::size_t>(bytes, 1));
 }
@@ -33,9 +32,9 @@ void MemoryResource::deallocate(void* memory, std::size_t, std::size_t) noexcept
 void MemoryResource::check_stream(cuda::stream_ref stream) const {
   if (stream == stream_) return;
   throw InvalidArgument(
-      fmt::format("pool '{}' is used on stream {:#x}, not on {:#x}; give each stream its own pool",
-                  pool_->options().name, reinterpret_cast<std::uintptr_t>(stream_.get()),
-                  reinterpret_cast<std::uintptr_t>(stream.get())));
+      str_format("pool '{}' is used on stream {:#x}, not on {:#x}; give each stream its own pool",
+                 pool_->options().name, reinterpret_cast<std::uintptr_t>(stream_.get()),
+                 reinterpret_cast<std::uintptr_t>(stream.get())));
 }
 
 void* MemoryResource::allocate_async(std::size_t bytes, std::size_t alignment,

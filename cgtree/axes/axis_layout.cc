@@ -1,13 +1,11 @@
 // Checks what options say about dynamic axes.
 #include "cgtree/axes/axis_layout.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/tensor/shape.h"
 
 namespace cgtree {
@@ -44,15 +42,15 @@ class Builder {
 
  private:
   template <typename... Arguments>
-  [[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    throw InvalidArgument(fmt::format("'{}': {}", function_,
-                                      fmt::vformat(format, fmt::make_format_args(arguments...))));
+  [[noreturn]] void refuse(PatternFor<Arguments...> pattern, const Arguments&... arguments) {
+    throw InvalidArgument(
+        str_format("'{}': {}", function_, str_format<Arguments...>(pattern, arguments...)));
   }
 
   std::string known_names() const {
     std::string names;
     for (const AxisOptions& axis : layout_.axes)
-      names += fmt::format("{}'{}'", names.empty() ? "" : ", ", axis.name);
+      names += str_format("{}'{}'", names.empty() ? "" : ", ", axis.name);
     return names.empty() ? "none" : names;
   }
 
@@ -91,7 +89,7 @@ class Builder {
       refuse("'{}' of the key has the name of an axis, or options twice", options.name);
     }
     check_room(options.name);
-    check(options, fmt::format("'{}' of the key", options.name), /*least=*/0);
+    check(options, str_format("'{}' of the key", options.name), /*least=*/0);
     layout_.axes.push_back(options);
     ++layout_.keys;
   }
@@ -138,7 +136,7 @@ class Builder {
       refuse("axis '{}' has options twice", options.name);
     }
     taken_.push_back(options.name);
-    check(options, fmt::format("axis '{}'", options.name), /*least=*/1);
+    check(options, str_format("axis '{}'", options.name), /*least=*/1);
     *axis = options;
   }
 
@@ -150,7 +148,7 @@ class Builder {
       check_sizes(options, what, least);
     } else if (!options.sizes.empty()) {
       refuse("{} has a list of sizes, {{{}}}, and a policy that takes none", what,
-             fmt::join(options.sizes, ", "));
+             joined(options.sizes, ", "));
     }
     check_rounding(options, what);
     if (options.policy != AxisPolicy::kExact && options.max_sizes != SIZE_MAX) {
@@ -185,15 +183,14 @@ class Builder {
                                       : std::has_single_bit(options.largest));
     if (is_one) return;
     refuse("{} has largest = {}: give a {}, to which sizes are padded", what, options.largest,
-           is_multiples ? fmt::format("multiple of {}", options.multiple_of) : "power of two");
+           is_multiples ? str_format("multiple of {}", options.multiple_of) : "power of two");
   }
 
   void check_sizes(const AxisOptions& axis, const std::string& name, std::int64_t least) {
     const char* const what = axis.policy == AxisPolicy::kBuckets ? "buckets" : "sizes";
     if (axis.sizes.empty()) refuse("{} has an empty list of {}", name, what);
     std::int64_t before = -1;
-    const std::string list =
-        fmt::format("{} has {} {{{}}}", name, what, fmt::join(axis.sizes, ", "));
+    const std::string list = str_format("{} has {} {{{}}}", name, what, joined(axis.sizes, ", "));
     for (const std::int64_t size : axis.sizes) {
       if (size < least) refuse("{}: {} is {}", list, size, least > 0 ? "not positive" : "negative");
       if (size == before) refuse("{}: {} is there twice", list, size);
@@ -220,8 +217,8 @@ class Builder {
 };
 
 std::string text_of(const char* kind, std::size_t number, const std::string& name) {
-  return name.empty() ? fmt::format("{} {}", kind, number)
-                      : fmt::format("{} {} '{}'", kind, number, name);
+  return name.empty() ? str_format("{} {}", kind, number)
+                      : str_format("{} {} '{}'", kind, number, name);
 }
 
 }  // namespace
@@ -265,13 +262,13 @@ std::string text_of_output(std::size_t output, const std::string& name) {
 
 void refuse_gaps(const std::string& function, const std::string& input, const std::string& given) {
   throw InvalidArgument(
-      fmt::format("{} of '{}' is {}, which is not contiguous, and require_contiguous is set: pass "
-                  "a dense copy, made with copy_elements() of interop/tensor/copy.h",
-                  input, function, given));
+      str_format("{} of '{}' is {}, which is not contiguous, and require_contiguous is set: pass "
+                 "a dense copy, made with copy_elements() of interop/tensor/copy.h",
+                 input, function, given));
 }
 
 std::string text_of_given(std::size_t count, std::string_view one) {
-  return fmt::format("{} {}{} given", count, one, count == 1 ? " is" : "s are");
+  return str_format("{} {}{} given", count, one, count == 1 ? " is" : "s are");
 }
 
 }  // namespace cgtree

@@ -1,11 +1,10 @@
 // Reads sizes, chooses among them, and makes padded shapes.
 #include "cgtree/axes/axis_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -92,31 +91,31 @@ std::size_t AxisPlan::find(std::string_view name) const {
   std::string names;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
     if (rules_[axis].name() == name) return axis;
-    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", rules_[axis].name());
+    names += str_format("{}'{}'", names.empty() ? "" : ", ", rules_[axis].name());
   }
   throw InvalidArgument(
-      fmt::format("'{}' has no dynamic axis '{}'; it has {}", function_, name, names));
+      str_format("'{}' has no dynamic axis '{}'; it has {}", function_, name, names));
 }
 
 std::string AxisPlan::use_text(const AxisUse& use) const {
-  return fmt::format("axis {} of {}", use.dim,
-                     text_of_input(use.tensor, options_.inputs[use.tensor].name));
+  return str_format("axis {} of {}", use.dim,
+                    text_of_input(use.tensor, options_.inputs[use.tensor].name));
 }
 
 void AxisPlan::refuse_input(InputList inputs, const AxisUse& use) const {
   const std::string input = text_of_input(use.tensor, options_.inputs[use.tensor].name);
   if (use.tensor >= inputs.step_size()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of '{}' has dynamic axis '{}' and was not given: {}, and at least {} are expected",
         input, function_, rules_[use.axis].name(), text_of_given(inputs.step_size(), "input"),
         layout_.inputs.back().tensor + 1));
   }
   if (!inputs[use.tensor].defined()) {
-    throw InvalidArgument(fmt::format("{} of '{}' is a null tensor", input, function_));
+    throw InvalidArgument(str_format("{} of '{}' is a null tensor", input, function_));
   }
-  throw InvalidArgument(fmt::format("{} of '{}' has dynamic axis '{}' as its axis {}; {} given",
-                                    input, function_, rules_[use.axis].name(), use.dim,
-                                    describe(inputs[use.tensor])));
+  throw InvalidArgument(str_format("{} of '{}' has dynamic axis '{}' as its axis {}; {} given",
+                                   input, function_, rules_[use.axis].name(), use.dim,
+                                   describe(inputs[use.tensor])));
 }
 
 void AxisPlan::refuse_sizes(InputList inputs, const AxisUse& use) const {
@@ -125,14 +124,14 @@ void AxisPlan::refuse_sizes(InputList inputs, const AxisUse& use) const {
     return inputs[other.tensor].shape().dim(static_cast<int>(other.dim));
   };
   throw InvalidArgument(
-      fmt::format("axis '{}' of '{}' is {} in {}, and {} in {}: all inputs of a call must agree",
-                  rules_[use.axis].name(), function_, size_of_use(first), use_text(first),
-                  size_of_use(use), use_text(use)));
+      str_format("axis '{}' of '{}' is {} in {}, and {} in {}: all inputs of a call must agree",
+                 rules_[use.axis].name(), function_, size_of_use(first), use_text(first),
+                 size_of_use(use), use_text(use)));
 }
 
 void AxisPlan::refuse_key(std::string_view key, const std::string& name,
                           std::string_view what) const {
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "'{}' has options for '{}' of the key, and a call with the key [{}], where it is {}: give a "
       "number that is at least 0",
       function_, name, key, what));
@@ -372,16 +371,16 @@ std::string AxisPlan::why_not(SkipReason reason, const CallAxes& axes) const {
       reason == SkipReason::kTooMuchPadding || reason == SkipReason::kUnsafePadding;
   for (std::size_t axis = 0; axis < rules_.size(); ++axis) {
     std::string why = is_padded || reason == SkipReason::kNotRecorded
-                          ? fmt::format("{} is {}", rules_[axis].text(), axes.actual[axis])
+                          ? str_format("{} is {}", rules_[axis].text(), axes.actual[axis])
                           : rules_[axis].why_not(axes.actual[axis]);
-    if (is_padded) why += fmt::format(", padded to {}", axes.padded[axis]);
+    if (is_padded) why += str_format(", padded to {}", axes.padded[axis]);
     if (reason == SkipReason::kUnsafePadding && axes.padded[axis] > axes.actual[axis])
       why += inside_[axis];
     if (!why.empty()) text += (text.empty() ? "" : ", ") + why;
   }
   if (reason == SkipReason::kTooMuchPadding) {
-    text += fmt::format(": {:.3g} times the work, max_waste is {:.3g}",
-                        work(axes.padded) / work(axes.actual), options_.max_waste);
+    text += str_format(": {:.3g} times the work, max_waste is {:.3g}",
+                       work(axes.padded) / work(axes.actual), options_.max_waste);
   }
   return text;
 }

@@ -1,7 +1,6 @@
 // Applies the policy of an axis to a size, and tracks the sizes that max_sizes limits.
 #include "cgtree/axes/axis_rule.h"
-
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +30,7 @@ AxisRule::AxisRule(AxisOptions options, bool is_of_key)
 }
 
 std::string AxisRule::text() const {
-  return is_of_key_ ? fmt::format("'{}' of the key", name()) : fmt::format("axis '{}'", name());
+  return is_of_key_ ? str_format("'{}' of the key", name()) : str_format("axis '{}'", name());
 }
 
 const AxisRule::Known* AxisRule::find(std::int64_t size) const noexcept {
@@ -97,22 +96,21 @@ AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
 std::string AxisRule::why_not(std::int64_t actual) const {
   const AxisChoice choice = choose(actual);
   if (choice.kind == Kind::kSize) return {};
-  const std::string is = fmt::format("{} is {}", text(), actual);
+  const std::string is = str_format("{} is {}", text(), actual);
   switch (choice.reason) {
     case SkipReason::kAboveLargestBucket:
       if (options_.policy != AxisPolicy::kBuckets) {
-        return fmt::format("{}, the largest to pad to is {}", is, options_.largest);
+        return str_format("{}, the largest to pad to is {}", is, options_.largest);
       }
-      return fmt::format("{}, the largest of its {} buckets is {}", is, options_.sizes.size(),
-                         options_.sizes.back());
+      return str_format("{}, the largest of its {} buckets is {}", is, options_.sizes.size(),
+                        options_.sizes.back());
     case SkipReason::kSizeNotListed:
-      return fmt::format("{}, which is none of the {} sizes of its list", is,
-                         options_.sizes.size());
+      return str_format("{}, which is none of the {} sizes of its list", is, options_.sizes.size());
     case SkipReason::kDynamicAxis:
-      return fmt::format("{}, the first call's was {}", is, first_.value_or(actual));
+      return str_format("{}, the first call's was {}", is, first_.value_or(actual));
     default:
-      return fmt::format("{}, and {} other sizes are recorded, as many as max_sizes", is,
-                         known_.size());
+      return str_format("{}, and {} other sizes are recorded, as many as max_sizes", is,
+                        known_.size());
   }
 }
 

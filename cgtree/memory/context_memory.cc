@@ -1,8 +1,6 @@
 // Generations, steps and slots of the storages of a context.
 #include "cgtree/memory/context_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/memory/recorded_memory.h"
 #include "interop/device/device_api.h"
@@ -40,7 +39,7 @@ void note_hidden_failure(StreamRef stream) {
   const bool is_own = pending >= Code::kStreamCaptureUnsupported &&
                       pending <= Code::kStreamCaptureIsolation &&
                       pending != Code::kStreamCaptureInvalidated;
-  if (is_own) Refusals::note(pending, fmt::format("{} ({})", explain(pending), name(pending)));
+  if (is_own) Refusals::note(pending, str_format("{} ({})", explain(pending), name(pending)));
 }
 
 // The regions whose layout begin_tracking() restores.
@@ -51,8 +50,8 @@ constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
   if (!options.stream) return std::make_optional<Stream>(device, StreamKind::kBlocking);
   if (options.stream->device() == device) return std::nullopt;
-  throw InvalidArgument(fmt::format("the context is on {}, the stream given on {}",
-                                    to_string(device), to_string(options.stream->device())));
+  throw InvalidArgument(str_format("the context is on {}, the stream given on {}",
+                                   to_string(device), to_string(options.stream->device())));
 }
 
 }  // namespace
@@ -644,7 +643,7 @@ std::string ContextMemory::function_name(std::uint32_t function) const {
   if (function == kNoFunction) return "a step that failed";
   std::lock_guard lock(mutex_);
   const auto found = names_.find(function);
-  return found == names_.end() ? fmt::format("#{}", function) : found->second;
+  return found == names_.end() ? str_format("#{}", function) : found->second;
 }
 
 void ContextMemory::throw_stale(const Storage& storage) const {
@@ -653,7 +652,7 @@ void ContextMemory::throw_stale(const Storage& storage) const {
         "this tensor was allocated by a step that failed, or whose capture did: what was to fill "
         "it has not run, and its memory has been given back; drop it, and allocate it again");
   }
-  throw StaleTensor(fmt::format(
+  throw StaleTensor(str_format(
       "output {} of '{}', made in generation {}, was given up by mark_step() (now generation {}): "
       "copy what you need before mark_step(), or keep() it",
       storage.tag.position, function_name(storage.tag.function), storage.tag.number, generation()));

@@ -1,16 +1,15 @@
 // Keeps the declared ranges disjoint.
 #include "cgtree/memory/declared_memory.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "base/room.h"
 
 namespace cgtree {
 namespace {
 
 std::string text_of(const std::string& name, Range range) {
-  return fmt::format("'{}' ({} bytes at {:#x})", name, range.bytes, range.address);
+  return str_format("'{}' ({} bytes at {:#x})", name, range.bytes, range.address);
 }
 
 }  // namespace
@@ -19,16 +18,16 @@ bool DeclaredMemory::declare(std::string name, Range range) {
   if (name.empty()) throw InvalidArgument("declare() of memory without a name: messages use it");
   if (range.address == 0 || range.bytes == 0 || range.end() < range.address) {
     throw InvalidArgument(
-        fmt::format("declare() of {}: give the address of its first byte, and how many there are",
-                    text_of(name, range)));
+        str_format("declare() of {}: give the address of its first byte, and how many there are",
+                   text_of(name, range)));
   }
   const std::lock_guard lock(mutex_);
   for (const auto& [other, declared] : ranges_) {
     if (other == name || !declared.overlaps(range)) continue;
     throw InvalidArgument(
-        fmt::format("declare() of {}, which overlaps with {}: undeclare that one, or declare the "
-                    "parts that lie apart",
-                    text_of(name, range), text_of(other, declared)));
+        str_format("declare() of {}, which overlaps with {}: undeclare that one, or declare the "
+                   "parts that lie apart",
+                   text_of(name, range), text_of(other, declared)));
   }
   make_room(released_);
   const auto [found, is_new] = ranges_.try_emplace(std::move(name), range);
@@ -42,7 +41,7 @@ void DeclaredMemory::undeclare(const std::string& name) {
   const auto found = ranges_.find(name);
   if (found == ranges_.end()) {
     throw InvalidArgument(
-        fmt::format("undeclare() of '{}': nothing of that name is declared", name));
+        str_format("undeclare() of '{}': nothing of that name is declared", name));
   }
   released_.push_back(found->second);
   ranges_.erase(found);

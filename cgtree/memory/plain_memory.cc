@@ -1,8 +1,6 @@
 // Finds the contexts that share plain memory, and orders their calls.
 #include "cgtree/memory/plain_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device_api.h"
 #include "interop/tensor/stream_synchronization.h"
 
@@ -224,11 +223,11 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
       if (capture_of(other.get()) != 0) {
         throw CaptureError(
             static_cast<int>(Code::kStreamCaptureIsolation),
-            fmt::format("{} bytes at {:#x} are used by two contexts, and the stream of the other "
-                        "one, {:#x}, is being captured, so that this call cannot wait for it: end "
-                        "the capture before the call",
-                        wait.use.range.bytes, wait.use.range.address,
-                        static_cast<std::uintptr_t>(other.handle())));
+            str_format("{} bytes at {:#x} are used by two contexts, and the stream of the other "
+                       "one, {:#x}, is being captured, so that this call cannot wait for it: end "
+                       "the capture before the call",
+                       wait.use.range.bytes, wait.use.range.address,
+                       static_cast<std::uintptr_t>(other.handle())));
       }
       other.record_end(made->event);
     }

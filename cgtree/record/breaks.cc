@@ -1,11 +1,10 @@
 // Calls the functions of breaks: in a step that runs, and between the graphs of a replay.
 #include "cgtree/record/breaks.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/step.h"
 #include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
@@ -73,7 +72,7 @@ void call_breaks(Recording& recording, ContextMemory& memory, const InputList& i
 
 std::span<const std::byte> StepValues::bytes(std::size_t i) const {
   if (i >= inputs_.step_size() || !is_by_value(inputs_[i])) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "value {} of a step with {} inputs: {}", i, inputs_.step_size(),
         i < inputs_.step_size() ? "it is not passed by value" : "there is no such input"));
   }
@@ -83,7 +82,7 @@ std::span<const std::byte> StepValues::bytes(std::size_t i) const {
 void StepValues::expect_size(std::size_t i, std::size_t size) const {
   if (bytes(i).size() == size) return;
   throw InvalidArgument(
-      fmt::format("value {} has {} bytes, and {} are asked for", i, bytes(i).size(), size));
+      str_format("value {} has {} bytes, and {} are asked for", i, bytes(i).size(), size));
 }
 
 void eager_break(EagerBreak work) {

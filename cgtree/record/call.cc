@@ -1,12 +1,11 @@
 // Looks at the inputs of a call, one by one and in pairs, and compares and hashes their signatures.
 #include "cgtree/record/call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/memory/context_memory.h"
 #include "interop/tensor/empty.h"
 #include "interop/tensor/stream_synchronization.h"
@@ -16,7 +15,7 @@ namespace cgtree {
 void check_options(const std::string& function, const CompileOptions& options) {
   const auto check_tolerance = [&](const std::string& tensor, double tolerance) {
     if (tolerance >= 0) return;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of '{}' is to be verified with tolerance {}: give 0 for bit for bit, or more", tensor,
         function, tolerance));
   };
@@ -25,8 +24,8 @@ void check_options(const std::string& function, const CompileOptions& options) {
     check_tolerance(text_of_input(i, input.name), input.tolerance);
     if (std::has_single_bit(input.alignment)) continue;
     throw InvalidArgument(
-        fmt::format("input {} '{}' of '{}' is to be aligned to {} bytes: give a power of two", i,
-                    input.name, function, input.alignment));
+        str_format("input {} '{}' of '{}' is to be aligned to {} bytes: give a power of two", i,
+                   input.name, function, input.alignment));
   }
   for (std::size_t i = 0; i < options.outputs.size(); ++i)
     check_tolerance(text_of_output(i, options.outputs[i].name), options.outputs[i].tolerance);
@@ -77,11 +76,11 @@ bool Signature::matches(InputList inputs) const noexcept {
 std::string Signature::type(std::size_t i) const {
   const Entry& entry = entries_[i];
   if (!entry.is_defined) return "nothing";
-  return fmt::format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape));
+  return str_format("{} {}", name(entry.dtype), cgtree::to_string(entry.shape));
 }
 
 std::string Signature::to_string() const {
-  std::string text = key_.empty() ? "" : fmt::format("[{}]", key_);
+  std::string text = key_.empty() ? "" : str_format("[{}]", key_);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const bool is_buffer = i >= entries_.size() - buffers_;
     text += i > 0 ? ", " : key_.empty() ? "" : " ";
@@ -246,7 +245,7 @@ std::vector<Apart> Call::pairs_apart() const {
 
 std::string Call::describe(std::size_t i) const {
   if (i < inputs_.size() && inputs_.is_buffer(i)) {
-    return fmt::format("the buffer of output {}", i - inputs_.step_size());
+    return str_format("the buffer of output {}", i - inputs_.step_size());
   }
   const std::string& name = function_->input_options(i).name;
   return function_->is_callers_work ? text_of_binding(i, name) : text_of_input(i, name);
@@ -255,22 +254,22 @@ std::string Call::describe(std::size_t i) const {
 void Call::check_buffer(std::size_t i) const {
   const Tensor& buffer = inputs_[i];
   if (buffer.device() != memory_->device()) {
-    throw InvalidArgument(fmt::format("{} of '{}' is {}, the context's device is {}", describe(i),
-                                      function_->name, cgtree::describe(buffer),
-                                      to_string(memory_->device())));
+    throw InvalidArgument(str_format("{} of '{}' is {}, the context's device is {}", describe(i),
+                                     function_->name, cgtree::describe(buffer),
+                                     to_string(memory_->device())));
   }
   if (is_read_only(buffer)) {
-    throw InvalidArgument(fmt::format("{} of '{}' is {}, which is read-only", describe(i),
-                                      function_->name, cgtree::describe(buffer)));
+    throw InvalidArgument(str_format("{} of '{}' is {}, which is read-only", describe(i),
+                                     function_->name, cgtree::describe(buffer)));
   }
   if (may_overlap_itself(buffer.shape())) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of '{}' is {}, whose elements share memory: pass one with memory of its own for each",
         describe(i), function_->name, cgtree::describe(buffer)));
   }
   for (std::size_t j = 0; j < i; ++j) {
     if (!inputs_[j].defined() || !may_overlap(inputs_[j], buffer)) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of '{}', {} at {:#x}, shares memory with {}, {} at {:#x}: pass tensors that lie apart",
         describe(i), function_->name, cgtree::describe(buffer), buffer.address(), describe(j),
         cgtree::describe(inputs_[j]), inputs_[j].address()));
@@ -280,9 +279,9 @@ void Call::check_buffer(std::size_t i) const {
 // Its bytes are what the step function gets, one by one.
 void Call::check_value(std::size_t i) const {
   const auto refuse = [&](std::string_view why) {
-    throw InvalidArgument(fmt::format("{} of '{}' is passed by value, and {}: pass a tensor on {}",
-                                      describe(i), function_->name, why,
-                                      to_string(memory_->device())));
+    throw InvalidArgument(str_format("{} of '{}' is passed by value, and {}: pass a tensor on {}",
+                                     describe(i), function_->name, why,
+                                     to_string(memory_->device())));
   };
   if (function_->input_options(i).is_mutated) refuse("the function writes into it");
   if (function_->axes != nullptr && function_->axes->pads(i)) refuse("it would be padded");
@@ -294,7 +293,7 @@ void Call::check() const {
     if (inputs_[i].defined()) {
       (void)inputs_[i].data();  // throws StaleTensor
     } else if (!inputs_.is_buffer(i)) {
-      throw InvalidArgument(fmt::format("input {} of '{}' is a null tensor", i, function_->name));
+      throw InvalidArgument(str_format("input {} of '{}' is a null tensor", i, function_->name));
     }
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -307,7 +306,7 @@ void Call::check() const {
       refuse_gaps(function_->name, describe(i), cgtree::describe(inputs_[i]));
     }
     if (function_->input_options(i).is_mutated && is_read_only(inputs_[i])) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "{} of '{}' is {}, which is read-only, and the function writes into it: pass a copy",
           describe(i), function_->name, cgtree::describe(inputs_[i])));
     }
@@ -315,7 +314,7 @@ void Call::check() const {
   const std::vector<InputOptions>& declared = function_->options.inputs;
   for (std::size_t i = declared.size(); i-- > inputs_.step_size();) {
     if (!declared[i].is_static) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "static {} of '{}' was not given: {}, and at least {} are expected; pass it, or do not "
         "declare it",
         describe(i), function_->name,

@@ -1,13 +1,12 @@
 // Turns a captured step function into a recording, or leaves no trace.
 #include "cgtree/record/open_recording.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/graph_bytes.h"
 #include "cgtree/record/outputs.h"
 #include "interop/device/graph_api.h"
@@ -47,10 +46,10 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording
     if (allocations == frees || failure) return;
     failure = CaptureFailure{
         Code::kStreamCaptureUnsupported,
-        fmt::format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
-                    "be launched only once: inside a step function allocate with empty() or "
-                    "Workspace, or free there what was allocated there",
-                    allocations, frees)};
+        str_format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
+                   "be launched only once: inside a step function allocate with empty() or "
+                   "Workspace, or free there what was allocated there",
+                   allocations, frees)};
   });
   return failure;
 }
@@ -58,8 +57,8 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording
 }  // namespace
 
 std::string why_kept(const std::string& function, std::size_t kept) {
-  if (kept == 0) return fmt::format("'{}' keeps a tensor on another rank of the group", function);
-  return fmt::format(
+  if (kept == 0) return str_format("'{}' keeps a tensor on another rank of the group", function);
+  return str_format(
       "'{}' keeps {} of the tensors it allocated while it was recorded: every replay would write "
       "there; return them, or allocate them before",
       function, kept);
@@ -174,9 +173,9 @@ void OpenRecording::eager_break(EagerBreak work) {
   broken_ = code;
   throw CaptureError(
       static_cast<int>(code),
-      fmt::format("eager_break() of '{}': the capture in front of it failed: {} ({}); join side "
-                  "streams before a break",
-                  call_.function().name, explain(code), name(code)));
+      str_format("eager_break() of '{}': the capture in front of it failed: {} ({}); join side "
+                 "streams before a break",
+                 call_.function().name, explain(code), name(code)));
 }
 
 std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_ptr& thrown) {
@@ -187,7 +186,7 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   if (!ok(code) && !(thrown && code == Code::kStreamCaptureUnjoined)) {  // it was to join later
     std::string what = what_of(thrown);
     if (what.empty() && refusal != nullptr) what = refusal->what;
-    if (what.empty()) what = fmt::format("{} ({})", explain(code), name(code));
+    if (what.empty()) what = str_format("{} ({})", explain(code), name(code));
     if (code != Code::kStreamCaptureInvalidated) return CaptureFailure{code, std::move(what)};
     // Libraries that break a capture say so in words of their own, and keep the number to
     // themselves.
@@ -238,10 +237,10 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
     }
     return CaptureFailure{
         Code::kStreamCaptureUnsupported,
-        fmt::format("{} is {}, which the step function made outside of the context's pools: each "
-                    "replay would write there, also while an earlier result is held; copy it there "
-                    "after the call",
-                    text_of_output(i, i < options.size() ? options[i].name : ""), describe(output)),
+        str_format("{} is {}, which the step function made outside of the context's pools: each "
+                   "replay would write there, also while an earlier result is held; copy it there "
+                   "after the call",
+                   text_of_output(i, i < options.size() ? options[i].name : ""), describe(output)),
         nullptr};
   }
   return std::nullopt;
@@ -256,7 +255,7 @@ std::string OpenRecording::find_uncopied_output() {
     const Tensor& output = result_.outputs[i];
     if (!output.defined() || call_.inputs().has_buffer(i)) continue;
     if (!memory_.in_step(*output.storage()) || handles_of_step(*output.storage()) == 0) continue;
-    return fmt::format(
+    return str_format(
         "{} cannot be copied, because the step function keeps it, and earlier ones are held where "
         "recordings write: let go of it in the function, or of outputs before the next call",
         text_of_output(i, i < options.size() ? options[i].name : ""));
@@ -275,9 +274,9 @@ std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
     }
     return CaptureFailure{
         Code::kStreamCaptureUnsupported,
-        fmt::format("a function that '{}' calls writes {} bytes at {:#x}, an output of another "
-                    "context that was not passed in: pass it as an input that is mutated",
-                    call_.function().name, storage->bytes(), storage->address()),
+        str_format("a function that '{}' calls writes {} bytes at {:#x}, an output of another "
+                   "context that was not passed in: pass it as an input that is mutated",
+                   call_.function().name, storage->bytes(), storage->address()),
         nullptr};
   }
   return std::nullopt;
@@ -531,7 +530,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
       wait_for_readers(recording, memory_.streams());
       memory_.streams().wait_for_due();
       check(launch(recording, memory_.streams()),
-            fmt::format("launch the graph of '{}'", function.name));
+            str_format("launch the graph of '{}'", function.name));
     } catch (...) {
       drawn_before.give_back();
       throw;

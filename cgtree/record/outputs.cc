@@ -1,12 +1,11 @@
 // Classifies outputs by whose storage they are, slices them, and rebuilds them.
 #include "cgtree/record/outputs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
@@ -112,7 +111,7 @@ const Shape& sliced(OutputRecord& record, const InputList& inputs) {
 void check_outputs(const std::string& function, std::span<const Tensor> outputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) {
-      throw InvalidArgument(fmt::format("output {} of '{}' is a null tensor", i, function));
+      throw InvalidArgument(str_format("output {} of '{}' is a null tensor", i, function));
     }
     (void)outputs[i].data();  // throws StaleTensor
   }
@@ -125,20 +124,20 @@ void check_output_axes(const Function& function, std::span<const Tensor> outputs
     const std::string& axis = function.axes->rule(use.axis).name();
     if (use.tensor >= outputs.size()) {
       throw InvalidArgument(
-          fmt::format("{} of '{}' has dynamic axis '{}' and was not returned: {} returned, and at "
-                      "least {} are expected",
-                      output_text(function, use), function.name, axis,
-                      outputs.size() == 1 ? "1 was" : fmt::format("{} were", outputs.size()),
-                      function.axes->layout().outputs.back().tensor + 1));
+          str_format("{} of '{}' has dynamic axis '{}' and was not returned: {} returned, and at "
+                     "least {} are expected",
+                     output_text(function, use), function.name, axis,
+                     outputs.size() == 1 ? "1 was" : str_format("{} were", outputs.size()),
+                     function.axes->layout().outputs.back().tensor + 1));
     }
     const Tensor& output = outputs[use.tensor];
     if (static_cast<int>(use.dim) >= output.rank()) {
       throw InvalidArgument(
-          fmt::format("{} of '{}' has dynamic axis '{}' as its axis {}; {} returned",
-                      output_text(function, use), function.name, axis, use.dim, describe(output)));
+          str_format("{} of '{}' has dynamic axis '{}' as its axis {}; {} returned",
+                     output_text(function, use), function.name, axis, use.dim, describe(output)));
     }
     if (output.shape().dim(static_cast<int>(use.dim)) == sizes[use.axis]) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of '{}' is {}: its axis {} is the dynamic axis '{}', of which the function saw {}",
         output_text(function, use), function.name, describe(output), use.dim, axis,
         sizes[use.axis]));
@@ -191,8 +190,8 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs) {
   const InputList& inputs = call.inputs();
   const std::string& function = call.function().name;
   if (inputs.buffers() > outputs.size()) {
-    throw InvalidArgument(fmt::format("{} buffers given to '{}', which has {} outputs",
-                                      inputs.buffers(), function, outputs.size()));
+    throw InvalidArgument(str_format("{} buffers given to '{}', which has {} outputs",
+                                     inputs.buffers(), function, outputs.size()));
   }
   for (std::size_t i = 0; i < inputs.buffers(); ++i) {
     if (!inputs.has_buffer(i)) continue;
@@ -202,8 +201,8 @@ void check_buffers(const Call& call, std::span<const Tensor> outputs) {
         std::ranges::equal(buffer.shape().dims(), output.shape().dims())) {
       continue;
     }
-    throw InvalidArgument(fmt::format("output {} of '{}' is {}, the buffer for it {}", i, function,
-                                      describe(output), describe(buffer)));
+    throw InvalidArgument(str_format("output {} of '{}' is {}, the buffer for it {}", i, function,
+                                     describe(output), describe(buffer)));
   }
 }
 
@@ -215,7 +214,7 @@ std::string find_earlier_output(const Call& call, const ContextMemory& memory,
     const auto j = find_input(output, step_inputs);
     if (j && returns_callers(call, *j, step_inputs[*j])) continue;
     if (memory.in_step(*output.storage()) || !memory.manages(*output.storage())) continue;
-    return fmt::format(
+    return str_format(
         "output {} of '{}' is {} at {:#x}, memory of an earlier call's output that was not passed "
         "in, or not all of it: pass it as an input",
         i, call.function().name, describe(output), output.address());

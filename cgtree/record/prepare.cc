@@ -2,8 +2,6 @@
 // each element type.
 #include "cgtree/record/prepare.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 
@@ -28,9 +27,9 @@ ElementBytes bytes_of(T value) {
 
 [[noreturn]] void refuse(double value, DType dtype) {
   throw InvalidArgument(
-      fmt::format("padding with {}: {} cannot hold it; choose another value, or "
-                  "Padding::last()",
-                  value, name(dtype)));
+      str_format("padding with {}: {} cannot hold it; choose another value, or "
+                 "Padding::last()",
+                 value, name(dtype)));
 }
 
 template <typename T>
@@ -94,7 +93,7 @@ GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection directi
       value = padding_value(padding.value, dtype);
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(
-          fmt::format("{} of '{}': {}", call.describe(i), call.function().name, error.what()));
+          str_format("{} of '{}': {}", call.describe(i), call.function().name, error.what()));
     }
   }
   return padded_row(direction, fixed, dims, size_of(dtype), fill_of(padding.kind),

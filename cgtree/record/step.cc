@@ -2,14 +2,13 @@
 // to buffers.
 #include "cgtree/record/step.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bitset>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/gather.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/prepare.h"
@@ -78,8 +77,8 @@ class PaddedNest {
       if (!plan_->is_unsafe(use.tensor, inputs[use.tensor].dtype())) continue;
       outer_->note_unsafe_inside(
           axis,
-          fmt::format(" with zeros in {} of '{}', which '{}' calls and which writes another input",
-                      call.describe(use.tensor), call.function().name, outer_->function()));
+          str_format(" with zeros in {} of '{}', which '{}' calls and which writes another input",
+                     call.describe(use.tensor), call.function().name, outer_->function()));
       cut_.set(use.axis);
       sizes_[use.axis] = {outer_->sizes().actual[axis], outer_->sizes().padded[axis]};
     }
@@ -203,11 +202,11 @@ Tensor AxisLengths::length(std::string_view name) {
   const AxisPlan* const plan = call_.function().axes.get();
   if (plan == nullptr) {
     throw InvalidArgument(
-        fmt::format("axis_length(\"{}\") in a step function without dynamic axes", name));
+        str_format("axis_length(\"{}\") in a step function without dynamic axes", name));
   }
   const std::size_t axis = plan->find(name);
   if (plan->rule(axis).is_of_key()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "axis_length(\"{}\"), which is of the key: current_key() has the value that the work is to "
         "see; pass the actual one in a tensor",
         name));
@@ -232,7 +231,7 @@ Tensor AxisLengths::length_of(std::size_t axis) {
 void AxisLengths::note_unsafe_inside(std::size_t axis, const std::string& why) {
   call_.function().axes->note_unsafe_inside(axis, why);
   if (!records_ || sizes().actual[axis] == sizes().padded[axis]) return;
-  const std::string what = fmt::format("'{}' is padded{}", function(), why);
+  const std::string what = str_format("'{}' is padded{}", function(), why);
   Refusals::note(Code::kUnknown, what);  // also if the step swallows it
   throw CaptureError(static_cast<int>(Code::kUnknown), what);
 }
@@ -248,7 +247,7 @@ std::optional<std::size_t> AxisLengths::find_padded(std::string_view name,
     if (rule.name() == name) return is_it ? std::optional(axis) : std::nullopt;
     if (!is_it) continue;
     if (found) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "axis '{}' of a function that '{}' calls is {}, to which '{}' pads both '{}' and '{}': "
           "give it the name of the one that it is",
           name, function(), size, function(), plan->rule(*found).name(), rule.name()));
@@ -265,9 +264,9 @@ void AxisLengths::check_not_returned(std::span<const Tensor> outputs) const {
           outputs[i].storage() != lengths_[axis]->storage())
         continue;
       throw InvalidArgument(
-          fmt::format("output {} of '{}' is axis_length(\"{}\"), which a later replay overwrites: "
-                      "copy it",
-                      i, call_.function().name, call_.function().axes->rule(axis).name()));
+          str_format("output {} of '{}' is axis_length(\"{}\"), which a later replay overwrites: "
+                     "copy it",
+                     i, call_.function().name, call_.function().axes->rule(axis).name()));
     }
   }
 }
@@ -295,8 +294,8 @@ std::vector<StorageRef> AxisLengths::take() {
 Tensor axis_length(std::string_view axis) {
   AxisLengths* const lengths = frame().lengths;
   if (lengths == nullptr) {
-    throw InvalidArgument(fmt::format(
-        "axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
+    throw InvalidArgument(
+        str_format("axis_length(\"{}\") outside of a step function, or in an eager_break()", axis));
   }
   return lengths->length(axis);
 }
@@ -323,7 +322,7 @@ std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inp
     if (found == step_inputs.end()) throw;
     const auto i = static_cast<std::size_t>(found - step_inputs.begin());
     throw InvalidArgument(
-        fmt::format("{} of '{}': {}", call.describe(i), function.name, error.message()));
+        str_format("{} of '{}': {}", call.describe(i), function.name, error.message()));
   }
 }
 

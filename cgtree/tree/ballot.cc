@@ -1,8 +1,6 @@
 // Votes on what the ranks of a group are about to do, and on how it went.
 #include "cgtree/tree/ballot.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -36,13 +35,13 @@ std::string to_string(std::span<const std::uint64_t> words) {
 // A message has room for little: only limits that were set are named.
 std::string in_words(const ContextOptions& options) {
   const ContextOptions usual;
-  std::string words = fmt::format(" with at most {} recordings", options.max_recordings);
+  std::string words = str_format(" with at most {} recordings", options.max_recordings);
   if (options.max_graph_bytes != usual.max_graph_bytes)
-    words += fmt::format(", {} bytes of graphs", options.max_graph_bytes);
+    words += str_format(", {} bytes of graphs", options.max_graph_bytes);
   if (options.max_recording_time != usual.max_recording_time)
-    words += fmt::format(", {} us of recording", options.max_recording_time.count());
+    words += str_format(", {} us of recording", options.max_recording_time.count());
   if (options.at_limit != usual.at_limit)
-    words += fmt::format(", at_limit {}", static_cast<int>(options.at_limit));
+    words += str_format(", at_limit {}", static_cast<int>(options.at_limit));
   if (options.checked) words += ", checked";
   if (options.before_first_launch != nullptr) words += ", before_first_launch";
   return words;
@@ -152,7 +151,7 @@ Digest digest_of(const CompileOptions& options) {
 Ballot::Ballot(const ContextOptions& options, std::string_view of_extensions)
     : group_(options.group) {
   CGTREE_CHECK(group_ != nullptr);
-  const std::string what = fmt::format("a context{}{}", in_words(options), of_extensions);
+  const std::string what = str_format("a context{}{}", in_words(options), of_extensions);
   digest_ = digest_of(options).add(of_extensions).value();
   (void)vote(Vote::kOptions, kNothing, what);
 }
@@ -166,13 +165,13 @@ Ballot::Words Ballot::vote(Vote vote, Words words, const std::string& what) {
   group_->minimum(words);
   if (words[kDigest] == digest && words[kNotDigest] == ~digest) return words;
   constexpr std::string_view kPrefixes[] = {"", "about to ", "done with: "};
-  const std::string mine = fmt::format("{}{}", kPrefixes[static_cast<int>(vote)], what);
+  const std::string mine = str_format("{}{}", kPrefixes[static_cast<int>(vote)], what);
   const std::vector<std::uint64_t> texts = gather(*group_, to_words(mine));
   std::string message =
       "the ranks of a group must make the same calls, with the same options and sizes";
   for (int rank = 0; rank < group_->size(); ++rank) {
     const auto text = std::span(texts).subspan(rank * std::tuple_size_v<Text>);
-    message += fmt::format("; rank {}: {}", rank, to_string(text));
+    message += str_format("; rank {}: {}", rank, to_string(text));
   }
   throw GroupError(message);
 }
@@ -215,8 +214,8 @@ AttemptResult Ballot::end(AttemptResult mine) {
   if (worst_rank == rank) text = to_words(mine.what);
   group_->minimum(text);
   worst.what = worst_rank == rank ? std::move(mine.what)
-                                  : fmt::format("rank {} of {} could not {}: {}", worst_rank,
-                                                group_->size(), call, to_string(text));
+                                  : str_format("rank {} of {} could not {}: {}", worst_rank,
+                                               group_->size(), call, to_string(text));
   return worst;
 }
 

@@ -2,12 +2,11 @@
 // longer.
 #include "cgtree/tree/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/step.h"
 #include "cgtree/tree/words.h"
 #include "interop/device/device_api.h"
@@ -90,7 +89,7 @@ void Engine::remove_function(FunctionState& function) noexcept {
 
 std::size_t Engine::invalidate(const FunctionState* function, Range range) {
   if (range.end() < range.address) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "invalidate() of {} bytes at {:#x}, which end behind the last address: give the address of "
         "the first byte, and how many there are",
         range.bytes, range.address));

@@ -1,11 +1,11 @@
 // Ends calls that fail, and remembers captures that have failed.
-#include <fmt/format.h>
 
 #include <exception>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/tree/attempt.h"
 #include "cgtree/tree/outcomes.h"
 #include "interop/device/graph_api.h"
@@ -64,7 +64,7 @@ void count_failure(Engine& engine, FunctionState& function) noexcept {
 
 void expect_capture_failure(const CaptureFailure& failure, const FunctionState& function,
                             KeyState& key) {
-  std::string what = fmt::format("capture of '{}' failed: {}", function.name, failure.what);
+  std::string what = str_format("capture of '{}' failed: {}", function.name, failure.what);
   if (function.options.require_graph) {
     if (failure.thrown) std::rethrow_exception(failure.thrown);
     throw CaptureError(static_cast<int>(failure.code), what);
@@ -99,7 +99,7 @@ Attempt::~Attempt() {
   try {
     auto* const capture = std::get_if<OpenRecording>(&state_);
     if (capture != nullptr) failure = capture->abandon();
-    const std::string what = fmt::format(
+    const std::string what = str_format(
         "the step was left before its end(): {}{}{}",
         is_thrown ? "an exception has passed, which the engine has thrown or let through"
                   : "by a return or a break, or by cgt_step_leave()",
@@ -145,8 +145,8 @@ void Attempt::abandon(const std::exception_ptr& thrown, const CaptureFailure* ow
   try {
     const bool breaks_rules = worst.capture == Capture::kBreaksRules;
     KeyState& key = function_.find_or_add(call_);
-    key.capture_failure = fmt::format("capture of '{}' failed: {}", function_.name,
-                                      own == nullptr ? worst.what : own->what);
+    key.capture_failure = str_format("capture of '{}' failed: {}", function_.name,
+                                     own == nullptr ? worst.what : own->what);
     key.capture_reason = worst.reason;
     count_capture_failure(engine_,
                           {breaks_rules ? Code::kStreamCaptureUnsupported : Code::kUnknown, {}},

@@ -1,8 +1,6 @@
 // Counts, tells and refuses.
 #include "cgtree/tree/outcomes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/code.h"
 
 namespace cgtree {
@@ -49,23 +48,23 @@ void count_static_changes(Engine& engine, FunctionState& function, const Explana
 void refuse(Engine& engine, const Decision& decision, const FunctionState& function) {
   const Call& call = engine.present;
   if (decision.reason == SkipReason::kAboveLargestBucket) {
-    throw InvalidArgument(fmt::format("'{}': {}", function.name,
-                                      function.axes->why_not(decision.reason, call.axes())));
+    throw InvalidArgument(str_format("'{}': {}", function.name,
+                                     function.axes->why_not(decision.reason, call.axes())));
   }
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                     fmt::format("'{}' cannot be graphed: {}", function.name,
-                                 to_string(engine.explain(decision, function))));
+                     str_format("'{}' cannot be graphed: {}", function.name,
+                                to_string(engine.explain(decision, function))));
 }
 
 void refuse_guest(const Engine& engine, const FunctionState& function) {
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "'{}' on a stream where its context cannot work: the default stream of a thread, or one of "
       "another device. A capture would miss the engine's work: pass a stream of your own, of {}",
       function.name, to_string(engine.memory->device())));
 }
 
 void refuse_end(const FunctionState& function, std::string_view why) {
-  throw InvalidArgument(fmt::format("end() of a step of '{}' {}", function.name, why));
+  throw InvalidArgument(str_format("end() of a step of '{}' {}", function.name, why));
 }
 
 void check_apart(const Call& call) {
@@ -74,15 +73,15 @@ void check_apart(const Call& call) {
   const Function& function = call.function();
   const auto describe = [&](std::uint32_t i) {
     const Tensor& binding = call.inputs()[i];
-    return fmt::format("{} ({}, {} bytes at {:#x})",
-                       text_of_binding(i, function.input_options(i).name), name(call.treatment(i)),
-                       binding.bytes(), binding.address());
+    return str_format("{} ({}, {} bytes at {:#x})",
+                      text_of_binding(i, function.input_options(i).name), name(call.treatment(i)),
+                      binding.bytes(), binding.address());
   };
   throw InvalidArgument(
-      fmt::format("{} and {} of '{}' share memory; one is written and one is copied, so that the "
-                  "copy would miss what is written: pass ranges that lie apart, or let neither be "
-                  "copied",
-                  describe(overlap.first), describe(overlap.second), function.name));
+      str_format("{} and {} of '{}' share memory; one is written and one is copied, so that the "
+                 "copy would miss what is written: pass ranges that lie apart, or let neither be "
+                 "copied",
+                 describe(overlap.first), describe(overlap.second), function.name));
 }
 
 void add_recording(Engine& engine, KeyState& key, std::unique_ptr<Node> made,
@@ -127,8 +126,8 @@ AnnouncedSkip announce_skip(Engine& engine, FunctionState& function, SkipReason 
   const Decision decision{.reason = reason};
   if (function.options.require_graph) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                       fmt::format("'{}' requires a graph, but would be skipped: {}", function.name,
-                                   to_string(engine.explain(decision, function))));
+                       str_format("'{}' requires a graph, but would be skipped: {}", function.name,
+                                  to_string(engine.explain(decision, function))));
   }
   const std::uint64_t bit = std::uint64_t{1} << static_cast<int>(reason);
   const bool is_asked_for = reason == SkipReason::kDisabled || reason == SkipReason::kNoGraphScope;

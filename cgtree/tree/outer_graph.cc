@@ -1,11 +1,11 @@
 // Calls whose work becomes part of another graph: of a capture of the caller's, or of an outer
 // step.
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/record/step.h"
@@ -78,7 +78,7 @@ void Attempt::await_others(const InputList& inputs, StreamRef captured) {
 // context's own call may be in progress.
 void Engine::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::innermost() != memory.get()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "'{}' belongs to one context, and is called inside a step function of another, whose "
         "stream and memory it would use: compile it in that context too, or call it before or "
         "after",

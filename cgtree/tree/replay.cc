@@ -1,10 +1,9 @@
 // Binds and launches a recording, and hands out its outputs.
 #include "cgtree/tree/replay.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 
+#include "base/format.h"
 #include "base/log.h"
 #include "cgtree/record/breaks.h"
 #include "cgtree/record/outputs.h"
@@ -16,7 +15,7 @@ namespace {
 
 // The device may refuse a launch for good that it has refused twice: the next call records anew.
 [[noreturn]] void refuse_launch(Engine& engine, Node& node, Code code) {
-  const std::string what = fmt::format("replay '{}' (node {})", node.function->name, node.id);
+  const std::string what = str_format("replay '{}' (node {})", node.function->name, node.id);
   if (!engine.votes.are_shared() && ++node.recording.refused_launches == 2) {
     engine.drop(node, "the device has refused to launch it twice");
   }

@@ -1,13 +1,12 @@
 // Adds and drops functions and recordings, and keeps the hints and conflicts of recordings current.
 #include "cgtree/tree/tree.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/room.h"
 #include "cgtree/tree/digest.h"
 #include "cgtree/values/stats_table.h"
@@ -180,7 +179,7 @@ void FunctionState::sweep_keys() {
 
 FunctionState& Tree::add_function(std::string name, StepFunction step, CompileOptions options) {
   if (name.empty()) throw InvalidArgument("a compiled function needs a name");
-  if (!step) throw InvalidArgument(fmt::format("'{}' has no step function", name));
+  if (!step) throw InvalidArgument(str_format("'{}' has no step function", name));
   check_options(name, options);
   auto function = std::make_unique<FunctionState>();
   function->name = std::move(name);

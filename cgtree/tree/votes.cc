@@ -1,14 +1,13 @@
 // Votes on the attempts of calls, and makes the outcome of each that of all ranks.
 #include "cgtree/tree/votes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/values/graph_scope.h"
 #include "interop/device/code.h"
@@ -79,8 +78,8 @@ void Votes::begin(const Decision& decision, const FunctionState& function, const
   constexpr std::string_view kActions[] = {"replay", "record", "warm up", "run eagerly", "refuse"};
   ballot_->begin(
       function.options, digest,
-      fmt::format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.outcome)],
-                  function.name, Signature(inputs).to_string(), memory_.generation()));
+      str_format("{} '{}' {}, generation {}", kActions[static_cast<int>(decision.outcome)],
+                 function.name, Signature(inputs).to_string(), memory_.generation()));
 }
 
 AttemptResult Votes::end(AttemptResult mine) {
@@ -101,7 +100,7 @@ void Votes::settle(Stopwatch* stopwatch) {
 }
 
 void Votes::go_on(const FunctionState& function, std::string_view what) {
-  if (are_shared()) ballot_->go_on(fmt::format("{} '{}'", what, function.name));
+  if (are_shared()) ballot_->go_on(str_format("{} '{}'", what, function.name));
 }
 
 AttemptResult Votes::leave(const std::exception_ptr& thrown, AttemptResult::Capture capture,

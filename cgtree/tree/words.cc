@@ -1,12 +1,11 @@
 // Says in words what keeps recordings from being replayed, with both sides of each mismatch.
 #include "cgtree/tree/words.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
+#include "base/format.h"
 #include "cgtree/axes/axis_layout.h"
 #include "interop/tensor/tensor.h"
 
@@ -21,11 +20,11 @@ using Kind = Mismatch::Kind;
 constexpr std::size_t kLargeCopyBytes = 3'200'000;
 
 std::string type_of(DType dtype, const Shape& shape, Device device) {
-  return fmt::format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
+  return str_format("{} {} on {}", name(dtype), to_string(shape), to_string(device));
 }
 
 std::string range_of(const Range& range) {
-  return fmt::format("[{:#x}, {:#x})", range.address, range.end());
+  return str_format("[{:#x}, {:#x})", range.address, range.end());
 }
 
 std::string range_of(const Tensor& tensor) {
@@ -34,18 +33,18 @@ std::string range_of(const Tensor& tensor) {
 }
 
 std::string counts(std::size_t inputs, std::size_t buffers) {
-  return buffers == 0 ? std::to_string(inputs) : fmt::format("{} and {} buffers", inputs, buffers);
+  return buffers == 0 ? std::to_string(inputs) : str_format("{} and {} buffers", inputs, buffers);
 }
 
 std::string given_address(const Mismatch& mismatch, InputList inputs, const ContextMemory& memory) {
   const Tensor& input = inputs[mismatch.input];
   if (!input.defined()) return "a null tensor";
   if (mismatch.kind == Kind::kUnusable) return "a stale tensor";
-  std::string given = fmt::format("{:#x}", input.address());
+  std::string given = str_format("{:#x}", input.address());
   if (mismatch.kind != Kind::kManagedAddress) return given;
   if (!memory.manages(*input.storage())) return given + ", not an output of this context";
   if (inputs.in_place(mismatch.input)) return given;
-  return given + fmt::format(", where {} is to be padded", to_string(input.shape()));
+  return given + str_format(", where {} is to be padded", to_string(input.shape()));
 }
 
 // Returns both sides of a mismatch of an input: recorded and given.
@@ -60,10 +59,10 @@ std::pair<std::string, std::string> sides_of_input(const Mismatch& mismatch,
   }
   if (record.treatment == Treatment::kNoBuffer) return {"no buffer", "one"};
   if (mismatch.kind == Kind::kAlignment) {
-    return {fmt::format("aligned to {} bytes", record.address_mask + 1),
-            fmt::format("{:#x}", input.address())};
+    return {str_format("aligned to {} bytes", record.address_mask + 1),
+            str_format("{:#x}", input.address())};
   }
-  return {fmt::format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
+  return {str_format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
 }
 
 // Another thread may have released the output since the recording was found not to fit.
@@ -73,8 +72,8 @@ std::pair<std::string, std::string> sides_of_output(const Mismatch& mismatch,
   const Slot& slot = memory.slot(mismatch.other);
   const Holder held = slot.holder;
   return {range_of(recording.footprint.ranges()[mismatch.input]),
-          fmt::format("output {} of '{}' at {}", held.output, memory.function_name(held.function),
-                      range_of(slot.range))};
+          str_format("output {} of '{}' at {}", held.output, memory.function_name(held.function),
+                     range_of(slot.range))};
 }
 
 void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const DecisionInput& facts,
@@ -86,8 +85,8 @@ void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Dec
     }
     if (mismatch.kind == Kind::kOverlap) {
       mismatch.recorded = call.describe(mismatch.other);
-      mismatch.given = fmt::format("{} and {}", range_of(inputs[mismatch.input]),
-                                   range_of(inputs[mismatch.other]));
+      mismatch.given = str_format("{} and {}", range_of(inputs[mismatch.input]),
+                                  range_of(inputs[mismatch.other]));
     } else if (nearest == nullptr) {
       continue;
     } else if (mismatch.kind == Kind::kInputCount) {
@@ -111,8 +110,8 @@ std::string on_other_device(const Call& call, Device device) {
   for (std::size_t i = 0; i < call.inputs().size(); ++i) {
     const Device other = call.inputs()[i].device();
     if (call.treatment(i) == Treatment::kValue || other == device) continue;
-    return fmt::format("{} is on {}, the context on {}", call.describe(i), to_string(other),
-                       to_string(device));
+    return str_format("{} is on {}, the context on {}", call.describe(i), to_string(other),
+                      to_string(device));
   }
   return {};
 }
@@ -130,12 +129,12 @@ std::string unsafe_inputs_of(const Call& call) {
       ++written;
   }
   if (text.empty()) return text;
-  return fmt::format("{}, and the function writes {}", text, call.describe(written));
+  return str_format("{}, and the function writes {}", text, call.describe(written));
 }
 
 std::string tried_again_after(const Backoff& backoff) {
-  return fmt::format("; it is tried again after {} more call{}", backoff.calls_left(),
-                     backoff.calls_left() == 1 ? "" : "s");
+  return str_format("; it is tried again after {} more call{}", backoff.calls_left(),
+                    backoff.calls_left() == 1 ? "" : "s");
 }
 
 // Returns what the reason is about in this call; "" if the reason says it all.
@@ -151,8 +150,8 @@ std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call&
     case SkipReason::kOtherDevice:
       return on_other_device(call, facts.memory.device());
     case SkipReason::kOtherPartition:
-      return fmt::format("stream {:#x}",
-                         static_cast<std::uintptr_t>(facts.memory.stream().handle()));
+      return str_format("stream {:#x}",
+                        static_cast<std::uintptr_t>(facts.memory.stream().handle()));
     case SkipReason::kCaptureFailed:
     case SkipReason::kCaptureDisturbed:
     case SkipReason::kKeepsTensor:
@@ -164,27 +163,27 @@ std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call&
       return key->capture_failure + tried_again_after(key->captures);
     case SkipReason::kBacksOff:
       if (function.evictions.waits()) {
-        return fmt::format("{} recordings in a row were dropped after fewer than {} replays{}",
-                           function.evictions.failures(), KeyState::kPays,
-                           tried_again_after(function.evictions));
+        return str_format("{} recordings in a row were dropped after fewer than {} replays{}",
+                          function.evictions.failures(), KeyState::kPays,
+                          tried_again_after(function.evictions));
       }
       if (key == nullptr || !key->remakes.waits()) return {};
-      return fmt::format("{} recordings in a row were followed by fewer than {} replays{}",
-                         key->remakes.failures(), KeyState::kPays, tried_again_after(key->remakes));
+      return str_format("{} recordings in a row were followed by fewer than {} replays{}",
+                        key->remakes.failures(), KeyState::kPays, tried_again_after(key->remakes));
     case SkipReason::kFunctionLimit:
-      return fmt::format("{} recordings, max_recordings is {}", function.recordings.get(),
-                         function.options.max_recordings);
+      return str_format("{} recordings, max_recordings is {}", function.recordings.get(),
+                        function.options.max_recordings);
     case SkipReason::kContextLimit:
-      return fmt::format("{} recordings, max_recordings is {}", facts.tree.nodes().size(),
-                         limits.recordings);
+      return str_format("{} recordings, max_recordings is {}", facts.tree.nodes().size(),
+                        limits.recordings);
     case SkipReason::kGraphBytesLimit:
-      return fmt::format(
+      return str_format(
           "graphs of {} bytes{}, max_graph_bytes is {}", spent.graph_bytes.get(),
           key != nullptr && key->is_too_large ? " without its own, which is larger" : "",
           limits.graph_bytes);
     case SkipReason::kTimeLimit:
-      return fmt::format("{} us spent, max_recording_time is {} us",
-                         spent.recording_time.get().count(), limits.recording_time.count());
+      return str_format("{} us spent, max_recording_time is {} us",
+                        spent.recording_time.get().count(), limits.recording_time.count());
     default:
       return {};
   }
@@ -197,7 +196,7 @@ std::vector<std::string> notes_on_copies(const Call& call, std::span<const std::
     if (!is_copied(call.treatment(i)) || inputs[i].bytes() <= kLargeCopyBytes) continue;
     if (std::ranges::find(rebound, i) != rebound.end()) continue;
     const bool is_back = call.treatment(i) == Treatment::kCopiedBack;
-    notes.push_back(fmt::format(
+    notes.push_back(str_format(
         "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
         "and keep it where it is, or let it be rebound",
         call.describe(i), inputs[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
@@ -230,13 +229,13 @@ std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
       if (choice.is_rebound) rebound.push_back(choice.input);
       of_inputs.push_back(
           choice.is_rebound
-              ? fmt::format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
-              : fmt::format("{} is not rebound: {}", call.describe(choice.input), choice.why));
+              ? str_format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
+              : str_format("{} is not rebound: {}", call.describe(choice.input), choice.why));
     }
   }
   std::vector<std::string> notes = notes_on_copies(call, rebound);
   if (decision.node != nullptr && decision.node->recording.copies_outputs()) {
-    notes.push_back(fmt::format(
+    notes.push_back(str_format(
         "its outputs are copied to memory of their own, because recordings were made again and "
         "again while outputs were held: {}",
         difference(decision.node->why)));
@@ -270,7 +269,7 @@ std::vector<std::string> notes_on_padding(const Function& function, const CallAx
     const std::vector<InputOptions>& inputs = function.options.inputs;
     const std::string& axis = plan.rule(use.axis).name();
     const auto add = [&](const std::string& what, std::string_view does) {
-      notes.push_back(fmt::format(
+      notes.push_back(str_format(
           "{} is padded with zeros along '{}', and {} has no such axis: it {} what the function "
           "makes "
           "of them; choose InputOptions::padding (Padding::zeros() if they are right), or read "
@@ -318,7 +317,7 @@ std::vector<std::string> notes_on_outputs(const Function& function, const CallAx
     if (use == layout.inputs.end()) continue;
     const std::vector<OutputOptions>& outputs = function.options.outputs;
     const std::string& axis = function.axes->rule(use->axis).name();
-    notes.push_back(fmt::format(
+    notes.push_back(str_format(
         "{} has {} at its axis {}, as '{}' is padded, and is not cut to the size of the call: "
         "declare OutputOptions::dynamic {{{{{}, \"{}\"}}}}, unless it is another axis",
         text_of_output(i, i < outputs.size() ? outputs[i].name : ""), axes.padded[use->axis],

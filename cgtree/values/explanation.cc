@@ -1,7 +1,6 @@
 // Names and sentences for skip reasons, mismatches and explanations.
 #include "cgtree/values/explanation.h"
-
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include <algorithm>
 #include <iterator>
@@ -156,27 +155,27 @@ std::string advice_on_type(const Mismatch& mismatch, const std::string& input) {
   const TypeText recorded(mismatch.recorded);
   const TypeText given(mismatch.given);
   if (recorded.dtype != given.dtype) {
-    return fmt::format(
+    return str_format(
         "pass {} as {}, as it was recorded; calls with elements of {} have recordings of their own",
         input, recorded.dtype, given.dtype);
   }
   if (recorded.device != given.device) {
-    return fmt::format("pass {} on{}, as it was recorded", input, recorded.device);
+    return str_format("pass {} on{}, as it was recorded", input, recorded.device);
   }
   if (recorded.dims == given.dims) {
-    return fmt::format("pass {} with the strides that were recorded, or a copy of its elements",
-                       input);
+    return str_format("pass {} with the strides that were recorded, or a copy of its elements",
+                      input);
   }
   const auto axis = varying_axis(recorded.dims, given.dims);
-  return fmt::format(
+  return str_format(
       "pass {} as it was recorded, or declare the axis that varies{} in InputOptions::dynamic and "
       "give it buckets",
-      input, axis ? fmt::format(", axis {},", *axis) : "");
+      input, axis ? str_format(", axis {},", *axis) : "");
 }
 
 std::string name_of_input(const Mismatch& mismatch) {
-  return mismatch.input_name.empty() ? fmt::format("input {}", mismatch.input)
-                                     : fmt::format("'{}'", mismatch.input_name);
+  return mismatch.input_name.empty() ? str_format("input {}", mismatch.input)
+                                     : str_format("'{}'", mismatch.input_name);
 }
 
 // Returns advice for a function that was warmed up with other inputs each time: to make them alike.
@@ -188,13 +187,13 @@ std::string advice_on_change(const Mismatch& changed, bool has_axes) {
   const TypeText before(changed.recorded);
   const TypeText now(changed.given);
   const std::string input = name_of_input(changed);
-  if (before.dtype != now.dtype) return fmt::format("pass {} with elements of one type", input);
-  if (before.dims == now.dims) return fmt::format("pass {} with the same strides each time", input);
+  if (before.dtype != now.dtype) return str_format("pass {} with elements of one type", input);
+  if (before.dims == now.dims) return str_format("pass {} with the same strides each time", input);
   const auto axis = varying_axis(before.dims, now.dims);
-  return fmt::format(
+  return str_format(
       "declare {} of {} in InputOptions::dynamic and give it buckets, so that calls of several "
       "sizes share a recording",
-      axis ? fmt::format("axis {}", *axis) : "the axes that vary", input);
+      axis ? str_format("axis {}", *axis) : "the axes that vary", input);
 }
 
 // Returns whether the recording is of the same call, with memory that lies elsewhere.
@@ -206,25 +205,25 @@ bool is_of_place(Mismatch::Kind kind) noexcept {
 std::string both_sides(const Mismatch& mismatch, std::string_view before) {
   using Kind = Mismatch::Kind;
   if (mismatch.kind == Kind::kFootprint) {
-    return fmt::format("{} is held, where it writes {}", mismatch.given, mismatch.recorded);
+    return str_format("{} is held, where it writes {}", mismatch.given, mismatch.recorded);
   }
   if (mismatch.kind == Kind::kInputCount) {
-    return fmt::format("{} inputs {}, {} given", mismatch.recorded, before, mismatch.given);
+    return str_format("{} inputs {}, {} given", mismatch.recorded, before, mismatch.given);
   }
   if (mismatch.kind == Kind::kKey) {
-    return fmt::format("key [{}] {}, [{}] given", mismatch.recorded, before, mismatch.given);
+    return str_format("key [{}] {}, [{}] given", mismatch.recorded, before, mismatch.given);
   }
   const std::string input =
-      fmt::format("input {}{}", mismatch.input,
-                  mismatch.input_name.empty() ? "" : fmt::format(" '{}'", mismatch.input_name));
+      str_format("input {}{}", mismatch.input,
+                 mismatch.input_name.empty() ? "" : str_format(" '{}'", mismatch.input_name));
   if (mismatch.kind == Kind::kOverlap) {
-    return fmt::format("{} shares memory with {}: {}", input, mismatch.recorded, mismatch.given);
+    return str_format("{} shares memory with {}: {}", input, mismatch.recorded, mismatch.given);
   }
   const char* const treatment = mismatch.kind == Kind::kStaticAddress    ? "static "
                                 : mismatch.kind == Kind::kManagedAddress ? "managed "
                                                                          : "";
-  return fmt::format("{}{}: {} {}, {} given", treatment, input, mismatch.recorded, before,
-                     mismatch.given);
+  return str_format("{}{}: {} {}, {} given", treatment, input, mismatch.recorded, before,
+                    mismatch.given);
 }
 
 // Returns whether the recordings that there are hold other sizes of dynamic axes.
@@ -284,7 +283,7 @@ std::string advice(const Mismatch& mismatch) {
     case Kind::kNone:
       break;
     case Kind::kUnusable:
-      return fmt::format(
+      return str_format(
           "pass a tensor that is alive as {}: keep() an output that is to outlive "
           "mark_step()",
           input);
@@ -297,17 +296,17 @@ std::string advice(const Mismatch& mismatch) {
     case Kind::kSignature:
       return advice_on_type(mismatch, input);
     case Kind::kStaticAddress:
-      return fmt::format("keep {} at one address, or do not declare it static: then it is copied",
-                         input);
+      return str_format("keep {} at one address, or do not declare it static: then it is copied",
+                        input);
     case Kind::kManagedAddress:
-      return fmt::format(
+      return str_format(
           "pass the output of the same call as {}, and let go of the outputs of a step before the "
           "next, in a context with steps by mark_step()",
           input);
     case Kind::kAlignment:
-      return fmt::format("align {} as it was when recorded, or choose Rebind::kNever", input);
+      return str_format("align {} as it was when recorded, or choose Rebind::kNever", input);
     case Kind::kOverlap:
-      return fmt::format("pass {} and {} that lie apart", input, mismatch.recorded);
+      return str_format("pass {} and {} that lie apart", input, mismatch.recorded);
     case Kind::kFootprint:
       return "let go of outputs before the next call, or in a context with steps call mark_step() "
              "where one begins";
@@ -336,24 +335,24 @@ std::string difference(const Explanation& explanation) {
   if (explanation.outcome == Outcome::kReplay) return {};
   std::string text;
   const auto add = [&](std::string_view more) {
-    if (!more.empty()) text += fmt::format("{}{}", text.empty() ? "" : "; ", more);
+    if (!more.empty()) text += str_format("{}{}", text.empty() ? "" : "; ", more);
   };
   if (explanation.skip_reason) add(explain(*explanation.skip_reason));
   add(explanation.detail);
   for (std::size_t i = 0; i < explanation.mismatches.size(); ++i) {
     if (i == kMismatchesInALine) {
-      add(fmt::format("and {} more", explanation.mismatches.size() - i));
+      add(str_format("and {} more", explanation.mismatches.size() - i));
       break;
     }
     add(to_string(explanation.mismatches[i]));
   }
   if (explanation.changed.kind != Mismatch::Kind::kNone) {
-    add(fmt::format("the function has no recording, and its calls differ: {}",
-                    both_sides(explanation.changed, "in the last")));
+    add(str_format("the function has no recording, and its calls differ: {}",
+                   both_sides(explanation.changed, "in the last")));
   }
   if (explanation.made_again) add("the recording of such calls was dropped");
   if (!explanation.last_failure.empty())
-    add(fmt::format("the last call threw \"{}\"", explanation.last_failure));
+    add(str_format("the last call threw \"{}\"", explanation.last_failure));
   if (!text.empty()) return text;
   return explanation.outcome == Outcome::kWarmUp
              ? "the function has no recording, and is called with such inputs for the first time"
@@ -371,7 +370,7 @@ std::string advice(const Explanation& explanation) {
   const bool is_of_other_key =
       has_mismatch && explanation.mismatches.front().kind == Mismatch::Kind::kKey;
   if (is_of_other_key && text.empty()) {
-    text = fmt::format(
+    text = str_format(
         "nothing: each key has recordings of its own, and {}; leave out of the key what the work "
         "does not depend on",
         explanation.outcome == Outcome::kWarmUp ? "the second call with this one is recorded"
@@ -384,10 +383,10 @@ std::string advice(const Explanation& explanation) {
     }
   } else if (has_mismatch && explanation.skip_reason && is_of_limit(*explanation.skip_reason) &&
              is_of_place(explanation.mismatches.front().kind)) {
-    text = fmt::format("{}; or {}", advice(explanation.mismatches.front()), text);
+    text = str_format("{}; or {}", advice(explanation.mismatches.front()), text);
   } else if (has_mismatch) {
-    text += fmt::format("{}{}", text.empty() ? "" : "; to need no new recording, ",
-                        advice(explanation.mismatches.front()));
+    text += str_format("{}{}", text.empty() ? "" : "; to need no new recording, ",
+                       advice(explanation.mismatches.front()));
   }
   if (!explanation.last_failure.empty() && !explanation.skip_reason) {
     return "mend what the last call threw: a call that throws is neither a warm-up nor a recording";
@@ -407,22 +406,22 @@ std::string advice(const Explanation& explanation) {
 
 std::string to_string(const CallOutcome& outcome) {
   const auto& reason = outcome.skip_reason;
-  return fmt::format("{}{}", name(outcome.outcome),
-                     reason ? fmt::format(" ({})", name(*reason)) : "");
+  return str_format("{}{}", name(outcome.outcome),
+                    reason ? str_format(" ({})", name(*reason)) : "");
 }
 
 std::string to_string(const Explanation& explanation) {
   std::string text(name(explanation.outcome));
   if (explanation.outcome == Outcome::kReplay) {
-    text += fmt::format(" node {}", explanation.node);
+    text += str_format(" node {}", explanation.node);
   } else {
-    if (explanation.skip_reason) text += fmt::format(" ({})", name(*explanation.skip_reason));
-    text += fmt::format(": {}\n  to replay: {}", difference(explanation), advice(explanation));
+    if (explanation.skip_reason) text += str_format(" ({})", name(*explanation.skip_reason));
+    text += str_format(": {}\n  to replay: {}", difference(explanation), advice(explanation));
   }
   for (const AxisInUse& axis : explanation.axes) {
-    text += fmt::format("\n  {} '{}': {}", axis.is_of_key ? "key" : "axis", axis.name, axis.actual);
+    text += str_format("\n  {} '{}': {}", axis.is_of_key ? "key" : "axis", axis.name, axis.actual);
     if (axis.padded <= axis.actual) continue;
-    text += fmt::format(", {} to {}", axis.is_of_key ? "rounded up" : "padded", axis.padded);
+    text += str_format(", {} to {}", axis.is_of_key ? "rounded up" : "padded", axis.padded);
   }
   for (const std::string& note : explanation.notes)
     text += "\n  " + note;

@@ -1,12 +1,11 @@
 // The exchanges of a group, made of minimum().
 #include "cgtree/values/group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -23,8 +22,8 @@ std::int64_t agree_size(Group& group, std::int64_t size) {
   const auto largest = static_cast<std::int64_t>(~word);
   if (largest >= 0) return largest;
   throw InvalidArgument(
-      fmt::format("agree_size(): rank {} gives {}, and a rank gives {}: expected 0 or more",
-                  group.rank(), size, largest));
+      str_format("agree_size(): rank {} gives {}, and a rank gives {}: expected 0 or more",
+                 group.rank(), size, largest));
 }
 
 std::vector<std::uint64_t> gather(Group& group, std::span<const std::uint64_t> mine) {

@@ -1,14 +1,13 @@
 // Writes the parts of a key as text, and reads them.
 #include "cgtree/values/key.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -19,7 +18,7 @@ bool is_of_a_name(char c) noexcept {
 
 void check_name(std::string_view name) {
   if (!name.empty() && std::ranges::all_of(name, is_of_a_name)) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "\"{}\" cannot name a part of a key: use letters, digits and '_', and at least one", name));
 }
 
@@ -27,7 +26,7 @@ void check_value(std::string_view name, std::string_view value) {
   const auto is_odd = [](unsigned char c) { return c == '"' || c < ' '; };
   if (std::ranges::none_of(value, is_odd)) return;
   throw InvalidArgument(
-      fmt::format("the value of '{}' in a key holds '\"' or a control character", name));
+      str_format("the value of '{}' in a key holds '\"' or a control character", name));
 }
 
 }  // namespace
@@ -37,7 +36,7 @@ Key::Key(std::span<const Part> parts) {
     check_name(part->name());
     const auto is_same = [&](const Part& other) { return other.name() == part->name(); };
     if (std::any_of(parts.begin(), part, is_same)) {
-      throw InvalidArgument(fmt::format("a key has '{}' twice", part->name()));
+      throw InvalidArgument(str_format("a key has '{}' twice", part->name()));
     }
     if (part->is_text()) check_value(part->name(), part->text());
     append(*part);
@@ -96,26 +95,26 @@ Key::Part Key::part(std::string_view name) const {
     const Part part = take_part(rest);
     if (part.name() == name) return part;
   }
-  throw InvalidArgument(fmt::format("no '{}' in the key [{}]", name, text()));
+  throw InvalidArgument(str_format("no '{}' in the key [{}]", name, text()));
 }
 
 std::int64_t Key::number(std::string_view name) const {
   const Part found = part(name);
   if (!found.is_text()) return found.number();
   throw InvalidArgument(
-      fmt::format("'{}' in the key [{}] is a string, and no number: ask string()", name, text()));
+      str_format("'{}' in the key [{}] is a string, and no number: ask string()", name, text()));
 }
 
 std::string_view Key::string(std::string_view name) const {
   const Part found = part(name);
   if (found.is_text()) return found.text();
   throw InvalidArgument(
-      fmt::format("'{}' in the key [{}] is a number, and no string: ask number()", name, text()));
+      str_format("'{}' in the key [{}] is a number, and no string: ask number()", name, text()));
 }
 
 void Key::append(std::string_view text) {
   if (text.size() > kMaxText - size_) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "a key is longer than {} bytes as text; it begins with {}{}: use shorter names, or a "
         "number in place of a string",
         kMaxText, this->text(), text));

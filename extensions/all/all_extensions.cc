@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cgtree/tree/engine.h"
+#include "extensions/all/log_writer.h"
 #include "extensions/audit/graph_examiner.h"
 #include "extensions/verify/replay_verifier.h"
 #include "extensions/watch/event_log.h"
@@ -17,6 +18,7 @@ void add_unless_there(Engine& engine, const ExtensionFactory& make) {
 }  // namespace
 
 void add_extensions(Engine& engine) {
+  use_spdlog();
   add_unless_there<EventLog>(engine, watch());
   add_unless_there<GraphExaminer>(engine, audit());
   add_unless_there<ReplayVerifier>(engine, verify());

@@ -1,14 +1,13 @@
 // Attributes each address in the nodes of a recording to the memory that it lies in.
 #include "extensions/audit/audit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <queue>
 #include <utility>
 
+#include "base/format.h"
 #include "cgtree/record/recording.h"
 #include "extensions/audit/program_image.h"
 #include "interop/device/device_api.h"
@@ -99,28 +98,28 @@ const Audit& audit_of(const Recording& recording) noexcept {
 
 std::string to_string(const ForeignPointer& pointer, const Audit& audit) {
   const UsedMemory& memory = audit.memory[pointer.memory];
-  std::string where = fmt::format("{:#x}, {}", pointer.address, memory.text);
+  std::string where = str_format("{:#x}, {}", pointer.address, memory.text);
   if (memory.range.bytes > 0) {
-    where = fmt::format("{:#x}, byte {} of {} bytes of {}", pointer.address,
-                        pointer.address - memory.range.address, memory.range.bytes, memory.text);
+    where = str_format("{:#x}, byte {} of {} bytes of {}", pointer.address,
+                       pointer.address - memory.range.address, memory.range.bytes, memory.text);
   }
   if (memory.owner == MemoryOwner::kCopySource) {
-    return fmt::format(
+    return str_format(
         "{} of {} is {}, which is copied: replays would read what the recorded call had there, and "
         "not what theirs have; use step.address({}) (in C cgt_step_address()), or do not declare "
         "the binding copied",
         pointer.place, pointer.kernel, where, memory.number);
   }
-  return fmt::format(
+  return str_format(
       "{} of {} is {}: no input or output, and not declared, so that nothing says that it lives as "
       "long as the recording; pass it as an input, ask the tensor for its address inside the step "
       "function, or declare() it{}",
       pointer.place, pointer.kernel, where,
-      pointer.nodes > 1 ? fmt::format(" ({} nodes)", pointer.nodes) : "");
+      pointer.nodes > 1 ? str_format(" ({} nodes)", pointer.nodes) : "");
 }
 
 std::string to_string(const HostMemoryUse& use) {
-  return fmt::format(
+  return str_format(
       "node {} of the graph copies {} bytes {} {:#x}, pageable host memory that belongs to no "
       "tensor: each replay {} what lies there then, which may be gone; pass the value by scalar() "
       "or step_block(), copy {} a pinned tensor, or declare() memory that stays",
@@ -133,7 +132,7 @@ std::vector<std::string> suspects(const Audit& audit) {
   for (const ForeignPointer& pointer : audit.foreign)
     texts.push_back(to_string(pointer, audit));
   for (const UnseenNodes& unseen : audit.unseen)
-    texts.push_back(fmt::format("not seen: {} ({} nodes)", unseen.what, unseen.nodes));
+    texts.push_back(str_format("not seen: {} ({} nodes)", unseen.what, unseen.nodes));
   return texts;
 }
 
@@ -223,9 +222,9 @@ void Auditor::note_unseen(std::string what) {
 void Auditor::read(NodeContents contents) {
   const auto node = static_cast<std::uint32_t>(nodes_.size());
   if (!contents.is_decoded) {
-    note_unseen(fmt::format("{}{}: {}", text_of(contents.type),
-                            contents.name().empty() ? "" : " '" + demangled(contents.name()) + "'",
-                            contents.why));
+    note_unseen(str_format("{}{}: {}", text_of(contents.type),
+                           contents.name().empty() ? "" : " '" + demangled(contents.name()) + "'",
+                           contents.why));
   }
   if (contents.type == NodeType::kAllocation) {
     for (const NodeMemory& memory : contents.memory)
@@ -271,9 +270,9 @@ Audit Auditor::finish() {
   }
   for (const auto& [node, parameter] : maps_) {
     note_unseen(
-        fmt::format("parameter {} of '{}', 128 bytes without an address, which may be a "
-                    "tensor map",
-                    parameter, demangled(nodes_[node].name())));
+        str_format("parameter {} of '{}', 128 bytes without an address, which may be a "
+                   "tensor map",
+                   parameter, demangled(nodes_[node].name())));
   }
   return std::move(audit_);
 }
@@ -311,7 +310,7 @@ std::uint32_t Auditor::attribute_by_device(const Word& word) {
     if (found != nullptr) {
       if (found->is_static) memory.owner = MemoryOwner::kModule;
       memory.range = {found->address, found->bytes};
-      memory.text = fmt::format("{} memory", text_of(found->attributes.kind));
+      memory.text = str_format("{} memory", text_of(found->attributes.kind));
     }
     audit_.memory.push_back(std::move(memory));
   }
@@ -339,11 +338,11 @@ void Auditor::note_foreign(const Word& word) {
     return;
   }
   std::string kernel =
-      is_kernel ? fmt::format("'{}'", demangled(node.name())) : std::string(text_of(node.type));
+      is_kernel ? str_format("'{}'", demangled(node.name())) : std::string(text_of(node.type));
   std::string place;
   if (is_kernel) {
-    place = fmt::format("parameter {}", word.parameter);
-    if (offset > 0) place += fmt::format(" (byte {})", offset);
+    place = str_format("parameter {}", word.parameter);
+    if (offset > 0) place += str_format(" (byte {})", offset);
   } else {
     place = node.memory[word.parameter].is_written ? "the destination" : "the source";
   }

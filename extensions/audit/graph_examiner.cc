@@ -1,8 +1,6 @@
 // Probes a step before it is captured, and rebinds and audits it afterwards.
 #include "extensions/audit/graph_examiner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "extensions/audit/graph_estimate.h"
 #include "extensions/audit/recording_audit.h"
 #include "extensions/flow/flow_log.h"
@@ -101,7 +100,7 @@ class GraphExamination final : public Examination {
     if (is_read) {
       *bytes += estimate_graph_bytes(nodes, edges);
     } else {
-      nodes = {{.why = fmt::format("its graph cannot be read: {}", name(code))}};
+      nodes = {{.why = str_format("its graph cannot be read: {}", name(code))}};
     }
     for (NodeContents& node : nodes) {
       const NodeHandle handle = node.node;
@@ -142,7 +141,7 @@ ExtensionFactory audit(AuditOptions options) {
 }
 
 std::string GraphExaminer::shared_options() const {
-  return fmt::format("on_foreign_pointer {}", static_cast<int>(on_foreign_pointer_));
+  return str_format("on_foreign_pointer {}", static_cast<int>(on_foreign_pointer_));
 }
 
 void GraphExaminer::check(const CompileOptions& options) const {

@@ -1,13 +1,12 @@
 // Gathers what a recording may refer to, and acts on what its audit has found.
 #include "extensions/audit/recording_audit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/step.h"
 #include "interop/device/code.h"
@@ -100,8 +99,8 @@ void RecordingAudit::describe(UsedMemory& used) const {
   if (used.owner == MemoryOwner::kCopySource) used.text = step_->call.describe(used.number);
   if (used.owner != MemoryOwner::kLiveOutput) return;
   const StorageRef& storage = live_[used.number];
-  used.text = fmt::format("{} of '{}'", text_of_output(storage->tag.position, {}),
-                          memory.function_name(storage->tag.function));
+  used.text = str_format("{} of '{}'", text_of_output(storage->tag.position, {}),
+                         memory.function_name(storage->tag.function));
   keep_live(storage);
 }
 
@@ -125,7 +124,7 @@ void RecordingAudit::refuse_copy_sources(const Audit& audit) const {
   for (const ForeignPointer& pointer : audit.foreign) {
     if (audit.memory[pointer.memory].owner != MemoryOwner::kCopySource) continue;
     throw InvalidArgument(
-        fmt::format("work of '{}': {}", step_->call.function().name, to_string(pointer, audit)));
+        str_format("work of '{}': {}", step_->call.function().name, to_string(pointer, audit)));
   }
 }
 
@@ -133,8 +132,8 @@ void RecordingAudit::refuse_foreign(const Audit& audit) const {
   if (on_foreign_pointer_ != OnForeignPointer::kThrow || audit.foreign.empty()) return;
   throw CaptureError(
       static_cast<int>(Code::kStreamCaptureUnsupported),
-      fmt::format("the recording of '{}' refers to foreign memory: {}", step_->call.function().name,
-                  to_string(audit.foreign.front(), audit)));
+      str_format("the recording of '{}' refers to foreign memory: {}", step_->call.function().name,
+                 to_string(audit.foreign.front(), audit)));
 }
 
 }  // namespace cgtree

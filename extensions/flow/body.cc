@@ -1,13 +1,12 @@
 // Names the body in errors of work that a body may not do.
 #include "extensions/flow/body.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/flow/condition_kernels.h"
 
 namespace cgtree {
@@ -46,14 +45,14 @@ BodyScope::BodyScope(const Body& body, std::optional<std::int32_t> round) : body
     } else if (call.origin() == nullptr) {
       draws.first = draws_of_round(call.block(0), *round);
     } else {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "{} draws on a stream that the recording of the step does not capture", body.name));
     }
   }
 }
 
 void BodyScope::eager_break(EagerBreak) {
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} calls eager_break(): a body runs on the device, without the host; call it before or "
       "behind the branch or loop",
       body_.name));
@@ -62,7 +61,7 @@ void BodyScope::eager_break(EagerBreak) {
 PhiloxRange BodyScope::reserve(const PhiloxSequenceRef& sequence, std::uint64_t blocks) {
   const auto found = std::ranges::find(made_, sequence, &Draws::sequence);
   if (found == made_.end()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} uses a generator that its branch or loop was not given: pass it there, and to each "
         "branch and loop around that one, so that they take as much of it whatever way is taken",
         body_.name));
@@ -76,7 +75,7 @@ PhiloxRange BodyScope::reserve(const PhiloxSequenceRef& sequence, std::uint64_t 
 }
 
 void BodyScope::refuse_position() const {
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} asks for the position of a generator, or sets it: how often a body runs, and so what "
       "that is, is known on the device alone; do it before or behind the branch or loop",
       body_.name));
@@ -118,7 +117,7 @@ void BodyMemory::check_nothing_kept() const {
   const auto kept = std::ranges::count_if(
       made_, [](const StorageRef& storage) { return storage && storage->references() > 1; });
   if (kept == 0) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} keeps {} of the tensors it has made: they are scratch memory of the body; make what is "
       "used outside before the branch or loop, and write there",
       body_.name, kept));

@@ -1,8 +1,6 @@
 // Compares two runs of a body, and notes them.
 #include "extensions/flow/body_run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "cgtree/record/step.h"
 #include "interop/device/code.h"
 #include "interop/device/graph_api.h"
@@ -63,16 +62,16 @@ class Comparison {
   std::string compare_results(const BodyRun& first, const BodyRun& second) const {
     for (std::size_t i = 0; i < second.results.size(); ++i) {
       if (is_same(first.results[i].address, second.results[i].address)) continue;
-      return fmt::format("result {} lies elsewhere", i);
+      return str_format("result {} lies elsewhere", i);
     }
     return "";
   }
   std::string compare_nodes(const BodyRun& first, const BodyRun& second) {
     if (first.nodes.size() != second.nodes.size())
-      return fmt::format("{} nodes, and then {}", first.nodes.size(), second.nodes.size());
+      return str_format("{} nodes, and then {}", first.nodes.size(), second.nodes.size());
     for (std::size_t i = 0; i < second.nodes.size(); ++i) {
       std::string found = compare_node(first.nodes[i], second.nodes[i]);
-      if (!found.empty()) return fmt::format("node {}{}", i, found);
+      if (!found.empty()) return str_format("node {}{}", i, found);
     }
     return "";
   }
@@ -81,11 +80,11 @@ class Comparison {
     // Other parameters of a collective are the communicator's, and may differ between captures.
     if (is_collective(second.name()) && first.name() == second.name()) return "";
     if (!are_of_one_form(first, second))
-      return fmt::format("{} is another, or has other dimensions", name);
+      return str_format("{} is another, or has other dimensions", name);
     for (std::size_t i = 0; i < second.memory.size(); ++i) {
       if (!is_same(first.memory[i].address, second.memory[i].address))
-        return fmt::format("{} uses memory at {:#x}, and then at {:#x}", name,
-                           first.memory[i].address, second.memory[i].address);
+        return str_format("{} uses memory at {:#x}, and then at {:#x}", name,
+                          first.memory[i].address, second.memory[i].address);
     }
     for (std::size_t at = 0; at < second.bytes.size(); at += sizeof(std::uint64_t)) {
       const std::size_t bytes = std::min(sizeof(std::uint64_t), second.bytes.size() - at);
@@ -94,8 +93,8 @@ class Comparison {
       std::memcpy(&one, first.bytes.data() + at, bytes);
       std::memcpy(&other, second.bytes.data() + at, bytes);
       if (is_same(one, other) || is_gap(second, at, one, other)) continue;
-      return fmt::format("{} has other parameters, at byte {}: {:#x}, and then {:#x}", name, at,
-                         one, other);
+      return str_format("{} has other parameters, at byte {}: {:#x}, and then {:#x}", name, at, one,
+                        other);
     }
     return "";
   }
@@ -107,7 +106,7 @@ class Comparison {
       return "it has other branches and loops";
     for (std::size_t i = 0; i < second.bodies.size(); ++i) {
       const std::string found = compare(first.bodies[i], second.bodies[i]);
-      if (!found.empty()) return fmt::format("in {} {}", second.bodies[i].name, found);
+      if (!found.empty()) return str_format("in {} {}", second.bodies[i].name, found);
     }
     return "";
   }
@@ -140,11 +139,11 @@ class Comparison {
 
 std::string difference_of_results(const BodyRun& first, const BodyRun& second) {
   if (first.results.size() != second.results.size())
-    return fmt::format("{} results, and then {}", first.results.size(), second.results.size());
+    return str_format("{} results, and then {}", first.results.size(), second.results.size());
   for (std::size_t i = 0; i < second.results.size(); ++i) {
     if (first.results[i].text == second.results[i].text) continue;
-    return fmt::format("result {} is {}, and then {}", i, first.results[i].text,
-                       second.results[i].text);
+    return str_format("result {} is {}, and then {}", i, first.results[i].text,
+                      second.results[i].text);
   }
   return "";
 }

@@ -1,8 +1,6 @@
 // Captures the bodies of conditional nodes.
 #include "extensions/flow/conditional.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <new>
 #include <optional>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/recorder.h"
 #include "extensions/flow/body_run.h"
 #include "extensions/flow/flow_log.h"
@@ -87,9 +86,9 @@ std::string text_of(NodeType type) {
 
 [[noreturn]] void refuse(const Body& body, std::string_view what) {
   throw InvalidArgument(
-      fmt::format("{} {}, which the body of a conditional node may not do: do it before or behind "
-                  "the branch or loop",
-                  body.name, what));
+      str_format("{} {}, which the body of a conditional node may not do: do it before or behind "
+                 "the branch or loop",
+                 body.name, what));
 }
 
 void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
@@ -104,7 +103,7 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
 
 // The code of a body has done something else when it ran again: a second try may succeed.
 [[noreturn]] void refuse_second(const Body& body, std::string_view what) {
-  const std::string text = fmt::format(
+  const std::string text = str_format(
       "{} does not enqueue the same each time that its code runs: {}. A recording runs the code "
       "twice and keeps the second run, an eager call runs it once: do not change state of the host "
       "there that it uses, such as a counter or a handle, and set up before the branch or loop "
@@ -159,7 +158,7 @@ BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
   Graph graph;
   const std::string failure = collect(body, *stream, log, tried, &graph);
   trial.reset();
-  if (!failure.empty()) refuse(body, fmt::format("does what cannot be captured ({})", failure));
+  if (!failure.empty()) refuse(body, str_format("does what cannot be captured ({})", failure));
   check_nodes(body, own.graphs(), graph);
   log.read(graph.handle());
   return run;
@@ -207,7 +206,7 @@ class BodyCapture {
 
   void end(const Body& body) {
     const Code code = try_end();
-    if (!ok(code)) refuse_second(body, fmt::format("it cannot be captured again ({})", name(code)));
+    if (!ok(code)) refuse_second(body, str_format("it cannot be captured again ({})", name(code)));
   }
 
  private:
@@ -245,16 +244,16 @@ bool is_captured(std::string_view call, StreamRef stream) {
   if (is_recorded) {
     throw CaptureError(
         kUnsupported,
-        fmt::format("{} in a context of a partition of the processors (a green context): its "
-                    "bodies would be recorded for the whole device; leave it out of the step, or "
-                    "use a context of the whole device",
-                    call));
+        str_format("{} in a context of a partition of the processors (a green context): its "
+                   "bodies would be recorded for the whole device; leave it out of the step, or "
+                   "use a context of the whole device",
+                   call));
   }
   throw CaptureError(kUnsupported,
-                     fmt::format("{} while the stream is captured by other code than a recording "
-                                 "of this context: nothing could be read there; end the capture "
-                                 "before the call",
-                                 call));
+                     str_format("{} while the stream is captured by other code than a recording "
+                                "of this context: nothing could be read there; end the capture "
+                                "before the call",
+                                call));
 }
 
 namespace {
@@ -289,8 +288,8 @@ void capture_body(StreamRef own, GraphHandle graph, const Body& body, const Body
       throw;
     } catch (const Error& error) {
       Refusals::note(Code::kUnknown,
-                     fmt::format("{} throws when its code runs again, and did not at first: {}",
-                                 body.name, error.message()));
+                     str_format("{} throws when its code runs again, and did not at first: {}",
+                                body.name, error.message()));
       throw;
     }
   }
@@ -338,9 +337,9 @@ void add_conditional(std::string_view call, ConditionalKind kind, std::span<cons
   const StreamRef own = current_stream();
   if (!own.api().supports(own.device().id, DeviceAttribute::kSupportsConditionalNodes)) {
     throw CaptureError(static_cast<int>(Code::kNotSupported),
-                       fmt::format("{} in a recording needs conditional nodes, which {} does not "
-                                   "have: CUDA has them from 12.8 on, driver and toolkit",
-                                   call, to_string(own.device())));
+                       str_format("{} in a recording needs conditional nodes, which {} does not "
+                                  "have: CUDA has them from 12.8 on, driver and toolkit",
+                                  call, to_string(own.device())));
   }
   RunLog* const around = RunLog::current();
   const std::size_t at = around == nullptr ? 0 : around->nodes();
@@ -353,9 +352,9 @@ void expect_flag(std::string_view what, const Tensor& flag, StreamRef stream, bo
   const bool is_of_type = flag.defined() && (flag.dtype() == DType::kInt32 ||
                                              (may_be_bool && flag.dtype() == DType::kBool));
   if (is_of_type && flag.elements() == 1 && flag.device() == stream.device()) return;
-  throw InvalidArgument(fmt::format("{} is {}, and must be one element of {} on {}", what,
-                                    describe(flag), may_be_bool ? "int32 or bool" : "int32",
-                                    to_string(stream.device())));
+  throw InvalidArgument(str_format("{} is {}, and must be one element of {} on {}", what,
+                                   describe(flag), may_be_bool ? "int32 or bool" : "int32",
+                                   to_string(stream.device())));
 }
 
 FlagInMemory flag_of(const Tensor& flag) {
@@ -374,9 +373,9 @@ void collect_refusals(const std::function<void()>& work) {
     work();
   } catch (const OutOfMemory& error) {
     Refusals::note(Code::kMemoryAllocation,
-                   fmt::format("memory has run out in a branch or loop, which the recording would "
-                               "lack: let the exception pass ({})",
-                               error.message()));
+                   str_format("memory has run out in a branch or loop, which the recording would "
+                              "lack: let the exception pass ({})",
+                              error.message()));
     throw;
   } catch (const InvalidArgument& error) {
     Refusals::note(Code::kStreamCaptureUnsupported, error.message());

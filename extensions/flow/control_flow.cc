@@ -1,8 +1,6 @@
 // Decides on the host while work runs eagerly, and has the device decide while it is recorded.
 #include "extensions/flow/control_flow.h"
 
-#include <fmt/format.h>
-
 #include <functional>
 #include <string>
 #include <string_view>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/flow/body.h"
 #include "extensions/flow/conditional.h"
 #include "extensions/flow/loop.h"
@@ -33,16 +32,16 @@ class Results {
       return;
     }
     if (returned.size() != like_.size()) {
-      throw InvalidArgument(fmt::format("{} returns {} tensors, and {} returns {}", body.name,
-                                        returned.size(), first_, like_.size()));
+      throw InvalidArgument(str_format("{} returns {} tensors, and {} returns {}", body.name,
+                                       returned.size(), first_, like_.size()));
     }
     for (std::size_t i = 0; i < returned.size(); ++i) {
       const Shape shape(returned[i].shape().dims());
       if (shape == like_[i].shape && returned[i].dtype() == like_[i].dtype) continue;
       throw InvalidArgument(
-          fmt::format("result {} of {} is {}, and that of {} is {}: all bodies must return the "
-                      "same shapes and types",
-                      i, body.name, describe(returned[i]), first_, like_[i].text));
+          str_format("result {} of {} is {}, and that of {} is {}: all bodies must return the "
+                     "same shapes and types",
+                     i, body.name, describe(returned[i]), first_, like_[i].text));
     }
   }
   // Allocates the results at the first call. Requires: expect() was called.
@@ -71,8 +70,8 @@ class Results {
   static void expect_on_device(const Body& body, std::size_t i, const Tensor& one) {
     const Device device = current_stream().device();
     if (one.defined() && one.device() == device) return;
-    throw InvalidArgument(fmt::format("result {} of {} is {}, and must be on {}", i, body.name,
-                                      describe(one), to_string(device)));
+    throw InvalidArgument(str_format("result {} of {} is {}, and must be on {}", i, body.name,
+                                     describe(one), to_string(device)));
   }
 
   std::string first_;  // the name of the body that has returned them; empty: none yet
@@ -94,10 +93,9 @@ std::vector<Body> bodies_of(ConditionalKind kind, std::span<const BodyCode> give
                             const FlowDraws& draws) {
   std::vector<Body> bodies;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    const std::string name = kind == ConditionalKind::kSwitch
-                                 ? fmt::format("body {} of choose()", i)
-                             : i == 0 ? "then() of branch()"
-                                      : "otherwise() of branch()";
+    const std::string name = kind == ConditionalKind::kSwitch ? str_format("body {} of choose()", i)
+                             : i == 0                         ? "then() of branch()"
+                                                              : "otherwise() of branch()";
     if (!given[i]) throw InvalidArgument(name + " is missing");
     bodies.push_back({name, draws, given[i]});
   }

@@ -1,11 +1,10 @@
 // Counts and runs rounds.
 #include "extensions/flow/loop.h"
 
-#include <fmt/format.h>
-
 #include <limits>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
@@ -14,7 +13,7 @@ std::int32_t expect_max_rounds(std::int64_t max_rounds) {
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
   if (max_rounds >= 1 && max_rounds <= kMost) return static_cast<std::int32_t>(max_rounds);
   throw InvalidArgument(
-      fmt::format("loop() of at most {} rounds: give a limit from 1 to {}", max_rounds, kMost));
+      str_format("loop() of at most {} rounds: give a limit from 1 to {}", max_rounds, kMost));
 }
 
 Tensor run_counted(FlowDraws& draws, const std::function<void(const Tensor& count)>& run) {

@@ -1,8 +1,6 @@
 // Hands out rows by a ring in pinned memory.
 #include "extensions/flow/loop_stream.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -13,6 +11,7 @@
 
 #include "allocator/device/pinned_memory.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/flow/conditional.h"
 #include "extensions/flow/flow_log.h"
 #include "extensions/flow/loop.h"
@@ -198,9 +197,9 @@ void expect_row(const Tensor& row, StreamRef stream, std::size_t most) {
                     row.bytes() <= most && row.bytes() % 4 == 0 && row.address() % 4 == 0;
   if (fits) return;
   throw InvalidArgument(
-      fmt::format("the row that the body of loop() returns is {}, and must be contiguous on {}, a "
-                  "multiple of 4 bytes and at most the {} of its LoopStream",
-                  describe(row), to_string(stream.device()), most));
+      str_format("the row that the body of loop() returns is {}, and must be contiguous on {}, a "
+                 "multiple of 4 bytes and at most the {} of its LoopStream",
+                 describe(row), to_string(stream.device()), most));
 }
 
 }  // namespace
@@ -210,9 +209,9 @@ LoopStream::LoopStream(Device device, std::size_t row_bytes, std::size_t rows) {
                         rows > 0 && rows <= kMostRows;
   if (!is_valid) {
     throw InvalidArgument(
-        fmt::format("a LoopStream of {} rows of {} bytes: give 1 to {} rows, and a multiple of 4 "
-                    "up to {} bytes",
-                    rows, row_bytes, kMostRows, kMostRowBytes));
+        str_format("a LoopStream of {} rows of {} bytes: give 1 to {} rows, and a multiple of 4 "
+                   "up to {} bytes",
+                   rows, row_bytes, kMostRows, kMostRowBytes));
   }
   const OutsideOfSteps outside;  // the LoopStream may outlive the step
   const RelaxedCapture relaxed(device_api(device).graphs());
@@ -240,14 +239,14 @@ std::optional<LoopRow> LoopStream::next(std::span<std::byte> to, std::chrono::na
   if (const std::uint64_t lost = ring.lost(); lost > 0) {
     ring.read += lost;
     throw InvalidArgument(
-        fmt::format("{} rows of a LoopStream were overwritten before they were read: read faster, "
-                    "or give it more than {} rows",
-                    lost, ring.rows));
+        str_format("{} rows of a LoopStream were overwritten before they were read: read faster, "
+                   "or give it more than {} rows",
+                   lost, ring.rows));
   }
   if (slot.bytes > to.size()) {
     throw InvalidArgument(
-        fmt::format("the next row of a LoopStream has {} bytes, and there is room for {}",
-                    slot.bytes, to.size()));
+        str_format("the next row of a LoopStream has {} bytes, and there is room for {}",
+                   slot.bytes, to.size()));
   }
   ++ring.read;
   const bool is_last = slot.is_last != 0;
@@ -285,8 +284,8 @@ Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopR
   const StreamRef stream = current_stream();
   LoopRing& ring = *rows.ring_;
   if (ring.device != stream.device()) {
-    throw InvalidArgument(fmt::format("loop() on {} with a LoopStream of {}",
-                                      to_string(stream.device()), to_string(ring.device)));
+    throw InvalidArgument(str_format("loop() on {} with a LoopStream of {}",
+                                     to_string(stream.device()), to_string(ring.device)));
   }
   FlowDraws draws(generators);
   const Body body{"the body of loop()", draws, [&] {

@@ -1,8 +1,6 @@
 // Notes replays while they are launched, and reads how far they have come.
 #include "extensions/progress/context_progress.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/values/group.h"
 #include "extensions/audit/audit.h"
@@ -63,7 +62,7 @@ MarkedRecording* ContextProgress::marked_of(Recording& recording, std::string* w
   *why = audit.why_unmarked;
   if (!why->empty()) return nullptr;
   if (!fits(recording.costs.graph_bytes)) {
-    *why = fmt::format(
+    *why = str_format(
         "a second executable graph of {} bytes would exceed ContextOptions::max_graph_bytes",
         recording.costs.graph_bytes);
     return nullptr;
@@ -145,7 +144,7 @@ void ContextProgress::open(Node& node) noexcept try {
   if (is_turn || marks_next_.exchange(false)) {
     marked = marked_of(node.recording, &launch.why_unmarked);
   } else {
-    launch.why_unmarked = every_ > 0 ? fmt::format("only every {}th replay leaves marks", every_)
+    launch.why_unmarked = every_ > 0 ? str_format("only every {}th replay leaves marks", every_)
                                      : "only a replay behind one that took too long leaves marks";
   }
   {

@@ -1,6 +1,4 @@
 // Describes where replays hang, and which rank waits for which.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -8,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/format.h"
 #include "extensions/progress/progress_watch.h"
 
 namespace cgtree {
@@ -27,18 +26,18 @@ std::optional<std::size_t> first_missing(const ReplayProgress& replay) {
 }
 
 std::string place_of(const ReplayMark& mark) {
-  return mark.scope.empty() ? "outside of all scopes" : fmt::format("'{}'", mark.scope);
+  return mark.scope.empty() ? "outside of all scopes" : str_format("'{}'", mark.scope);
 }
 
 std::string kernels_of(const ReplayMark& mark) {
   if (mark.kernels.empty()) return "no kernel";
-  return fmt::format("{} {}", mark.kernels.size() == 1 ? "kernel" : "kernels",
-                     fmt::join(mark.kernels, ", "));
+  return str_format("{} {}", mark.kernels.size() == 1 ? "kernel" : "kernels",
+                    joined(mark.kernels, ", "));
 }
 
 std::string name_of(const ReplayProgress& replay) {
-  return fmt::format("replay {} of '{}' (recording {})", replay.number, replay.function,
-                     replay.node);
+  return str_format("replay {} of '{}' (recording {})", replay.number, replay.function,
+                    replay.node);
 }
 
 std::vector<const ReplayMark*> collectives_of(const ReplayProgress& replay) {
@@ -59,43 +58,43 @@ std::string marks_text(const ReplayProgress& replay) {
   for (std::size_t i = 0; i < count; ++i)
     if (replay.marks[i].is_reached) last = i + 1;
   text += last == 0 ? "    reached      no mark: the first work of it has not ended\n"
-                    : fmt::format("    reached      mark {} of {}, behind {}\n", last, count,
-                                  place_of(replay.marks[last - 1]));
+                    : str_format("    reached      mark {} of {}, behind {}\n", last, count,
+                                 place_of(replay.marks[last - 1]));
   const std::optional<std::size_t> missing = first_missing(replay);
   if (!missing) return text + "    all marks are reached, and its end is not\n";
   const ReplayMark& mark = replay.marks[*missing];
-  text += fmt::format("    not reached  mark {} of {}, behind {}: {}\n", *missing + 1, count,
-                      place_of(mark), kernels_of(mark));
+  text += str_format("    not reached  mark {} of {}, behind {}: {}\n", *missing + 1, count,
+                     place_of(mark), kernels_of(mark));
   if (!mark.is_collective) return text;
   const auto collectives = collectives_of(replay);
   const auto number = std::ranges::find(collectives, &mark) - collectives.begin();
-  return text + fmt::format("    it is collective {} of {}, which waits for the other ranks\n",
-                            number + 1, collectives.size());
+  return text + str_format("    it is collective {} of {}, which waits for the other ranks\n",
+                           number + 1, collectives.size());
 }
 
 std::string context_text(const ContextProgressReport& context) {
-  std::string text = fmt::format("context '{}' on {}", context.context, context.device);
-  if (context.ranks > 1) text += fmt::format(", rank {} of {}", context.rank, context.ranks);
+  std::string text = str_format("context '{}' on {}", context.context, context.device);
+  if (context.ranks > 1) text += str_format(", rank {} of {}", context.rank, context.ranks);
   text += '\n';
   const ReplayProgress* const current = current_of(context);
   if (current == nullptr) {
     if (context.replays.empty()) return text + "  no replay was watched yet\n";
-    return text + fmt::format("  all replays have ended, the last was {}\n",
-                              name_of(context.replays.back()));
+    return text + str_format("  all replays have ended, the last was {}\n",
+                             name_of(context.replays.back()));
   }
-  text += fmt::format("  {} has not ended, {:.1f} s after its launch\n", name_of(*current),
-                      static_cast<double>(current->age.count()) / 1000);
+  text += str_format("  {} has not ended, {:.1f} s after its launch\n", name_of(*current),
+                     static_cast<double>(current->age.count()) / 1000);
   if (!current->has_begun) {
     text +=
         "    it has not begun: work in front of it on its stream, which is no replay, or an event "
         "that\n    the stream waits for, does not end\n";
   } else if (current->marks.empty()) {
-    text += fmt::format("    it leaves no marks: {}\n", current->why_unmarked);
+    text += str_format("    it leaves no marks: {}\n", current->why_unmarked);
   } else {
     text += marks_text(*current);
   }
   const auto behind = &context.replays.back() - current;
-  if (behind > 0) text += fmt::format("  {} behind it\n", behind);
+  if (behind > 0) text += str_format("  {} behind it\n", behind);
   return text;
 }
 
@@ -109,16 +108,16 @@ std::string difference_of(const std::vector<const ReplayMark*>& own,
   const auto number = here - own.begin() + 1;
   std::string text;
   if (own.size() != others.size()) {
-    text += fmt::format("; its recording has {} collectives where this one has {}", others.size(),
-                        own.size());
+    text += str_format("; its recording has {} collectives where this one has {}", others.size(),
+                       own.size());
   }
   const auto place = [](const ReplayMark* mark) { return place_of(*mark); };
-  if (here == own.end()) return text + fmt::format(", and {} behind them", place(*there));
+  if (here == own.end()) return text + str_format(", and {} behind them", place(*there));
   if (there == others.end()) {
-    return text + fmt::format(", and none like collective {}, {}", number, place(*here));
+    return text + str_format(", and none like collective {}, {}", number, place(*here));
   }
-  return text + fmt::format("{} collective {} is {} where here it is {}",
-                            text.empty() ? ";" : ", and", number, place(*there), place(*here));
+  return text + str_format("{} collective {} is {} where here it is {}",
+                           text.empty() ? ";" : ", and", number, place(*there), place(*here));
 }
 
 // Returns where a rank is, for one that waits for it in collective `number` (from 0) of `waiting`.
@@ -132,20 +131,20 @@ std::string where_is(const ContextProgressReport& other, const ReplayProgress& w
   const auto others = collectives_of(*replay);
   std::string text;
   if (current == nullptr) {
-    text = fmt::format("has ended {}", name_of(*replay));
+    text = str_format("has ended {}", name_of(*replay));
   } else if (!current->has_begun) {
-    text = fmt::format("has not begun {}", name_of(*replay));
+    text = str_format("has not begun {}", name_of(*replay));
   } else if (const auto missing = first_missing(*replay); missing && !others.empty()) {
     const ReplayMark& mark = replay->marks[*missing];
     if (mark.is_collective) {
-      text = fmt::format("is in collective {} of {}, {}", reached_of(others) + 1, others.size(),
-                         place_of(mark));
+      text = str_format("is in collective {} of {}, {}", reached_of(others) + 1, others.size(),
+                        place_of(mark));
     } else {
-      text = fmt::format("is in front of its collective {} of {}, {}: {}", reached_of(others) + 1,
-                         others.size(), place_of(mark), kernels_of(mark));
+      text = str_format("is in front of its collective {} of {}, {}: {}", reached_of(others) + 1,
+                        others.size(), place_of(mark), kernels_of(mark));
     }
   } else {
-    text = fmt::format("is in {}", name_of(*replay));
+    text = str_format("is in {}", name_of(*replay));
   }
   if (replay->function != waiting.function || others.empty()) return text;
   if (replay->number == waiting.number && reached_of(others) == number && current != nullptr) {
@@ -164,9 +163,9 @@ std::string ranks_text(std::span<const ContextProgressReport> contexts) {
     const std::size_t number = reached_of(collectives_of(*current));
     for (const ContextProgressReport& other : contexts) {
       if (&other == &one || other.ranks != one.ranks || other.rank == one.rank) continue;
-      text += fmt::format("rank {} waits in collective {}, {}: rank {} {}\n", one.rank, number + 1,
-                          place_of(current->marks[*missing]), other.rank,
-                          where_is(other, *current, number));
+      text += str_format("rank {} waits in collective {}, {}: rank {} {}\n", one.rank, number + 1,
+                         place_of(current->marks[*missing]), other.rank,
+                         where_is(other, *current, number));
     }
   }
   return text;

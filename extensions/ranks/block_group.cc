@@ -1,14 +1,13 @@
 // Sends how many words there are, and the words.
 #include "extensions/ranks/block_group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
@@ -27,7 +26,7 @@ void BlockGroup::minimum(std::span<std::uint64_t> words) {
       std::fill(std::copy_n(next, count, begin), block.end(), 0);
       exchange_(block);
       if (first == 2 && block[0] != ~block[1]) {
-        throw GroupError(fmt::format(
+        throw GroupError(str_format(
             "rank {} of {} gives {} words, the ranks give {} to {}: they do not do the same",
             rank(), size(), words.size(), block[0], ~block[1]));
       }

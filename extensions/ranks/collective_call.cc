@@ -1,7 +1,6 @@
 // Compares collectives, and names them in messages.
 #include "extensions/ranks/collective_call.h"
-
-#include <fmt/format.h>
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -23,13 +22,13 @@ std::string_view name(CollectiveKind kind) noexcept {
 std::string describe(const CollectiveCall& call) {
   std::string text(name(call.kind));
   if (call.kind == CollectiveKind::kAllReduce) {
-    text += fmt::format("({})", kReductions[static_cast<int>(call.reduction)]);
+    text += str_format("({})", kReductions[static_cast<int>(call.reduction)]);
   } else if (call.kind == CollectiveKind::kSend) {
-    text += fmt::format(" to rank {}", call.peer);
+    text += str_format(" to rank {}", call.peer);
   } else if (call.kind != CollectiveKind::kAllGather) {
-    text += fmt::format(" from rank {}", call.peer);
+    text += str_format(" from rank {}", call.peer);
   }
-  return fmt::format("{} of {} {}", text, call.elements, name(call.dtype));
+  return str_format("{} of {} {}", text, call.elements, name(call.dtype));
 }
 
 }  // namespace cgtree

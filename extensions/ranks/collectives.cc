@@ -1,14 +1,13 @@
 // Checks the arguments of collectives, and collects the calls of a group.
 #include "extensions/ranks/collectives.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/room.h"
 #include "extensions/ranks/collective_call.h"
 #include "interop/tensor/empty.h"
@@ -19,40 +18,40 @@ namespace {
 void expect_stream(const Collectives& own, StreamRef stream, std::string_view what) {
   if (stream && stream.device() == own.device()) return;
   throw InvalidArgument(
-      fmt::format("{} on {}: rank {} works on {}; pass a stream of that device", what,
-                  stream ? "a stream of " + to_string(stream.device()) : "no stream", own.rank(),
-                  to_string(own.device())));
+      str_format("{} on {}: rank {} works on {}; pass a stream of that device", what,
+                 stream ? "a stream of " + to_string(stream.device()) : "no stream", own.rank(),
+                 to_string(own.device())));
 }
 
 void expect_tensor(const Collectives& own, const Tensor& tensor, std::string_view what) {
-  if (!tensor.defined()) throw InvalidArgument(fmt::format("{} of an undefined tensor", what));
+  if (!tensor.defined()) throw InvalidArgument(str_format("{} of an undefined tensor", what));
   if (tensor.device() != own.device()) {
-    throw InvalidArgument(fmt::format("{} of {}: rank {} works on {}", what, describe(tensor),
-                                      own.rank(), to_string(own.device())));
+    throw InvalidArgument(str_format("{} of {}: rank {} works on {}", what, describe(tensor),
+                                     own.rank(), to_string(own.device())));
   }
   if (!tensor.is_contiguous()) {
-    throw InvalidArgument(fmt::format("{} of {}, which is not contiguous: pass a copy that is",
-                                      what, describe(tensor)));
+    throw InvalidArgument(str_format("{} of {}, which is not contiguous: pass a copy that is", what,
+                                     describe(tensor)));
   }
 }
 
 void expect_output(const Collectives& own, const Tensor& tensor, std::string_view what) {
   expect_tensor(own, tensor, what);
   if (!tensor.storage()->is_read_only()) return;
-  throw InvalidArgument(fmt::format("{} into {}, which is read-only", what, describe(tensor)));
+  throw InvalidArgument(str_format("{} into {}, which is read-only", what, describe(tensor)));
 }
 
 void expect_rank(const Collectives& own, int rank, std::string_view what) {
   if (rank >= 0 && rank < own.size()) return;
   throw InvalidArgument(
-      fmt::format("{} rank {}: there are {} ranks, the first one is 0", what, rank, own.size()));
+      str_format("{} rank {}: there are {} ranks, the first one is 0", what, rank, own.size()));
 }
 
 void expect_other(const Collectives& own, int rank, std::string_view what) {
   expect_rank(own, rank, what);
   if (rank != own.rank()) return;
   throw InvalidArgument(
-      fmt::format("{} rank {}, which is this rank itself: use copy()", what, rank));
+      str_format("{} rank {}, which is this rank itself: use copy()", what, rank));
 }
 
 bool can_be_reduced(DType dtype) noexcept {
@@ -64,7 +63,7 @@ bool can_be_reduced(DType dtype) noexcept {
 Collectives::Collectives(int rank, int size, Device device)
     : rank_(rank), size_(size), device_(device) {
   if (rank < 0 || rank >= size) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "rank {} of {} ranks: the ranks are 0 to size - 1, and there is at least one", rank, size));
   }
   static_cast<void>(device_api(device));
@@ -79,14 +78,14 @@ void Collectives::all_reduce(StreamRef stream, const Tensor& in, const Tensor& o
   expect_output(*this, out, "all_reduce()");
   if (in.dtype() != out.dtype() || !std::ranges::equal(in.shape().dims(), out.shape().dims())) {
     throw InvalidArgument(
-        fmt::format("all_reduce() of {} into {}: shape and element type must be the same",
-                    describe(in), describe(out)));
+        str_format("all_reduce() of {} into {}: shape and element type must be the same",
+                   describe(in), describe(out)));
   }
   if (!can_be_reduced(in.dtype())) {
     throw InvalidArgument(
-        fmt::format("all_reduce() of {}: only integers, float16, bfloat16, float32 and float64 "
-                    "can be reduced",
-                    describe(in)));
+        str_format("all_reduce() of {}: only integers, float16, bfloat16, float32 and float64 "
+                   "can be reduced",
+                   describe(in)));
   }
   add(stream, {.kind = CollectiveKind::kAllReduce, .reduction = reduction}, &in, &out);
 }
@@ -96,7 +95,7 @@ void Collectives::all_gather(StreamRef stream, const Tensor& in, const Tensor& o
   expect_tensor(*this, in, "all_gather()");
   expect_output(*this, out, "all_gather()");
   if (in.dtype() != out.dtype() || out.elements() != in.elements() * size()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "all_gather() of {} from each of {} ranks into {}: the element types must be the same, and "
         "the elements {} times as many",
         describe(in), size(), describe(out), size()));
@@ -151,7 +150,7 @@ void Collectives::add(StreamRef stream, CollectiveCall call, const Tensor* in, c
   check_alive();
   if (call.elements == 0) return;
   if (!calls_.empty() && stream != stream_) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} on another stream than what the group began with: a group is one operation on one "
         "stream; end it first",
         describe(call)));

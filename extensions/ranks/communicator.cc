@@ -1,8 +1,6 @@
 // Keeps uses in the order of the context's calls, and collectives as long as their recordings.
 #include "extensions/ranks/communicator.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "base/mutex.h"
 #include "cgtree/memory/context_memory.h"
@@ -100,7 +99,7 @@ StreamRef Communicator::State::enter(std::string_view what) const {
   const auto context = engine.lock();
   StepScope* const step = StepScope::current();
   if (context == nullptr || step == nullptr || StepScope::innermost() != context->memory.get()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of a communicator {}: its uses are ordered by the calls of its context; call it in a "
         "step function, between begin() and end(), or in Context::eager()",
         what,
@@ -110,13 +109,13 @@ StreamRef Communicator::State::enter(std::string_view what) const {
   }
   const StreamRef stream = current_stream();
   if (stream != ordered_stream(*step)) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of a communicator on another stream than the step's: uses on two streams have no order "
         "among the ranks; make the step's stream wait for the other one, and call it there",
         what));
   }
   if (step->allocations().kind != StepAllocations::Kind::kRecord && stream.is_capturing()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "{} of a communicator while other code captures the stream: the launches of that graph are "
         "not in the order of the context's calls; let the context record the work, or give the "
         "graph collectives of its own",
@@ -130,13 +129,13 @@ Communicator::Communicator(Context& context, std::shared_ptr<Collectives> collec
   if (collectives == nullptr) throw InvalidArgument("a communicator without collectives");
   if (collectives->device() != context.device()) {
     throw InvalidArgument(
-        fmt::format("collectives on {} in a context on {}: both must be on one device",
-                    to_string(collectives->device()), to_string(context.device())));
+        str_format("collectives on {} in a context on {}: both must be on one device",
+                   to_string(collectives->device()), to_string(context.device())));
   }
   const Group* const group = context.share_engine()->options.group.get();
   if (group != nullptr &&
       (group->rank() != collectives->rank() || group->size() != collectives->size())) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "collectives of rank {} of {} in a context that is rank {} of {} in its group: give both "
         "the same ranks",
         collectives->rank(), collectives->size(), group->rank(), group->size()));

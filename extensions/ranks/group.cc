@@ -1,12 +1,11 @@
 // Threads that meet at a rendezvous.
 #include "extensions/ranks/group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/ranks/rendezvous.h"
 
 namespace cgtree {
@@ -30,7 +29,7 @@ class ThreadGroup final : public Group {
       : meeting_(std::move(meeting)), rank_(rank) {}
   ~ThreadGroup() override {
     meeting_->rendezvous.leave(rank_,
-                               fmt::format("rank {} of {} has left the group", rank_, size()));
+                               str_format("rank {} of {} has left the group", rank_, size()));
   }
 
   int rank() const noexcept override { return rank_; }
@@ -47,7 +46,7 @@ class ThreadGroup final : public Group {
     meeting_->given[static_cast<std::size_t>(rank_)] = words;
     const std::size_t count = meeting_->given[static_cast<std::size_t>(first)].size();
     if (words.size() == count) return "";
-    return fmt::format(
+    return str_format(
         "rank {} of {} gives {} words where rank {} gives {}: the ranks do not do the same", rank_,
         size(), words.size(), first, count);
   }

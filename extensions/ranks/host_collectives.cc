@@ -3,7 +3,6 @@
 //
 // A kernel's arguments are values and the address of the shared state, which is all that must
 // outlive a graph.
-#include <fmt/format.h>
 
 #include <array>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/ranks/collective_call.h"
 #include "extensions/ranks/collectives.h"
 #include "extensions/ranks/rendezvous.h"
@@ -108,7 +108,7 @@ std::string enter(HostMeeting& meeting, int rank, const CollectiveCall& call, in
   meeting.calls[static_cast<std::size_t>(rank)] = &call;
   const CollectiveCall& first = *meeting.calls[static_cast<std::size_t>(first_rank)];
   if (match(first, call)) return "";
-  return fmt::format(
+  return str_format(
       "rank {} of {} calls {} where rank {} calls {}: all ranks must call the same, in one order",
       rank, meeting.rendezvous.size(), describe(call), first_rank, describe(first));
 }
@@ -127,9 +127,9 @@ bool receive(HostMeeting& meeting, int rank, const CollectiveCall& call) {
   const bool came = meeting.rendezvous.wait(
       call.peer, [&] { return !meeting.parcels[way].empty(); },
       [&] {
-        return fmt::format("rank {} of {} did not send within {} ms: rank {} calls {}", call.peer,
-                           meeting.rendezvous.size(), meeting.rendezvous.limit().count(), rank,
-                           describe(call));
+        return str_format("rank {} of {} did not send within {} ms: rank {} calls {}", call.peer,
+                          meeting.rendezvous.size(), meeting.rendezvous.limit().count(), rank,
+                          describe(call));
       });
   if (!came) return false;
   return meeting.rendezvous.change([&]() -> std::string {
@@ -137,8 +137,8 @@ bool receive(HostMeeting& meeting, int rank, const CollectiveCall& call) {
     Parcel& parcel = *waiting.front();
     const CollectiveCall& sent = *parcel.call;
     if (sent.elements != call.elements || sent.dtype != call.dtype) {
-      return fmt::format("rank {} calls {} where rank {} calls {}: both must name the same", rank,
-                         describe(call), call.peer, describe(sent));
+      return str_format("rank {} calls {} where rank {} calls {}: both must name the same", rank,
+                        describe(call), call.peer, describe(sent));
     }
     std::memcpy(call.out, sent.in, call.bytes());
     parcel.is_received = true;
@@ -167,9 +167,9 @@ void run_between_two(HostMeeting& meeting, int rank, std::span<const CollectiveC
     const bool was_received = meeting.rendezvous.wait(
         parcel.call->peer, [&] { return parcel.is_received; },
         [&] {
-          return fmt::format("rank {} of {} did not receive within {} ms: rank {} calls {}",
-                             parcel.call->peer, meeting.rendezvous.size(),
-                             meeting.rendezvous.limit().count(), rank, describe(*parcel.call));
+          return str_format("rank {} of {} did not receive within {} ms: rank {} calls {}",
+                            parcel.call->peer, meeting.rendezvous.size(),
+                            meeting.rendezvous.limit().count(), rank, describe(*parcel.call));
         });
     if (!was_received) return;
   }
@@ -188,7 +188,7 @@ void run_on_host(const LaunchDims&, const void* const* arguments) {
       run_collective(meeting, rank, calls[0]);
     }
   } catch (const std::exception& error) {
-    meeting.rendezvous.fail(fmt::format("rank {} failed: {}", rank, error.what()));
+    meeting.rendezvous.fail(str_format("rank {} failed: {}", rank, error.what()));
   }
 }
 
@@ -200,7 +200,7 @@ class HostCollectives final : public Collectives {
       : Collectives(rank, meeting->rendezvous.size(), device), meeting_(std::move(meeting)) {}
   ~HostCollectives() override {
     meeting_->rendezvous.leave(
-        rank(), fmt::format("rank {} of {} has left the communicator", rank(), size()));
+        rank(), str_format("rank {} of {} has left the communicator", rank(), size()));
   }
 
   void synchronize(StreamRef stream) override {
@@ -209,7 +209,7 @@ class HostCollectives final : public Collectives {
   }
   void abort() noexcept override {
     meeting_->rendezvous.fail(
-        fmt::format("rank {} of {} has aborted the communicator", rank(), size()));
+        str_format("rank {} of {} has aborted the communicator", rank(), size()));
   }
   bool is_aborted() const noexcept override { return meeting_->rendezvous.has_failed(); }
 
@@ -219,7 +219,7 @@ class HostCollectives final : public Collectives {
     for (const CollectiveCall& call : calls) {
       if (call.is_between_two()) between_two.push_back(call);
       if (call.kind != CollectiveKind::kAllReduce || reducer_of(call.dtype) != nullptr) continue;
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "{}: the host device has no arithmetic for this type; reduce float32", describe(call)));
     }
     for (const CollectiveCall& call : calls) {
@@ -256,7 +256,7 @@ std::vector<std::unique_ptr<Collectives>> make_host_collectives(
   std::vector<std::unique_ptr<Collectives>> ends;
   for (const Device device : devices) {
     if (device.type == DeviceType::kCuda) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "collectives of host devices on {}: use make_nccl_collectives()", to_string(device)));
     }
     const int rank = static_cast<int>(ends.size());

@@ -2,12 +2,12 @@
 #include "extensions/ranks/mpi_group.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "extensions/ranks/block_group.h"
 #include "extensions/ranks/symbol.h"
@@ -29,15 +29,15 @@ void* open_mpi(const std::string& path) {
       dlopen(path.empty() ? "libmpi.so.40" : path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library != nullptr) return library;
   throw InvalidArgument(
-      fmt::format("cannot load MPI ({}): install Open MPI, or name its file in MpiOptions::library",
-                  dlerror()));
+      str_format("cannot load MPI ({}): install Open MPI, or name its file in MpiOptions::library",
+                 dlerror()));
 }
 
 struct MpiLibrary {
   explicit MpiLibrary(const std::string& path) : file(open_mpi(path)) {}
   Symbol find(const char* name) const {
     if (void* const address = dlsym(file, name)) return {address};
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "the process's MPI has no {}: it is not Open MPI; implement Group over it", name));
   }
 
@@ -67,7 +67,7 @@ const MpiLibrary& mpi(const std::string& path) {
 }
 
 void expect_mpi(int code, const char* what) {
-  if (code != kMpiSuccess) throw GroupError(fmt::format("MPI could not {}: error {}", what, code));
+  if (code != kMpiSuccess) throw GroupError(str_format("MPI could not {}: error {}", what, code));
 }
 
 // Initializes MPI if the program has not. Returns whether it did.
@@ -124,8 +124,8 @@ class MpiVotes {
       expect_mpi(mpi_.test(&request, &is_done, nullptr), "wait for a vote");
       if (is_done != 0) break;
       if (std::chrono::steady_clock::now() > end) {
-        throw GroupError(fmt::format("not all of the {} ranks came within {} ms; this is rank {}",
-                                     size_, limit_.count(), rank_));
+        throw GroupError(str_format("not all of the {} ranks came within {} ms; this is rank {}",
+                                    size_, limit_.count(), rank_));
       }
       std::this_thread::yield();
     }

@@ -2,9 +2,9 @@
 #include "extensions/ranks/nccl.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree::nccl {
 namespace {
@@ -19,9 +19,9 @@ void* load(const std::string& path) {
   void* const file = dlopen(file_of(path), RTLD_NOW | RTLD_LOCAL);
   if (file != nullptr) return file;
   throw InvalidArgument(
-      fmt::format("cannot load NCCL ({}): install libnccl2, or name the file in "
-                  "NcclOptions::library",
-                  dlerror()));
+      str_format("cannot load NCCL ({}): install libnccl2, or name the file in "
+                 "NcclOptions::library",
+                 dlerror()));
 }
 
 }  // namespace
@@ -29,12 +29,12 @@ void* load(const std::string& path) {
 Library::Library(const std::string& path) : file(load(path)) {
   if (get_version(&version) == Result::kSuccess && version >= kOldest) return;
   throw InvalidArgument(
-      fmt::format("NCCL {} in {}: at least {} is needed", version, file_of(path), kOldest));
+      str_format("NCCL {} in {}: at least {} is needed", version, file_of(path), kOldest));
 }
 
 Symbol Library::find(const char* name) const {
   if (void* const address = dlsym(file, name)) return {address};
-  throw InvalidArgument(fmt::format("the NCCL library has no function {}", name));
+  throw InvalidArgument(str_format("the NCCL library has no function {}", name));
 }
 
 const Library& library(const std::string& path) {

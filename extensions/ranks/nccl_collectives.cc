@@ -1,8 +1,6 @@
 // Makes NCCL's communicators, and calls NCCL for each operation.
 #include "extensions/ranks/nccl_collectives.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "extensions/ranks/abortable.h"
 #include "extensions/ranks/collective_call.h"
@@ -28,8 +27,8 @@ void expect_success(const nccl::Library& nccl, nccl::Comm comm, Result result,
   if (result == Result::kSuccess) return;
   const char* const more = nccl.get_last_error(comm);
   const std::string text =
-      fmt::format("NCCL could not {}: {}{}{}", what, nccl.get_error_string(result),
-                  *more == '\0' ? "" : "; ", more);
+      str_format("NCCL could not {}: {}{}{}", what, nccl.get_error_string(result),
+                 *more == '\0' ? "" : "; ", more);
   if (result == Result::kRemoteError) throw GroupError(text);
   throw DeviceError(static_cast<int>(Code::kUnknown), text);
 }
@@ -47,9 +46,9 @@ nccl::DataType type_of(DType dtype) noexcept {
 void expect_gpu(Device device) {
   if (device.type != DeviceType::kCuda) {
     throw InvalidArgument(
-        fmt::format("NCCL on {}: it needs a GPU; for host devices there is "
-                    "make_host_collectives()",
-                    to_string(device)));
+        str_format("NCCL on {}: it needs a GPU; for host devices there is "
+                   "make_host_collectives()",
+                   to_string(device)));
   }
   static_cast<void>(device_api(device));  // throws if this is built without CUDA
 }
@@ -108,7 +107,7 @@ void NcclCollectives::begin_init(const NcclId& id, nccl::Config& config) {
   std::memcpy(unique.internal, id.bytes.data(), sizeof(unique.internal));
   expect_success(nccl_, nullptr,
                  nccl_.comm_init_rank_config(&comm_, size(), unique, rank(), &config),
-                 fmt::format("make rank {} of {} on {}", rank(), size(), to_string(device())));
+                 str_format("make rank {} of {} on {}", rank(), size(), to_string(device())));
 }
 
 // Both ways to end a communicator wait until no graph uses it any more.
@@ -122,8 +121,8 @@ NcclCollectives::~NcclCollectives() {
 
 void NcclCollectives::check_alive() const {
   if (!is_aborted()) return;
-  throw GroupError(fmt::format("the communicator of rank {} of {} cannot be used any more: {}",
-                               rank(), size(), life_.why()));
+  throw GroupError(str_format("the communicator of rank {} of {} cannot be used any more: {}",
+                              rank(), size(), life_.why()));
 }
 
 std::optional<std::string> NcclCollectives::find_failure() {
@@ -133,7 +132,7 @@ std::optional<std::string> NcclCollectives::find_failure() {
   const Result asked = nccl_.comm_get_async_error(comm_, &result);
   if (asked != Result::kSuccess) result = asked;
   if (result == Result::kSuccess || result == Result::kInProgress) return std::nullopt;
-  return fmt::format("{}; {}", nccl_.get_error_string(result), nccl_.get_last_error(comm_));
+  return str_format("{}; {}", nccl_.get_error_string(result), nccl_.get_last_error(comm_));
 }
 
 // The stream is queried first: work that is done needs no other rank.
@@ -154,9 +153,9 @@ void NcclCollectives::synchronize(StreamRef stream) {
       life_.abort(*failure);
     } else if (waited > limit_) {
       life_.abort(
-          fmt::format("its work was not done within {} ms: another rank has not come, or "
-                      "calls something else",
-                      limit_.count()));
+          str_format("its work was not done within {} ms: another rank has not come, or "
+                     "calls something else",
+                     limit_.count()));
     }
     if (waited > kSpin) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -189,10 +188,10 @@ Result NcclCollectives::enqueue_one(nccl::Stream stream, const CollectiveCall& c
 void NcclCollectives::enqueue(StreamRef stream, std::span<const CollectiveCall> calls) {
   for (const CollectiveCall& call : calls) {
     if (call.kind != CollectiveKind::kAllReduce || type_of(call.dtype) >= 0) continue;
-    throw InvalidArgument(fmt::format("{}: NCCL does not reduce this type", describe(call)));
+    throw InvalidArgument(str_format("{}: NCCL does not reduce this type", describe(call)));
   }
   std::string what = describe(calls[0]);
-  if (calls.size() > 1) what += fmt::format(" and {} more", calls.size() - 1);
+  if (calls.size() > 1) what += str_format(" and {} more", calls.size() - 1);
   const Abortable::Use use = life_.use();
   if (!use) return check_alive();
   // The first operation of a kind makes connections, which allocates memory.
@@ -264,7 +263,7 @@ std::vector<std::unique_ptr<Collectives>> make_nccl_collectives(std::span<const 
     if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
         devices.begin() + static_cast<std::ptrdiff_t>(i)) {
       throw InvalidArgument(
-          fmt::format("{} is named twice: NCCL needs a GPU for each rank", to_string(devices[i])));
+          str_format("{} is named twice: NCCL needs a GPU for each rank", to_string(devices[i])));
     }
   }
   const nccl::Library& nccl = nccl::library(options.library);
@@ -291,7 +290,7 @@ std::vector<std::unique_ptr<Collectives>> make_nccl_collectives(std::span<const 
   }
   const Result ended = nccl.group_end();
   if (failure) std::rethrow_exception(failure);
-  expect_success(nccl, nullptr, ended, fmt::format("make {} ranks", devices.size()));
+  expect_success(nccl, nullptr, ended, str_format("make {} ranks", devices.size()));
   std::vector<std::unique_ptr<Collectives>> ends(std::make_move_iterator(made.begin()),
                                                  std::make_move_iterator(made.end()));
   return ends;

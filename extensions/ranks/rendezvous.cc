@@ -1,24 +1,22 @@
 // Counts the ranks that have come, and names the others.
 #include "extensions/ranks/rendezvous.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 
 Rendezvous::Rendezvous(int size, std::chrono::milliseconds limit)
     : limit_(limit), is_here_(static_cast<std::size_t>(std::max(size, 0))), left_(is_here_.size()) {
-  if (size < 1) throw InvalidArgument(fmt::format("{} ranks: give at least 1", size));
+  if (size < 1) throw InvalidArgument(str_format("{} ranks: give at least 1", size));
   if (limit.count() <= 0) {
     throw InvalidArgument(
-        fmt::format("a time limit of {} ms: a rank waits for the others for as long, give at least "
-                    "1 ms",
-                    limit.count()));
+        str_format("a time limit of {} ms: a rank waits for the others for as long, give at least "
+                   "1 ms",
+                   limit.count()));
   }
 }
 
@@ -106,8 +104,8 @@ std::string Rendezvous::missing() const {
   for (std::size_t rank = 0; rank < is_here_.size(); ++rank) {
     if (!is_here_[rank]) ranks.push_back(rank);
   }
-  return fmt::format("{} {} of {} did not come within {} ms", ranks.size() == 1 ? "rank" : "ranks",
-                     fmt::join(ranks, ", "), size(), limit_.count());
+  return str_format("{} {} of {} did not come within {} ms", ranks.size() == 1 ? "rank" : "ranks",
+                    joined(ranks, ", "), size(), limit_.count());
 }
 
 }  // namespace cgtree

@@ -1,11 +1,10 @@
 // Compares two captures of a step, word by word.
 #include "extensions/rebind/address_words.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {
@@ -24,8 +23,8 @@ bool contains(std::uintptr_t begin, std::size_t bytes, std::uint64_t word) {
 }
 
 std::string describe(std::size_t number, const NodeContents& node) {
-  return node.name().empty() ? fmt::format("node {}", number)
-                             : fmt::format("node {} '{}'", number, demangled(node.name()));
+  return node.name().empty() ? str_format("node {}", number)
+                             : str_format("node {} '{}'", number, demangled(node.name()));
 }
 
 // Returns why nothing can be said of any input, or "".
@@ -33,17 +32,16 @@ std::string find_obstacle(const GraphContents& first, const GraphContents& secon
   if (!second.opaque.empty()) return second.opaque;
   if (!first.opaque.empty()) return first.opaque;
   if (first.nodes.size() != second.nodes.size()) {
-    return fmt::format("two captures gave {} and {} nodes", first.nodes.size(),
-                       second.nodes.size());
+    return str_format("two captures gave {} and {} nodes", first.nodes.size(), second.nodes.size());
   }
   for (std::size_t i = 0; i < second.nodes.size(); ++i) {
     const NodeContents& node = second.nodes[i];
     if (!node.is_decoded || !first.nodes[i].is_decoded) {
-      return fmt::format("{}: {}", describe(i, node),
-                         node.is_decoded ? first.nodes[i].why : node.why);
+      return str_format("{}: {}", describe(i, node),
+                        node.is_decoded ? first.nodes[i].why : node.why);
     }
     if (!are_of_one_form(first.nodes[i], node)) {
-      return fmt::format("{} differs between two captures", describe(i, node));
+      return str_format("{} differs between two captures", describe(i, node));
     }
   }
   return first.edges == second.edges ? "" : "edges differ between two captures";
@@ -68,19 +66,19 @@ std::string compare(std::uint32_t number, const NodeContents& first, const NodeC
         }
       } else if (contains(input.first, input.bytes, old_word) ||
                  contains(input.second, input.bytes, old_word)) {
-        found[i].why_not = fmt::format("{} has an address in it that does not move with it",
-                                       describe(number, second));
+        found[i].why_not = str_format("{} has an address in it that does not move with it",
+                                      describe(number, second));
       }
     }
     if (old_word == new_word) continue;
     if (explains.empty()) {
-      return fmt::format("{} has other parameters in two captures, at byte {}: {:#x} and {:#x}",
-                         describe(number, second), offset, old_word, new_word);
+      return str_format("{} has other parameters in two captures, at byte {}: {:#x} and {:#x}",
+                        describe(number, second), offset, old_word, new_word);
     }
     for (const std::size_t i : explains) {
       if (explains.size() > 1) {
         found[i].why_not =
-            fmt::format("{} has an address that may be another's", describe(number, second));
+            str_format("{} has an address that may be another's", describe(number, second));
       }
       found[i].words.push_back({number, offset});
     }

@@ -2,14 +2,13 @@
 // tables in host memory that they copy.
 #include "extensions/rebind/probe.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "cgtree/record/outputs.h"
 #include "interop/device/device_api.h"
 
@@ -25,7 +24,7 @@ PointerKind kind_of(DeviceAPI& api, std::uint64_t address, GraphContents& conten
   PointerAttributes attributes;
   const Code code = api.pointer_attributes(reinterpret_cast<const void*>(address), &attributes);
   if (!ok(code)) {
-    contents.opaque = fmt::format("where {:#x} lies cannot be told: {}", address, name(code));
+    contents.opaque = str_format("where {:#x} lies cannot be told: {}", address, name(code));
   }
   return attributes.kind;
 }
@@ -58,8 +57,8 @@ void look_for_host_memory(DeviceAPI& api, const NodeContents& node,
     if (word < kLeastAddress || word >= kAddressEnd || !known.insert(word).second) continue;
     const PointerKind kind = kind_of(api, word, contents);
     if (kind != PointerKind::kPinned && kind != PointerKind::kManaged) continue;
-    contents.opaque = fmt::format("'{}' reads memory of the host at {:#x}, where addresses may be",
-                                  demangled(node.name()), word);
+    contents.opaque = str_format("'{}' reads memory of the host at {:#x}, where addresses may be",
+                                 demangled(node.name()), word);
   }
 }
 
@@ -126,7 +125,7 @@ GraphContents read_graph(DeviceAPI& api, const Graph& graph) {
   if (ok(code)) code = graphs.graph_edges(graph.handle(), &edges);
   if (ok(code)) code = graphs.read_nodes(graph.handle(), &contents.nodes);
   if (!ok(code)) {
-    contents.opaque = fmt::format("its graph cannot be read: {}", name(code));
+    contents.opaque = str_format("its graph cannot be read: {}", name(code));
     return contents;
   }
   std::map<NodeHandle, std::uint32_t> numbers;

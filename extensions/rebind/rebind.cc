@@ -1,8 +1,6 @@
 // Proves, weighs and prepares the patches of a recording.
 #include "extensions/rebind/rebind.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "extensions/rebind/address_words.h"
 #include "extensions/rebind/node_rebinding.h"
 #include "extensions/rebind/rebind_choice.h"
@@ -65,7 +64,7 @@ class Patches {
       NodePatch patch;
       const Code code =
           is_readable_ ? api_.prepare_patch(nodes_[word.node], &patch) : Code::kUnknown;
-      if (!ok(code)) return fmt::format("node {} cannot be patched: {}", word.node, name(code));
+      if (!ok(code)) return str_format("node {} cannot be patched: {}", word.node, name(code));
       patches_.emplace(word.node, std::move(patch));
     }
     return "";

@@ -2,7 +2,7 @@
 //
 //   cgtree::Tensor decode(cgtree::Tensor x) {
 //     for (int i = 0; i < kLayers; ++i) {
-//       const cgtree::Scope layer(fmt::format("layer {}", i));
+//       const cgtree::Scope layer("layer " + std::to_string(i));
 //       const cgtree::Scope attention("attention");
 //       ...                                        // nodes of "layer 3/attention"
 //     }

@@ -1,13 +1,12 @@
 // Reads what the histograms have more than when they were read last.
 #include "extensions/sizes/learned_demand.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/compile.h"
 #include "cgtree/tree/engine.h"
 
@@ -30,7 +29,7 @@ LearnedDemand::LearnedDemand(const CompiledCore& function) : function_(function.
     }
   }
   if (!learned_.axes.empty()) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "a learner of '{}', which has no axis and no integer of the key with AxisPolicy::kLearned",
       function.name()));
 }

@@ -2,8 +2,6 @@
 // key.
 #include "extensions/sizes/precapture.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -14,6 +12,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/compile.h"
 #include "cgtree/tree/engine.h"
@@ -38,9 +37,9 @@ struct Dimension {
 [[noreturn]] void refuse(const FunctionState& function, std::string_view what,
                          const std::string& name) {
   throw InvalidArgument(
-      fmt::format("precapture of '{}': {} '{}' has neither buckets nor a list of sizes; name some "
-                  "in PrecaptureOptions",
-                  function.name, what, name));
+      str_format("precapture of '{}': {} '{}' has neither buckets nor a list of sizes; name some "
+                 "in PrecaptureOptions",
+                 function.name, what, name));
 }
 
 KeyValues sizes_of_axis(const AxisRule& rule, const PrecaptureOptions& options) {
@@ -163,9 +162,9 @@ void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string
   try {
     run();
     if (function.is_removed.load()) {
-      throw InvalidArgument(fmt::format(
-          "precapture of '{}': {} has destroyed the function; destroy it after the call",
-          function.name, what));
+      throw InvalidArgument(
+          str_format("precapture of '{}': {} has destroyed the function; destroy it after the call",
+                     function.name, what));
     }
   } catch (...) {
     thrown = std::current_exception();
@@ -173,7 +172,7 @@ void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string
   if (engine.votes.agree(thrown == nullptr)) return;
   if (thrown) std::rethrow_exception(thrown);
   throw GroupError(
-      fmt::format("precapture of '{}': {} has thrown on another rank", function.name, what));
+      str_format("precapture of '{}': {} has thrown on another rank", function.name, what));
 }
 
 // Returns all combinations that are wanted, on all ranks, those with the most work first.
@@ -411,15 +410,15 @@ std::int64_t CallSizes::operator[](std::string_view axis) const {
   for (const auto& [name, size] : entries_)
     if (name == axis) return size;
   if (key_.has(axis)) return key_.number(axis);
-  throw InvalidArgument(fmt::format("no dynamic axis '{}' among {}", axis, to_string(*this)));
+  throw InvalidArgument(str_format("no dynamic axis '{}' among {}", axis, to_string(*this)));
 }
 
 std::string to_string(const CallSizes& sizes) {
   std::string text;
   for (const auto& [axis, size] : sizes.entries())
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", axis, size);
+    text += str_format("{}{} = {}", text.empty() ? "" : ", ", axis, size);
   if (sizes.key().empty()) return text;
-  return text + fmt::format("{}key [{}]", text.empty() ? "" : ", ", sizes.key().text());
+  return text + str_format("{}key [{}]", text.empty() ? "" : ", ", sizes.key().text());
 }
 
 std::size_t PrecaptureReport::count(Precaptured::Outcome outcome) const noexcept {
@@ -430,12 +429,12 @@ std::string to_string(const PrecaptureReport& report) {
   std::string text;
   for (const Precaptured& entry : report.entries) {
     constexpr const char* kOutcomes[] = {"recorded", "already there", "left out: ", "predicted"};
-    text += fmt::format("{}: {}{}, {} bytes, {} of graphs, {} us\n", to_string(entry.sizes),
-                        kOutcomes[static_cast<int>(entry.outcome)], entry.why, entry.bytes,
-                        entry.graph_bytes, entry.time.count());
+    text += str_format("{}: {}{}, {} bytes, {} of graphs, {} us\n", to_string(entry.sizes),
+                       kOutcomes[static_cast<int>(entry.outcome)], entry.why, entry.bytes,
+                       entry.graph_bytes, entry.time.count());
   }
-  return text + fmt::format("{} bytes, {} of graphs, {} us", report.bytes, report.graph_bytes,
-                            report.time.count());
+  return text + str_format("{} bytes, {} of graphs, {} us", report.bytes, report.graph_bytes,
+                           report.time.count());
 }
 
 namespace {
@@ -446,12 +445,12 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
   FunctionState& function = core.state();
   const char* const what = only_predicts ? "predict_memory" : "precapture";
   if (function.axes == nullptr && options.key.empty()) {
-    throw InvalidArgument(fmt::format("{} of '{}', which has no dynamic axes, and no key is given",
-                                      what, core.name()));
+    throw InvalidArgument(str_format("{} of '{}', which has no dynamic axes, and no key is given",
+                                     what, core.name()));
   }
   if (core.is_frozen()) {
     throw InvalidArgument(
-        fmt::format("{} of '{}', which is frozen: unfreeze() it first", what, core.name()));
+        str_format("{} of '{}', which is frozen: unfreeze() it first", what, core.name()));
   }
   const std::shared_ptr<Engine> engine = core.engine();
   engine->check_idle();  // a step function that calls back would record nothing
@@ -484,7 +483,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     const std::size_t bytes = pool_bytes();
     Precaptured entry{.sizes = std::move(sizes)};
     if (!engine->votes.agree(since(begin) < options.max_time)) {
-      entry.why = fmt::format("max_time, {} us, is over", options.max_time.count());
+      entry.why = str_format("max_time, {} us, is over", options.max_time.count());
     } else {
       const std::vector<Tensor> inputs = made_inputs(entry.sizes);
       places.record(keyed(inputs, entry.sizes), entry);

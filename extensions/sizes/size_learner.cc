@@ -1,9 +1,6 @@
 // Reads the histograms of a function, asks a SizePlanner, and records by precapture().
 #include "extensions/sizes/size_learner.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -11,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/compile.h"
 #include "cgtree/tree/engine.h"
@@ -64,7 +62,7 @@ class SizeLearner::Turn {
  public:
   explicit Turn(SizeLearner& learner) : learner_(learner) {
     if (!learner.is_busy_.exchange(true, std::memory_order_acquire)) return;
-    throw ConcurrentUse(fmt::format(
+    throw ConcurrentUse(str_format(
         "the learner of '{}' is busy: another thread is in idle(), or make_inputs or the step "
         "function calls it",
         learner.function_.name()));
@@ -89,11 +87,11 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
   if (std::vector<Sizes> recorded = whole_points(); !recorded.empty())
     set_points(std::move(recorded));
   if (make_inputs_ == nullptr) {
-    throw InvalidArgument(fmt::format("a learner of '{}' without make_inputs", function.name()));
+    throw InvalidArgument(str_format("a learner of '{}' without make_inputs", function.name()));
   }
   if (options.max_sizes == 0 || options.max_bytes == 0 ||
       !(options.busy_fraction >= 0 && options.busy_fraction <= 1)) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "a learner of '{}' with max_sizes = {}, max_bytes = {} and busy_fraction = {}: the first "
         "two must be above 0, the last from 0 to 1",
         function.name(), options.max_sizes, options.max_bytes, options.busy_fraction));
@@ -307,7 +305,7 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
   }
   log_event(LogLevel::kInfo,
             "learned function=\"{}\" sizes=\"{}\" evicted=\"{}\" recorded={} gain_us={:.1f}",
-            function_.name(), fmt::join(step.sizes, " "), fmt::join(step.evicted, " "), is_recorded,
+            function_.name(), joined(step.sizes, " "), joined(step.evicted, " "), is_recorded,
             step.gain_us);
   return step;
 }

@@ -1,14 +1,13 @@
 // Searches one axis by best_sizes(), and several by turns.
 #include "extensions/sizes/suggest_buckets.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -38,14 +37,14 @@ Axis::Axis(const AxisDemand& demand, const SizeCost& cost) {
   for (const auto& [size, calls] : demand) {
     if (size <= 0) {
       throw InvalidArgument(
-          fmt::format("suggest_buckets: the histogram has size {}, buckets are positive", size));
+          str_format("suggest_buckets: the histogram has size {}, buckets are positive", size));
     }
     const double price = cost ? cost(size) : static_cast<double>(size);
     if (!costs.empty() && price < costs.back()) {
       throw InvalidArgument(
-          fmt::format("suggest_buckets: size {} costs {}, size {} costs {}: a larger bucket must "
-                      "not cost less",
-                      sizes.back(), costs.back(), size, price));
+          str_format("suggest_buckets: size {} costs {}, size {} costs {}: a larger bucket must "
+                     "not cost less",
+                     sizes.back(), costs.back(), size, price));
     }
     sizes.push_back(size);
     costs.push_back(price);
@@ -84,8 +83,8 @@ Joint::Joint(const std::map<Sizes, std::uint64_t>& histogram, std::span<const Si
   for (const auto& [sizes, count] : histogram) {
     if (sizes.size() != axes) {
       throw InvalidArgument(
-          fmt::format("suggest_buckets: the histogram has an entry with {} sizes, and one with {}",
-                      axes, sizes.size()));
+          str_format("suggest_buckets: the histogram has an entry with {} sizes, and one with {}",
+                     axes, sizes.size()));
     }
     for (std::size_t axis = 0; axis < axes && count > 0; ++axis)
       demand[axis][sizes[axis]] += static_cast<double>(count);
@@ -243,7 +242,7 @@ std::vector<Sizes> suggest_buckets(const std::map<Sizes, std::uint64_t>& histogr
   for_each_split(joint, 0, std::min(limits.max_combinations, BucketLimits::kMostCombinations),
                  is_harm, counts, visit);
   if (!best[0].empty()) return best;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "suggest_buckets: recordings of the largest sizes alone take {} bytes, max_bytes is {}",
       fewest_bytes, limits.max_bytes));
 }

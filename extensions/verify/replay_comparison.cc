@@ -1,13 +1,12 @@
 // Saves, compares and puts back.
 #include "extensions/verify/replay_comparison.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <utility>
 
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/memory/declared_memory.h"
 #include "cgtree/record/gather.h"
@@ -28,24 +27,24 @@ std::string text_of(const ElementBits& bits, DType dtype) {
   const double real = real_part(bits, dtype);
   switch (dtype) {
     case DType::kUInt64:
-      return fmt::format("{}", bits.low);
+      return str_format("{}", bits.low);
     case DType::kInt64:
-      return fmt::format("{}", static_cast<std::int64_t>(bits.low));
+      return str_format("{}", static_cast<std::int64_t>(bits.low));
     case DType::kComplex64:
-      return fmt::format("({:.9g}, {:.9g})", real, imaginary_part(bits, dtype));
+      return str_format("({:.9g}, {:.9g})", real, imaginary_part(bits, dtype));
     case DType::kComplex128:
-      return fmt::format("({:.17g}, {:.17g})", real, imaginary_part(bits, dtype));
+      return str_format("({:.17g}, {:.17g})", real, imaginary_part(bits, dtype));
     case DType::kFloat64:
-      return fmt::format("{:.17g}", real);
+      return str_format("{:.17g}", real);
     default:
       break;
   }
-  if (real != real) return fmt::format("nan ({:#x})", bits.low);
-  return fmt::format("{:.9g}", real);
+  if (real != real) return str_format("nan ({:#x})", bits.low);
+  return str_format("{:.9g}", real);
 }
 
 std::string text_of(const PhiloxPosition& position) {
-  return fmt::format("seed {}, offset {}", position.seed, position.offset);
+  return str_format("seed {}, offset {}", position.seed, position.offset);
 }
 
 bool is_same_view(const Tensor& a, const Tensor& b) {
@@ -284,7 +283,7 @@ ReplayComparison::Result ReplayComparison::compare(std::span<const Tensor> repla
     if (move.replayed == move.now) continue;
     result.divergence = Divergence{.of = Of::kDraws,
                                    .index = i,
-                                   .what = fmt::format("where it leaves generator {}", i),
+                                   .what = str_format("where it leaves generator {}", i),
                                    .replayed = text_of(move.replayed),
                                    .eager = text_of(move.now)};
     break;
@@ -329,10 +328,10 @@ std::optional<Divergence> ReplayComparison::pair_outputs(std::span<const Tensor>
     }
     const bool is_input = record.kind == OutputRecord::Kind::kInput;
     if (is_input && is_written(record.index)) {
-      return differs(fmt::format("a view of {}, {}", what(Of::kInput, record.index),
-                                 cgtree::describe(replayed[i])),
-                     fmt::format("{} at {:#x}, {} bytes away", cgtree::describe(eager[i]),
-                                 eager[i].address(), eager[i].address() - replayed[i].address()));
+      return differs(str_format("a view of {}, {}", what(Of::kInput, record.index),
+                                cgtree::describe(replayed[i])),
+                     str_format("{} at {:#x}, {} bytes away", cgtree::describe(eager[i]),
+                                eager[i].address(), eager[i].address() - replayed[i].address()));
     }
     pairs_.push_back({Of::kOutput, i, replayed[i], eager[i]});
   }

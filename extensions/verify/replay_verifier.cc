@@ -1,8 +1,6 @@
 // Takes turns, votes on what is verified and how it went, counts, and throws what differs.
 #include "extensions/verify/replay_verifier.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -12,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format.h"
 #include "extensions/audit/audit.h"
 #include "extensions/verify/replay_comparison.h"
 
@@ -26,10 +25,10 @@ std::size_t every_of_environment() {
   const char* const end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, every);
   if (error == std::errc() && rest == end) return every;
-  throw InvalidArgument(fmt::format(
-      "CGTREE_VERIFY is \"{}\" in the environment, and a whole number is expected: n to "
-      "verify every n-th replay of each recording, 0 to verify none",
-      text));
+  throw InvalidArgument(
+      str_format("CGTREE_VERIFY is \"{}\" in the environment, and a whole number is expected: n to "
+                 "verify every n-th replay of each recording, 0 to verify none",
+                 text));
 }
 
 }  // namespace
@@ -67,7 +66,7 @@ ReplayVerifier::ReplayVerifier(const VerifyOptions& options, Engine& engine)
 }
 
 std::string ReplayVerifier::shared_options() const {
-  return fmt::format("verify {} and first {}", every_, first_);
+  return str_format("verify {} and first {}", every_, first_);
 }
 
 std::size_t ReplayVerifier::first_of(const FunctionState& function) const noexcept {

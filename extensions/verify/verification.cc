@@ -1,13 +1,12 @@
 // Names the reasons why replays are not verified, and makes and prints reports.
 #include "extensions/verify/verification.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "base/format.h"
 #include "cgtree/tree/engine.h"
 #include "extensions/verify/replay_verifier.h"
 
@@ -84,28 +83,28 @@ std::string to_string(const Verification& verification) {
   if (verification.functions.empty() && verification.every == 0) return "no replay is verified";
   std::string text = "replays that are verified:";
   if (verification.every > 0) {
-    text = fmt::format("every {}. replay of a recording is verified", verification.every);
+    text = str_format("every {}. replay of a recording is verified", verification.every);
   }
   for (const FunctionVerification& function : verification.functions) {
-    text += fmt::format(
+    text += str_format(
         "\n{}: {} replays verified, {} differed; recordings: {} verified, {} waiting, {} left out",
         function.function, function.verified, function.differed, function.verified_recordings,
         function.waiting_recordings, function.unverified_recordings);
-    if (function.first > 0) text += fmt::format("\n  {} of the first replays", function.first);
+    if (function.first > 0) text += str_format("\n  {} of the first replays", function.first);
     for (int i = 0; i < kUnverifiedReasonCount; ++i) {
       if (function.unverified[i] == 0) continue;
       const auto reason = static_cast<UnverifiedReason>(i);
-      text += fmt::format("\n  left out {}: {} ({})", function.unverified[i], name(reason),
-                          explain(reason));
+      text += str_format("\n  left out {}: {} ({})", function.unverified[i], name(reason),
+                         explain(reason));
     }
     for (const VerifiedTensor& tensor : function.tensors) {
       if (tensor.tolerance == std::numeric_limits<double>::infinity()) {
-        text += fmt::format("\n  {}: not compared", tensor.what);
+        text += str_format("\n  {}: not compared", tensor.what);
         continue;
       }
-      text += fmt::format(
+      text += str_format(
           "\n  {}: {}, largest difference {:g}", tensor.what,
-          tensor.tolerance > 0 ? fmt::format("within {:g}", tensor.tolerance) : "bit for bit",
+          tensor.tolerance > 0 ? str_format("within {:g}", tensor.tolerance) : "bit for bit",
           tensor.largest);
     }
   }

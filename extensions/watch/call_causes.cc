@@ -1,7 +1,6 @@
 // Counts causes, compares warm-ups, and names causes.
 #include "extensions/watch/call_causes.h"
-
-#include <fmt/format.h>
+#include "base/format.h"
 
 #include <array>
 #include <cctype>
@@ -78,12 +77,12 @@ Cause cause_of(const Explanation& why) noexcept {
 
 std::string sides_of_change(const Mismatch& changed) {
   if (changed.kind == Kind::kKey)
-    return fmt::format("the key was [{}], then [{}]", changed.recorded, changed.given);
+    return str_format("the key was [{}], then [{}]", changed.recorded, changed.given);
   if (changed.kind == Kind::kInputCount)
-    return fmt::format("there were {} inputs, then {}", changed.recorded, changed.given);
-  return fmt::format("input {}{} was {}, then {}", changed.input,
-                     changed.input_name.empty() ? "" : fmt::format(" '{}'", changed.input_name),
-                     changed.recorded, changed.given);
+    return str_format("there were {} inputs, then {}", changed.recorded, changed.given);
+  return str_format("input {}{} was {}, then {}", changed.input,
+                    changed.input_name.empty() ? "" : str_format(" '{}'", changed.input_name),
+                    changed.recorded, changed.given);
 }
 
 Mismatch change_between(const Signature& before, const Signature& now, const Function& function) {

@@ -1,7 +1,6 @@
 // Describes the events of a context, and tells them.
 #include "extensions/watch/event_log.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "cgtree/tree/words.h"
 #include "cgtree/values/group.h"
@@ -100,9 +100,9 @@ EventLog::EventLog(const WatchOptions& options, Engine& engine)
   file_.open(path_, std::ios::app);
   if (!file_) {
     throw InvalidArgument(
-        fmt::format("WatchOptions::event_file '{}' cannot be opened: {}; name a file in a folder "
-                    "that exists and may be written to",
-                    path_, std::strerror(errno)));
+        str_format("WatchOptions::event_file '{}' cannot be opened: {}; name a file in a folder "
+                   "that exists and may be written to",
+                   path_, std::strerror(errno)));
   }
   write(EventRecord("open", {{"device", device},
                              {"host", host_name(host)},
@@ -193,11 +193,11 @@ std::shared_ptr<const void> EventLog::profiler_range(std::string_view what,
   if (!is_profiled_) return nullptr;
   std::string about;
   if (reason) {
-    about = fmt::format(": {}", name(*reason));
+    about = str_format(": {}", name(*reason));
   } else if (inputs != nullptr && what != "replay") {
-    about = fmt::format("; {}", Signature(*inputs).to_string());
+    about = str_format("; {}", Signature(*inputs).to_string());
   } else if (inputs != nullptr && !inputs->key().empty()) {
-    about = fmt::format(" {}", inputs->key());
+    about = str_format(" {}", inputs->key());
   }
   return std::shared_ptr<const void>(
       new ProfilerRange(true, recording, "{} {}{}", what, function.name, about));
@@ -345,7 +345,7 @@ void EventLog::record(const Node& node, const CallAxes& call) noexcept {
   warn_of_padding(function, call, &recording);
   if (recording.costs.step_nodes > 0) return;
   warn_once(function.warned_of_nothing, "empty_recording", function, [&] {
-    return std::vector{fmt::format(
+    return std::vector{str_format(
         "{} launched nothing on current_stream(); work on other streams is no part of the "
         "recording",
         function.is_callers_work ? "the work between begin() and end()" : "the step function")};

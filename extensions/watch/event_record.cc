@@ -1,13 +1,11 @@
 // Makes lines and entries of events.
 #include "extensions/watch/event_record.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "cgtree/memory/context_memory.h"
 #include "extensions/watch/call_causes.h"
 #include "extensions/watch/spelling.h"
@@ -32,13 +30,13 @@ std::string text_of(const EventValue& value) {
         } else if constexpr (std::same_as<Value, const Mismatch*>) {
           return known == nullptr ? "" : sides_of_change(*known);
         } else if constexpr (std::same_as<Value, const std::vector<std::int64_t>*>) {
-          return fmt::format("{}", fmt::join(*known, ","));
+          return str_format("{}", joined(*known, ","));
         } else if constexpr (std::same_as<Value, const std::vector<std::string>*>) {
-          return fmt::format("{}", fmt::join(*known, "; "));
+          return str_format("{}", joined(*known, "; "));
         } else if constexpr (std::is_pointer_v<Value> || std::same_as<Value, std::monostate>) {
           return "";
         } else {
-          return fmt::format("{}", known);
+          return str_format("{}", known);
         }
       },
       value);
@@ -106,7 +104,7 @@ std::string line_of(const EventRecord& event) {
   const auto add = [&](std::string_view name, std::string_view text) {
     if (text.empty()) return;
     const bool is_word = text.find(' ') == std::string_view::npos;
-    line += fmt::format(fmt::runtime(is_word ? " {}={}" : " {}=\"{}\""), name, text);
+    line += is_word ? str_format(" {}={}", name, text) : str_format(" {}=\"{}\"", name, text);
   };
   if (event.function != nullptr) add("function", event.function->name);
   if (event.node != 0) add("node", std::to_string(event.node));
@@ -128,9 +126,9 @@ void append_kinds(ShortText<96>& text, const Explanation& why) noexcept {
     if (!text.view().empty()) text += ", ";
     text += name(mismatch.kind);
     if (!mismatch.is_of_input()) continue;
-    std::array<char, 24> input;
-    *fmt::format_to_n(input.data(), input.size() - 1, " of input {}", mismatch.input).out = '\0';
-    (text += input.data()) += mismatch.input_name.empty() ? "" : " ";
+    char input[24];
+    format_list_into(input, sizeof input, " of input {}", {mismatch.input});
+    (text += input) += mismatch.input_name.empty() ? "" : " ";
     text += mismatch.input_name;
   }
 }

@@ -2,8 +2,6 @@
 // function and label.
 #include "extensions/watch/metrics.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string_view>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/scopes/utf8.h"
 #include "extensions/verify/verification.h"
 
@@ -54,15 +53,15 @@ class MetricsText {
   void family(std::string_view name, std::string_view type, std::string_view help,
               Samples&& samples) {
     name_ = name;
-    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+    text_ += str_format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
     for (const ContextMetrics& context : contexts_) {
-      labels_ = fmt::format("context=\"{}\"", escaped(context.context));
+      labels_ = str_format("context=\"{}\"", escaped(context.context));
       if constexpr (std::is_invocable_v<Samples, const ContextMetrics&>) {
         samples(context);
       } else {
         const std::string of_context = labels_;
         for (const FunctionMetrics& one : context.functions) {
-          labels_ = fmt::format("{},function=\"{}\"", of_context, escaped(one.function));
+          labels_ = str_format("{},function=\"{}\"", of_context, escaped(one.function));
           samples(one);
         }
       }
@@ -81,10 +80,10 @@ class MetricsText {
   // The next three add samples of the context or function that the family is at.
   template <typename Number>
   void add(const Labels& labels, Number value, std::string_view suffix = "") {
-    text_ += fmt::format("{}{}{{{}", name_, suffix, labels_);
+    text_ += str_format("{}{}{{{}", name_, suffix, labels_);
     for (const auto& [label, text] : labels)
-      text_ += fmt::format(",{}=\"{}\"", label, escaped(text));
-    text_ += fmt::format("}} {}\n", value);
+      text_ += str_format(",{}=\"{}\"", label, escaped(text));
+    text_ += str_format("}} {}\n", value);
   }
   // Adds the counts that are not 0, with the names of the enumeration.
   template <typename Enum, std::size_t kCount>
@@ -99,7 +98,7 @@ class MetricsText {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       sum += counts[i];
       const std::string bound =
-          i == bounds.size() ? "+Inf" : fmt::format("{}", static_cast<double>(bounds[i]) / 1e6);
+          i == bounds.size() ? "+Inf" : str_format("{}", static_cast<double>(bounds[i]) / 1e6);
       Labels with_bound = labels;
       with_bound.emplace_back("le", bound);
       add(with_bound, sum, "_bucket");
@@ -247,7 +246,7 @@ void check_names(std::span<const ContextMetrics> contexts) {
   for (std::size_t i = 0; i < contexts.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (escaped(contexts[i].context) != escaped(contexts[j].context)) continue;
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "metrics of two contexts that are both named \"{}\": give each a ContextOptions::name of "
           "its own",
           contexts[i].context));

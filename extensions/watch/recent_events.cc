@@ -2,7 +2,6 @@
 #include "extensions/watch/recent_events.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/tree/engine.h"
 #include "extensions/scopes/utf8.h"
 #include "extensions/watch/event_log.h"
@@ -268,7 +268,7 @@ const FlightRecorder& recorder_of(const Context& context) {
 }
 
 [[noreturn]] void refuse_file(const std::string& path, const char* what, int error) {
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "the last events cannot be {} '{}': {}; name a file in a folder that exists, may be written "
       "to and has room",
       what, path, std::strerror(error)));
@@ -299,8 +299,8 @@ void dump_events_on_signal(const std::string& path, std::span<const int> signals
   std::array<char, 4096>& other = g_on_signal.paths[1 - g_on_signal.path];
   if (path.empty() || path.size() >= other.size()) {
     throw InvalidArgument(
-        fmt::format("dump_events_on_signal() of a path of {} bytes: give one of 1 to {}",
-                    path.size(), other.size() - 1));
+        str_format("dump_events_on_signal() of a path of {} bytes: give one of 1 to {}",
+                   path.size(), other.size() - 1));
   }
   if (signals.empty()) signals = kCrashes;
   for (const int signal : signals) {
@@ -309,7 +309,7 @@ void dump_events_on_signal(const std::string& path, std::span<const int> signals
                             static_cast<std::size_t>(signal) >= kMostSignals ||
                             ::sigaction(signal, nullptr, &now) != 0;
     if (!is_refused) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "dump_events_on_signal() of {}, which is no signal that can be handled", signal));
   }
   std::memcpy(other.data(), path.c_str(), path.size() + 1);

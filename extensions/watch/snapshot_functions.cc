@@ -1,10 +1,10 @@
 // Writes the functions of a snapshot: counts, dynamic axes and verification.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/format.h"
 #include "cgtree/values/stats_table.h"
 #include "extensions/verify/verification.h"
 #include "extensions/watch/call_causes.h"
@@ -81,7 +81,7 @@ json why_of(const FunctionState& function, const FunctionStats& stats,
     why.changed = causes.changed;
     if (function.axes != nullptr) why.axes.resize(function.axes->size());
     const Cause cause = cause_of(causes.changed.kind);
-    add(name(cause), fmt::format("{}: {}", explain(cause), sides_of_change(causes.changed)), lost,
+    add(name(cause), str_format("{}: {}", explain(cause), sides_of_change(causes.changed)), lost,
         advice(why));
   }
   for_each_skip(stats, [&](SkipReason reason, std::uint64_t count) {

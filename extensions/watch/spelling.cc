@@ -1,8 +1,7 @@
 // Replaces the names that C++ has for options, choices and functions.
 #include "extensions/watch/spelling.h"
+#include "base/format.h"
 #include "extensions/watch/option_table.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
@@ -122,7 +121,7 @@ std::string spelled(std::string_view text, Spelling spelling) {
     if (found == nullptr && !is_inside && !enumeration.empty() && text.starts_with('k')) {
       const auto end = std::ranges::find_if_not(text, is_of_name);
       taken = static_cast<std::size_t>(end - text.begin());
-      choice = fmt::format("{}::{}", enumeration, text.substr(0, taken));
+      choice = str_format("{}::{}", enumeration, text.substr(0, taken));
       found = find(choice);
     }
     if (found == nullptr) {
@@ -136,7 +135,7 @@ std::string spelled(std::string_view text, Spelling spelling) {
     if (spelling == Spelling::kC) {
       result += found->c;
     } else if (colons != std::string_view::npos) {
-      result += fmt::format("{}=\"{}\"", option_of(enumeration), found->names);
+      result += str_format("{}=\"{}\"", option_of(enumeration), found->names);
     } else {
       result += found->names;
     }

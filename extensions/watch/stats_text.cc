@@ -1,11 +1,10 @@
 // Prints stats as a small table; a line that would say nothing is left out.
 #include "cgtree/values/stats.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string_view>
 
+#include "base/format.h"
 #include "extensions/verify/verification.h"
 
 namespace cgtree {
@@ -15,9 +14,11 @@ namespace {
 class TextTable {
  public:
   void add(std::string_view label, std::uint64_t number, std::string_view remark = "") {
-    text_ +=
-        fmt::format("{}{:<{}}{:>{}}", text_.empty() ? "" : "\n", label, kLabel, number, kNumber);
-    if (!remark.empty()) text_ += fmt::format("  {}", remark);
+    const std::string digits = std::to_string(number);
+    if (!text_.empty()) text_ += '\n';
+    text_ += label;
+    text_.append(kWidth - std::min(kWidth, label.size() + digits.size()), ' ') += digits;
+    if (!remark.empty()) text_ += str_format("  {}", remark);
   }
   void add_if_any(std::string_view label, std::uint64_t number, std::string_view remark = "") {
     if (number > 0) add(label, number, remark);
@@ -25,8 +26,7 @@ class TextTable {
   std::string take() { return std::move(text_); }
 
  private:
-  static constexpr int kLabel = 24;
-  static constexpr int kNumber = 12;
+  static constexpr std::size_t kWidth = 36;  // of a label and a number
   std::string text_;
 };
 
@@ -36,13 +36,13 @@ std::string bytes_of(std::size_t bytes) {
   double value = static_cast<double>(bytes);
   for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit)
     value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+  return unit == 0 ? str_format("{} B", bytes) : str_format("{:.1f} {}", value, kUnits[unit]);
 }
 
 // Returns the percentage, which is 100.0 % only if the part is the whole.
 std::string share(std::uint64_t part, std::uint64_t whole) {
   const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  return fmt::format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);
+  return str_format("{:.1f} %", part < whole ? std::min(percent, 99.9) : percent);
 }
 
 constexpr std::size_t kRemark = 160;  // bytes of a remark at most
@@ -56,7 +56,7 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
   table.add_if_any("  skipped", stats.skipped(), share(stats.skipped(), stats.calls));
   for (int i = 0; i < kSkipReasonCount; ++i) {
     const auto reason = static_cast<SkipReason>(i);
-    table.add_if_any(fmt::format("    {}", name(reason)), stats.skips[i], explain(reason));
+    table.add_if_any(str_format("    {}", name(reason)), stats.skips[i], explain(reason));
   }
   const std::string_view last = stats.last_failure;
   table.add_if_any("  failed", stats.failures, last.substr(0, std::min(last.find('\n'), kRemark)));
@@ -64,7 +64,7 @@ void add_calls(TextTable& table, const FunctionStats& stats) {
   table.add_if_any("  differed", stats.differed, "from an eager run");
   for (int i = 0; i < kUnverifiedReasonCount; ++i) {
     const auto reason = static_cast<UnverifiedReason>(i);
-    table.add_if_any(fmt::format("  not {}", name(reason)), stats.unverified[i], explain(reason));
+    table.add_if_any(str_format("  not {}", name(reason)), stats.unverified[i], explain(reason));
   }
   table.add_if_any("evicted recordings", stats.evictions);
   table.add_if_any("frozen", stats.frozen, "nothing is warmed up or recorded");
@@ -85,7 +85,7 @@ std::string to_string(const ContextStats& stats) {
   table.add_if_any("restores", stats.restores, "of the pool to an earlier layout");
   table.add_if_any("root patches", stats.root_patches, "replays whose copied inputs had moved");
   table.add_if_any("kept recordings", stats.kept_recordings,
-                   fmt::format("graphs of {}", bytes_of(stats.graph_bytes)));
+                   str_format("graphs of {}", bytes_of(stats.graph_bytes)));
   table.add_if_any("recording took", static_cast<std::uint64_t>(stats.recording_time.count()),
                    "us");
   table.add_if_any("live outputs", stats.live_outputs, bytes_of(stats.pool_live_bytes));

@@ -1,9 +1,8 @@
 // The names and explanations of the error numbers.
 #include "interop/device/code.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/refusal.h"
 
 namespace cgtree {
@@ -85,7 +84,7 @@ std::string_view explain(Code code) noexcept {
 void throw_code(Code code, std::string_view action, std::source_location where) {
   const int number = static_cast<int>(code);
   const std::string message =
-      fmt::format("{}: {} ({}): {}", action, name(code), number, explain(code));
+      str_format("{}: {} ({}): {}", action, name(code), number, explain(code));
   if (code == Code::kMemoryAllocation) throw OutOfMemory(message, where);
   if (number >= 900 && number <= 908) {
     Refusals::note(code, message);

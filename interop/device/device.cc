@@ -2,8 +2,6 @@
 // relaxed capture mode.
 #include "interop/device/device.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <charconv>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "interop/device/graph_api.h"
 #include "simulator/host_device.h"
 #ifdef CGTREE_WITH_CUDA
+#include "base/format.h"
 #include "interop/device/cuda/cuda_device.h"
 #endif
 
@@ -53,7 +52,7 @@ std::string enabled_names() {
   if (find_device_api(DeviceType::kCuda) != nullptr) names += ", cuda";
   for (const std::atomic<DeviceAPI*>& entry : user_apis) {
     const DeviceAPI* const api = entry.load(std::memory_order_acquire);
-    if (api != nullptr) names += fmt::format(", {}", api->name());
+    if (api != nullptr) names += str_format(", {}", api->name());
   }
   return names;
 }
@@ -93,36 +92,35 @@ DeviceAPI& device_api(std::string_view name) {
   if (DeviceAPI* const api = find_device_api(name)) return *api;
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   throw InvalidArgument(
-      fmt::format("device API '{}' is {}; there are {}", name,
-                  type_of(name) ? "not enabled: this program was built without CUDA" : "unknown",
-                  enabled_names()));
+      str_format("device API '{}' is {}; there are {}", name,
+                 type_of(name) ? "not enabled: this program was built without CUDA" : "unknown",
+                 enabled_names()));
 }
 
 void register_device_api(DeviceType type, DeviceAPI& api) {
   auto* const entry = user_api(type);
   if (entry == nullptr) {
     const int first = static_cast<int>(DeviceType::kFirstUserType);
-    throw InvalidArgument(fmt::format("device type {} cannot be registered: use {} to {}",
-                                      static_cast<int>(type), first, first + kUserTypes - 1));
+    throw InvalidArgument(str_format("device type {} cannot be registered: use {} to {}",
+                                     static_cast<int>(type), first, first + kUserTypes - 1));
   }
   DeviceAPI* none = nullptr;
   if (!entry->compare_exchange_strong(none, &api, std::memory_order_acq_rel)) {
-    throw InvalidArgument(
-        fmt::format("device type {} is taken by '{}': use another number for '{}'",
-                    static_cast<int>(type), none->name(), api.name()));
+    throw InvalidArgument(str_format("device type {} is taken by '{}': use another number for '{}'",
+                                     static_cast<int>(type), none->name(), api.name()));
   }
 }
 
 DeviceAPI& device_api(Device device) {
   DeviceAPI* api = find_device_api(device.type);
   if (api == nullptr) [[unlikely]] {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "device {} is not enabled: this program was {}; use the host device", to_string(device),
         device.type == DeviceType::kCuda ? "built without CUDA" : "given none of this kind"));
   }
   if (!api->has_device(device.id)) [[unlikely]] {
     throw InvalidArgument(
-        fmt::format("device {} cannot be used: {}", to_string(device), api->why_absent(device.id)));
+        str_format("device {} cannot be used: {}", to_string(device), api->why_absent(device.id)));
   }
   return *api;
 }
@@ -143,27 +141,27 @@ Device parse_device(std::string_view text) {
     const std::string_view digits = text.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
     if (error != std::errc() || end != digits.data() + digits.size() || id < 0) {
-      throw InvalidArgument(fmt::format("device '{}': '{}' is not a device number", text, digits));
+      throw InvalidArgument(str_format("device '{}': '{}' is not a device number", text, digits));
     }
   }
   if (text == "auto") return Device::best();
   if (const std::optional<DeviceType> type = type_of(kind)) return {*type, id};
   throw InvalidArgument(
-      fmt::format("device '{}' is unknown; there are auto, {}, and cuda:1 and the like", text,
-                  enabled_names()));
+      str_format("device '{}' is unknown; there are auto, {}, and cuda:1 and the like", text,
+                 enabled_names()));
 }
 
 std::string to_string(Device device) {
   switch (device.type) {
     case DeviceType::kHost:
-      return fmt::format("host:{}", device.id);
+      return str_format("host:{}", device.id);
     case DeviceType::kCuda:
-      return fmt::format("cuda:{}", device.id);
+      return str_format("cuda:{}", device.id);
     default:
       if (DeviceAPI* const api = find_device_api(device.type)) {
-        return fmt::format("{}:{}", api->name(), device.id);
+        return str_format("{}:{}", api->name(), device.id);
       }
-      return fmt::format("device type {}:{}", static_cast<int>(device.type), device.id);
+      return str_format("device type {}:{}", static_cast<int>(device.type), device.id);
   }
 }
 
@@ -186,7 +184,7 @@ void* take(DeviceAPI& api, const std::string& what, Room room, Allocate allocate
   }
   if (code == Code::kMemoryAllocation) {
     if (api.graphs() != nullptr) (void)api.graphs()->take_last_error();
-    throw OutOfMemory(fmt::format("{}, {}", what, room()));
+    throw OutOfMemory(str_format("{}, {}", what, room()));
   }
   check(code, what);
   return data;
@@ -208,8 +206,8 @@ void give_back(Device device, void* data, Free free) noexcept {
 void* allocate_device_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(
-      api, fmt::format("{} bytes asked of {}", bytes, to_string(device)),
-      [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
+      api, str_format("{} bytes asked of {}", bytes, to_string(device)),
+      [&] { return str_format("about {} free", bytes_free(api, device.id)); },
       [&](void** data) { return api.alloc_data_space(device.id, bytes, data); });
 }
 
@@ -220,8 +218,8 @@ void free_device_memory(Device device, void* data) noexcept {
 void* allocate_workspace_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(
-      api, fmt::format("a workspace of {} bytes asked of {}", bytes, to_string(device)),
-      [&] { return fmt::format("about {} free", bytes_free(api, device.id)); },
+      api, str_format("a workspace of {} bytes asked of {}", bytes, to_string(device)),
+      [&] { return str_format("about {} free", bytes_free(api, device.id)); },
       [&](void** data) { return api.alloc_workspace(device.id, bytes, data); });
 }
 
@@ -232,7 +230,7 @@ void free_workspace_memory(Device device, void* data) noexcept {
 void* allocate_pinned_memory(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
   return take(
-      api, fmt::format("{} bytes of pinned memory asked of {}", bytes, to_string(device)),
+      api, str_format("{} bytes of pinned memory asked of {}", bytes, to_string(device)),
       [] { return "more than the host has"; },
       [&](void** data) { return api.alloc_pinned(bytes, data); });
 }
@@ -245,20 +243,20 @@ Device locate(DeviceAPI& api, Device first, const void* data, bool is_wanted) {
   PointerAttributes found;
   const Code code = api.pointer_attributes(data, &found);
   if (code == Code::kNotSupported) return first;
-  if (!ok(code)) throw_code(code, fmt::format("query whose memory {} is", data));
+  if (!ok(code)) throw_code(code, str_format("query whose memory {} is", data));
   if (found.kind == PointerKind::kUnknown) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {} is not memory of {}: it is ordinary memory of the "
-                                    "host, or was freed; allocate it there, with "
-                                    "allocate_device_memory() or with empty()",
-                                    data, to_string(first)));
+                        str_format("data at {} is not memory of {}: it is ordinary memory of the "
+                                   "host, or was freed; allocate it there, with "
+                                   "allocate_device_memory() or with empty()",
+                                   data, to_string(first)));
   }
   if (found.kind != PointerKind::kDevice) return first;
   const Device device{first.type, found.device};
   if (is_wanted && device != first) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {} lies on {}, but is to be used on a stream of {}",
-                                    data, to_string(device), to_string(first)));
+                        str_format("data at {} lies on {}, but is to be used on a stream of {}",
+                                   data, to_string(device), to_string(first)));
   }
   return device;
 }

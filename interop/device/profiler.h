@@ -2,14 +2,11 @@
 // process, and in builds without CUDA, nothing is shown, and a range is a test of a bool.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "base/format.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {
@@ -30,16 +27,13 @@ class ProfilerRange {
  public:
   // Opens nothing unless `listens`. The text is cut after 511 bytes. Does not allocate.
   template <typename... Arguments>
-  ProfilerRange(bool listens, std::uint64_t payload, fmt::format_string<Arguments...> format,
-                Arguments&&... arguments) noexcept
+  ProfilerRange(bool listens, std::uint64_t payload, PatternFor<Arguments...> pattern,
+                const Arguments&... arguments) noexcept
       : is_open_(listens) {
     if (!listens) return;
-    std::array<char, 512> text;
-    const auto end = fmt::format_to_n(text.data(), text.size() - 1, format,
-                                      std::forward<Arguments>(arguments)...)
-                         .out;
-    *end = '\0';
-    push(text.data(), payload);
+    char text[512];
+    format_list_into(text, sizeof text, pattern.text(), {FormatArgument(arguments)...});
+    push(text, payload);
   }
   ~ProfilerRange() {
     if (is_open_) pop();

@@ -1,14 +1,13 @@
 // Streams over the functions of a device, and the thread's stack of current streams.
 #include "interop/device/stream.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "base/call_list.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -25,7 +24,7 @@ GraphAPI& StreamRef::graphs() const {
   GraphAPI* graphs = api_->graphs();
   if (graphs == nullptr) {
     throw InvalidArgument(
-        fmt::format("device {} has neither events nor graphs", to_string(device_)));
+        str_format("device {} has neither events nor graphs", to_string(device_)));
   }
   return *graphs;
 }
@@ -80,8 +79,8 @@ void StreamRef::wait_for(StreamRef other) const {
     throw InvalidArgument("no stream given: this StreamRef is null");
   }
   if (device_.type != other.device_.type) {
-    throw InvalidArgument(fmt::format("a stream of {} cannot wait for one of {}",
-                                      to_string(device_), to_string(other.device_)));
+    throw InvalidArgument(str_format("a stream of {} cannot wait for one of {}", to_string(device_),
+                                     to_string(other.device_)));
   }
   if (is_default() && device_ != other.device_) {
     // The other's device is current while it is asked, and its default stream would wait.

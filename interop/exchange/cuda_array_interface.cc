@@ -1,15 +1,13 @@
 // Reads the fields of an array, and describes tensors by them.
 #include "interop/exchange/cuda_array_interface.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -20,12 +18,12 @@ namespace {
 
 void check_fields(const CudaArrayInterface& array) {
   if (array.version < 0) {
-    refuse(fmt::format("'version' is {}: expected 0 to 3, or later", array.version));
+    refuse(str_format("'version' is {}: expected 0 to 3, or later", array.version));
   }
   if (array.strides && array.strides->size() != array.shape.size()) {
-    refuse(fmt::format("'strides' is ({}), {} numbers, but 'shape' is ({}), {} dimensions",
-                       fmt::join(*array.strides, ", "), array.strides->size(),
-                       fmt::join(array.shape, ", "), array.shape.size()));
+    refuse(str_format("'strides' is ({}), {} numbers, but 'shape' is ({}), {} dimensions",
+                      joined(*array.strides, ", "), array.strides->size(),
+                      joined(array.shape, ", "), array.shape.size()));
   }
   if (array.stream == 0) {
     refuse(
@@ -37,18 +35,18 @@ void check_fields(const CudaArrayInterface& array) {
 DType element_type(const TypeString& type, std::optional<DType> wanted) {
   if (type.dtype && (!wanted || *wanted == *type.dtype)) return *type.dtype;
   if (type.dtype) {
-    refuse(fmt::format("'typestr' is '{}', which is {}, but {} was asked for", type.text,
-                       name(*type.dtype), name(*wanted)));
+    refuse(str_format("'typestr' is '{}', which is {}, but {} was asked for", type.text,
+                      name(*type.dtype), name(*wanted)));
   }
   if (!wanted) {
     throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("'typestr' is '{}': tensors have no such elements; say with "
-                                    "ImportOptions::dtype how to read them",
-                                    type.text));
+                        str_format("'typestr' is '{}': tensors have no such elements; say with "
+                                   "ImportOptions::dtype how to read them",
+                                   type.text));
   }
   if (type.bytes != static_cast<std::int64_t>(size_of(*wanted))) {
-    refuse(fmt::format("'typestr' is '{}', but {}, which was asked for, has {} bytes", type.text,
-                       name(*wanted), size_of(*wanted)));
+    refuse(str_format("'typestr' is '{}', but {}, which was asked for, has {} bytes", type.text,
+                      name(*wanted), size_of(*wanted)));
   }
   return *wanted;
 }
@@ -99,8 +97,8 @@ int version_of(const ExportOptions& options) {
     }
   }
   if (version < 0 || version > 3) {
-    refuse(fmt::format("version {} of the CUDA array interface was asked for: expected 0 to 3",
-                       version));
+    refuse(str_format("version {} of the CUDA array interface was asked for: expected 0 to 3",
+                      version));
   }
   return version;
 }

@@ -1,11 +1,10 @@
 // Asks which device a stream of CUDA is of.
 #include "interop/exchange/cuda_stream.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
 
@@ -23,10 +22,10 @@ StreamRef stream_of(CUstream_st* stream) {
 
 CUstream_st* cuda_stream(StreamRef stream) {
   if (!stream || stream.device().type != DeviceType::kCuda) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "cuda_stream() of {}: pass a stream of a GPU, such as current_stream() in a step of a "
         "context on cuda",
-        stream ? fmt::format("a stream of {}", to_string(stream.device())) : "a null stream"));
+        stream ? str_format("a stream of {}", to_string(stream.device())) : "a null stream"));
   }
   return static_cast<CUstream_st*>(stream.native());
 }

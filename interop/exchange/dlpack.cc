@@ -1,12 +1,11 @@
 // Maps element types to DType, and prints types and devices.
 #include "interop/exchange/dlpack.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -79,20 +78,20 @@ int bits_of(DType dtype) {
 std::string to_string(dlpack::DataType type) {
   std::string text;
   if (type.code >= std::size(kCodes)) {
-    text = fmt::format("type code {} of {} bits", type.code, type.bits);
+    text = str_format("type code {} of {} bits", type.code, type.bits);
   } else if (type.code >= kFirstWithFixedBits) {
-    text = fmt::format("{} of {} bits", kCodes[type.code], type.bits);
+    text = str_format("{} of {} bits", kCodes[type.code], type.bits);
   } else {
-    text = fmt::format("{}{}", kCodes[type.code], type.bits);
+    text = str_format("{}{}", kCodes[type.code], type.bits);
   }
-  return type.lanes == 1 ? text : text + fmt::format(" in {} lanes", type.lanes);
+  return type.lanes == 1 ? text : text + str_format(" in {} lanes", type.lanes);
 }
 
 std::string to_string(dlpack::DeviceRef device) {
   const auto type = static_cast<std::size_t>(device.type);
   const bool is_known = type < std::size(kDevices) && kDevices[type][0] != '\0';
-  const std::string name = is_known ? kDevices[type] : fmt::format("device type {}", device.type);
-  return fmt::format("{} {}", name, device.id);
+  const std::string name = is_known ? kDevices[type] : str_format("device type {}", device.type);
+  return str_format("{} {}", name, device.id);
 }
 
 DType from_dlpack_type(dlpack::DataType type) {
@@ -102,10 +101,10 @@ DType from_dlpack_type(dlpack::DataType type) {
   if (row == std::end(kRows) || type.lanes != 1) {
     throw BoundaryError(
         BoundaryFault::kNotSupported,
-        fmt::format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
-                    "16 to 64, bfloat16, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, "
-                    "float8_e5m2fnuz, float8_e8m0fnu, or a complex of 64 or 128, in 1 lane",
-                    to_string(type)));
+        str_format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
+                   "16 to 64, bfloat16, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, "
+                   "float8_e5m2fnuz, float8_e8m0fnu, or a complex of 64 or 128, in 1 lane",
+                   to_string(type)));
   }
   return row->dtype;
 }

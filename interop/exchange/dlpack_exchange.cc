@@ -1,13 +1,12 @@
 // Calls another library's table, and makes ours.
 #include "interop/exchange/dlpack_exchange.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 #include <span>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
@@ -20,7 +19,7 @@ namespace {
 
 [[noreturn]] void refused(std::string_view what) {
   throw BoundaryError(BoundaryFault::kNotSupported,
-                      fmt::format("the other library refused to {}; its error says why", what));
+                      str_format("the other library refused to {}; its error says why", what));
 }
 
 // Returns the device that a prototype asks for.
@@ -70,7 +69,7 @@ Tensor empty_like(const dlpack::TensorView& prototype) {
   if (prototype.ndim > 0 && prototype.shape == nullptr) {
     throw BoundaryError(
         BoundaryFault::kMissing,
-        fmt::format("the prototype's shape is NULL, but ndim is {}", prototype.ndim));
+        str_format("the prototype's shape is NULL, but ndim is {}", prototype.ndim));
   }
   const auto rank = static_cast<std::size_t>(std::max(prototype.ndim, 0));
   return empty(Shape(std::span<const std::int64_t>(prototype.shape, rank)),

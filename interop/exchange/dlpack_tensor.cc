@@ -2,8 +2,6 @@
 // necessary, and describe the tensor.
 #include "interop/exchange/dlpack_tensor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
@@ -39,16 +38,16 @@ std::shared_ptr<void> own(T* stolen) {
 // Throws unless there are as many sizes as dimensions, and strides if they are needed.
 void check_fields(const dlpack::TensorView& view, bool needs_strides) {
   if (view.ndim < 0) {
-    refuse(BoundaryFault::kWrongValue, fmt::format("ndim is {}: it is negative", view.ndim));
+    refuse(BoundaryFault::kWrongValue, str_format("ndim is {}: it is negative", view.ndim));
   }
   if (view.ndim == 0) return;
   if (view.shape == nullptr) {
-    refuse(BoundaryFault::kMissing, fmt::format("shape is null, but ndim is {}", view.ndim));
+    refuse(BoundaryFault::kMissing, str_format("shape is null, but ndim is {}", view.ndim));
   }
   if (view.strides == nullptr && needs_strides) {
     refuse(BoundaryFault::kMissing,
-           fmt::format("strides are null, but ndim is {}: from DLPack 1.2 on they must be given",
-                       view.ndim));
+           str_format("strides are null, but ndim is {}: from DLPack 1.2 on they must be given",
+                      view.ndim));
   }
 }
 
@@ -66,8 +65,8 @@ DeviceType type_of(dlpack::DeviceRef device) {
   const auto type = static_cast<DeviceType>(device.type);
   if (type >= DeviceType::kFirstUserType && find_device_api(type) != nullptr) return type;
   refuse(BoundaryFault::kNotSupported,
-         fmt::format("data is on {}: expected the CPU, CUDA, or a device that was registered",
-                     to_string(device)));
+         str_format("data is on {}: expected the CPU, CUDA, or a device that was registered",
+                    to_string(device)));
 }
 
 Device device_of(dlpack::DeviceRef device, StreamRef consumer) {
@@ -84,8 +83,8 @@ void* first_element(const dlpack::TensorView& view) {
   if (view.byte_offset > PTRDIFF_MAX ||
       __builtin_add_overflow(address, view.byte_offset, &address)) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("data at {} + {} is beyond the addresses there are", view.data,
-                       view.byte_offset));
+           str_format("data at {} + {} is beyond the addresses there are", view.data,
+                      view.byte_offset));
   }
   return reinterpret_cast<void*>(address);
 }
@@ -125,10 +124,10 @@ Tensor from_dlpack(dlpack::ManagedVersioned* stolen, const ImportOptions& option
   const dlpack::Version version = stolen->version;
   if (version.major != dlpack::kVersion.major) {
     refuse(BoundaryFault::kNotSupported,
-           fmt::format("the tensor speaks DLPack {}.{}: expected {}.x, which is what a producer is "
-                       "asked for with max_version=({}, {})",
-                       version.major, version.minor, dlpack::kVersion.major, dlpack::kVersion.major,
-                       dlpack::kVersion.minor));
+           str_format("the tensor speaks DLPack {}.{}: expected {}.x, which is what a producer is "
+                      "asked for with max_version=({}, {})",
+                      version.major, version.minor, dlpack::kVersion.major, dlpack::kVersion.major,
+                      dlpack::kVersion.minor));
   }
   return take(read_view(stolen->tensor, version.minor >= 2, consumer_of(options)), std::move(owner),
               (stolen->flags & dlpack::kReadOnly) != 0, options);
@@ -152,7 +151,7 @@ StreamRef stream_of(Device device, std::optional<std::intptr_t> stream) {
   }
   if (stream && *stream < -1) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("stream is {}: expected -1, 1, 2 or a cudaStream_t", *stream));
+           str_format("stream is {}: expected -1, 1, 2 or a cudaStream_t", *stream));
   }
   if (stream == -1) return {};
   return {device, static_cast<StreamHandle>(stream.value_or(1))};
@@ -161,9 +160,9 @@ StreamRef stream_of(Device device, std::optional<std::intptr_t> stream) {
 void expect_no_stream(const Tensor& tensor, std::optional<std::intptr_t> stream) {
   if (!stream) return;
   refuse(BoundaryFault::kWrongValue,
-         fmt::format("stream is {}, but {} goes out as memory of the host, which has no streams: "
-                     "expected None",
-                     *stream, describe(tensor)));
+         str_format("stream is {}, but {} goes out as memory of the host, which has no streams: "
+                    "expected None",
+                    *stream, describe(tensor)));
 }
 
 // Makes the consumer's stream wait for pending work or, inside a capture, for captured work.
@@ -219,9 +218,9 @@ Ready make_copy(const Tensor& tensor, Device device, const PendingStreams& pendi
                 StreamRef consumer) {
   if (!pending.capturing.empty() || (consumer && capture_of(consumer) != 0)) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                       fmt::format("a copy of {} for another library cannot be made while a "
-                                   "capture is open: export it before or after",
-                                   describe(tensor)));
+                       str_format("a copy of {} for another library cannot be made while a "
+                                  "capture is open: export it before or after",
+                                  describe(tensor)));
   }
   const StreamRef stream = consumer ? consumer : joined(tensor, pending);
   if (device != tensor.device()) return {copied_to_host(tensor, stream), true};
@@ -237,13 +236,13 @@ Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
   const bool moves = device != tensor.device();
   if (moves && device != Device::host()) {
     refuse(BoundaryFault::kNotSupported,
-           fmt::format("{} was asked for on {}: expected its own device, or {}", describe(tensor),
-                       to_string(device), to_string(Device::host())));
+           str_format("{} was asked for on {}: expected its own device, or {}", describe(tensor),
+                      to_string(device), to_string(Device::host())));
   }
   if (moves && options.copy == false) {
     refuse(BoundaryFault::kWrongValue,
-           fmt::format("{} was asked for on {} without a copy: that takes one", describe(tensor),
-                       to_string(device)));
+           str_format("{} was asked for on {} without a copy: that takes one", describe(tensor),
+                      to_string(device)));
   }
   const bool is_host = device.type == DeviceType::kHost;
   if (is_host) expect_no_stream(tensor, options.stream);
@@ -304,9 +303,9 @@ UnversionedDlpackTensor to_unversioned_dlpack(const Tensor& tensor,
       options.copy == true || (options.device && options.device != tensor.device());
   if (!is_copied && is_read_only(tensor)) {
     refuse(BoundaryFault::kNotSupported,
-           fmt::format("{} is read-only, which DLPack before 1.0 cannot say: ask with max_version="
-                       "({}, {}), or for a copy",
-                       describe(tensor), dlpack::kVersion.major, dlpack::kVersion.minor));
+           str_format("{} is read-only, which DLPack before 1.0 cannot say: ask with max_version="
+                      "({}, {}), or for a copy",
+                      describe(tensor), dlpack::kVersion.major, dlpack::kVersion.minor));
   }
   auto made = exported<dlpack::Managed>(prepare(tensor, options).tensor);
   return UnversionedDlpackTensor(&made.release()->managed);

@@ -1,14 +1,12 @@
 // Checks an array, orders our work with that of its producer, and makes the tensor.
 #include "interop/exchange/foreign_array.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device_api.h"
 #include "interop/exchange/foreign_memory.h"
 #include "interop/exchange/lent_memory.h"
@@ -19,7 +17,7 @@ namespace {
 
 [[noreturn]] void refuse_dims(std::span<const std::int64_t> dims, std::string_view why) {
   throw BoundaryError(BoundaryFault::kWrongValue,
-                      fmt::format("shape ({}): {}", fmt::join(dims, ", "), why));
+                      str_format("shape ({}): {}", joined(dims, ", "), why));
 }
 
 // Returns the product of the dims. Throws if they are no shape, or an int64 cannot count the
@@ -28,13 +26,13 @@ std::int64_t checked_elements(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
     // The dims are not printed: if the count is wrong, they may not exist.
     throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("the shape has {} dimensions: at most {} are supported",
-                                    dims.size(), static_cast<int>(Shape::kMaxRank)));
+                        str_format("the shape has {} dimensions: at most {} are supported",
+                                   dims.size(), static_cast<int>(Shape::kMaxRank)));
   }
   std::int64_t elements = 1;
   bool is_empty = false;
   for (const std::int64_t dim : dims) {
-    if (dim < 0) refuse_dims(dims, fmt::format("{} is negative", dim));
+    if (dim < 0) refuse_dims(dims, str_format("{} is negative", dim));
     is_empty = is_empty || dim == 0;
     if (__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements)) {
       refuse_dims(dims, "more elements than there are");
@@ -49,15 +47,15 @@ std::int64_t checked_stride(std::span<const std::int64_t> strides, std::size_t a
   const std::int64_t stride = strides[axis];
   if (stride < 0) {
     throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("strides ({}): {} of axis {} is negative, which is not "
-                                    "supported; make a copy in the order of the axes first",
-                                    fmt::join(strides, ", "), stride, axis));
+                        str_format("strides ({}): {} of axis {} is negative, which is not "
+                                   "supported; make a copy in the order of the axes first",
+                                   joined(strides, ", "), stride, axis));
   }
   if (stride % unit != 0) {
     throw BoundaryError(BoundaryFault::kNotSupported,
-                        fmt::format("strides ({}): {} of axis {} is no multiple of the {} bytes of "
-                                    "an element, which is not supported; make a dense copy first",
-                                    fmt::join(strides, ", "), stride, axis, unit));
+                        str_format("strides ({}): {} of axis {} is no multiple of the {} bytes of "
+                                   "an element, which is not supported; make a dense copy first",
+                                   joined(strides, ", "), stride, axis, unit));
   }
   return stride / unit;
 }
@@ -87,7 +85,7 @@ Shape shape_of_layout(std::span<const std::int64_t> dims, const std::int64_t* st
   }
   if (extent > most) {
     refuse_dims(dims,
-                fmt::format("with strides ({}) more bytes than there are", fmt::join(given, ", ")));
+                str_format("with strides ({}) more bytes than there are", joined(given, ", ")));
   }
   return Shape(dims, std::span(steps).first(dims.size()));
 }
@@ -95,8 +93,8 @@ Shape shape_of_layout(std::span<const std::int64_t> dims, const std::int64_t* st
 void check_alignment(std::uintptr_t address, DType dtype) {
   if ((address & (alignment_of(dtype) - 1)) == 0) return;  // alignments are powers of two
   throw BoundaryError(BoundaryFault::kNotSupported,
-                      fmt::format("data at {:#x} is not aligned to the {} bytes of {}", address,
-                                  alignment_of(dtype), name(dtype)));
+                      str_format("data at {:#x} is not aligned to the {} bytes of {}", address,
+                                 alignment_of(dtype), name(dtype)));
 }
 
 namespace {
@@ -109,15 +107,15 @@ void check_address(const ForeignArray& array, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(array.data);
   if (address == 0) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data is null, but the shape is {}: give the address of the "
-                                    "first element",
-                                    to_string(array.shape)));
+                        str_format("data is null, but the shape is {}: give the address of the "
+                                   "first element",
+                                   to_string(array.shape)));
   }
   if (address + bytes < address) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data at {:#x}, {} bytes, reaches beyond the addresses there "
-                                    "are",
-                                    address, bytes));
+                        str_format("data at {:#x}, {} bytes, reaches beyond the addresses there "
+                                   "are",
+                                   address, bytes));
   }
   check_alignment(address, array.dtype);
 }
@@ -139,8 +137,8 @@ StreamRef legacy_stream_of(const ForeignArray& array, StreamRef consumer, bool o
   const bool is_wanted = !on_any_device && (array.device || consumer);
   if (is_wanted && consumer && consumer.device() != said) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("data is on {}, but is to be used on a stream of {}",
-                                    to_string(said), to_string(consumer.device())));
+                        str_format("data is on {}, but is to be used on a stream of {}",
+                                   to_string(said), to_string(consumer.device())));
   }
   DeviceAPI& api = device_api(said);
   const bool is_known = array.data == nullptr || array.is_machine_memory;
@@ -209,7 +207,7 @@ PendingStreams pending_streams(const Tensor& tensor, std::span<const StreamRef> 
 
 void expect_same_device(const Tensor& tensor, StreamRef stream) {
   if (stream && stream.device() == tensor.device()) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} cannot be exported with {}", describe(tensor),
       stream ? "a stream of " + to_string(stream.device()) : std::string("a stream that is null")));
 }
@@ -219,8 +217,8 @@ Tensor on_stream(const Tensor& tensor, std::shared_ptr<const Stream> stream) {
   if (stream == nullptr) throw InvalidArgument("on_stream() was given no stream");
   if (tensor.storage()->may_be_invalidated()) {
     throw InvalidArgument(
-        fmt::format("{} belongs to a context, which may invalidate its memory: copy it first",
-                    describe(tensor)));
+        str_format("{} belongs to a context, which may invalidate its memory: copy it first",
+                   describe(tensor)));
   }
   const StreamRef order = stream->ref();
   expect_same_device(tensor, order);

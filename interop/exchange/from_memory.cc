@@ -1,11 +1,10 @@
 // Checks the memory of others, and makes a tensor of it.
 #include "interop/exchange/from_memory.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/exchange/foreign_array.h"
 
 namespace cgtree {
@@ -15,9 +14,9 @@ Tensor from_memory(Device device, void* data, const Shape& shape, DType dtype,
   const StreamRef given = stream ? stream : current_stream_or_none();
   if (given && given.device() != device) {
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("from_memory() on {} with a stream of {}: give a stream of the "
-                                    "memory's device",
-                                    to_string(device), to_string(given.device())));
+                        str_format("from_memory() on {} with a stream of {}: give a stream of the "
+                                   "memory's device",
+                                   to_string(device), to_string(given.device())));
   }
   ForeignArray array{.device = device, .data = data, .shape = shape, .dtype = dtype};
   array.owner = std::move(owner);

@@ -1,14 +1,13 @@
 // Reads and writes type strings.
 #include "interop/exchange/type_string.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <charconv>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -36,7 +35,7 @@ constexpr TypeRow kTypes[] = {
 static_assert(std::size(kTypes) == kDTypeCount);
 
 [[noreturn]] void refuse(BoundaryFault fault, std::string_view text, std::string_view why) {
-  throw BoundaryError(fault, fmt::format("'typestr' is '{}': {}", text.substr(0, 40), why));
+  throw BoundaryError(fault, str_format("'typestr' is '{}': {}", text.substr(0, 40), why));
 }
 
 bool is_among(char letter, std::string_view letters) noexcept {
@@ -104,7 +103,7 @@ TypeString parse_type_string(std::string_view text) {
   if (count == 0) refuse(wrong, text, "its elements would have no bytes");
   if (count > INT32_MAX) refuse(wrong, text, "its elements would have more than 2 GiB");
   if (!is_size_of(kind, count)) {
-    refuse(wrong, text, fmt::format("there is no type '{}' of {} bytes", kind, count));
+    refuse(wrong, text, str_format("there is no type '{}' of {} bytes", kind, count));
   }
   const bool has_order = kind == 'U' || (count > 1 && !is_among(kind, "tSV"));
   if (text[0] == '>' && has_order) {

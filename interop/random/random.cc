@@ -1,9 +1,8 @@
 // Checks a tensor, advances the generator, and launches the fill.
 #include "interop/random/random.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/random/random_kernels.h"
 #include "interop/tensor/empty.h"
@@ -16,14 +15,14 @@ template <typename T>
 T* expect_fillable(const Tensor& tensor, StreamRef stream) {
   T* const data = tensor.data<T>();
   if (tensor.storage()->is_read_only())
-    throw InvalidArgument(fmt::format("cannot fill {}: it is read-only", describe(tensor)));
+    throw InvalidArgument(str_format("cannot fill {}: it is read-only", describe(tensor)));
   if (!tensor.is_contiguous()) {
     throw InvalidArgument(
-        fmt::format("cannot fill {} with random numbers: it is not contiguous", describe(tensor)));
+        str_format("cannot fill {} with random numbers: it is not contiguous", describe(tensor)));
   }
   if (tensor.device() != stream.device()) {
-    throw InvalidArgument(fmt::format("cannot fill {} on a stream of {}", describe(tensor),
-                                      to_string(stream.device())));
+    throw InvalidArgument(str_format("cannot fill {} on a stream of {}", describe(tensor),
+                                     to_string(stream.device())));
   }
   expect_use(tensor.storage(), stream);
   return data;
@@ -58,9 +57,9 @@ void fill_integers(const Tensor& tensor, std::int64_t low, std::int64_t high,
   auto* const data = expect_fillable<std::int64_t>(tensor, stream);
   if (low >= high) {
     throw InvalidArgument(
-        fmt::format("random integers are wanted from {} up to, but not including, {}: there are "
-                    "none",
-                    low, high));
+        str_format("random integers are wanted from {} up to, but not including, {}: there are "
+                   "none",
+                   low, high));
   }
   const auto span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   const PhiloxRange range = reserve_for(tensor, kIntegersPerPhiloxBlock, generator);

@@ -1,8 +1,6 @@
 // Checks both sides, enqueues the copy, and tells the owners of the memory.
 #include "interop/tensor/copy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"
@@ -12,6 +10,7 @@
 #ifdef CGTREE_WITH_CUDA
 #include "interop/tensor/cuda/row_kernel.h"
 #endif
+#include "base/format.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 
@@ -21,19 +20,19 @@ namespace {
 void expect_same_layout(const Tensor& destination, const Tensor& source) {
   if (!destination.defined() || !source.defined()) {
     throw InvalidArgument(
-        fmt::format("copy() from {} to {}: both must be defined",
-                    source.defined() ? describe(source) : "an undefined tensor",
-                    destination.defined() ? describe(destination) : "an undefined tensor"));
+        str_format("copy() from {} to {}: both must be defined",
+                   source.defined() ? describe(source) : "an undefined tensor",
+                   destination.defined() ? describe(destination) : "an undefined tensor"));
   }
   if (destination.dtype() != source.dtype() ||
       !std::ranges::equal(destination.shape().dims(), source.shape().dims())) {
     throw InvalidArgument(
-        fmt::format("copy() from {} to {}: shape and element type must be the same",
-                    describe(source), describe(destination)));
+        str_format("copy() from {} to {}: shape and element type must be the same",
+                   describe(source), describe(destination)));
   }
   if (!destination.is_contiguous() || !source.is_contiguous()) {
-    throw InvalidArgument(fmt::format("copy() from {} to {}: both must be contiguous",
-                                      describe(source), describe(destination)));
+    throw InvalidArgument(str_format("copy() from {} to {}: both must be contiguous",
+                                     describe(source), describe(destination)));
   }
 }
 
@@ -42,7 +41,7 @@ void expect_within_reach(const Tensor& destination, const Tensor& source, Stream
   for (const Tensor* side : {&source, &destination}) {
     const DeviceType type = side->device().type;
     if (type == DeviceType::kHost || type == stream.device().type) continue;
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "copy() from {} to {} on a stream of {}: it cannot reach memory of {}; use a stream of {}",
         describe(source), describe(destination), to_string(stream.device()),
         to_string(side->device()), to_string(side->device())));
@@ -124,14 +123,14 @@ void copy(const Tensor& destination, const Tensor& source, StreamRef stream) {
   if (!stream) stream = current_stream();
   if (source.bytes() == 0) return;
   if (destination.storage()->is_read_only()) {
-    throw InvalidArgument(fmt::format("copy() from {} to {}: the destination is read-only",
-                                      describe(source), describe(destination)));
+    throw InvalidArgument(str_format("copy() from {} to {}: the destination is read-only",
+                                     describe(source), describe(destination)));
   }
   expect_within_reach(destination, source, stream);
   for (const Tensor* side : {&source, &destination})
     expect_use(side->storage(), stream);
   check(enqueue_copy(destination, source, stream),
-        fmt::format("copy {} to {}", describe(source), to_string(destination.device())));
+        str_format("copy {} to {}", describe(source), to_string(destination.device())));
   for (const Tensor* side : {&source, &destination}) {
     note_use(side->storage(), stream);
   }

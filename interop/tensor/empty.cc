@@ -1,14 +1,13 @@
 // empty(), scalars, workspaces, and the owners of storages made outside of step functions.
 #include "interop/tensor/empty.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
@@ -136,7 +135,7 @@ namespace {
 void expect_nothing_recorded(Device device, std::size_t bytes) {
   const StreamRef stream = current_stream_or_none();
   if (!stream.is_capturing()) return;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "a workspace of {} bytes on {} while {} captures: no recording would keep it until it is "
       "replayed; inside a step function use its own device, elsewhere make a tensor that lives as "
       "long as the graph",

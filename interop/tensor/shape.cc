@@ -1,14 +1,12 @@
 // Builds, compares and prints shapes.
 #include "interop/tensor/shape.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace cgtree {
 namespace {
@@ -17,33 +15,33 @@ constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 [[noreturn]] void throw_too_many(std::span<const std::int64_t> dims) {
   throw InvalidArgument(
-      fmt::format("shape {{{}}} has more than {} elements", fmt::join(dims, ", "), kMax));
+      str_format("shape {{{}}} has more than {} elements", joined(dims, ", "), kMax));
 }
 
 [[noreturn]] void throw_too_far(std::span<const std::int64_t> dims,
                                 std::span<const std::int64_t> strides) {
   throw InvalidArgument(
-      fmt::format("shape {{{}}} with strides {{{}}} reaches over more than {} "
-                  "elements",
-                  fmt::join(dims, ", "), fmt::join(strides, ", "), kMax));
+      str_format("shape {{{}}} with strides {{{}}} reaches over more than {} "
+                 "elements",
+                 joined(dims, ", "), joined(strides, ", "), kMax));
 }
 
 void check_dims(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    throw InvalidArgument(fmt::format("shape {{{}}} has rank {}; at most {} is supported",
-                                      fmt::join(dims, ", "), dims.size(), Shape::kMaxRank));
+    throw InvalidArgument(str_format("shape {{{}}} has rank {}; at most {} is supported",
+                                     joined(dims, ", "), dims.size(), Shape::kMaxRank));
   }
   for (const std::int64_t dim : dims) {
     if (dim < 0) {
       throw InvalidArgument(
-          fmt::format("shape {{{}}} has a negative dimension", fmt::join(dims, ", ")));
+          str_format("shape {{{}}} has a negative dimension", joined(dims, ", ")));
     }
   }
 }
 
 [[noreturn]] void throw_backwards(std::int64_t stride, std::size_t axis) {
   throw InvalidArgument(
-      fmt::format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
+      str_format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
 }
 
 // FNV-1a over whole words, then a mix, so that near shapes land far apart.
@@ -61,7 +59,7 @@ Shape::Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> s
     : record_(nullptr) {
   if (dims.size() != strides.size()) {
     throw InvalidArgument(
-        fmt::format("{} dimensions given, but {} strides", dims.size(), strides.size()));
+        str_format("{} dimensions given, but {} strides", dims.size(), strides.size()));
   }
   record_ = make(dims, strides.data());
 }
@@ -115,9 +113,9 @@ bool Shape::equal(const Record* a, const Record* b) noexcept {
 }
 
 std::string to_string(const Shape& shape) {
-  std::string text = fmt::format("{{{}}}", fmt::join(shape.dims(), ", "));
+  std::string text = str_format("{{{}}}", joined(shape.dims(), ", "));
   if (!shape.is_contiguous()) {
-    text += fmt::format(" strides {{{}}}", fmt::join(shape.strides(), ", "));
+    text += str_format(" strides {{{}}}", joined(shape.strides(), ", "));
   }
   return text;
 }

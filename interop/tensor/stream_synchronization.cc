@@ -1,9 +1,8 @@
 // Collects the producers' streams and makes streams wait for each other.
 #include "interop/tensor/stream_synchronization.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 
@@ -13,11 +12,11 @@ namespace {
 [[noreturn]] void refuse(StreamRef producer, StreamRef consumer) {
   throw CaptureError(
       static_cast<int>(Code::kStreamCaptureIsolation),
-      fmt::format("a tensor whose contents stream {:#x} orders cannot come in on stream {:#x} "
-                  "while a capture is open on one and not on the other: import it before the "
-                  "capture, or from a stream of the same capture, or without a stream",
-                  static_cast<std::uintptr_t>(producer.handle()),
-                  static_cast<std::uintptr_t>(consumer.handle())));
+      str_format("a tensor whose contents stream {:#x} orders cannot come in on stream {:#x} "
+                 "while a capture is open on one and not on the other: import it before the "
+                 "capture, or from a stream of the same capture, or without a stream",
+                 static_cast<std::uintptr_t>(producer.handle()),
+                 static_cast<std::uintptr_t>(consumer.handle())));
 }
 
 }  // namespace

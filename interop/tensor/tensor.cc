@@ -1,14 +1,13 @@
 // Views of tensors, copies between tensors and the host, tensors as text, and overlap of tensors.
 #include "interop/tensor/tensor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device.h"
 #include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
@@ -22,7 +21,7 @@ int checked_axis(const Tensor& tensor, int axis) {
   const int rank = tensor.rank();
   const int positive = axis < 0 ? axis + rank : axis;
   if (positive < 0 || positive >= rank) {
-    throw InvalidArgument(fmt::format("axis {} of a tensor of rank {}", axis, rank));
+    throw InvalidArgument(str_format("axis {} of a tensor of rank {}", axis, rank));
   }
   return positive;
 }
@@ -44,7 +43,7 @@ std::string access_of(DType dtype) {
     case DType::kUInt16:
     case DType::kUInt32:
     case DType::kUInt64:
-      return fmt::format("call data<std::{}_t>()", name(dtype));
+      return str_format("call data<std::{}_t>()", name(dtype));
     default:
       return "call data(), which takes any type";
   }
@@ -53,13 +52,13 @@ std::string access_of(DType dtype) {
 void expect_copyable(const Tensor& tensor, std::size_t bytes) {
   if (!tensor.is_contiguous()) {
     throw InvalidArgument(
-        fmt::format("{} is not contiguous: copy it to a dense tensor on its device first, with "
-                    "copy_elements() of interop/tensor/copy.h",
-                    describe(tensor)));
+        str_format("{} is not contiguous: copy it to a dense tensor on its device first, with "
+                   "copy_elements() of interop/tensor/copy.h",
+                   describe(tensor)));
   }
   if (bytes != tensor.bytes()) {
     throw InvalidArgument(
-        fmt::format("{} holds {} bytes, {} given", describe(tensor), tensor.bytes(), bytes));
+        str_format("{} holds {} bytes, {} given", describe(tensor), tensor.bytes(), bytes));
   }
 }
 
@@ -79,7 +78,7 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &bytes)) {
     throw InvalidArgument(
-        fmt::format("{} {} needs more bytes than there are", name(dtype), to_string(shape)));
+        str_format("{} {} needs more bytes than there are", name(dtype), to_string(shape)));
   }
   return static_cast<std::size_t>(bytes);
 }
@@ -92,9 +91,9 @@ Tensor::Tensor(StorageRef storage, std::size_t byte_offset, Shape shape, DType d
   if (!storage_) throw InvalidArgument("a tensor needs a storage");
   const std::size_t needed = static_cast<std::size_t>(shape_.extent()) * size_of(dtype);
   if (byte_offset_ > storage_->bytes() || needed > storage_->bytes() - byte_offset_) {
-    throw InvalidArgument(fmt::format("{} {} at byte {} needs {} bytes, the storage has {}",
-                                      name(dtype), to_string(shape_), byte_offset_, needed,
-                                      storage_->bytes()));
+    throw InvalidArgument(str_format("{} {} at byte {} needs {} bytes, the storage has {}",
+                                     name(dtype), to_string(shape_), byte_offset_, needed,
+                                     storage_->bytes()));
   }
 }
 
@@ -119,15 +118,15 @@ void Tensor::expect_dtype(DType dtype) const {
 }
 
 WrongElementType::WrongElementType(const Tensor& tensor, DType accessed)
-    : InvalidArgument(fmt::format("{} is accessed as {}: {}, or pass a tensor of {}",
-                                  describe(tensor), name(accessed), access_of(tensor.dtype()),
-                                  name(accessed))),
+    : InvalidArgument(str_format("{} is accessed as {}: {}, or pass a tensor of {}",
+                                 describe(tensor), name(accessed), access_of(tensor.dtype()),
+                                 name(accessed))),
       address_(tensor.defined() ? tensor.address() : 0) {
 }
 
 Tensor Tensor::reshape(Shape shape) const {
   if (!is_contiguous() || !shape.is_contiguous() || shape.elements() != elements()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "cannot view {} as {}: both must be contiguous and have as many elements ({} and {})",
         describe(*this), to_string(shape), elements(), shape.elements()));
   }
@@ -138,7 +137,7 @@ Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
   const int at = checked_axis(*this, axis);
   if (begin < 0 || end < begin || end > shape_.dim(at)) {
     throw InvalidArgument(
-        fmt::format("slice [{}, {}) of axis {} of {}", begin, end, axis, describe(*this)));
+        str_format("slice [{}, {}) of axis {} of {}", begin, end, axis, describe(*this)));
   }
   std::vector<std::int64_t> dims(shape_.dims().begin(), shape_.dims().end());
   dims[at] = end - begin;
@@ -164,7 +163,7 @@ void Tensor::copy_from_host(const void* source, std::size_t bytes, StreamRef str
   if (bytes == 0) return;
   if (source == nullptr) throw InvalidArgument("copy_from_host: the source is null");
   if (storage_->is_read_only()) {
-    throw InvalidArgument(fmt::format("{} is read-only: copy it first", describe(*this)));
+    throw InvalidArgument(str_format("{} is read-only: copy it first", describe(*this)));
   }
   copy_and_wait(*this, stream, data(), source, bytes);
 }
@@ -178,8 +177,8 @@ void Tensor::copy_to_host(void* destination, std::size_t bytes, StreamRef stream
 
 std::string describe(const Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
-  return fmt::format("{} {} on {}", name(tensor.dtype()), to_string(tensor.shape()),
-                     to_string(tensor.device()));
+  return str_format("{} {} on {}", name(tensor.dtype()), to_string(tensor.shape()),
+                    to_string(tensor.device()));
 }
 
 namespace {
@@ -219,25 +218,25 @@ std::string element(DType dtype, const std::byte* at) {
   switch (dtype) {
     // clang-format off
     case DType::kBool: return load<std::uint8_t>(at) != 0 ? "true" : "false";
-    case DType::kInt8: return fmt::format("{}", static_cast<int>(load<std::int8_t>(at)));
-    case DType::kInt16: return fmt::format("{}", load<std::int16_t>(at));
-    case DType::kInt32: return fmt::format("{}", load<std::int32_t>(at));
-    case DType::kInt64: return fmt::format("{}", load<std::int64_t>(at));
-    case DType::kUInt8: return fmt::format("{}", static_cast<int>(load<std::uint8_t>(at)));
-    case DType::kUInt16: return fmt::format("{}", load<std::uint16_t>(at));
-    case DType::kUInt32: return fmt::format("{}", load<std::uint32_t>(at));
-    case DType::kUInt64: return fmt::format("{}", load<std::uint64_t>(at));
-    case DType::kFloat16: return fmt::format("{}", half_to_float(load<std::uint16_t>(at)));
-    case DType::kBFloat16: return fmt::format("{}", bfloat_to_float(load<std::uint16_t>(at)));
-    case DType::kFloat32: return fmt::format("{}", load<float>(at));
-    case DType::kFloat64: return fmt::format("{}", load<double>(at));
+    case DType::kInt8: return str_format("{}", static_cast<int>(load<std::int8_t>(at)));
+    case DType::kInt16: return str_format("{}", load<std::int16_t>(at));
+    case DType::kInt32: return str_format("{}", load<std::int32_t>(at));
+    case DType::kInt64: return str_format("{}", load<std::int64_t>(at));
+    case DType::kUInt8: return str_format("{}", static_cast<int>(load<std::uint8_t>(at)));
+    case DType::kUInt16: return str_format("{}", load<std::uint16_t>(at));
+    case DType::kUInt32: return str_format("{}", load<std::uint32_t>(at));
+    case DType::kUInt64: return str_format("{}", load<std::uint64_t>(at));
+    case DType::kFloat16: return str_format("{}", half_to_float(load<std::uint16_t>(at)));
+    case DType::kBFloat16: return str_format("{}", bfloat_to_float(load<std::uint16_t>(at)));
+    case DType::kFloat32: return str_format("{}", load<float>(at));
+    case DType::kFloat64: return str_format("{}", load<double>(at));
     case DType::kFloat8E4M3FN:
     case DType::kFloat8E4M3FNUZ:
     case DType::kFloat8E5M2:
     case DType::kFloat8E5M2FNUZ:
-    case DType::kFloat8E8M0FNU: return fmt::format("{:#04x}", load<std::uint8_t>(at));
-    case DType::kComplex64: return fmt::format("{}{:+}j", load<float>(at), load<float>(at + 4));
-    case DType::kComplex128: return fmt::format("{}{:+}j", load<double>(at), load<double>(at + 8));
+    case DType::kFloat8E8M0FNU: return str_format("0x{:02x}", load<std::uint8_t>(at));
+    case DType::kComplex64: return str_format("{}{:+}j", load<float>(at), load<float>(at + 4));
+    case DType::kComplex128: return str_format("{}{:+}j", load<double>(at), load<double>(at + 8));
       // clang-format on
   }
   return "?";

@@ -1,8 +1,6 @@
 // The array interfaces of CUDA and of NumPy: dicts that are read, and made of tensors.
 #include "interop/exchange/cuda_array_interface.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <memory>
 #include <optional>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/foreign_array.h"
 #include "python/extension/import.h"
@@ -28,7 +27,7 @@ struct Field {
   bool is_given() const noexcept { return value && value.get() != Py_None; }
   [[noreturn]] void refuse(BoundaryFault fault) const {
     throw BoundaryError(
-        fault, fmt::format("'{}' is {}: expected {}", name, describe_value(value.get()), expected));
+        fault, str_format("'{}' is {}: expected {}", name, describe_value(value.get()), expected));
   }
 };
 
@@ -53,7 +52,7 @@ Field require(PyObject* dict, FieldName key, const char* expected) {
   Field field = find(dict, key, expected);
   if (field.value) return field;
   throw BoundaryError(BoundaryFault::kMissing,
-                      fmt::format("'{}' is missing: expected {}", field.name, expected));
+                      str_format("'{}' is missing: expected {}", field.name, expected));
 }
 
 std::int64_t integer(const Field& field, PyObject* value) {
@@ -141,7 +140,7 @@ constexpr const char* kCudaInterface = "__cuda_array_interface__";
 void expect_dict(PyObject* given, const char* attribute) {
   if (PyDict_Check(given)) return;
   throw BoundaryError(BoundaryFault::kWrongType,
-                      fmt::format("'{}' is not a dict, which the protocol says it is", attribute));
+                      str_format("'{}' is not a dict, which the protocol says it is", attribute));
 }
 
 // Returns the dict of the protocol: the attribute of an object, or the dict itself.

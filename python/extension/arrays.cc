@@ -1,5 +1,4 @@
 // Functions that make tensors: empty(), scalar(), imports, views, and memory lent to libraries.
-#include <fmt/format.h>
 
 #include <memory>
 #include <optional>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/exchange/lent_memory.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/import.h"
@@ -43,8 +43,7 @@ Tensor integer_scalar(std::int64_t value, DType dtype) {
   const std::size_t bits = 8 * size_of(dtype) - (is_signed ? 1 : 0);
   const std::int64_t rest = bits >= 63 ? 0 : value >> bits;
   if (rest != 0 && !(is_signed && rest == -1)) {
-    throw InvalidArgument(
-        fmt::format("scalar(): {} is out of the range of {}", value, name(dtype)));
+    throw InvalidArgument(str_format("scalar(): {} is out of the range of {}", value, name(dtype)));
   }
   return by_value(&value, size_of(dtype), Shape(), dtype);
 }
@@ -59,7 +58,7 @@ Tensor make_scalar(PyObject* value, std::optional<DType> given) {
   if (dtype < DType::kUInt64) return integer_scalar(to_int64(value, "value"), dtype);
   if (dtype == DType::kFloat32) return scalar(static_cast<float>(to_double(value, "value")));
   if (dtype == DType::kFloat64) return scalar(to_double(value, "value"));
-  throw InvalidArgument(fmt::format("scalar(): {} is not supported", name(dtype)));
+  throw InvalidArgument(str_format("scalar(): {} is not supported", name(dtype)));
 }
 
 ImportOptions import_options(PyObject* stream, std::optional<SyncPolicy> sync,
@@ -99,7 +98,7 @@ Tensor make_view(const Tensor& owner, Word address, const Dims& dims, Dims strid
   if (bytes == 0 && !is_huge) return Tensor(owner.storage(), 0, Shape(dims), dtype);
   if (is_huge || bytes > held || address < begin || address - begin > held - bytes) {
     throw InvalidArgument(
-        fmt::format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
+        str_format("view(): {} bytes at {:#x} are not in {}", bytes, address, describe(owner)));
   }
   return Tensor(owner.storage(), address - begin, shape, dtype);
 }

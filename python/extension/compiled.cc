@@ -1,8 +1,6 @@
 // The Python type cgtree.CompiledFunction.
 #include "python/extension/module.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/frame.h"
 #include "cgtree/compile.h"
 #include "extensions/watch/spelling.h"
@@ -189,9 +188,9 @@ std::vector<PyObject*> inputs_of(const Compiled& compiled, Rest given, const Oth
       continue;
     }
     if (i < count || missing != nullptr) {
-      throw InvalidArgument(fmt::format("{}(): input '{}' is {}", compiled.name,
-                                        i < count ? name : *missing,
-                                        i < count ? "given twice" : "missing"));
+      throw InvalidArgument(str_format("{}(): input '{}' is {}", compiled.name,
+                                       i < count ? name : *missing,
+                                       i < count ? "given twice" : "missing"));
     }
     inputs.push_back(value);
     check_status(PyDict_DelItemString(named.dict.get(), name.c_str()));

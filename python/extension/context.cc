@@ -1,14 +1,13 @@
 // The Python type cgtree.Context.
 #include "python/extension/context.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/context.h"
 #include "cgtree/tree/engine.h"
 #include "cgtree/values/stats_table.h"
@@ -73,7 +72,7 @@ std::string metrics_text_of(PyObject* list) {
   std::vector<std::shared_ptr<Context>> held;
   for_each_item(list, [&](PyObject* context) {
     if (!is_object<OpenContext>(context)) {
-      throw InvalidArgument(fmt::format("metrics_text(): argument {} is no Context", held.size()));
+      throw InvalidArgument(str_format("metrics_text(): argument {} is no Context", held.size()));
     }
     held.push_back(Receiver<Context>::of(context));
   });

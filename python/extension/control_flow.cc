@@ -2,8 +2,6 @@
 // cgtree.LoopStream.
 #include "extensions/flow/control_flow.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/flow/loop_stream.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
@@ -46,7 +45,7 @@ using SharedKind = std::shared_ptr<ResultKind>;
   error.add_note("in " + name);
   const bool is_refused = error.is_a("InvalidArgument") || error.is_a("DeviceError");
   if (is_refused && current_stream().is_capturing())
-    throw InvalidArgument(fmt::format("{} (in {})", error.what(), name));
+    throw InvalidArgument(str_format("{} (in {})", error.what(), name));
   throw error;
 }
 
@@ -85,7 +84,7 @@ std::function<void()> without_results(const Body& body, const char* instead) {
   if (!body) return nullptr;
   return [&body, instead] {
     if (body().empty()) return;
-    throw InvalidArgument(fmt::format("a body returned tensors: {}", instead));
+    throw InvalidArgument(str_format("a body returned tensors: {}", instead));
   };
 }
 
@@ -176,7 +175,7 @@ Reference choose_of(PyObject* flag, PyObject* functions, const Generators& gener
   const auto kind = std::make_shared<ResultKind>(ResultKind::kUnknown);
   std::vector<Body> bodies;
   for_each_item(functions, [&](PyObject* function) {
-    bodies.push_back(body_of(function, fmt::format("body {} of choose()", bodies.size()), kind));
+    bodies.push_back(body_of(function, str_format("body {} of choose()", bodies.size()), kind));
   });
   const Tensor index = to_given(flag);
   std::vector<Tensor> made = enqueue([&] {

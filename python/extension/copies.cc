@@ -1,11 +1,10 @@
 // Copies between tensors of any layout, and from and to the host.
 #include "python/extension/tensor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/code.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
@@ -36,20 +35,20 @@ Tensor dense_like(const Tensor& tensor) {
 void expect_no_capture(StreamRef stream, const Tensor& tensor) {
   if (!stream.is_capturing()) return;
   throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),
-                     fmt::format("{} cannot be copied from or to the host while the step function "
-                                 "is recorded: do it before or after the call",
-                                 describe(tensor)));
+                     str_format("{} cannot be copied from or to the host while the step function "
+                                "is recorded: do it before or after the call",
+                                describe(tensor)));
 }
 
 void check_pair(const Tensor& destination, const Tensor& source) {
   if (destination.dtype() != source.dtype() ||
       !std::ranges::equal(destination.shape().dims(), source.shape().dims())) {
     throw InvalidArgument(
-        fmt::format("copy_from(): {} cannot take {}: shape and dtype must be the same",
-                    describe(destination), describe(source)));
+        str_format("copy_from(): {} cannot take {}: shape and dtype must be the same",
+                   describe(destination), describe(source)));
   }
   if (is_read_only(destination)) {
-    throw InvalidArgument(fmt::format("copy_from(): {} is read-only", describe(destination)));
+    throw InvalidArgument(str_format("copy_from(): {} is read-only", describe(destination)));
   }
 }
 
@@ -103,8 +102,8 @@ void copy_tensor(const Tensor& destination, const Tensor& source) {
   if (destination.device().type == DeviceType::kHost && destination.is_contiguous()) {
     return download(source, destination.data());
   }
-  throw InvalidArgument(fmt::format("copy_from(): {} cannot take {}: copy through the host",
-                                    describe(destination), describe(source)));
+  throw InvalidArgument(str_format("copy_from(): {} cannot take {}: copy through the host",
+                                   describe(destination), describe(source)));
 }
 
 void copy_from(const Tensor& destination, PyObject* source) {

@@ -1,14 +1,13 @@
 // DLPack in Python: capsules in both directions, and the exchange API between types.
 #include "python/extension/dlpack.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/dlpack.h"
 #include "interop/exchange/dlpack_tensor.h"
@@ -267,9 +266,9 @@ dlpack::DeviceRef device_of(PyObject* object) {
     }
   }
   throw BoundaryError(BoundaryFault::kWrongType,
-                      fmt::format("__dlpack_device__() is {}: expected a pair of integers of 32 "
-                                  "bits, DLPack's type and number of the device",
-                                  describe_value(pair.get())));
+                      str_format("__dlpack_device__() is {}: expected a pair of integers of 32 "
+                                 "bits, DLPack's type and number of the device",
+                                 describe_value(pair.get())));
 }
 
 // Returns the `stream` argument of __dlpack__ for our stream. Work outside of a capture cannot wait

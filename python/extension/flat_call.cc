@@ -2,8 +2,6 @@
 // inputs, made and answered without running Python as long as they replay.
 #include "python/extension/flat_call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/mutex.h"
 #include "cgtree/context.h"
 #include "cgtree/record/step.h"
@@ -248,7 +247,7 @@ void check_apart(const FlatCall& flat) {
         static_cast<std::ptrdiff_t>(second.address() - first.address()) == distance)
       continue;
     throw BoundaryError(BoundaryFault::kWrongValue,
-                        fmt::format("tensor {} may share memory with tensor {}", a, b));
+                        str_format("tensor {} may share memory with tensor {}", a, b));
   }
 }
 
@@ -526,7 +525,7 @@ FlatCall make(PyObject* compiled, PyObject* type, PyObject* parameter, PyObject*
   }
   for (const auto& [a, b, distance] : apart) {
     if (std::max(a, b) >= count)
-      throw InvalidArgument(fmt::format("FlatCall(): there are no tensors {} and {}", a, b));
+      throw InvalidArgument(str_format("FlatCall(): there are no tensors {} and {}", a, b));
     flat.apart.push_back({a, b, distance});
   }
   flat.of_list.reserve(flat.expected.size());

@@ -1,14 +1,13 @@
 // The Python type cgtree.Generator.
 #include "python/extension/module.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/random/generator.h"
 #include "interop/random/random.h"
@@ -93,7 +92,7 @@ Tensor integers(const Generator& generator, std::int64_t low, std::int64_t high,
 
 std::string repr(const Generator& generator) {
   const GeneratorState state = generator.state();
-  return fmt::format("cgtree.Generator(seed={}, offset={})", state.seed, state.offset);
+  return str_format("cgtree.Generator(seed={}, offset={})", state.seed, state.offset);
 }
 
 }  // namespace

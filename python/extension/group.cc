@@ -1,8 +1,6 @@
 // The Python type cgtree.Group: one rank's end of the connection to the others.
 #include "extensions/ranks/group.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <climits>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "python/extension/context.h"
 #include "python/extension/module.h"
 
@@ -35,7 +34,7 @@ class PythonGroup final : public Group {
       exchange(words);
     } catch (const PythonError& error) {
       throw GroupError(
-          fmt::format("minimum() of rank {} of {} raised {}", rank_, size_, error.what()));
+          str_format("minimum() of rank {} of {} raised {}", rank_, size_, error.what()));
     }
   }
 
@@ -44,8 +43,8 @@ class PythonGroup final : public Group {
     const Reference result = call_with(static_cast<PyObject*>(function_.get()), words);
     const Reference items = items_of(result.get());
     if (PyTuple_Size(items.get()) != static_cast<Py_ssize_t>(words.size())) {
-      throw GroupError(fmt::format("minimum() of rank {} of {} returned {} words, and was given {}",
-                                   rank_, size_, PyTuple_Size(items.get()), words.size()));
+      throw GroupError(str_format("minimum() of rank {} of {} returned {} words, and was given {}",
+                                  rank_, size_, PyTuple_Size(items.get()), words.size()));
     }
     for (std::size_t i = 0; i < words.size(); ++i) {
       PyObject* const item = PyTuple_GetItem(items.get(), static_cast<Py_ssize_t>(i));
@@ -61,7 +60,7 @@ class PythonGroup final : public Group {
 
 SharedGroup make(std::int64_t rank, std::int64_t size, Callable minimum) {
   if (size < 1 || rank < 0 || rank >= size || size > INT_MAX) {
-    throw InvalidArgument(fmt::format("Group(): there is no rank {} of {}", rank, size));
+    throw InvalidArgument(str_format("Group(): there is no rank {} of {}", rank, size));
   }
   return std::make_shared<PythonGroup>(static_cast<int>(rank), static_cast<int>(size), minimum);
 }

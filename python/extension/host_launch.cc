@@ -2,8 +2,6 @@
 // graph node needs.
 #include "python/extension/module.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <memory>
 #include <optional>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/frame.h"
 #include "extensions/flow/body.h"
 #include "interop/device/graph_api.h"
@@ -70,8 +69,8 @@ void run_kernel(const LaunchDims&, const void* const* arguments) {
 void launch_in_body(StreamRef stream, HostCall* call) {
   const std::size_t count = 1 + call->operands.size();
   if (count > kMaxKernelArguments) {
-    throw InvalidArgument(fmt::format("launch() in a body with {} tensors: expected at most {}",
-                                      count - 1, kMaxKernelArguments - 1));
+    throw InvalidArgument(str_format("launch() in a body with {} tensors: expected at most {}",
+                                     count - 1, kMaxKernelArguments - 1));
   }
   std::array<KernelArgument, kMaxKernelArguments> arguments;
   arguments[0] = {&call, sizeof(call)};
@@ -84,7 +83,7 @@ void launch_in_body(StreamRef stream, HostCall* call) {
 void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors) {
   const StreamRef stream = current_stream();
   if (stream.device().type != DeviceType::kHost) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "launch() runs a Python function as a kernel of the host device, but the current stream is "
         "of {}: launch CuPy, Numba, Triton or PyTorch work on current_stream() instead",
         to_string(stream.device())));

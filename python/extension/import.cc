@@ -1,9 +1,8 @@
 // Tries the protocols in turn, beginning with those that order work in both directions.
 #include "python/extension/import.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/exchange/foreign_array.h"
 #include "python/extension/dlpack.h"
 #include "python/extension/tensor.h"
@@ -15,9 +14,9 @@ namespace {
   const Reference type = checked(PyObject_Repr(reinterpret_cast<PyObject*>(Py_TYPE(object))));
   throw BoundaryError(
       BoundaryFault::kWrongType,
-      fmt::format("{} is no array that cgtree can take: expected a cgtree.Tensor, or an object "
-                  "with __dlpack__, __cuda_array_interface__ or __array_interface__",
-                  to_text(type.get(), "a type")));
+      str_format("{} is no array that cgtree can take: expected a cgtree.Tensor, or an object "
+                 "with __dlpack__, __cuda_array_interface__ or __array_interface__",
+                 to_text(type.get(), "a type")));
 }
 
 // Calls a method without arguments, and returns false for an object without it.
@@ -50,7 +49,7 @@ void expect_dtype(const ImportOptions& options, const Tensor& tensor) {
   if (!options.dtype || *options.dtype == tensor.dtype()) return;
   throw BoundaryError(
       BoundaryFault::kWrongValue,
-      fmt::format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
+      str_format("{} was to come in as {}", describe(tensor), name(*options.dtype)));
 }
 
 void expect_resolved_values(PyObject* object) {

@@ -1,8 +1,6 @@
 // Reads options by extensions/watch/option_table.h. A key that is not in the table is refused.
 #include "python/extension/context.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "extensions/watch/option_table.h"
 
 namespace cgtree::python {
@@ -105,7 +104,7 @@ Options read_all(PyObject* dict, const char* what) {
   for_each_entry(dict, "options", [&](PyObject* key, PyObject* value) {
     const std::string name = to_text(key, "an option's name");
     if (!read_option(name, value, options))
-      throw InvalidArgument(fmt::format("{} has no option '{}'", what, name));
+      throw InvalidArgument(str_format("{} has no option '{}'", what, name));
   });
   return options;
 }
@@ -114,10 +113,10 @@ Options read_all(PyObject* dict, const char* what) {
 
 template <typename Options>
 Options CasterOfOptions<Options>::from(PyObject* dict, const char* what) {
-  auto options = read_all<Options>(dict, fmt::format("an item of {}", what).c_str());
+  auto options = read_all<Options>(dict, str_format("an item of {}", what).c_str());
   if constexpr (std::is_same_v<Options, AxisOptions>) {
     if (options.policy == AxisPolicy::kLearned) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(str_format(
           "axis '{}' has the policy 'learned', and Python has no SizeLearner: take another one",
           options.name));
     }

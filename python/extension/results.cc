@@ -1,11 +1,10 @@
 // Reads what Python functions return, and makes the same of tensors.
 #include "python/extension/results.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "python/extension/tensor.h"
 
 namespace cgtree::python {
@@ -33,7 +32,7 @@ ResultKind kind_of(PyObject* result, std::string_view who) {
   if (PyTuple_Check(result)) return ResultKind::kTuple;
   if (PyList_Check(result)) return ResultKind::kList;
   const Reference type = checked(PyObject_Str(reinterpret_cast<PyObject*>(Py_TYPE(result))));
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} returned {}: expected None, a cgtree.Tensor, or a tuple or list of them; arrays of CuPy, "
       "Numba or PyTorch come out of cgtree.compile(..., framework=...)",
       who, to_text(type.get(), "a type")));
@@ -46,7 +45,7 @@ std::vector<Tensor> read_result(PyObject* result, std::string_view who, ResultKi
   const ResultKind found = kind_of(result, who);
   if (kind != ResultKind::kUnknown && kind != found) {
     throw InvalidArgument(
-        fmt::format("{} returned {}, and {} before: {}", who, name_of(found), name_of(kind), why));
+        str_format("{} returned {}, and {} before: {}", who, name_of(found), name_of(kind), why));
   }
   kind = found;
   if (kind == ResultKind::kNone) return {};

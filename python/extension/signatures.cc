@@ -1,5 +1,4 @@
 // The table of signatures, arguments by them, and the tables that Python reads.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -13,6 +12,7 @@ namespace cgtree::python {
 namespace {
 
 Signature signatures[] = {
+#include "base/format.h"
 #include "python/signatures.inc"
 };
 
@@ -32,8 +32,8 @@ std::size_t index_of(const Signature& signature, PyObject* name) {
 const Signature& bind_signature(const Method& method, const Signature& signature) {
   if (method.signature == nullptr) return signature;
   if (signature.count != method.count) {
-    throw Error(fmt::format("{} has {} parameters in _cgtree.pyi, and {} in C++", signature.name,
-                            signature.count, method.count));
+    throw Error(str_format("{} has {} parameters in _cgtree.pyi, and {} in C++", signature.name,
+                           signature.count, method.count));
   }
   return *(*method.signature = &signature);
 }
@@ -67,9 +67,9 @@ PyGetSetDef* table_of(const std::vector<Property>& properties, std::string_view 
 }  // namespace
 
 const Signature& signature_of(std::string_view owner, std::string_view name) {
-  const std::string whole = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name);
+  const std::string whole = owner.empty() ? std::string(name) : str_format("{}.{}", owner, name);
   auto* const found = std::ranges::find(signatures, whole, &Signature::name);
-  if (found == std::end(signatures)) throw Error(fmt::format("_cgtree.pyi has no {}", whole));
+  if (found == std::end(signatures)) throw Error(str_format("_cgtree.pyi has no {}", whole));
   for (std::size_t i = 0; i < found->count && found->interned[i] == nullptr; ++i)
     found->interned[i] = checked(PyUnicode_InternFromString(found->names[i])).release();
   return *found;
@@ -105,7 +105,7 @@ void read_arguments(const Signature& signature, const Passed& passed, PyObject**
     if (i >= signature.needed && read[i] == Py_None) read[i] = nullptr;
     if (i < signature.needed && read[i] == nullptr) {
       throw InvalidArgument(
-          fmt::format("{}(): '{}' is missing", signature.function(), signature.names[i]));
+          str_format("{}(): '{}' is missing", signature.function(), signature.names[i]));
     }
   }
 }

@@ -2,8 +2,6 @@
 // of steps, and values that are passed by value.
 #include "cgtree/steps.h"
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/compile.h"
 #include "cgtree/values/eager_break.h"
 #include "interop/tensor/empty.h"
@@ -65,14 +64,14 @@ namespace {
 Step& open_step(PythonSteps& steps) {
   if (steps.open) return *steps.open;
   throw InvalidArgument(
-      fmt::format("no step of '{}' is open: it was replayed, has ended, or was not begun",
-                  steps.steps->name()));
+      str_format("no step of '{}' is open: it was replayed, has ended, or was not begun",
+                 steps.steps->name()));
 }
 
 void leave(PythonSteps& steps) {
   if (!steps.open) return;
   if (steps.thread != std::this_thread::get_id()) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "a step of '{}' is open on another thread: end or leave it there", steps.steps->name()));
   }
   without_gil([&] { steps.open.reset(); });
@@ -132,7 +131,7 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
 bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream) {
   if (steps.open) {
     throw InvalidArgument(
-        fmt::format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
+        str_format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
   }
   const Context& context = *steps.context->open();
   const StreamRef place = to_stream(stream, context.device());

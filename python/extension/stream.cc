@@ -1,8 +1,6 @@
 // The Python type cgtree.Stream.
 #include "python/extension/stream.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <string>
 #include <thread>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/stream_synchronization.h"
 #include "python/extension/module.h"
@@ -87,8 +86,7 @@ std::uint64_t pointer(const StreamState& state) {
 
 std::string repr(const StreamState& state) {
   if (!state.stream) return "cgtree.Stream(closed)";
-  return fmt::format("cgtree.Stream({:#x} on {})", pointer(state),
-                     to_string(state.stream.device()));
+  return str_format("cgtree.Stream({:#x} on {})", pointer(state), to_string(state.stream.device()));
 }
 
 std::uintptr_t foreign_handle(PyObject* object) {
@@ -122,9 +120,9 @@ StreamRef to_stream(PyObject* object, std::optional<Device> device) {
   }
   const StreamRef stream = value_of<StreamState>(object).ref();
   if (!device || stream.device() == *device) return stream;
-  throw InvalidArgument(fmt::format("stream {:#x} is of {}, but {} is needed",
-                                    static_cast<std::uintptr_t>(stream.handle()),
-                                    to_string(stream.device()), to_string(*device)));
+  throw InvalidArgument(str_format("stream {:#x} is of {}, but {} is needed",
+                                   static_cast<std::uintptr_t>(stream.handle()),
+                                   to_string(stream.device()), to_string(*device)));
 }
 
 std::shared_ptr<const void> keep_stream(PyObject* object) {

@@ -1,10 +1,10 @@
 // Views of a tensor.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/exchange/foreign_array.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
@@ -46,7 +46,7 @@ void take_slice(const Tensor& tensor, int axis, PyObject* slice, View& view) {
   Py_ssize_t step = 0;
   check_status(PySlice_Unpack(slice, &begin, &end, &step));
   if (step < 0) {
-    throw InvalidArgument(fmt::format(
+    throw InvalidArgument(str_format(
         "axis {} has step {}: negative steps are not supported; make a copy in that order first",
         axis, step));
   }

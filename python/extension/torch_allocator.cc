@@ -6,7 +6,6 @@
 #include "base/mutex.h"
 #include "python/extension/module.h"
 
-#include <fmt/format.h>
 #include <sys/types.h>
 
 #include <array>
@@ -22,6 +21,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/frame.h"
 #include "base/log_event.h"
 #include "caching/device_allocator.h"
@@ -53,7 +53,7 @@ struct Block {
 };
 
 std::string name_of(const void* block) {
-  return fmt::format("PyTorch's pool at {}", block);
+  return str_format("PyTorch's pool at {}", block);
 }
 
 // TorchMemory belongs to the process, as PyTorch's allocator does. It is never destroyed, because

@@ -1,13 +1,11 @@
 // Converts Python values, and checks each of them first.
 #include "python/extension/values.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/device.h"
 #include "interop/device/stream.h"
 #include "interop/exchange/type_string.h"
@@ -45,7 +43,7 @@ std::optional<DType> dtype_of_text(std::string_view text) {
   if (text.empty() || text.size() > 4) return std::nullopt;  // "<c16"
   const bool has_order = std::string_view("<|=>").find(text.front()) != std::string_view::npos;
   try {
-    return parse_type_string(has_order ? std::string(text) : fmt::format("={}", text)).dtype;
+    return parse_type_string(has_order ? std::string(text) : str_format("={}", text)).dtype;
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
@@ -54,7 +52,7 @@ std::optional<DType> dtype_of_text(std::string_view text) {
 std::string all_dtypes() {
   std::string names;
   for (int i = 0; i < kDTypeCount; ++i)
-    names += fmt::format("{}{}", i == 0 ? "" : ", ", name(static_cast<DType>(i)));
+    names += str_format("{}{}", i == 0 ? "" : ", ", name(static_cast<DType>(i)));
   return names;
 }
 
@@ -62,7 +60,7 @@ std::string all_dtypes() {
   PyErr_Clear();
   const Reference text = Reference::steal(PyObject_Str(number));
   PyErr_Clear();  // Python refuses to print the longest
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "{} is {}: expected {}", what,
       text ? to_text(text.get(), "an integer") : "an integer of thousands of digits", range));
 }
@@ -130,20 +128,20 @@ double to_double(PyObject* object, const char* what) {
 
 std::size_t to_size(PyObject* object, const char* what) {
   const std::int64_t value = to_int64(object, what);
-  if (value < 0) throw InvalidArgument(fmt::format("{} is {}: it is negative", what, value));
+  if (value < 0) throw InvalidArgument(str_format("{} is {}: it is negative", what, value));
   return static_cast<std::size_t>(value);
 }
 
 int to_int(PyObject* object, const char* what) {
   const std::int64_t value = to_int64(object, what);
   if (value == static_cast<int>(value)) return static_cast<int>(value);
-  throw InvalidArgument(fmt::format("{} is {}: expected an integer of 32 bits", what, value));
+  throw InvalidArgument(str_format("{} is {}: expected an integer of 32 bits", what, value));
 }
 
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what) {
   const double given = to_double(seconds, what);
   if (!(given >= 0)) {
-    throw InvalidArgument(fmt::format("{} is {}: expected seconds, 0 or more", what, given));
+    throw InvalidArgument(str_format("{} is {}: expected seconds, 0 or more", what, given));
   }
   constexpr auto kLongest = std::chrono::microseconds::max();
   const double wanted = given * 1e6;
@@ -160,12 +158,12 @@ Reference items_of(PyObject* sequence, const char* what, std::size_t count) {
   Reference items = items_of(sequence);
   const auto found = static_cast<std::size_t>(PyTuple_Size(items.get()));
   if (found == count) return items;
-  throw InvalidArgument(fmt::format("{} has {} items: expected {}", what, found, count));
+  throw InvalidArgument(str_format("{} has {} items: expected {}", what, found, count));
 }
 
 Reference copy_of_dict(PyObject* dict, const char* what) {
   if (PyDict_Check(dict)) return checked(PyDict_Copy(dict));
-  throw InvalidArgument(fmt::format("{} is of type {}: expected a dict", what, type_name(dict)));
+  throw InvalidArgument(str_format("{} is of type {}: expected a dict", what, type_name(dict)));
 }
 
 Reference items_of(PyObject* sequence) {
@@ -190,12 +188,12 @@ DType to_dtype(PyObject* object) {
       // length.
       const std::string type = type_name(object);
       text = type == "dtype" ? checked(PyObject_Str(object))
-                             : from_text(fmt::format("an object of type {}", type));
+                             : from_text(str_format("an object of type {}", type));
     }
   }
   const std::string given = to_text(text.get(), "dtype");
   if (const auto dtype = dtype_of_text(given)) return *dtype;
-  throw InvalidArgument(fmt::format("dtype is '{}': expected one of {}", given, all_dtypes()));
+  throw InvalidArgument(str_format("dtype is '{}': expected one of {}", given, all_dtypes()));
 }
 
 Device to_device(PyObject* object) {
@@ -207,9 +205,8 @@ Device to_device(PyObject* object) {
     return is_host ? Device::host()
                    : Device{static_cast<DeviceType>(pair[0]), static_cast<std::int32_t>(pair[1])};
   }
-  throw InvalidArgument(
-      fmt::format("device is ({}): expected text like 'cuda:0', or DLPack's two numbers",
-                  fmt::join(pair, ", ")));
+  throw InvalidArgument(str_format(
+      "device is ({}): expected text like 'cuda:0', or DLPack's two numbers", joined(pair, ", ")));
 }
 
 std::optional<Device> device_for_empty(std::optional<Device> given) {
@@ -243,7 +240,7 @@ std::string describe_item(PyObject* object) {
                         PyFloat_CheckExact(object) || PyUnicode_CheckExact(object);
   const Reference text = Reference::steal(is_plain ? PyObject_Repr(object) : nullptr);
   PyErr_Clear();
-  if (!text) return fmt::format("an object of type '{}'", type_name(object));
+  if (!text) return str_format("an object of type '{}'", type_name(object));
   const std::string whole = to_text(text.get(), "a value");
   return whole.size() > kMaxText ? whole.substr(0, kMaxText) + "..." : whole;
 }
@@ -257,7 +254,7 @@ std::string describe_value(PyObject* object) {
   std::string text = "(";
   for (Py_ssize_t i = 0; i < std::min(count, kMaxItems); ++i)
     text += (i == 0 ? "" : ", ") + describe_item(PyTuple_GetItem(items.get(), i));
-  if (count > kMaxItems) return text + fmt::format(", ... {} in all)", count);
+  if (count > kMaxItems) return text + str_format(", ... {} in all)", count);
   return text + (count == 1 ? ",)" : ")");
 }
 
@@ -291,7 +288,7 @@ std::size_t to_choice(PyObject* object, const char* what, std::span<const std::s
   const auto found = std::ranges::find(names, given);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   throw InvalidArgument(
-      fmt::format("{} is '{}': expected one of '{}'", what, given, fmt::join(names, "', '")));
+      str_format("{} is '{}': expected one of '{}'", what, given, joined(names, "', '")));
 }
 
 }  // namespace cgtree::python

@@ -1,8 +1,8 @@
 // Reads and writes the cache. Each entry is a file: lists of strings, each with its length in
 // front, and a checksum.
 #include "targets/cuda/code_cache.h"
+#include "base/format.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -33,9 +33,9 @@ std::uint32_t check_of(std::string_view text) noexcept {
 }
 
 std::string pack(const std::vector<std::string>& texts) {
-  std::string packed = fmt::format("{}\n", texts.size());
+  std::string packed = str_format("{}\n", texts.size());
   for (const std::string& text : texts)
-    packed += fmt::format("{}\n", text.size()) + text;
+    packed += str_format("{}\n", text.size()) + text;
   return packed;
 }
 
@@ -69,7 +69,7 @@ std::string environment(const char* name) {
 }
 
 std::string path_of(const std::string& folder, const std::string& packed_key) {
-  return fmt::format("{}/{:016x}.code", folder, hash_of(packed_key));
+  return str_format("{}/{:016x}.code", folder, hash_of(packed_key));
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ void keep_code(const std::string& folder, const std::vector<std::string>& key,
   const std::string packed = pack(texts);
   const std::string path = path_of(folder, packed_key);
   // The file is written under a unique name first: another process must not read half of it.
-  const std::string draft = fmt::format("{}.{}.{}", path, getpid(), ++files);
+  const std::string draft = str_format("{}.{}.{}", path, getpid(), ++files);
   std::error_code ignored;
   fs::create_directories(folder, ignored);
   std::ofstream file(draft, std::ios::binary);

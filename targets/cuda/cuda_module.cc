@@ -2,13 +2,12 @@
 #include "targets/cuda/cuda_module.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/cuda/cuda_device.h"
 #include "interop/device/cuda/driver.h"
 #include "interop/device/cuda/runtime.h"
@@ -40,8 +39,8 @@ std::optional<std::vector<std::size_t>> parameters_of(CUkernel kernel) {
 CompileRequest request_of(const KernelSet& kernels, const Target& target) {
   if (kernels.cuda_source.empty()) {
     throw InvalidArgument(
-        fmt::format("kernel '{}' has no CUDA source: set cuda_source, or build for the host device",
-                    kernels.kernels.front().name));
+        str_format("kernel '{}' has no CUDA source: set cuda_source, or build for the host device",
+                   kernels.kernels.front().name));
   }
   CompileRequest request{.source = kernels.cuda_source, .cache_folder = default_cache_folder()};
   for (const NamedKernel& kernel : kernels.kernels)
@@ -62,8 +61,8 @@ std::string build_with_nvrtc_problem() {
 std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Target& target) {
   const CompileRequest request = request_of(kernels, target);
   const CompiledCode compiled = compile(request);
-  const std::string what = fmt::format("load kernels '{}' for {}", fmt::join(request.names, "', '"),
-                                       request.architecture);
+  const std::string what =
+      str_format("load kernels '{}' for {}", joined(request.names, "', '"), request.architecture);
   const RelaxedCapture relaxed(cuda_device_api().graphs());
   Library library = nullptr;
   check(to_code(load_library(&library, compiled.image.data())), what);
@@ -82,7 +81,7 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
 }
 #else
 std::string build_with_nvrtc_problem() {
-  return fmt::format(
+  return str_format(
       "kernels that are compiled at run time need CUDA 12.8 or later, and this program was built "
       "with {}.{}",
       CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);

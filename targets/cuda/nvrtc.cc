@@ -3,13 +3,12 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nvrtc.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "targets/cuda/code_cache.h"
 
 namespace cgtree::cuda {
@@ -17,13 +16,13 @@ namespace {
 
 // The library stays loaded. Throws InvalidArgument if it is not found.
 void* open_library() {
-  const std::string name = fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000);
+  const std::string name = str_format("libnvrtc.so.{}", CUDART_VERSION / 1000);
   if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   const std::string reason = dlerror();
   // CGTREE_CUDA_ROOT comes from the build.
-  const std::string beside = fmt::format("{}/lib64/{}", CGTREE_CUDA_ROOT, name);
+  const std::string beside = str_format("{}/lib64/{}", CGTREE_CUDA_ROOT, name);
   if (void* library = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(str_format(
       "cannot load NVRTC ({}): add the toolkit's library folder to LD_LIBRARY_PATH", reason));
 }
 
@@ -31,7 +30,7 @@ void* open_library() {
 struct Symbol {
   Symbol(void* library, const char* name) : address(dlsym(library, name)) {
     if (address != nullptr) return;
-    throw InvalidArgument(fmt::format("the NVRTC library has no function {}", name));
+    throw InvalidArgument(str_format("the NVRTC library has no function {}", name));
   }
   template <typename Function>
   operator Function*() const {  // NOLINT(google-explicit-constructor)
@@ -66,8 +65,7 @@ const NvrtcLibrary& nvrtc() {
 
 void expect(nvrtcResult result, const char* action) {
   if (result == NVRTC_SUCCESS) return;
-  throw InvalidArgument(
-      fmt::format("NVRTC could not {}: {}", action, nvrtc().error_string(result)));
+  throw InvalidArgument(str_format("NVRTC could not {}: {}", action, nvrtc().error_string(result)));
 }
 
 // A Program owns a program of NVRTC.
@@ -113,7 +111,7 @@ std::string version_text() {
   int major = 0;
   int minor = 0;
   expect(nvrtc().version(&major, &minor), "tell its version");
-  return fmt::format("{}.{}", major, minor);
+  return str_format("{}.{}", major, minor);
 }
 
 CompiledCode run_compiler(const CompileRequest& request) {
@@ -129,9 +127,9 @@ CompiledCode run_compiler(const CompileRequest& request) {
   CompiledCode code;
   code.log = program.log();
   if (result != NVRTC_SUCCESS) {
-    throw InvalidArgument(fmt::format("kernels '{}' do not compile for {} (NVRTC {}, {}):\n{}",
-                                      fmt::join(request.names, "', '"), request.architecture,
-                                      version_text(), nvrtc().error_string(result), code.log));
+    throw InvalidArgument(str_format("kernels '{}' do not compile for {} (NVRTC {}, {}):\n{}",
+                                     joined(request.names, "', '"), request.architecture,
+                                     version_text(), nvrtc().error_string(result), code.log));
   }
   for (const std::string& name : request.names) {
     const char* lowered = nullptr;
@@ -155,7 +153,7 @@ bool is_self_contained(const CompileRequest& request) {
 std::vector<std::string> key_of(const CompileRequest& request) {
   std::vector<std::string> key = {version_text(), request.source};
   for (const auto& list : {all_options(request), request.names}) {
-    key.push_back(fmt::format("{}", list.size()));
+    key.push_back(str_format("{}", list.size()));
     key.insert(key.end(), list.begin(), list.end());
   }
   return key;

@@ -7,23 +7,14 @@
 #include <vector>
 
 namespace cgtree {
+namespace {
 
 // Counts how often it is formatted.
 struct Probe {
+  operator FormatArgument() const { return ++*formatted; }
+
   int* formatted;
 };
-
-}  // namespace cgtree
-
-template <>
-struct fmt::formatter<cgtree::Probe> : fmt::formatter<int> {
-  auto format(const cgtree::Probe& probe, fmt::format_context& context) const {
-    return fmt::formatter<int>::format(++*probe.formatted, context);
-  }
-};
-
-namespace cgtree {
-namespace {
 
 class LogTest : public testing::Test {
  protected:
