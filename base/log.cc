@@ -13,12 +13,12 @@
 namespace cgtree {
 namespace {
 
-constexpr std::array kNames = {"trace", "debug", "info", "warning", "error", "off"};
+constexpr std::array kLevelNames = {"trace", "debug", "info", "warning", "error", "off"};
 
 // Writes a line with one call, so that those of several processes do not mix.
 void write_plain(LogLevel level, const std::string& line) {
   const std::string text =
-      str_format("[cgtree] [{}] {}\n", kNames[static_cast<std::size_t>(level)], line);
+      str_format("[cgtree] [{}] {}\n", kLevelNames[static_cast<std::size_t>(level)], line);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

@@ -146,6 +146,12 @@ void* Step::address(std::size_t i) const {
   return reinterpret_cast<void*>(inputs[i].address());
 }
 
+Explanation Step::why() const {
+  if (!must_run())
+    throw InvalidArgument("why() of a step that has nothing to run: it was replayed, or has ended");
+  return open_->call->why();
+}
+
 void Step::end() {
   if (open_ == nullptr) {
     throw InvalidArgument("end() of a step that was replayed: there is nothing to end");

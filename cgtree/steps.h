@@ -116,6 +116,8 @@ class Step {
   void* address(std::size_t i) const;
   // Whether the work is being captured, so that it must not synchronise.
   bool is_captured() const noexcept;
+  // Returns why no recording was replayed. Throws InvalidArgument unless must_run().
+  Explanation why() const;
   // The work is enqueued. If it was captured, the graph is launched now; if it could not be
   // captured, must_run() stays true, and the work has to be enqueued once more. Throws
   // InvalidArgument on another thread, with nothing to end, and inside a function that the step has

@@ -8,14 +8,12 @@
 namespace cgtree {
 namespace {
 
-using Kind = AxisChoice::Kind;
-
 AxisChoice pad_to(std::int64_t size) {
-  return {Kind::kSize, size};
+  return {AxisChoice::Kind::kSize, size};
 }
 
 AxisChoice skip(SkipReason reason) {
-  return {Kind::kSkip, 0, reason};
+  return {AxisChoice::Kind::kSkip, 0, reason};
 }
 
 }  // namespace
@@ -69,8 +67,9 @@ AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
     case AxisPolicy::kMultiples:
     case AxisPolicy::kPowersOfTwo:
       if (const auto up = round_up(actual)) return pad_to(*up);
-      return {options_.above_largest == AboveLargest::kThrow ? Kind::kThrow : Kind::kSkip, 0,
-              SkipReason::kAboveLargestBucket};
+      return {options_.above_largest == AboveLargest::kThrow ? AxisChoice::Kind::kThrow
+                                                             : AxisChoice::Kind::kSkip,
+              0, SkipReason::kAboveLargestBucket};
     case AxisPolicy::kLearned:
       if (const auto up = round_up(actual)) return pad_to(*up);
       return skip(SkipReason::kNotRecorded);
@@ -88,14 +87,14 @@ AxisChoice AxisRule::choose(std::int64_t actual) const noexcept {
     return pad_to(actual);
   }
   if (options_.at_max_sizes == AtMaxSizes::kNextLarger) {
-    return {Kind::kNextLarger, actual, SkipReason::kSizeLimit};
+    return {AxisChoice::Kind::kNextLarger, actual, SkipReason::kSizeLimit};
   }
   return skip(SkipReason::kSizeLimit);
 }
 
 std::string AxisRule::why_not(std::int64_t actual) const {
   const AxisChoice choice = choose(actual);
-  if (choice.kind == Kind::kSize) return {};
+  if (choice.kind == AxisChoice::Kind::kSize) return {};
   const std::string is = str_format("{} is {}", text(), actual);
   switch (choice.reason) {
     case SkipReason::kAboveLargestBucket:

@@ -16,10 +16,6 @@ std::string output_text(const Function& function, const AxisUse& use) {
   return text_of_output(use.tensor, function.options.outputs[use.tensor].name);
 }
 
-std::size_t extent_bytes(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
-}
-
 // Returns the input in which the output lies, if there is one. Among several of one storage it is
 // the one that the output is, or else the first.
 std::optional<std::uint32_t> find_input(const Tensor& output, std::span<const Tensor> step_inputs) {
@@ -239,9 +235,7 @@ bool is_replaceable(std::span<const Tensor> outputs, std::size_t i, const Tensor
   const Tensor& output = outputs[i];
   const auto shares = [&](const Tensor& other) { return other.storage() == output.storage(); };
   return output.byte_offset() == 0 && output.dtype() == buffer.dtype() &&
-         output.shape() == buffer.shape() &&
-         static_cast<std::size_t>(output.shape().extent()) * size_of(output.dtype()) ==
-             output.storage()->bytes() &&
+         output.shape() == buffer.shape() && extent_bytes(output) == output.storage()->bytes() &&
          std::ranges::count_if(outputs, shares) == 1;
 }
 

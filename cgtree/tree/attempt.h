@@ -55,6 +55,8 @@ class Attempt {
     const auto* const capture = std::get_if<OpenRecording>(&state_);
     return capture != nullptr ? capture->inputs() : std::get<OpenRun>(state_).inputs();
   }
+  // Returns why no recording is replayed. Requires: must_run().
+  Explanation why() const { return engine_.explain(decision_, function_); }
   // Returns whether the work is captured now. Requires: must_run().
   bool is_captured() const noexcept { return std::holds_alternative<OpenRecording>(state_); }
 

@@ -35,8 +35,9 @@ void Extensions::add(std::unique_ptr<Extension> extension) {
         "the factory out");
   }
   const Extension& added = *extension;
-  for (const auto& other : list_) {
-    if (typeid(*other) != typeid(added)) continue;
+  for (const auto& one : list_) {
+    const Extension& other = *one;
+    if (typeid(other) != typeid(added)) continue;
     throw InvalidArgument(
         "ContextOptions::extensions has two of a kind: give one of them, with the options of both");
   }

@@ -90,7 +90,7 @@ class Gate {
   // over ends outside; returns false if another caller has entered meanwhile.
   bool do_upkeep_inside() noexcept;
   StreamRef foreign_capture(StreamRef caller) const;
-  Rest& rest() { return rest_ ? *rest_ : rest_.emplace(); }
+  Rest& rest() { return rest_ ? *rest_ : rest_.emplace(Rest{}); }
   LeftBehind take_left_behind() noexcept;
 
   ContextStream& stream_;

@@ -10,7 +10,7 @@ namespace {
 // Returns the memory of input `i`, of any owner. Requires: the input is defined.
 PlainUse use_of(const FunctionState& function, const InputList& inputs, std::size_t i) {
   const Tensor& input = inputs[i];
-  const auto bytes = static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype());
+  const auto bytes = extent_bytes(input);
   return {{input.address(), bytes}, inputs.is_buffer(i) || function.input_options(i).is_mutated};
 }
 

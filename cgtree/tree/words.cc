@@ -28,7 +28,7 @@ std::string range_of(const Range& range) {
 }
 
 std::string range_of(const Tensor& tensor) {
-  const auto extent = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  const auto extent = extent_bytes(tensor);
   return range_of(Range{tensor.address(), extent});
 }
 

@@ -12,8 +12,8 @@
 namespace cgtree {
 namespace {
 
-// In the order of SkipReason, as kRows.
-constexpr std::string_view kNames[] = {
+// In the order of SkipReason, as kReasons.
+constexpr std::string_view kReasonNames[] = {
     "disabled",          "no_graph_scope",       "no_graphs",
     "nested_call",       "foreign_capture",      "other_device",
     "other_partition",   "overlapping_inputs",   "capture_failed",
@@ -23,14 +23,14 @@ constexpr std::string_view kNames[] = {
     "backs_off",         "dynamic_axis",         "size_not_listed",
     "size_limit",        "above_largest_bucket", "not_recorded",
     "too_much_padding",  "unsafe_padding"};
-static_assert(std::size(kNames) == kSkipReasonCount);
+static_assert(std::size(kReasonNames) == kSkipReasonCount);
 
-struct Row {
+struct ReasonRow {
   std::string_view explanation;
   std::string_view advice;
 };
 
-constexpr Row kRows[] = {
+constexpr ReasonRow kReasons[] = {
     {"compiled with enabled = false", "compile it with CompileOptions::enabled = true"},
     {"called while a NoGraph lives on this thread", "end the NoGraph before the call"},
     {"the device has no graphs", "use a device with graphs: cuda, or host"},
@@ -91,7 +91,7 @@ constexpr Row kRows[] = {
      "give InputOptions::padding a value that is no index, such as -1, or the last row, zeros or "
      "anything"},
 };
-static_assert(std::size(kRows) == kSkipReasonCount);
+static_assert(std::size(kReasons) == kSkipReasonCount);
 
 // A call may hold many outputs that a recording would overwrite.
 constexpr std::size_t kMismatchesInALine = 3;
@@ -235,15 +235,15 @@ bool is_of_other_sizes(const Explanation& explanation) {
 }  // namespace
 
 std::string_view name(SkipReason reason) noexcept {
-  return kNames[static_cast<int>(reason)];
+  return kReasonNames[static_cast<int>(reason)];
 }
 
 std::string_view explain(SkipReason reason) noexcept {
-  return kRows[static_cast<int>(reason)].explanation;
+  return kReasons[static_cast<int>(reason)].explanation;
 }
 
 std::string_view advice(SkipReason reason) noexcept {
-  return kRows[static_cast<int>(reason)].advice;
+  return kReasons[static_cast<int>(reason)].advice;
 }
 
 std::string_view name(Mismatch::Kind kind) noexcept {

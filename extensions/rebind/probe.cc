@@ -68,8 +68,7 @@ class StandIn final : public StorageOwner {
   StandIn(const Tensor& tensor, ContextMemory& memory)
       : stream_(memory.stream()),
         storage_(*this, memory.device(), StreamRef(), reinterpret_cast<void*>(tensor.address()),
-                 static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype()),
-                 &memory) {}
+                 extent_bytes(tensor), &memory) {}
 
   StorageRef ref() { return StorageRef(storage_); }
 

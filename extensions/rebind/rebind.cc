@@ -40,8 +40,7 @@ constexpr std::size_t kMostAlignment = 256;
 
 MovedInput moved(const Call& call, const PlacedInput& placed) {
   const Tensor& input = call.inputs()[placed.input];
-  return {input.address(), placed.address,
-          static_cast<std::size_t>(input.shape().extent()) * size_of(input.dtype())};
+  return {input.address(), placed.address, extent_bytes(input)};
 }
 
 std::size_t alignment_of(const MovedInput& input) {

@@ -8,13 +8,13 @@
 namespace cgtree {
 namespace {
 
-struct Row {
+struct CodeRow {
   Code code;
   std::string_view name;
   std::string_view explanation;
 };
 
-constexpr Row kRows[] = {
+constexpr CodeRow kCodes[] = {
     {Code::kSuccess, "cudaSuccess", "success"},
     {Code::kInvalidValue, "cudaErrorInvalidValue", "an argument is out of range"},
     {Code::kMemoryAllocation, "cudaErrorMemoryAllocation", "the device has no room for it"},
@@ -62,8 +62,8 @@ constexpr Row kRows[] = {
      "the capture was begun by another thread"},
 };
 
-const Row* find(Code code) noexcept {
-  for (const Row& row : kRows) {
+const CodeRow* find(Code code) noexcept {
+  for (const CodeRow& row : kCodes) {
     if (row.code == code) return &row;
   }
   return nullptr;
@@ -72,12 +72,12 @@ const Row* find(Code code) noexcept {
 }  // namespace
 
 std::string_view name(Code code) noexcept {
-  const Row* row = find(code);
+  const CodeRow* row = find(code);
   return row != nullptr ? row->name : "cudaErrorUnknown";
 }
 
 std::string_view explain(Code code) noexcept {
-  const Row* row = find(code);
+  const CodeRow* row = find(code);
   return row != nullptr ? row->explanation : "see the CUDA runtime's list of error numbers";
 }
 

@@ -11,7 +11,9 @@
 #include "base/log_event.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
+#ifndef CGTREE_WITHOUT_HOST_DEVICE
 #include "simulator/host_device.h"
+#endif
 #ifdef CGTREE_WITH_CUDA
 #include "base/format.h"
 #include "interop/device/cuda/cuda_device.h"
@@ -75,7 +77,9 @@ void log_chosen_host(DeviceAPI& cuda) noexcept {
 }  // namespace
 
 DeviceAPI* find_device_api(DeviceType type) noexcept {
+#ifndef CGTREE_WITHOUT_HOST_DEVICE
   if (type == DeviceType::kHost) return &host_device_api();
+#endif
 #ifdef CGTREE_WITH_CUDA
   if (type == DeviceType::kCuda) return &cuda_device_api();
 #endif

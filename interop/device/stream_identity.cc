@@ -23,15 +23,15 @@ using Number = std::optional<std::uint64_t>;  // the device's own; none if it co
 
 // The handle of a stream that was created is unique among the devices of a kind; the legacy stream
 // has the same on each.
-struct Key {
+struct HandleKey {
   DeviceAPI* api;
   int device;  // -1 for a stream that was created
   StreamHandle handle;
 
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const HandleKey&) const = default;
 };
 
-struct Entry {
+struct KnownStream {
   StreamIdentity identity = StreamIdentity::kNone;
   Number number;
 
@@ -41,14 +41,14 @@ struct Entry {
   }
 };
 
-struct Table {
+struct KnownStreams {
   Mutex<LockRank::kLeaf> mutex;
-  std::map<Key, Entry> by_handle;
+  std::map<HandleKey, KnownStream> by_handle;
   std::unordered_map<StreamIdentity, StreamRef> by_identity;
 };
 
-Table& table() {
-  static auto* const made = new Table;  // outlives every static that uses it
+KnownStreams& known_streams() {
+  static auto* const made = new KnownStreams;  // outlives every static that uses it
   return *made;
 }
 
@@ -63,7 +63,7 @@ bool is_legacy(StreamRef stream) noexcept {
   return stream.handle() == StreamHandle::kNull || stream.handle() == StreamHandle::kLegacy;
 }
 
-Key key_of(StreamRef stream) noexcept {
+HandleKey key_of(StreamRef stream) noexcept {
   if (is_legacy(stream)) return {&stream.api(), stream.device().id, StreamHandle::kLegacy};
   return {&stream.api(), -1, stream.handle()};
 }
@@ -99,7 +99,7 @@ StreamRef with_device(StreamRef stream) {
 struct OfThread {
   DeviceAPI* api;
   int device;
-  Entry entry;
+  KnownStream entry;
 };
 
 // A later thread may have the stream of one that has ended, under a new identity.
@@ -129,7 +129,7 @@ StreamIdentity identity_of(StreamRef stream) {
   if (!stream) return StreamIdentity::kNone;
   if (stream.is_per_thread()) return identity_on_thread(stream);
   const Number number = number_of(stream);
-  Table& known = table();
+  KnownStreams& known = known_streams();
   {
     const std::lock_guard lock(known.mutex);
     const auto found = known.by_handle.find(key_of(stream));
@@ -143,7 +143,7 @@ StreamIdentity identity_of(StreamRef stream) {
   bool is_gone = false;
   {
     const std::lock_guard lock(known.mutex);
-    Entry& entry = known.by_handle[key_of(stream)];
+    KnownStream& entry = known.by_handle[key_of(stream)];
     if (entry.identity != StreamIdentity::kNone) {
       if (entry.is_of(number)) return entry.identity;  // another thread has named it meanwhile
       is_gone = true;
@@ -173,7 +173,7 @@ StreamIdentity recent_identity_of(StreamRef stream) {
 }
 
 StreamRef find_stream(StreamIdentity identity) noexcept {
-  Table& known = table();
+  KnownStreams& known = known_streams();
   const std::lock_guard lock(known.mutex);
   const auto found = known.by_identity.find(identity);
   return found == known.by_identity.end() ? StreamRef() : found->second;
@@ -181,7 +181,7 @@ StreamRef find_stream(StreamIdentity identity) noexcept {
 
 StreamIdentity known_identity_of(StreamRef stream) noexcept {
   if (!stream || stream.is_per_thread()) return StreamIdentity::kNone;
-  Table& known = table();
+  KnownStreams& known = known_streams();
   const std::lock_guard lock(known.mutex);
   const auto found = known.by_handle.find(key_of(stream));
   return found == known.by_handle.end() ? StreamIdentity::kNone : found->second.identity;
@@ -190,7 +190,7 @@ StreamIdentity known_identity_of(StreamRef stream) noexcept {
 void forget_stream(StreamRef stream) noexcept {
   if (!stream || stream.is_per_thread()) return;
   {
-    Table& known = table();
+    KnownStreams& known = known_streams();
     const std::lock_guard lock(known.mutex);
     const auto found = known.by_handle.find(key_of(stream));
     if (found != known.by_handle.end()) {

@@ -10,12 +10,12 @@
 namespace cgtree {
 namespace {
 
-struct Row {
+struct TypeRow {
   DType dtype;
   std::uint8_t code;
 };
 
-constexpr Row kRows[] = {
+constexpr TypeRow kTypes[] = {
     {DType::kBool, dlpack::kBool},
     {DType::kInt8, dlpack::kInt},
     {DType::kInt16, dlpack::kInt},
@@ -37,7 +37,7 @@ constexpr Row kRows[] = {
     {DType::kComplex64, dlpack::kComplex},
     {DType::kComplex128, dlpack::kComplex},
 };
-static_assert(std::size(kRows) == kDTypeCount);
+static_assert(std::size(kTypes) == kDTypeCount);
 
 // Source: DLPack 1.3, DLDataTypeCode, in order.
 constexpr const char* kCodes[] = {
@@ -95,10 +95,11 @@ std::string to_string(dlpack::DeviceRef device) {
 }
 
 DType from_dlpack_type(dlpack::DataType type) {
-  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& known) {
-    return known.code == type.code && bits_of(known.dtype) == type.bits;
-  });
-  if (row == std::end(kRows) || type.lanes != 1) {
+  const auto* const row =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& known) {
+        return known.code == type.code && bits_of(known.dtype) == type.bits;
+      });
+  if (row == std::end(kTypes) || type.lanes != 1) {
     throw BoundaryError(
         BoundaryFault::kNotSupported,
         str_format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
@@ -110,7 +111,7 @@ DType from_dlpack_type(dlpack::DataType type) {
 }
 
 dlpack::DataType to_dlpack_type(DType dtype) noexcept {
-  return {kRows[static_cast<int>(dtype)].code, static_cast<std::uint8_t>(bits_of(dtype)), 1};
+  return {kTypes[static_cast<int>(dtype)].code, static_cast<std::uint8_t>(bits_of(dtype)), 1};
 }
 
 }  // namespace cgtree

@@ -11,15 +11,15 @@
 namespace cgtree {
 namespace {
 
-struct Table {
+struct LentTable {
   Mutex<LockRank::kLeaf> mutex;  // guards all below
   std::multimap<std::uintptr_t, Storage*> by_address;
   std::size_t largest = 0;  // bytes of the largest storage there ever was
 };
 
 // It is never destroyed, because libraries release their arrays at exit too.
-Table& table() {
-  static Table* const made = new Table;
+LentTable& lent_table() {
+  static LentTable* const made = new LentTable;
   return *made;
 }
 
@@ -36,7 +36,7 @@ bool holds(const Storage& storage, std::optional<Device> device, std::uintptr_t 
 
 Lease::Lease(StorageRef storage) : storage_(std::move(storage)) {
   if (!storage_) return;
-  Table& all = table();
+  LentTable& all = lent_table();
   const std::lock_guard lock(all.mutex);
   entry_ = all.by_address.emplace(storage_->address(), storage_.get());
   all.largest = std::max(all.largest, storage_->bytes());
@@ -52,7 +52,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
 // The storage is released last, without the mutex, because its owner may take locks.
 Lease::~Lease() {
   if (!storage_) return;
-  Table& all = table();
+  LentTable& all = lent_table();
   const std::lock_guard lock(all.mutex);
   all.by_address.erase(entry_);
   storage_->remove_lease();
@@ -60,7 +60,7 @@ Lease::~Lease() {
 
 StorageRef find_lent(std::optional<Device> device, std::uintptr_t address,
                      std::size_t bytes) noexcept {
-  Table& all = table();
+  LentTable& all = lent_table();
   const std::lock_guard lock(all.mutex);
   for (auto next = all.by_address.upper_bound(address); next != all.by_address.begin();) {
     --next;

@@ -268,8 +268,7 @@ void append(std::string& text, const Tensor& tensor, int axis, const std::byte* 
 std::string to_string(const Tensor& tensor) {
   std::string text = describe(tensor);
   if (!tensor.defined()) return text;
-  const std::size_t bytes =
-      static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  const std::size_t bytes = extent_bytes(tensor);
   std::vector<std::byte> host(bytes);
   // Every element lies within the extent, so one flat copy serves any strides.
   const Tensor flat(tensor.storage(), tensor.byte_offset(), Shape{static_cast<std::int64_t>(bytes)},
@@ -301,11 +300,11 @@ Comb comb_of(const Tensor& tensor) noexcept {
   return comb;
 }
 
+}  // namespace
+
 std::size_t extent_bytes(const Tensor& tensor) noexcept {
   return static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
 }
-
-}  // namespace
 
 bool may_overlap(const Tensor& a, const Tensor& b) noexcept {
   const std::uintptr_t at_a = a.address();

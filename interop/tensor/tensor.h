@@ -204,6 +204,9 @@ class TensorList {
   std::vector<Tensor> more_;  // used instead of inline_ when there are more
 };
 
+// Returns the bytes from the first element to behind the last.
+std::size_t extent_bytes(const Tensor& tensor) noexcept;
+
 // Returns false only if no byte belongs to both tensors. The result is exact for tensors that are
 // dense, that lie apart, or that are different columns of one table; otherwise a true may be wrong.
 // Reads no memory and does not allocate.

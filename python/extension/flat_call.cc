@@ -138,7 +138,7 @@ bool is_expected(const dlpack::TensorView& view, const Expected& expected) {
 StorageRef lent_storage(const dlpack::TensorView& view, const Tensor& tensor) {
   if (tensor.elements() == 0) return {};
   const auto first = reinterpret_cast<std::uintptr_t>(view.data) + view.byte_offset;
-  const auto bytes = static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
+  const auto bytes = extent_bytes(tensor);
   return find_lent(tensor.device(), first, bytes);
 }
 
@@ -229,10 +229,7 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
 // Ranges are compared, not elements: a tensor that is written between the elements of another one
 // is not apart from it.
 bool overlap(const Tensor& a, const Tensor& b) {
-  const auto end = [](const Tensor& tensor) {
-    return tensor.address() +
-           static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype());
-  };
+  const auto end = [](const Tensor& tensor) { return tensor.address() + extent_bytes(tensor); };
   return a.elements() > 0 && b.elements() > 0 && a.address() < end(b) && b.address() < end(a);
 }
 

@@ -14,22 +14,10 @@ static_assert(static_cast<int>(ConditionalKind::kIf) == cudaGraphCondTypeIf &&
               static_cast<int>(ConditionalKind::kWhile) == cudaGraphCondTypeWhile &&
               static_cast<int>(ConditionalKind::kSwitch) == cudaGraphCondTypeSwitch);
 
-namespace {
-
-std::vector<cudaGraphNode_t> native(std::span<const NodeHandle> nodes) {
-  std::vector<cudaGraphNode_t> found;
-  found.reserve(nodes.size());
-  for (const NodeHandle node : nodes)
-    found.push_back(cuda::native(node));
-  return found;
-}
-
-}  // namespace
-
 Code CudaGraphs::create_condition(GraphHandle graph, ConditionHandle* condition) {
   cudaGraphConditionalHandle created = 0;
   const Code code =
-      to_code(cudaGraphConditionalHandleCreate(&created, cuda::native(graph), 0, /*flags=*/0));
+      to_code(cudaGraphConditionalHandleCreate(&created, native(graph), 0, /*flags=*/0));
   if (ok(code)) *condition = static_cast<ConditionHandle>(created);
   return code;
 }
@@ -44,7 +32,7 @@ Code CudaGraphs::add_conditional(GraphHandle graph, std::span<const NodeHandle> 
   params.conditional.type = static_cast<cudaGraphConditionalNodeType>(kind);
   params.conditional.size = static_cast<unsigned>(size);
   cudaGraphNode_t added = nullptr;
-  const Code code = to_code(add_node(&added, cuda::native(graph), before, &params));
+  const Code code = to_code(add_node(&added, native(graph), before, &params));
   if (!ok(code)) return code;
   *node = to_handle<NodeHandle>(added);
   bodies->clear();
@@ -54,14 +42,13 @@ Code CudaGraphs::add_conditional(GraphHandle graph, std::span<const NodeHandle> 
 }
 
 Code CudaGraphs::begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode) {
-  return to_code(cudaStreamBeginCaptureToGraph(cuda::native(stream), cuda::native(graph), nullptr,
-                                               nullptr, 0,
+  return to_code(cudaStreamBeginCaptureToGraph(native(stream), native(graph), nullptr, nullptr, 0,
                                                static_cast<cudaStreamCaptureMode>(mode)));
 }
 
 Code CudaGraphs::set_capture_dependencies(StreamHandle stream,
                                           std::span<const NodeHandle> dependencies) {
-  return to_code(cuda::set_capture_dependencies(cuda::native(stream), native(dependencies)));
+  return to_code(cuda::set_capture_dependencies(native(stream), native(dependencies)));
 }
 
 #else

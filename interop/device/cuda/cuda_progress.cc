@@ -9,16 +9,6 @@
 #include "interop/device/cuda/versions.h"
 
 namespace cgtree::cuda {
-namespace {
-
-std::vector<cudaGraphNode_t> natives(std::span<const NodeHandle> nodes) {
-  std::vector<cudaGraphNode_t> found;
-  for (const NodeHandle one : nodes)
-    found.push_back(native(one));
-  return found;
-}
-
-}  // namespace
 
 Code CudaGraphs::create_timed_event(EventHandle* event) {
   cudaEvent_t created = nullptr;
@@ -43,12 +33,12 @@ Code CudaGraphs::insert_kernel(GraphHandle graph, std::span<const NodeHandle> af
   if (const Code code = launchable(kernel, arguments); !ok(code)) return code;
   ArgumentAddresses list(arguments);
   const cudaKernelNodeParams params = node_params(kernel, dims, list);
-  const std::vector<cudaGraphNode_t> behind = natives(after);
+  const std::vector<cudaGraphNode_t> behind = native(after);
   cudaGraphNode_t added = nullptr;
   Code code =
       to_code(cudaGraphAddKernelNode(&added, native(graph), behind.data(), behind.size(), &params));
   if (ok(code) && !before.empty()) {
-    const std::vector<cudaGraphNode_t> to = natives(before);
+    const std::vector<cudaGraphNode_t> to = native(before);
     const std::vector<cudaGraphNode_t> from(to.size(), added);
     code = to_code(add_edges(native(graph), from.data(), to.data(), to.size()));
     if (!ok(code)) (void)cudaGraphDestroyNode(added);

@@ -3,6 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <span>
+#include <vector>
+
 #include "interop/device/code.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
@@ -27,6 +30,13 @@ inline cudaGraphNode_t native(NodeHandle handle) noexcept {
 }
 inline cudaGraphExec_t native(ExecHandle handle) noexcept {
   return reinterpret_cast<cudaGraphExec_t>(handle);
+}
+inline std::vector<cudaGraphNode_t> native(std::span<const NodeHandle> nodes) {
+  std::vector<cudaGraphNode_t> found;
+  found.reserve(nodes.size());
+  for (const NodeHandle node : nodes)
+    found.push_back(native(node));
+  return found;
 }
 
 template <typename Handle, typename Native>
