@@ -115,8 +115,7 @@ void PlainMemoryUser::note(const PlainUse& use) {
   known.for_each_in({use.range.address - 1, use.range.bytes + 2},  // and what it touches
                     [&](Range, const auto& last) { ended.push_back(last); });
   known.add(use.range);
-  if (const auto found =
-          std::ranges::find_if(ended, [](const auto& last) { return is_for_good(last); });
+  if (const auto found = std::ranges::find_if(ended, is_for_good<const Point>);
       found != ended.end())
     known.for_each_in(use.range, [&](Range, auto& last) { last = *found; });
   Spans& mine = use.is_written ? shared_writes_ : shared_reads_;
@@ -175,8 +174,7 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
     wait(one, stream);
   // Many points become one, behind them all, as no more than a few are remembered.
   if (waits.size() > kMostRemembered / 4 && stream == stream_.get() && capture_of(stream) == 0) {
-    const auto all = std::make_shared<Point>();
-    stream_.record_end(all->event);
+    const auto all = std::make_shared<const Point>(stream_);
     std::set<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
     for (const Wait& one : waits)
       ended.insert(one.point);
@@ -215,7 +213,6 @@ void PlainMemoryUser::collect(const PlainUse& use, StreamRef stream,
 void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
   std::shared_ptr<const Point> point = wait.point;
   if (point == nullptr) {
-    const auto made = std::make_shared<Point>();
     {
       const std::lock_guard lock(wait.anchor->mutex);
       if (wait.anchor->stream == nullptr) return;  // it has ended, and all of its work before
@@ -229,9 +226,8 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
                        wait.use.range.bytes, wait.use.range.address,
                        static_cast<std::uintptr_t>(other.handle())));
       }
-      other.record_end(made->event);
+      point = std::make_shared<const Point>(other);
     }
-    point = made;
     const std::lock_guard lock(memory_->mutex_);
     const auto found = std::ranges::find(memory_->users_, wait.user);
     if (found != memory_->users_.end() && (*found)->anchor_ == wait.anchor) {
@@ -247,8 +243,8 @@ void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
   next_waited_for_ = (next_waited_for_ + 1) % kMostRemembered;
 }
 
-// Requires: the mutex is held.
 bool PlainMemoryUser::is_alone_on(StreamRef stream) const {
+  const std::lock_guard lock(memory_->mutex_);
   return std::ranges::all_of(memory_->users_, [&](const PlainMemoryUser* other) {
     return !other->has_neighbours_ || other->stream_.get() == stream;
   });
@@ -259,17 +255,10 @@ void PlainMemoryUser::end(bool in_graph) {
   if (ended.empty()) return;
   const StreamRef stream = stream_.get();
   std::shared_ptr<const Point> point;
-  bool is_alone = false;
   if (in_graph) {
     point = {anchor_, nullptr};  // for good
-  } else {
-    const std::lock_guard lock(memory_->mutex_);
-    is_alone = is_alone_on(stream);
-  }
-  if (!in_graph && !is_alone && capture_of(stream) == 0) {
-    const auto made = std::make_shared<Point>();
-    stream_.record_end(made->event);
-    point = made;
+  } else if (!is_alone_on(stream) && capture_of(stream) == 0) {
+    point = std::make_shared<const Point>(stream_);
   }
   std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
@@ -285,8 +274,7 @@ void PlainMemoryUser::end(bool in_graph) {
 // Memory that is another at each call leaves a point each time. One that is made now is behind them
 // all.
 void PlainMemoryUser::join_points() {
-  const auto newest = std::make_shared<Point>();
-  stream_.record_end(newest->event);
+  const auto newest = std::make_shared<const Point>(stream_);
   std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   for (Spans* const spans : {&read_, &written_}) {

@@ -93,6 +93,7 @@ class PlainMemoryUser {
  private:
   // A Point is where a call has ended. Constant once it is shared.
   struct Point {
+    explicit Point(const ContextStream& stream) { stream.record_end(event); }
     Event event;
   };
   // Bytes that are used alike. A null point stands for the end of the context's stream.
