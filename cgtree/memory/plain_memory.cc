@@ -148,7 +148,7 @@ std::size_t PlainMemoryUser::count_points() {
 }
 
 // Without a stream nothing waits, and all uses are open, also those that no neighbour has yet.
-bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
+bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream, StreamRef captured) {
   std::vector<PlainUse> shared;
   std::vector<Wait> waits;
   for (const PlainUse& use : uses)
@@ -171,7 +171,7 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream) {
   if (has_many_points && capture_of(stream_.get()) == 0) join_points();
   if (shared.empty()) return false;
   for (const Wait& one : waits)
-    wait(one, stream);
+    wait(one, stream, captured);
   // Many points become one, behind them all, as no more than a few are remembered.
   if (waits.size() > kMostRemembered / 4 && stream == stream_.get() && capture_of(stream) == 0) {
     const auto all = std::make_shared<const Point>(stream_);
@@ -209,15 +209,19 @@ void PlainMemoryUser::collect(const PlainUse& use, StreamRef stream,
   }
 }
 
-// Without the mutex, which is held briefly.
-void PlainMemoryUser::wait(const Wait& wait, StreamRef stream) {
+// Without the mutex, which is held briefly. A neighbour in the capture is ordered inside of the
+// graph; its work before the capture began is before the launches, which are behind its stream.
+void PlainMemoryUser::wait(const Wait& wait, StreamRef stream, StreamRef captured) {
   std::shared_ptr<const Point> point = wait.point;
   if (point == nullptr) {
     {
       const std::lock_guard lock(wait.anchor->mutex);
       if (wait.anchor->stream == nullptr) return;  // it has ended, and all of its work before
       const ContextStream& other = *wait.anchor->stream;
-      if (capture_of(other.get()) != 0) {
+      const std::uint64_t capture = capture_of(other.get());
+      if (capture != 0 && captured && capture == capture_of(captured))
+        return other.order_before(captured);
+      if (capture != 0) {
         throw CaptureError(
             static_cast<int>(Code::kStreamCaptureIsolation),
             str_format("{} bytes at {:#x} are used by two contexts, and the stream of the other "

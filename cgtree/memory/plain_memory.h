@@ -80,10 +80,11 @@ class PlainMemoryUser {
   void note(const PlainUse& use);
 
   // Makes work enqueued on `stream` from now on wait for the last uses of these bytes by
-  // neighbours. Returns whether there are any; then end() must follow the work. Throws CaptureError
-  // if the end of a neighbour's use is not known and its stream captures; DeviceError,
-  // std::bad_alloc.
-  bool begin(std::span<const PlainUse> uses, StreamRef stream);
+  // neighbours. Returns whether there are any; then end() must follow the work. `captured`: a
+  // stream whose capture the work becomes part of, or null; it waits for neighbours whose stream is
+  // in that capture. Throws CaptureError if the end of a neighbour's use is not known and its
+  // stream is in another capture; DeviceError, std::bad_alloc.
+  bool begin(std::span<const PlainUse> uses, StreamRef stream, StreamRef captured = {});
   // Returns whether end() must still follow a begin().
   bool is_open() const noexcept { return !open_.empty(); }
   // The work that was begun is enqueued on the context's stream. `in_graph`: it is part of a graph
@@ -148,7 +149,7 @@ class PlainMemoryUser {
   std::size_t count_points();
   void join_points();
   void collect(const PlainUse& use, StreamRef stream, std::vector<Wait>& waits) const;
-  void wait(const Wait& wait, StreamRef stream);
+  void wait(const Wait& wait, StreamRef stream, StreamRef captured);
   bool is_alone_on(StreamRef stream) const;
   // Calls visit(bytes, last) for each span of this user that a neighbour's use conflicts with.
   template <typename Visit>

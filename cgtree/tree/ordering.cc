@@ -75,10 +75,10 @@ void note_captured_uses(Engine& engine, const FunctionState& function, const Inp
 }
 
 bool order_behind_neighbours(Engine& engine, const FunctionState& function, const InputList& inputs,
-                             StreamRef stream) {
+                             StreamRef stream, StreamRef captured) {
   std::vector<PlainUse> uses;
   append_plain_uses(function, inputs, *engine.memory, uses);
-  return engine.memory->plain().begin(uses, stream);
+  return engine.memory->plain().begin(uses, stream, captured);
 }
 
 [[gnu::noinline]] void note_moved_inputs(Engine& engine, Node& node, const InputList& inputs) {

@@ -19,10 +19,10 @@ void wait_for_neighbours(Engine& engine, const FunctionState& function, const In
 // Notes the uses of a call that becomes part of a graph of the caller's: neighbours wait for the
 // end of the context's stream from then on. Waits for nothing.
 void note_captured_uses(Engine& engine, const FunctionState& function, const InputList& inputs);
-// The same for work of a nested call on another stream of the step, or of a captured call, which
-// becomes part of the caller's graph: then its end is that of the context's stream. `stream` waits.
+// The same for work of a nested call on another stream of the step, or of a captured call, whose
+// end is that of the context's stream. `stream`, `captured`: as for PlainMemoryUser::begin().
 bool order_behind_neighbours(Engine& engine, const FunctionState& function, const InputList& inputs,
-                             StreamRef stream);
+                             StreamRef stream, StreamRef captured = {});
 
 // Appends the plain memory that a call uses by its inputs, and that of contexts (decision 0040).
 void append_plain_uses(const FunctionState& function, const InputList& inputs,

@@ -21,12 +21,12 @@ namespace {
 // inputs. Returns true if there are neighbours: then plain().end() must follow the work.
 template <typename OrderProducers>
 bool wait_on_host(Engine& engine, const FunctionState& function, const InputList& inputs,
-                  const OrderProducers& order_producers) {
+                  StreamRef captured, const OrderProducers& order_producers) {
   const RelaxedCapture relaxed(engine.memory->stream().api().graphs());
   const Stream beside(engine.memory->device());
   order_producers(StreamRef(beside));
   wait_for_readers(engine, function, inputs, beside);
-  const bool has_neighbours = order_behind_neighbours(engine, function, inputs, beside);
+  const bool has_neighbours = order_behind_neighbours(engine, function, inputs, beside, captured);
   beside.synchronize();
   return has_neighbours;
 }
@@ -43,7 +43,7 @@ void Attempt::join_capture(const InputList& inputs, StreamRef captured) {
     (void)entry_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(engine_, function_, inputs);
     note_captured_uses(engine_, function_, inputs);
-    (void)order_behind_neighbours(engine_, function_, inputs, memory_.stream());
+    (void)order_behind_neighbours(engine_, function_, inputs, memory_.stream(), captured);
   } else {
     await_others(inputs, captured);
   }
@@ -69,7 +69,7 @@ void Attempt::await_others(const InputList& inputs, StreamRef captured) {
   for (std::size_t i = 0; i < inputs.size(); ++i)
     any = any || is_lent(inputs[i]);
   if (!any) return;
-  (void)wait_on_host(engine_, function_, inputs, [&](StreamRef beside) {
+  (void)wait_on_host(engine_, function_, inputs, captured, [&](StreamRef beside) {
     entry_.order_producers_before(inputs, beside, captured);
   });
 }
@@ -116,7 +116,7 @@ void Engine::order_nested(const FunctionState& function, const InputList& inputs
   note_captured_uses(*this, function, inputs);
   if (!memory->streams().has_readers()) return;
   const auto no_producers = [](StreamRef) {};
-  if (wait_on_host(*this, function, inputs, no_producers)) plain.end(/*in_graph=*/true);
+  if (wait_on_host(*this, function, inputs, stream, no_producers)) plain.end(/*in_graph=*/true);
 }
 
 }  // namespace cgtree

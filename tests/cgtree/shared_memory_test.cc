@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "cgtree/steps.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
@@ -427,6 +430,100 @@ TEST_F(SharedMemoryTest, EachLaunchOfAGraphThatTheCallerHasCapturedIsWaitedFor) 
         is_right = is_right && holds(read, static_cast<float>(2 * round + 1));
       }
       return is_right;
+    });
+  }
+}
+
+// The end of the neighbour's use is that of the stream that captures, where nothing can be recorded
+// any more. The caller launches the graph behind it.
+TEST_F(SharedMemoryTest, ACapturedCallTakesWhatANeighbourWroteOnTheStreamThatCaptures) {
+  enum class Call { kAtHome, kOnTheStream, kNested };
+  for (const Call call : {Call::kAtHome, Call::kOnTheStream, Call::kNested}) {
+    expect_right_in_any_order([call](Device device) {
+      const Stream stream(device);
+      Context a(device), b(device);
+      const Tensor x = filled(device, 3), cache = filled(device, 0), into = filled(device, 0);
+      const Writer prefill = writer(a, true);
+      const Reader decode = reader(b, true);
+      const Reader outer = compile(b, "outer", [&](Tensor) { return decode(cache); });
+      Graph graph;
+      {
+        const StreamScope scope(stream);
+        if (call != Call::kAtHome) (void)decode(x);
+        prefill(x, cache);
+        Capture capture(stream, CaptureMode::kThreadLocal);
+        const StreamScope inside(stream);
+        (void)(call == Call::kNested ? outer.into(into)(x) : decode.into(into)(cache));
+        check(capture.end(&graph), "end");
+      }
+      stream.ref().wait_for(b.stream());
+      const GraphExec exec(stream.ref().graphs(), graph);
+      check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+      wait_for_all(device);
+      return holds(into, 7);
+    });
+  }
+}
+
+// The neighbour's stream is in the capture, and so is the neighbour's use.
+TEST_F(SharedMemoryTest, ACallOnABranchOfACaptureComesBehindANeighbourInIt) {
+  expect_right_in_any_order([](Device device) {
+    const Stream stream(device), branch(device);
+    Context a(device), b(device);
+    const std::vector<Tensor> x = inputs(device, 4);
+    const Tensor cache = filled(device, 0), into = filled(device, 0);
+    const Writer prefill = writer(a, true);
+    const Reader decode = reader(b, true);
+    Graph graph;
+    {
+      const StreamScope scope(stream);
+      prefill(x[1], cache);
+    }
+    {
+      Capture capture(stream, CaptureMode::kThreadLocal);
+      branch.ref().wait_for(stream);
+      {
+        const StreamScope inside(stream);
+        prefill(x[3], cache);
+      }
+      {
+        const StreamScope inside(branch);
+        (void)decode.into(into)(cache);
+      }
+      stream.ref().wait_for(branch);
+      check(capture.end(&graph), "end");
+    }
+    stream.ref().wait_for(b.stream());
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+    wait_for_all(device);
+    return holds(into, 7);
+  });
+}
+
+// A capture holds the neighbour's stream, and the call is not part of it.
+TEST_F(SharedMemoryTest, ACallThatCannotWaitForANeighbourIsRefused) {
+  for (const bool is_captured : {false, true}) {
+    expect_right_in_any_order([is_captured](Device device) {
+      const Stream stream(device), second(device);
+      Context a(device), b(device);
+      const Tensor x = filled(device, 3), cache = filled(device, 0);
+      const Writer prefill = writer(a, true);
+      const Reader decode = reader(b, true);
+      {
+        const StreamScope scope(stream);
+        prefill(x, cache);
+      }
+      const Capture capture(stream, CaptureMode::kThreadLocal);
+      std::optional<Capture> other;
+      if (is_captured) other.emplace(second, CaptureMode::kThreadLocal);
+      const StreamScope inside(second);
+      try {
+        (void)decode(cache);
+        return false;
+      } catch (const CaptureError& error) {
+        return std::string(error.what()).find("are used by two contexts") != std::string::npos;
+      }
     });
   }
 }

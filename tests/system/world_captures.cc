@@ -14,23 +14,27 @@
 
 namespace cgtree::testing {
 
-// A tensor of no variable, whose producer, a library or another context, may not be done.
+// A tensor of no variable, whose producer, a library or another context, may not be done. The other
+// context has made it, or has written it on the stream that captures.
 World::Variable World::lent_or_fresh(const WorldOperation& operation) {
   if (operation.choice % 3 != 2 && program_.has(Feature::kImports)) {
     ++totals_.done["a call in a capture has an imported input"];
     return import_of(fresh(operation.x));
   }
-  const Variable x = fresh(operation.x);
+  Variable x = fresh(operation.x);
   if (operation.choice % 3 != 2 || contexts_.size() < 2) return x;
   WorldOperation what = without_fault(operation);
   what.context = static_cast<std::uint8_t>((operation.context + 1u) % contexts_.size());
+  const bool writes = operation.choice % 2 == 0;
+  if (writes) what.stream = static_cast<std::uint8_t>(operation.stream % kStreams + 1);
+  const Deed deed = writes ? Deed::kBump : Deed::kChain;
   std::vector<Tensor> outputs;
-  if (!run_call(what, use(what.context).function(Deed::kChain), {&x.tensor, 1}, {}, false,
-                outputs)) {
-    return x;
-  }
-  ++totals_.done["a call in a capture has an output of another context"];
-  return {outputs.at(0), results_of(Deed::kChain, x.model, {}, 0)[0]};
+  if (!run_call(what, use(what.context).function(deed), {&x.tensor, 1}, {}, writes, outputs))
+    return fresh(operation.x);
+  const ModelTensor made = results_of(deed, x.model, {}, 0)[0];
+  ++totals_.done[writes ? "a call in a capture reads what another context has written"
+                        : "a call in a capture has an output of another context"];
+  return writes ? std::move(x) : Variable{outputs.at(0), made};
 }
 
 void World::capture(const WorldOperation& operation) {

@@ -120,6 +120,7 @@ constexpr std::string_view kDone[] = {
     "before_first_launch allocates, and inputs are rebound",
     "a call in a capture has an imported input",
     "a call in a capture has an output of another context",
+    "a call in a capture reads what another context has written",
     "a step of an engine is verified",
     "a break of a step destroys a function",
     "a rebound input must have no gaps",
