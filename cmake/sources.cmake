@@ -379,6 +379,10 @@ set(CGTREE_C_SOURCES
   bindings/c/tensor.cc)
 set_source_files_properties(${CGTREE_C_SOURCES} PROPERTIES UNITY_GROUP c_api)
 
+# Not built: tools/amalgamate makes the two files that engines vendor of it.
+set(CGTREE_STEPS_SOURCES
+  bindings/steps/cgtree_steps.cc)
+
 # The core alone.
 if(NOT CGTREE_EXTENSIONS)
   foreach(list CGTREE_SOURCES CGTREE_HOST_SOURCES CGTREE_CUDA_SOURCES CGTREE_CUDA_KERNELS CGTREE_HEADERS

@@ -64,6 +64,9 @@ CGTREE_HOST_DEVICE inline std::uint64_t quotient(std::uint64_t a, std::uint64_t 
 CGTREE_HOST_DEVICE inline GatherPlace place_of(const GatherRow& row, const GatherWalk& walk,
                                                std::uint64_t run) {
   GatherPlace place;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1  // each copy divides
+#endif
   for (std::int32_t a = walk.axes - 1; a >= 0; --a) {
     const std::uint64_t rest = quotient(run, static_cast<std::uint64_t>(row.dims[a]));
     auto i = static_cast<std::int64_t>(run - rest * static_cast<std::uint64_t>(row.dims[a]));

@@ -71,7 +71,7 @@ inline __device__ Word pattern_word(const GatherRow& row, std::uint64_t packed) 
   Word word;
   auto* const bytes = reinterpret_cast<std::uint8_t*>(&word);
   const auto first = static_cast<std::uint32_t>(packed % row.element);
-#pragma unroll
+#pragma unroll 1  // each byte divides
   for (std::uint32_t i = 0; i < sizeof(Word); ++i)
     bytes[i] = row.value[(first + i) % static_cast<std::uint32_t>(row.element)];
   return word;

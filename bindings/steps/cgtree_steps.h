@@ -1,0 +1,136 @@
+// A CUDA graph around the work that an engine enqueues, in C99.
+//
+// An engine's step runs as it is the first time (warm-up), is captured the second time, and is
+// replayed from then on, as long as its key, and the sizes and checked addresses of its bindings,
+// are those of a recording:
+//
+//   static const cgs_binding bindings[] = {
+//       {"tokens", CGS_COPIED, 0}, {"kv", CGS_WRITTEN, 0}, {"weights", 0, 0}};
+//   cgs_steps* decode;
+//   if (cgs_open(&decode, "decode", device, bindings, 3, NULL) != CGS_DONE) fail(cgs_why(NULL));
+//   ...
+//   const cgs_range memory[] = {{tokens, token_bytes}, {kv, kv_bytes}, {weights, weight_bytes}};
+//   int run = cgs_begin(decode, &shape, sizeof shape, memory, 3, stream);
+//   for (; run == CGS_RUN; run = cgs_end(decode))
+//     forward(cgs_address(decode, 0), stream);
+//   if (run != CGS_DONE) fail(cgs_why(decode));
+//
+// Nothing is replayed with an address, a size or a key that does not fit. Work that cannot be
+// captured runs as it is, and cgs_why() says why.
+//
+// Each function returns CGS_DONE, CGS_RUN, or a negative number; then cgs_why() has the message,
+// and nothing has changed. Threads: a cgs_steps is used by one thread at a time. cgs_get_stats()
+// may be called on any thread at any time.
+#ifndef CGTREE_STEPS_H
+#define CGTREE_STEPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;  // cudaStream_t is a pointer to it.
+
+typedef struct cgs_steps cgs_steps;
+
+enum {
+  CGS_DONE = 0,            // all is done: nothing is left to run
+  CGS_RUN = 1,             // the work must be enqueued, and then cgs_end() called
+  CGS_INVALID = -1,        // an argument that the caller can correct
+  CGS_OUT_OF_MEMORY = -2,  // of the device, or of the host
+  CGS_DEVICE = -3,         // CUDA has returned an error
+  CGS_BUSY = -4,           // another thread is inside the cgs_steps
+  CGS_FAILED = -5          // anything else
+};
+
+// The flags of a binding. Without any, the address is checked: another one is recorded, too.
+enum {
+  CGS_COPIED = 1,   // its address may change: the graph copies the bytes to cgs_address() first
+  CGS_WRITTEN = 2,  // the work writes there; if it is copied, the graph copies back
+  CGS_HOST = 4      // a struct in host memory, which cgs_begin() copies to cgs_address()
+};
+
+typedef struct {
+  const char* name;  // in messages
+  unsigned flags;
+  size_t host_bytes;  // of CGS_HOST, the size of the struct; else 0
+} cgs_binding;
+
+// The memory of one binding in one call.
+typedef struct {
+  const void* address;
+  size_t bytes;
+} cgs_range;
+
+// All 0 but struct_size: the defaults.
+typedef struct {
+  size_t struct_size;      // sizeof(cgs_options)
+  const char* key_names;   // "batch draft": then a key is an int64_t for each name, and messages
+                           // have the names
+  size_t max_recordings;   // 0: 128. At the limit the recording used longest ago is dropped
+  size_t max_graph_bytes;  // of device memory that the graphs take; 0: no limit
+  int captures_strictly;   // 0: captures are relaxed, as the work may call what others forbid, such
+                           // as cudaMalloc
+  int runs_eagerly;        // no graph is made: to compare
+} cgs_options;
+
+typedef struct {
+  size_t struct_size;    // sizeof(cgs_stats)
+  uint64_t calls;        // that have ended: warm_ups + recordings + replays + eager + failures
+  uint64_t warm_ups;     // first calls of a key
+  uint64_t recordings;   // calls that were captured
+  uint64_t replays;      // calls that launched an earlier recording
+  uint64_t eager;        // calls that ran without a graph: cgs_why()
+  uint64_t failures;     // calls that ended with an error
+  uint64_t evictions;    // recordings that were dropped at a limit
+  uint64_t kept;         // recordings that there are now
+  uint64_t graph_bytes;  // device memory that they take
+} cgs_stats;
+
+// Makes a cgs_steps for CUDA device `device`. Bindings beyond `count` have no flags. `options` may
+// be null. If it fails,
+// `*steps` is null, and cgs_why(NULL) has the message on this thread.
+int cgs_open(cgs_steps** steps, const char* name, int device, const cgs_binding* bindings,
+             size_t count, const cgs_options* options);
+
+// Replays the recording of this key and these bindings on `stream`, or returns CGS_RUN. The key is
+// up to 56 bytes that say all on which the work depends and that is no binding, or as
+// cgs_options.key_names says. Ranges of 0 bytes are not looked at. Memory that a graph uses must
+// stay until the last replay; see cgs_invalidate().
+int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_range* ranges,
+              size_t count, struct CUstream_st* stream);
+// Returns the address at which the work finds binding `i`, which may be another one in the next
+// run; null after CGS_DONE.
+void* cgs_address(cgs_steps* steps, size_t i);
+// Returns whether the work is being captured, so that it must not wait for the device.
+int cgs_is_captured(const cgs_steps* steps);
+// The work is enqueued on the stream. CGS_RUN: it could not be captured, and must be enqueued once
+// more.
+int cgs_end(cgs_steps* steps);
+// The work is given up: the step leaves no trace.
+int cgs_leave(cgs_steps* steps);
+// Inside a step: this work cannot be captured, and from now on calls with this key run without a
+// graph.
+int cgs_refuse(cgs_steps* steps, const char* why);
+
+// The memory goes, or is used for something else: drops the recordings that check an address in it.
+int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes);
+// `on`: nothing is recorded or dropped any more; what has no recording runs without a graph.
+int cgs_freeze(cgs_steps* steps, int on);
+// Drops all recordings, and gives their memory back; for a sleep. Waits for the device.
+int cgs_release(cgs_steps* steps);
+
+// Returns in one line what the last call did, and why it was no replay; or the message of the last
+// failure. Valid until the next call with this cgs_steps. Null: of this thread's last cgs_open().
+const char* cgs_why(cgs_steps* steps);
+int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats);
+// Waits for the work of the replays. Null: does nothing.
+void cgs_close(cgs_steps* steps);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

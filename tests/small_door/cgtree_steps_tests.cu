@@ -1,0 +1,412 @@
+// The functions cgs_*, in the file that tools/amalgamate makes. Compiled with it, because all but
+// these functions is hidden in there: by a C++ compiler on the host device, by nvcc on a GPU.
+#ifdef __CUDACC__
+#include <cgtree_steps.cu>
+#else
+#include <cgtree_steps.cc>
+#endif
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using cgtree::Device;
+
+const Device kDevice{cgtree::DeviceType::CGS_DEVICE_TYPE, 0};
+constexpr int kCount = 256;  // floats of a range
+constexpr std::size_t kBytes = kCount * sizeof(float);
+
+void expect_ok(cgtree::Code code) {
+  ASSERT_EQ(code, cgtree::Code::kSuccess);
+}
+
+// A Memory is a range of the device.
+class Memory {
+ public:
+  explicit Memory(float value = 0) : data_(cgtree::allocate_device_memory(kDevice, kBytes)) {
+    fill(value);
+  }
+  ~Memory() { cgtree::free_device_memory(kDevice, data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  float* get() const { return static_cast<float*>(data_); }
+  cgs_range range() const { return {data_, kBytes}; }
+  void fill(float value) const {
+    const std::vector<float> values(kCount, value);
+    copy(data_, values.data());
+  }
+  // Returns the value of all elements, or NaN if they differ.
+  float value() const {
+    std::vector<float> values(kCount);
+    copy(values.data(), data_);
+    for (const float one : values)
+      if (one != values[0]) return NAN;
+    return values[0];
+  }
+
+ private:
+  static void copy(void* to, const void* from) {
+    cgtree::DeviceAPI& api = cgtree::device_api(kDevice);
+    const cgtree::Stream stream(kDevice);
+    expect_ok(api.synchronize_device(0));
+    expect_ok(api.copy(stream.ref().handle(), to, from, kBytes));
+    stream.synchronize();
+  }
+
+  void* data_;
+};
+
+struct Axpy {
+  float a;
+  const float* x;
+  float* y;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a * x[i] + y[i]; }
+};
+struct AddFromBlock {
+  const int* block;
+  float* y;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const { y[i] += static_cast<float>(block[0]); }
+};
+
+// An Engine has a step of three bindings: x is copied, y is written, w is checked.  y = a * x + w *
+// ... + y
+class SmallDoorTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (cgtree::find_device_api(kDevice.type) == nullptr ||
+        !cgtree::device_api(kDevice).has_device(0))
+      FAIL() << "no device";
+  }
+  void SetUp() override { open({}); }
+  void TearDown() override {
+    cgs_close(steps_);
+    stream_.synchronize();
+  }
+
+  void open(cgs_options options) {
+    cgs_close(steps_);
+    options.struct_size = sizeof options;
+    const cgs_binding bindings[] = {{"x", CGS_COPIED, 0}, {"y", CGS_WRITTEN, 0}, {"w", 0, 0}};
+    ASSERT_EQ(cgs_open(&steps_, "decode", 0, bindings, 3, &options), CGS_DONE) << cgs_why(nullptr);
+  }
+  CUstream_st* stream() const { return reinterpret_cast<CUstream_st*>(stream_.ref().handle()); }
+  int begin(const Memory& x, const Memory& y, const Memory& w, std::int64_t key) {
+    const cgs_range ranges[] = {x.range(), y.range(), w.range()};
+    return cgs_begin(steps_, &key, sizeof key, ranges, 3, stream());
+  }
+  void work(float a) {
+    const auto* x = static_cast<const float*>(cgs_address(steps_, 0));
+    auto* y = static_cast<float*>(cgs_address(steps_, 1));
+    const auto* w = static_cast<const float*>(cgs_address(steps_, 2));
+    cgtree::parallel_for(stream_.ref(), kCount, Axpy{a, x, y});
+    cgtree::parallel_for(stream_.ref(), kCount, Axpy{2, w, y});
+  }
+  // Returns the runs of the work. `a` is that of the key.
+  int step(const Memory& x, const Memory& y, const Memory& w, std::int64_t key) {
+    int runs = 0;
+    int run = begin(x, y, w, key);
+    for (; run == CGS_RUN; run = cgs_end(steps_), ++runs)
+      work(static_cast<float>(key));
+    EXPECT_EQ(run, CGS_DONE) << cgs_why(steps_);
+    return runs;
+  }
+  cgs_stats stats() const {
+    cgs_stats all = {};
+    all.struct_size = sizeof all;
+    EXPECT_EQ(cgs_get_stats(steps_, &all), CGS_DONE);
+    return all;
+  }
+
+  const cgtree::Stream stream_{kDevice};
+  cgs_steps* steps_ = nullptr;
+};
+
+TEST_F(SmallDoorTest, AStepIsWarmedUpThenCapturedThenReplayed) {
+  const Memory x(1), y(0), w(3);
+  EXPECT_EQ(step(x, y, w, 5), 1);
+  EXPECT_EQ(step(x, y, w, 5), 1);
+  EXPECT_EQ(step(x, y, w, 5), 0);
+  EXPECT_EQ(y.value(), 3 * (5 + 6));
+  EXPECT_EQ(stats().calls, 3u);
+  EXPECT_EQ(stats().warm_ups, 1u);
+  EXPECT_EQ(stats().recordings, 1u);
+  EXPECT_EQ(stats().replays, 1u);
+  EXPECT_EQ(stats().kept, 1u);
+  EXPECT_STREQ(cgs_why(steps_), "replay");
+}
+
+TEST_F(SmallDoorTest, ACopiedBindingMayBeElsewhereAtEachCall) {
+  const Memory y(0), w(0);
+  float expected = 0;
+  int runs = 0;
+  for (int i = 1; i <= 8; ++i) {
+    const Memory x(static_cast<float>(i));
+    runs += step(x, y, w, 1);
+    expected += static_cast<float>(i);
+    EXPECT_EQ(y.value(), expected);
+  }
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(SmallDoorTest, ACheckedAddressThatIsAnotherOneIsRecordedToo) {
+  const Memory x(0), y(0), w(1), other(10);
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 1);
+  EXPECT_EQ(y.value(), 6);
+  EXPECT_GT(step(x, y, other, 1), 0);  // never the recording of w
+  EXPECT_EQ(y.value(), 26);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("'w'"), std::string::npos) << cgs_why(steps_);
+}
+
+TEST_F(SmallDoorTest, AnotherKeyIsAnotherRecording) {
+  const Memory x(1), y(0), w(0);
+  std::mt19937 random(7);
+  float expected = 0;
+  for (int i = 0; i < 60; ++i) {
+    const int key = static_cast<int>(random() % 4);
+    step(x, y, w, key);
+    expected += static_cast<float>(key);
+    ASSERT_EQ(y.value(), expected);
+  }
+  EXPECT_EQ(stats().kept, 4u);
+  EXPECT_EQ(stats().replays, 60u - 8u);
+}
+
+TEST_F(SmallDoorTest, AStructInHostMemoryIsThatOfEachCall) {
+  cgs_steps* blocks = nullptr;
+  const cgs_binding bindings[] = {{"lengths", CGS_HOST, sizeof(int)}, {"y", CGS_WRITTEN, 0}};
+  ASSERT_EQ(cgs_open(&blocks, "blocks", 0, bindings, 2, nullptr), CGS_DONE) << cgs_why(nullptr);
+  const Memory y(0);
+  float expected = 0;
+  int runs = 0;
+  for (int i = 1; i <= 6; ++i) {
+    const int block = i * 100;
+    const cgs_range ranges[] = {{&block, sizeof block}, y.range()};
+    int run = cgs_begin(blocks, nullptr, 0, ranges, 2, stream());
+    for (; run == CGS_RUN; run = cgs_end(blocks), ++runs)
+      cgtree::parallel_for(stream_.ref(), kCount,
+                           AddFromBlock{static_cast<const int*>(cgs_address(blocks, 0)), y.get()});
+    ASSERT_EQ(run, CGS_DONE) << cgs_why(blocks);
+    expected += static_cast<float>(block);
+    EXPECT_EQ(y.value(), expected);
+  }
+  EXPECT_EQ(runs, 2);
+  cgs_close(blocks);
+}
+
+TEST_F(SmallDoorTest, WorkThatRefusesItsCaptureRunsAsItIsAndWhySaysSo) {
+  const Memory x(1), y(0), w(0);
+  int runs = 0;
+  for (int i = 0; i < 4; ++i) {
+    int run = begin(x, y, w, 1);
+    for (; run == CGS_RUN; run = cgs_end(steps_), ++runs) {
+      if (cgs_is_captured(steps_)) cgs_refuse(steps_, "reads a length on the host");
+      work(1);
+    }
+    ASSERT_EQ(run, CGS_DONE) << cgs_why(steps_);
+  }
+  EXPECT_EQ(y.value(), 4);
+  EXPECT_EQ(runs, 5);  // the second call twice
+  EXPECT_EQ(stats().replays, 0u);
+  EXPECT_EQ(stats().eager, 3u);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("run_eagerly"), std::string::npos) << cgs_why(steps_);
+}
+
+TEST_F(SmallDoorTest, AStepThatIsLeftLeavesNoTrace) {
+  const Memory x(1), y(0), w(0);
+  step(x, y, w, 1);
+  ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);  // captured
+  work(1);
+  EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
+  EXPECT_EQ(y.value(), 1);
+  EXPECT_EQ(cgs_address(steps_, 0), nullptr);
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 1);
+  EXPECT_EQ(y.value(), 4);
+  EXPECT_GT(stats().replays, 0u);
+}
+
+TEST_F(SmallDoorTest, MemoryThatGoesTakesItsRecordingsWithIt) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 1);
+  EXPECT_EQ(stats().kept, 1u);
+  EXPECT_EQ(cgs_invalidate(steps_, w.get(), kBytes), CGS_DONE);
+  EXPECT_EQ(stats().kept, 0u);
+  EXPECT_GT(step(x, y, w, 1), 0);
+  EXPECT_EQ(y.value(), 4);
+}
+
+TEST_F(SmallDoorTest, AFrozenStepRecordsNothing) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 2; ++i)
+    step(x, y, w, 1);
+  ASSERT_EQ(cgs_freeze(steps_, 1), CGS_DONE);
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(step(x, y, w, 2), 1);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("frozen"), std::string::npos) << cgs_why(steps_);
+  ASSERT_EQ(cgs_freeze(steps_, 0), CGS_DONE);
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 2);
+  EXPECT_EQ(stats().kept, 2u);
+  EXPECT_EQ(y.value(), 3 + 12);
+}
+
+TEST_F(SmallDoorTest, AReleaseDropsAllRecordingsAndTheNextCallRecordsAtOnce) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 1);
+  ASSERT_EQ(cgs_release(steps_), CGS_DONE) << cgs_why(steps_);
+  EXPECT_EQ(stats().kept, 0u);
+  EXPECT_EQ(step(x, y, w, 1), 1);
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(y.value(), 5);
+}
+
+TEST_F(SmallDoorTest, TheRecordingUsedLongestAgoIsDroppedAtTheLimit) {
+  open({.max_recordings = 2});
+  const Memory x(1), y(0), w(0);
+  float expected = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (int key = 1; key <= 3; ++key) {
+      step(x, y, w, key);
+      expected += static_cast<float>(key);
+      ASSERT_EQ(y.value(), expected);
+      ASSERT_LE(stats().kept, 2u);
+    }
+  }
+  EXPECT_GT(stats().evictions, 0u);
+}
+
+TEST_F(SmallDoorTest, NamesOfAKeyAreInMessages) {
+  open({.key_names = "batch draft"});
+  const Memory x(1), y(0), w(0);
+  const cgs_range ranges[] = {x.range(), y.range(), w.range()};
+  const std::int64_t key[] = {8, 2};
+  for (int i = 0; i < 2; ++i) {
+    int run = cgs_begin(steps_, key, sizeof key, ranges, 3, stream());
+    for (; run == CGS_RUN; run = cgs_end(steps_))
+      work(1);
+    ASSERT_EQ(run, CGS_DONE) << cgs_why(steps_);
+  }
+  EXPECT_EQ(cgs_begin(steps_, key, 8, ranges, 3, stream()), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("a key of 8 bytes, where 2 names stand for 16 bytes"),
+            std::string::npos)
+      << cgs_why(steps_);
+}
+
+TEST_F(SmallDoorTest, AnArgumentThatIsWrongIsNamedAndNothingIsLost) {
+  const Memory x(1), y(0), w(0);
+  step(x, y, w, 1);
+  const cgs_range no_address[] = {{nullptr, 8}, y.range(), w.range()};
+  EXPECT_EQ(cgs_begin(steps_, nullptr, 0, no_address, 3, stream()), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("'x'"), std::string::npos) << cgs_why(steps_);
+  const std::string long_key(57, 'k');
+  EXPECT_EQ(cgs_begin(steps_, long_key.data(), long_key.size(), no_address, 3, stream()),
+            CGS_INVALID);
+  EXPECT_EQ(cgs_end(steps_), CGS_INVALID);
+  EXPECT_EQ(cgs_begin(nullptr, nullptr, 0, nullptr, 0, nullptr), CGS_INVALID);
+  EXPECT_STREQ(cgs_why(nullptr), "the cgs_steps is null");
+  cgs_steps* none = nullptr;
+  EXPECT_EQ(cgs_open(nullptr, "f", 0, nullptr, 0, nullptr), CGS_INVALID);
+  EXPECT_EQ(cgs_open(&none, "", 0, nullptr, 0, nullptr), CGS_INVALID);
+  EXPECT_EQ(cgs_open(&none, "f", 4711, nullptr, 0, nullptr), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(nullptr)).find("4711"), std::string::npos) << cgs_why(nullptr);
+  const cgs_binding half[] = {{"block", CGS_HOST, 0}};
+  EXPECT_EQ(cgs_open(&none, "f", 0, half, 1, nullptr), CGS_INVALID);
+  const cgs_options larger = {.struct_size = 4711};
+  EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &larger), CGS_INVALID);
+  EXPECT_EQ(none, nullptr);
+  ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
+  EXPECT_EQ(begin(x, y, w, 1), CGS_INVALID);  // one is open, and stays so
+  work(1);
+  EXPECT_EQ(cgs_end(steps_), CGS_DONE) << cgs_why(steps_);
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(y.value(), 3);
+}
+
+// Random calls, compared with the sums that they stand for.
+TEST_F(SmallDoorTest, EveryCallGivesWhatItsWorkWouldHaveGiven) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  open({.max_recordings = 1 + random() % 6});
+  const Memory xs[4] = {Memory(1), Memory(2), Memory(3), Memory(4)};
+  const Memory ys[2], ws[3] = {Memory(1), Memory(5), Memory(7)};
+  const float w_values[3] = {1, 5, 7};
+  float expected[2] = {0, 0};
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t x = random() % 4, y = random() % 2, w = random() % 3;
+    const int key = static_cast<int>(random() % 3);
+    switch (random() % 20) {
+      case 0:
+        ASSERT_EQ(cgs_invalidate(steps_, ws[w].get(), kBytes), CGS_DONE);
+        break;
+      case 1:
+        ASSERT_EQ(cgs_release(steps_), CGS_DONE);
+        break;
+      case 2:
+        ASSERT_EQ(cgs_freeze(steps_, 1), CGS_DONE);
+        break;
+      case 3:
+        ASSERT_EQ(cgs_freeze(steps_, 0), CGS_DONE);
+        break;
+      case 4:
+        if (begin(xs[x], ys[y], ws[w], key) == CGS_RUN) {
+          const bool has_run = !cgs_is_captured(steps_);
+          work(static_cast<float>(key));
+          ASSERT_EQ(cgs_leave(steps_), CGS_DONE);
+          if (!has_run) continue;
+        }
+        expected[y] += static_cast<float>(key) * static_cast<float>(x + 1) + 2 * w_values[w];
+        break;
+      default:
+        step(xs[x], ys[y], ws[w], key);
+        expected[y] += static_cast<float>(key) * static_cast<float>(x + 1) + 2 * w_values[w];
+    }
+    ASSERT_EQ(ys[y].value(), expected[y]) << "call " << i << ", seed " << seed;
+    if (expected[y] > 1e6f) ys[y].fill(expected[y] = 0);
+  }
+}
+
+TEST_F(SmallDoorTest, ThreadsHaveStepsOfTheirOwn) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      cgs_steps* own = nullptr;
+      const cgs_binding bindings[] = {{"x", CGS_COPIED, 0}, {"y", CGS_WRITTEN, 0}};
+      ASSERT_EQ(cgs_open(&own, "own", 0, bindings, 2, nullptr), CGS_DONE);
+      const cgtree::Stream stream(kDevice);
+      const Memory y(0);
+      const Memory x(1);
+      for (int i = 0; i < 50; ++i) {
+        const cgs_range ranges[] = {x.range(), y.range()};
+        int run = cgs_begin(own, nullptr, 0, ranges, 2,
+                            reinterpret_cast<CUstream_st*>(stream.ref().handle()));
+        for (; run == CGS_RUN; run = cgs_end(own)) {
+          cgtree::parallel_for(stream.ref(), kCount,
+                               Axpy{1, static_cast<const float*>(cgs_address(own, 0)), y.get()});
+        }
+        ASSERT_EQ(run, CGS_DONE) << cgs_why(own);
+      }
+      stream.synchronize();
+      cgs_close(own);
+      EXPECT_EQ(y.value(), 50);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+}  // namespace

@@ -1,0 +1,108 @@
+"""The two files of tools/amalgamate: they compile alone, do what their header says, and show nothing else."""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, "tools")
+
+import source_tree  # noqa: E402
+
+ROOT = source_tree.real_root()
+TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
+MOST_LINES = 33_000
+MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
+# What the standard library's templates make.
+OF_THE_RUNTIME = re.compile(r"_ZNK?(St|Sa|Ss|9__gnu_cxx)|_ZSt|_ZT[VTIS]N?St|_ZZNK?St|_ZGVZ?NSt|_ZGVNSt")
+NVCC = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+
+if "TEST_TMPDIR" in os.environ:
+    tempfile.tempdir = os.environ["TEST_TMPDIR"]
+
+
+def must_run(*command, cwd):
+    result = subprocess.run([str(word) for word in command], cwd=cwd, text=True, check=False,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if result.returncode != 0:
+        raise AssertionError(f"{command}:\n{result.stdout[-6000:]}")
+    return result.stdout
+
+
+class SmallDoorTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name)
+        for device in ("host", "cuda"):
+            must_run(ROOT / "tools/amalgamate", cls.root, f"--device={device}", cwd=ROOT)
+        cls.library = cls.root / "libone.so"
+        cls.warnings = must_run("g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", "cgtree_steps.cc", "-o",
+                                cls.library, cwd=cls.root)
+
+    def test_it_compiles_without_a_warning(self):
+        self.assertEqual(self.warnings, "")
+
+    def test_its_functions_do_what_the_header_says(self):
+        must_run("g++", "-std=c++20", "-x", "c++", "-I.", TESTS, "-o", "tests", "-lgtest", "-lgtest_main", "-lpthread",
+                 cwd=self.root)
+        self.assertIn("[  PASSED  ]", must_run(self.root / "tests", cwd=self.root))
+
+    def test_nothing_but_its_functions_can_be_seen(self):
+        declared = set(re.findall(r"\b(cgs_\w+)\(", (self.root / "cgtree_steps.h").read_text()))
+        names = {line.split()[-1] for line in
+                 must_run("nm", "-D", "--defined-only", self.library, cwd=self.root).splitlines()}
+        self.assertEqual({name for name in names if not OF_THE_RUNTIME.match(name)}, declared)
+
+    def test_two_copies_in_a_process_do_not_meet(self):
+        other = self.root / "libother.so"
+        shutil.copy(self.library, other)
+        copies = [ctypes.CDLL(str(path), mode=os.RTLD_LOCAL) for path in (self.library, other)]
+        opened = []
+        for library in copies:
+            library.cgs_why.restype = ctypes.c_char_p
+            steps = ctypes.c_void_p()
+            self.assertEqual(library.cgs_open(ctypes.byref(steps), b"decode", 0, None, 0, None), 0)
+            self.assertLess(library.cgs_open(ctypes.byref(ctypes.c_void_p()), b"", 0, None, 0, None), 0)
+            opened.append(steps)
+        self.assertEqual(copies[1].cgs_open(ctypes.byref(ctypes.c_void_p()), b"g", 0, None, 0, None), 0)
+        self.assertIn(b"name", copies[0].cgs_why(None))  # the first one's failure, not the second one's success
+        self.assertEqual(copies[1].cgs_why(None), b"")
+        for library, steps in zip(copies, opened, strict=True):
+            library.cgs_close(steps)
+
+    def test_the_header_is_c99(self):
+        (self.root / "program.c").write_text('#include "cgtree_steps.h"\nint main(void) { return CGS_DONE; }\n')
+        must_run("gcc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "program.c", "-o", "program", cwd=self.root)
+
+    @unittest.skipUnless(shutil.which("g++-11"), "no g++-11 here")
+    def test_gcc_11_compiles_it(self):
+        must_run("g++-11", "-std=c++20", "-fsyntax-only", "cgtree_steps.cc", cwd=self.root)
+
+    @unittest.skipUnless(shutil.which("clang++-14"), "no clang++-14 here")
+    def test_clang_14_compiles_it(self):
+        must_run("clang++-14", "-std=c++20", "-fsyntax-only", "cgtree_steps.cc", cwd=self.root)
+
+    @unittest.skipUnless(shutil.which("make") and NVCC, "no make or no nvcc here")
+    def test_a_makefile_of_an_engine_builds_it_for_a_gpu(self):
+        for name in ("Makefile", "engine.cu"):
+            shutil.copy(ROOT / "tests/small_door/engine" / name, self.root)
+        must_run("make", "engine", f"NVCC={NVCC}", cwd=self.root)
+        size = must_run("size", "cgtree_steps.o", cwd=self.root).splitlines()[1].split()
+        self.assertLess(int(size[0]), MOST_CODE)
+        symbols = must_run("readelf", "-sW", "cgtree_steps.o", cwd=self.root)
+        seen = re.findall(r" (?:GLOBAL|WEAK) +DEFAULT +\d+ (\S+)", symbols)
+        self.assertEqual([name for name in seen if not name.startswith("cgs_") and not OF_THE_RUNTIME.match(name)], [])
+
+    def test_its_lines_are_counted(self):
+        self.assertLess(len((self.root / "cgtree_steps.cu").read_text().splitlines()), MOST_LINES)
+
+
+if __name__ == "__main__":
+    unittest.main()
