@@ -158,8 +158,8 @@ class RingRounds {
     loop_ = state.loops;
     runs_ = true;
   }
-  // An eager round has ended before the rows can: goes_on() waits for it. Were it noted, the end of
-  // the pinned memory would wait for the work behind it.
+  // An eager round has ended before the rows can: goes_on() waits for it. On the default stream of
+  // a thread no use of pinned memory can be noted.
   void note_own_use(StreamRef stream, ConditionHandle condition) const {
     note_use(count_.storage(), stream);
     note_use(ring_.on_device.storage(), stream);

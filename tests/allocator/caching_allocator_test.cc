@@ -90,6 +90,18 @@ TEST_F(CachingAllocatorTest, ABlockThatManyStreamsUseWaitsForThemAll) {
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
 }
 
+TEST_F(CachingAllocatorTest, PendingBlocksAreWaitedForWhenTheAllocatorEnds) {
+  std::optional<CachingAllocator> other(std::in_place, cache_);
+  void* const block = other->allocate(4096, 1);
+  other->use(block, 2);
+  device_.submit(2);
+  other->free(block);
+
+  other.reset();
+
+  EXPECT_TRUE(device_.is_done(2, 1)) << "memory went back while its work was pending";
+}
+
 TEST_F(CachingAllocatorTest, WorkSubmittedAfterTheFreeIsNotWaitedForLonger) {
   void* const block = allocator_.allocate(kMiB, kStream);
   allocator_.use(block, kOther);

@@ -10,7 +10,10 @@
 #include "base/error.h"
 #include "cgtree/steps.h"
 #include "cgtree/values/axes.h"
+#include "interop/device/graph.h"
+#include "interop/device/stream.h"
 #include "interop/random/random.h"
+#include "interop/tensor/copy.h"
 #include "interop/tensor/empty.h"
 #include "tests/support/core_fixture.h"
 
@@ -79,6 +82,39 @@ TEST_P(BeforeFirstLaunchTest, AFunctionThatItCallsRunsEagerly) {
   EXPECT_EQ(values(made), affine_of(x, 3, 0));
   made = Tensor();
   g.reset();
+}
+
+// Its captures are the caller's, and no part of what is recorded.
+TEST_P(BeforeFirstLaunchTest, AGraphThatItCapturesKeepsWhatItReads) {
+  Tensor y, read = random_tensor({8});
+  Graph graph;
+  const Stream side(device());
+  make_context_with([&] {
+    if (!y.defined()) return;
+    Capture capture(side, CaptureMode::kThreadLocal);
+    copy(read, y, side);
+    check(capture.end(&graph), "end the capture");
+  });
+  const CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
+  const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
+  const std::vector<float> x = random_floats(8);
+  for (int call = 0; call < 3; ++call)
+    (void)f(tensor({8}, x));
+  y = f(tensor({8}, x));
+  for (int call = 0; call < 2; ++call)
+    (void)g(random_tensor({8}));
+  ASSERT_NE(graph.handle(), GraphHandle::kNull);
+  y = Tensor();
+  for (int call = 0; call < 2; ++call)
+    (void)f(random_tensor({8}));
+  context().synchronize();
+
+  const GraphExec exec(side.ref().graphs(), graph);
+  check(exec.api().launch(exec.handle(), side.ref().handle()), "launch");
+  side.synchronize();
+
+  EXPECT_EQ(values(read), affine_of(x, 2, 0));
+  EXPECT_EQ(context().release_captured(), 1u);
 }
 
 TEST_P(BeforeFirstLaunchTest, DrawsMoveGeneratorsAndGoBackIfItThrows) {

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "allocator/pool/pool.h"
 #include "allocator/segments/device_sources.h"
@@ -55,6 +57,21 @@ TEST_P(CoreAloneTest, InvalidateDropsEveryRecording) {
   const std::vector<float> x = random_floats(5);
   EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, 2, 1));
   EXPECT_EQ(f.stats().recordings, 3u);
+}
+
+TEST_P(CoreAloneTest, ResultsThatAreKeptForEverAreCopied) {
+  CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
+  std::vector<Tensor> kept;
+  std::vector<std::vector<float>> expected;
+  for (int call = 0; call < 40; ++call) {
+    const std::vector<float> x = random_floats(5);
+    kept.push_back(f(tensor({5}, x)));
+    expected.push_back(affine_of(x, 2, 1));
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    EXPECT_EQ(values(kept[i]), expected[i]) << i;
+  EXPECT_GE(f.stats().replays, 20u);
+  kept.clear();
 }
 
 TEST_P(CoreAloneTest, ACallThatIsRefusedNamesItsReason) {

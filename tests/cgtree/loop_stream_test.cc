@@ -176,6 +176,37 @@ TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
 }
 
 // Of a host that is too far behind, by many rows or by one.
+TEST_P(LoopStreamTest, OfALoopWhoseRowsAreAllReadStopMeansThatLoop) {
+  LoopStream rows = make(16);
+  const Tensor x = random_tensor({kWidth}), on = flag(1);
+  const StreamScope current(context().stream());
+  for (const int expected : {2, 4}) {
+    int round = 0;
+    const Tensor rounds = loop(4, rows, [&]() -> LoopRound {
+      LoopRow row;
+      if (round++ == 1) EXPECT_EQ(next(rows, &row), values(x));
+      if (round == 2 && expected == 2) rows.stop();
+      return {on, x};
+    });
+    EXPECT_EQ(count(rounds), expected);
+    (void)rows.drop();
+  }
+}
+
+// The use of pinned memory cannot be noted there; an eager round is over before its row is read.
+TEST_P(LoopStreamTest, ALoopRunsOnADefaultStreamToo) {
+  LoopStream rows = make(16);
+  const Tensor x = random_tensor({kWidth}), on = flag(1);
+  for (const StreamHandle handle : {StreamHandle::kLegacy, StreamHandle::kPerThread}) {
+    const StreamScope current(StreamRef(device(), handle));
+    EXPECT_EQ(count(loop(2, rows, [&]() -> LoopRound { return {on, x}; })), 2);
+    LoopRow row;
+    for (int round = 0; round < 2; ++round)
+      EXPECT_EQ(next(rows, &row), values(x));
+    EXPECT_TRUE(row.is_last);
+  }
+}
+
 TEST_P(LoopStreamTest, RowsThatWereOverwrittenAreSaidToBeLostAndTheRestIsRead) {
   for (const std::size_t kept : {4, 9}) {
     LoopStream rows = make(kept);
@@ -1074,8 +1105,7 @@ TEST_P(LateLoopStreamTest, RowsAreWholeAlsoIfThreadsStopTheirLoops) {
   EXPECT_TRUE(is_empty(rows));
 }
 
-// What an eager run has written is not waited for when the stream ends.
-TEST_P(LateLoopStreamTest, AStreamEndsWithoutWaitingForLaterWork) {
+TEST_P(LateLoopStreamTest, AStreamThatEndsBeforeLaterWorkLosesNoMemory) {
   const CapturedLog log;
   const Stream stream(device());
   const StreamScope current(stream);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "allocator/device/pinned_memory.h"
@@ -37,6 +38,26 @@ TEST(PinnedOwnerTest, MemoryInUseIsWaitedForWhenItsOwnerEnds) {
     page = Tensor();
     EXPECT_FALSE(gate.is_closed());
     EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+  }
+}
+
+TEST(PinnedOwnerTest, AStreamThatEndsBeforeItsWorkKeepsTheMemoryItUses) {
+  for (const DeviceUnderTest& under_test : devices_that_work_later()) {
+    if (!under_test.missing.empty()) continue;
+    const Stream stream(under_test.device);
+    PinnedMemory pinned(under_test.device);
+    Tensor page = pinned.empty({64}, DType::kUInt8);
+    std::optional<Stream> gone(std::in_place, under_test.device);
+    Gate gate(stream);
+    gone->ref().wait_for(stream);
+    check(under_test.graphs().memset(gone->ref().handle(), page.data(), 7, page.bytes()),
+          "write pinned memory");
+    page.storage()->owner().used(*page.storage(), *gone);
+    gone.reset();
+    page = Tensor();
+    (void)pinned.trim();
+    EXPECT_EQ(pinned.pending_blocks(), 1u);
+    EXPECT_TRUE(gate.is_closed());
   }
 }
 

@@ -110,6 +110,9 @@ TEST(FlightRecorderTest, AContextThatTakesAUsedRecorderHasNoneOfItsEvents) {
   FlightRecorder::Header header;
   ASSERT_TRUE(second.header(header));
   (void)second.visit(header.life, [](const FlightEntry&) { ADD_FAILURE(); });
+  second.add(numbered(2, "g"));
+  // A reader that asked before the first context ended.
+  (void)second.visit(header.life - 1, [](const FlightEntry&) { ADD_FAILURE(); });
   second.give_back();
   EXPECT_FALSE(second.header(header));
 }
@@ -387,6 +390,7 @@ TEST_P(RecentEventsTest, ASignalThatStopsAProcessWritesEachTime) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     (void)::setpgid(0, 0);  // not an orphaned group: its parent's group is of the same session
+    (void)::signal(SIGCONT, SIG_DFL);  // an earlier test may have it write, too
     dump_events_on_signal(path(), {{SIGTSTP}});
     for (int i = 0; i < 2; ++i) {
       (void)std::remove(path().c_str());

@@ -272,28 +272,54 @@ TEST(SharedExecHostTest, AGroupRefusesTheOption) {
   }
 }
 
-// A kernel with one parameter, the address.
+// Kernels with one parameter, the address.
 void write_grid(const LaunchDims& dims, const void* const* arguments) {
   **static_cast<float* const*>(arguments[0]) = static_cast<float>(dims.grid.x);
+}
+void write_two(const LaunchDims&, const void* const* arguments) {
+  **static_cast<float* const*>(arguments[0]) = 2;
+}
+
+void launch(const KernelFunction& kernel, std::uint32_t grid, const Tensor& written) {
+  void* const address = written.data();
+  const KernelArgument arguments[] = {{&address, sizeof(address)}};
+  const StreamRef stream = current_stream();
+  check(stream.graphs().launch_kernel(stream.handle(), kernel, {.grid = {grid}}, arguments),
+        "launch a kernel");
+}
+
+TEST(SharedExecHostTest, KernelsThatDifferInTheirFunctionAloneHaveTheirOwnGraph) {
+  Context context(Device::host());
+  const Tensor written = from_host<float>({1}, std::vector<float>{-1}, Device::host());
+  const auto f =
+      compile(context, "f",
+              [written](Tensor x) {
+                launch(x.elements() == 1 ? KernelFunction{"write_grid", write_grid, nullptr}
+                                         : KernelFunction{"write_two", write_two, nullptr},
+                       1, written);
+                return affine(x, 2, 0);
+              },
+              {.max_switch_nodes = 100});
+  for (const std::int64_t size : {1, 1, 2, 2, 1, 2, 1}) {
+    written.copy_from<float>(std::vector<float>{-1});
+    (void)f(from_host<float>({size}, std::vector<float>(static_cast<std::size_t>(size)),
+                             Device::host()));
+    EXPECT_EQ(written.to_vector<float>(), std::vector<float>{static_cast<float>(size)});
+  }
+  EXPECT_EQ(f.stats().replays, 3u);
+  EXPECT_EQ(context.stats().graph_bytes, 2 * kGraphBytes);
 }
 
 TEST(SharedExecHostTest, KernelsThatDifferInTheirGridAloneHaveEachTheirOwn) {
   Context context(Device::host());
   const Tensor grid = from_host<float>({1}, std::vector<float>{-1}, Device::host());
-  const auto f =
-      compile(context, "f",
-              [grid](Tensor x) {
-                const KernelFunction kernel{"write_grid", write_grid, nullptr};
-                void* const address = grid.data();
-                const KernelArgument arguments[] = {{&address, sizeof(address)}};
-                const StreamRef stream = current_stream();
-                check(stream.graphs().launch_kernel(
-                          stream.handle(), kernel,
-                          {.grid = {static_cast<std::uint32_t>(x.elements())}}, arguments),
-                      "launch a kernel");
-                return affine(x, 2, 0);
-              },
-              {.max_switch_nodes = 100});
+  const auto f = compile(
+      context, "f",
+      [grid](Tensor x) {
+        launch({"write_grid", write_grid, nullptr}, static_cast<std::uint32_t>(x.elements()), grid);
+        return affine(x, 2, 0);
+      },
+      {.max_switch_nodes = 100});
   for (const std::int64_t size : {1, 1, 2, 2, 3, 3, 1, 2, 3, 1}) {
     grid.copy_from<float>(std::vector<float>{-1});
     (void)f(from_host<float>({size}, std::vector<float>(static_cast<std::size_t>(size)),
@@ -362,27 +388,30 @@ TEST(SharedExecHostTest, ARefusedSwitchHarmsNoLaterCall) {
   for (long at = 0; has_failed; ++at) {
     Context context(failing.device());
     const auto f = compile(context, "f", quadrupled, {.max_switch_nodes = 100});
-    const auto call = [&](float size) {
-      const auto count = static_cast<std::size_t>(size);
-      const std::vector<float> given(count, size);
-      const Tensor x =
-          from_host(Shape{static_cast<std::int64_t>(count)}, std::span(given), failing.device());
-      EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(count, 4 * size)) << at;
+    float value = 0;
+    const auto call = [&](std::int64_t size) {
+      const std::vector<float> given(static_cast<std::size_t>(size), ++value);
+      const Tensor x = from_host(Shape{size}, std::span(given), failing.device());
+      EXPECT_EQ(f(x).to_vector<float>(), std::vector<float>(given.size(), 4 * value)) << at;
     };
-    for (const float size : {1, 1, 2, 2})
+    for (const std::int64_t size : {1, 1, 2, 2})
       call(size);
+    std::int64_t last = 2;
     failing.arm({.at = at, .function = "set_node"});
     try {
-      for (const float size : {3, 3, 1, 2, 3, 2, 1})
+      for (const std::int64_t size : {3, 3, 2, 1, 2, 3, 2, 1}) {
         call(size);
+        last = size;
+      }
     } catch (const DeviceError&) {
     }
     has_failed = !failing.failed_function().empty();
     failing.disarm();
-    for (const float size : {3, 3, 2, 1, 2, 1})  // which may have been dropped
+    call(last);  // a switch away from it may have failed half way
+    for (const std::int64_t size : {3, 3, 2, 1, 2, 1})  // which may have been dropped
       call(size);
     const std::uint64_t before = f.stats().replays;
-    for (const float size : {3, 1, 2, 3, 2, 1})
+    for (const std::int64_t size : {3, 1, 2, 3, 2, 1})
       call(size);
     EXPECT_EQ(f.stats().replays, before + 6) << at;
   }

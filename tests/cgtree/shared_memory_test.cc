@@ -708,15 +708,22 @@ TEST_F(NeighbourCostTest, AnOutputThatItsOwnerWritesMakesNoNeighbours) {
   EXPECT_EQ(trace_.count("record_event"), 20u);
 }
 
-// Each piece has an end of its own. Those that are waited for become one.
-TEST_F(NeighbourCostTest, ManyPiecesThatANeighbourHasUsedAreWaitedForOnce) {
-  Context a(device()), b(device());
+// Each piece has an end of its own, of which a neighbour has few. Those that are waited for become
+// one.
+TEST_F(NeighbourCostTest, ManyPiecesThatNeighboursHaveUsedAreWaitedForOnce) {
+  Context a(device()), b(device()), c(device());
   const auto update_all = updating(a);
-  const auto read = compile(b, "read", [](Tensor x) { return affine(x, 1, 1); });
+  const auto reading = [](Context& context) {
+    return compile(context, "read", [](Tensor x) { return affine(x, 1, 1); });
+  };
+  const auto read_first = reading(b), read_second = reading(c);
+  constexpr int kPieces = 12;  // of each
   const Tensor all = from_host<float>({300}, std::vector<float>(300), device());
   update_all(all);
-  for (int i = 0; i < 100; ++i)
-    (void)read(all.slice(0, 3 * i, 3 * i + 2));
+  for (int i = 0; i < kPieces; ++i) {
+    (void)read_first(all.slice(0, 3 * i, 3 * i + 2));
+    (void)read_second(all.slice(0, 150 + 3 * i, 150 + 3 * i + 2));
+  }
   for (int call = 0; call < 4; ++call)
     update_all(all);
   trace_.clear();

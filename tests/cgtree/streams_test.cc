@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,7 @@
 #include "tests/support/call_trace.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/full_stream.h"
+#include "tests/support/gate.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/tree_fixture.h"
 
@@ -1278,6 +1280,21 @@ TEST_F(StreamOrderTest, AContextThatEndsWaitsForTheReadersOfItsMemory) {
         return holds(read, 2) && holds(other_read, 2);
       },
       /*free_waits=*/false);
+}
+
+TEST(EndingContextTest, WorkIsWaitedForBeforeItsMemoryGoesToOthers) {
+  for (const DeviceUnderTest& under_test : devices_that_work_later()) {
+    if (!under_test.missing.empty()) continue;
+    const Context other(under_test.device);  // has the memory of the device stay
+    auto context = std::make_unique<Context>(under_test.device);
+    Gate gate(context->stream());
+    const auto opens = std::async(std::launch::async, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      gate.open();
+    });
+    context.reset();
+    EXPECT_FALSE(gate.is_closed());
+  }
 }
 
 // A context that ends waits for its work, which may wait for what other threads enqueue next: a
