@@ -88,7 +88,6 @@ ContextMemory::~ContextMemory() {
   const bool has_ended = stream_.synchronize();
   free_slots();
   pools_.end(has_ended);
-  (void)stream_.synchronize();  // the event by which pinned memory is known to be free
 }
 
 void ContextMemory::free_slots() noexcept {

@@ -94,7 +94,6 @@ void ContextPools::end(bool is_idle) noexcept {
   for (auto& pool : pools_)
     pool->close();
   device_->cache().progress().cover(stream);
-  if (pinned_) (void)pinned_->trim();
   if (account_.source() != nullptr) (void)device_->cache().trim(account_.source());
 }
 
