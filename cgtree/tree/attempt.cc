@@ -289,7 +289,8 @@ void Attempt::begin_capture() {
     on.before_launch = engine_.votes.before_launch(function_, *stopwatch_);
     on.copies_outputs = decision_.copies;
     if (decision_.copies) key.copy_moved_inputs(call_);
-    examination_ = engine_.extensions.examine(call_, key.output_allocations);
+    examination_ = engine_.extensions.examine(
+        call_, decision_.copies ? decltype(key.output_allocations)() : key.output_allocations);
     on.examination = examination_.get();
     state_.emplace<OpenRecording>(memory_, call_, on, key.output_allocations);
     StepScope::current()->set_owner(owner_);

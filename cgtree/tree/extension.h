@@ -150,9 +150,9 @@ class Extension {
 
   // A function is compiled. Throws InvalidArgument for options that cannot be followed.
   virtual void check(const CompileOptions&) const {}
-  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up. Both are
-  // borrowed until the examination ends. Returns null for none. The first extension that returns
-  // an examination is the only one that examines: audit, unless the order of another is lower.
+  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up, none if
+  // outputs are copied. The call is borrowed until the examination ends. Returns null for none. The
+  // first that returns an examination examines alone: audit, unless the order of another is lower.
   // Another Error than InvalidArgument counts as a capture that has failed: the call runs eagerly.
   virtual std::unique_ptr<Examination> examine(
       const Call&, const std::vector<std::uint32_t>& output_allocations);

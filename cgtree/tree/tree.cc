@@ -53,9 +53,8 @@ void use_slots(const Recording& recording, int count) noexcept {
 }  // namespace
 
 std::int64_t now_us() {
-  using std::chrono::microseconds;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<microseconds>(now).count();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
 void Tree::set_hint(Node& before, Node& node) noexcept try {

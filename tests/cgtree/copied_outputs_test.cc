@@ -51,6 +51,11 @@ class CopiedOutputsTest : public TreeTest {
     EXPECT_EQ(counts.skipped(), 0u);
     EXPECT_GE(counts.replays, calls - 1 - kMostRecordings);
   }
+  // Of the first input in the last recording.
+  std::string last_treatment() {
+    const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
+    return snapshot["nodes"].back()["inputs"][0]["treatment"];
+  }
   void TearDown() override {
     kept_.clear();
     TreeTest::TearDown();
@@ -160,6 +165,26 @@ TEST_P(CopiedOutputsTest, InputsAreReboundBesideThem) {
 
   expect_all_kept();
   expect_replays(f);
+  EXPECT_EQ(last_treatment(), "rebound");
+}
+
+// Six patches are cheaper than a root and a tail, but not than a root where the tail is there.
+TEST_P(CopiedOutputsTest, ATailThatCopiesOutputsMakesACopyOfAnInputCheaper) {
+  CompiledFunction f = compile(context(), "f",
+                               [](Tensor x) {
+                                 for (int i = 0; i < 5; ++i)
+                                   update(x, 1, 1);
+                                 return affine(x, 2, 0);
+                               },
+                               {.inputs = {{.is_mutated = true, .rebind = Rebind::kAuto}}});
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> x = random_floats(4);
+    keep(f(tensor({4}, x)), affine_of(affine_of(x, 1, 5), 2, 0));
+    if (call == 1) EXPECT_EQ(last_treatment(), "rebound");
+  }
+
+  expect_all_kept();
+  EXPECT_EQ(last_treatment(), "copied_back");
 }
 
 TEST_P(CopiedOutputsTest, AStateThatIsFedBackAndKeptIsReplayed) {
