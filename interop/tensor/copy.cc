@@ -5,12 +5,12 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "interop/device/stream.h"
 #include "interop/tensor/empty.h"
 #ifdef CGTREE_WITH_CUDA
 #include "interop/tensor/cuda/row_kernel.h"
 #endif
-#include "base/format.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
 

@@ -98,8 +98,7 @@ struct ValueStorage : Storage {
   ValueStorage(StorageOwner& owner, std::size_t bytes)
       : ValueStorage(owner, bytes, bytes > sizeof(word) ? new std::byte[bytes] : nullptr) {}
   ValueStorage(StorageOwner& owner, std::size_t bytes, std::byte* allocated)
-      : Storage(owner, Device::host(),
-                StreamRef(device_api(Device::host()), Device::host(), StreamHandle::kLegacy),
+      : Storage(owner, Device::host(), StreamRef(),
                 allocated != nullptr ? allocated : static_cast<void*>(&word), bytes, &kValueDomain),
         large(allocated) {}
 
@@ -111,6 +110,10 @@ struct ValueStorage : Storage {
 class ValueOwner final : public StorageOwner {
  public:
   void release(Storage& storage) noexcept override { delete static_cast<ValueStorage*>(&storage); }
+  StreamRef stream(const Storage&) const noexcept override {
+    DeviceAPI* const host = find_device_api(DeviceType::kHost);
+    return host == nullptr ? StreamRef() : StreamRef(*host, Device::host(), StreamHandle::kLegacy);
+  }
 };
 
 ValueOwner& value_owner() {

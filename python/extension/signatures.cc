@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "python/extension/object.h"
 
 namespace cgtree::python {
 namespace {
 
 Signature signatures[] = {
-#include "base/format.h"
 #include "python/signatures.inc"
 };
 

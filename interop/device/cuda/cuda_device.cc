@@ -24,7 +24,8 @@ namespace cgtree {
 namespace cuda {
 namespace {
 
-// The architectures that the build compiles the library's kernels for.
+// The architectures that the build compiles the library's kernels for. Empty where an engine's own
+// build has chosen them: then CUDA refuses the first launch of a kernel that it has no code for.
 constexpr const char* kArchitectures = CGTREE_CUDA_ARCHS;
 
 // Returns whether a query succeeded. A failed query is no error of the thread.
@@ -148,6 +149,7 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
 // A driver takes PTX of toolkits that are not newer. Source: CUDA Compatibility, "PTX".
 bool runs_kernels(int id) noexcept {
   const std::optional<ComputeCapability> gpu = capability_of(id);
+  if (*kArchitectures == '\0') return gpu.has_value();
   const KernelCode code = gpu ? kernel_code(kArchitectures, *gpu) : KernelCode::kNone;
   return code == KernelCode::kMachine ||
          (code == KernelCode::kPtx && driver_version() >= CUDART_VERSION);
