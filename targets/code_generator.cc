@@ -7,10 +7,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/mutex.h"
 #include "targets/append_table.h"
 #ifdef CGTREE_WITH_CUDA
-#include "base/format.h"
 #include "targets/cuda/cuda_module.h"
 #endif
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/log_event.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
@@ -15,7 +16,6 @@
 #include "simulator/host_device.h"
 #endif
 #ifdef CGTREE_WITH_CUDA
-#include "base/format.h"
 #include "interop/device/cuda/cuda_device.h"
 #endif
 
