@@ -14,7 +14,7 @@ struct CodeRow {
   std::string_view explanation;
 };
 
-constexpr CodeRow kCodes[] = {
+constexpr CodeRow kCodeRows[] = {
     {Code::kSuccess, "cudaSuccess", "success"},
     {Code::kInvalidValue, "cudaErrorInvalidValue", "an argument is out of range"},
     {Code::kMemoryAllocation, "cudaErrorMemoryAllocation", "the device has no room for it"},
@@ -63,7 +63,7 @@ constexpr CodeRow kCodes[] = {
 };
 
 const CodeRow* find(Code code) noexcept {
-  for (const CodeRow& row : kCodes) {
+  for (const CodeRow& row : kCodeRows) {
     if (row.code == code) return &row;
   }
   return nullptr;

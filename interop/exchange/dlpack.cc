@@ -10,12 +10,12 @@
 namespace cgtree {
 namespace {
 
-struct TypeRow {
+struct DlpackRow {
   DType dtype;
   std::uint8_t code;
 };
 
-constexpr TypeRow kTypes[] = {
+constexpr DlpackRow kDlpackTypes[] = {
     {DType::kBool, dlpack::kBool},
     {DType::kInt8, dlpack::kInt},
     {DType::kInt16, dlpack::kInt},
@@ -37,7 +37,7 @@ constexpr TypeRow kTypes[] = {
     {DType::kComplex64, dlpack::kComplex},
     {DType::kComplex128, dlpack::kComplex},
 };
-static_assert(std::size(kTypes) == kDTypeCount);
+static_assert(std::size(kDlpackTypes) == kDTypeCount);
 
 // Source: DLPack 1.3, DLDataTypeCode, in order.
 constexpr const char* kCodes[] = {
@@ -96,10 +96,10 @@ std::string to_string(dlpack::DeviceRef device) {
 
 DType from_dlpack_type(dlpack::DataType type) {
   const auto* const row =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& known) {
+      std::find_if(std::begin(kDlpackTypes), std::end(kDlpackTypes), [&](const DlpackRow& known) {
         return known.code == type.code && bits_of(known.dtype) == type.bits;
       });
-  if (row == std::end(kTypes) || type.lanes != 1) {
+  if (row == std::end(kDlpackTypes) || type.lanes != 1) {
     throw BoundaryError(
         BoundaryFault::kNotSupported,
         str_format("elements are {}: expected a bool of 8 bits, an integer of 8 to 64, a float of "
@@ -111,7 +111,7 @@ DType from_dlpack_type(dlpack::DataType type) {
 }
 
 dlpack::DataType to_dlpack_type(DType dtype) noexcept {
-  return {kTypes[static_cast<int>(dtype)].code, static_cast<std::uint8_t>(bits_of(dtype)), 1};
+  return {kDlpackTypes[static_cast<int>(dtype)].code, static_cast<std::uint8_t>(bits_of(dtype)), 1};
 }
 
 }  // namespace cgtree

@@ -199,7 +199,7 @@ Tensor copied_to_host(const Tensor& tensor, StreamRef stream) {
 }
 
 // Returns a stream of the tensor's device that waits for all that is pending.
-StreamRef joined(const Tensor& tensor, const PendingStreams& pending) {
+StreamRef join_streams(const Tensor& tensor, const PendingStreams& pending) {
   const auto own = std::find_if(pending.streams.begin(), pending.streams.end(),
                                 [&](StreamRef one) { return one.device() == tensor.device(); });
   const StreamRef stream =
@@ -222,7 +222,7 @@ Ready make_copy(const Tensor& tensor, Device device, const PendingStreams& pendi
                                   "capture is open: export it before or after",
                                   describe(tensor)));
   }
-  const StreamRef stream = consumer ? consumer : joined(tensor, pending);
+  const StreamRef stream = consumer ? consumer : join_streams(tensor, pending);
   if (device != tensor.device()) return {copied_to_host(tensor, stream), true};
   Tensor copy = copied(tensor, stream);
   if (device.type == DeviceType::kHost) stream.synchronize();
