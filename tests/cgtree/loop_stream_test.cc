@@ -184,7 +184,9 @@ TEST_P(LoopStreamTest, OfALoopWhoseRowsAreAllReadStopMeansThatLoop) {
     int round = 0;
     const Tensor rounds = loop(4, rows, [&]() -> LoopRound {
       LoopRow row;
-      if (round++ == 1) EXPECT_EQ(next(rows, &row), values(x));
+      if (round++ == 1) {
+        EXPECT_EQ(next(rows, &row), values(x));
+      }
       if (round == 2 && expected == 2) rows.stop();
       return {on, x};
     });

@@ -152,8 +152,8 @@ class WordsTest(unittest.TestCase):
         return [self.LITERAL.findall(row) for row in re.split(r"\}\s*,", joined) if '"' in row]
 
     def test_reasons_are_those_of_the_library(self):
-        names = self.rows("cgtree/values/explanation.cc", "kNames[] =")
-        rows = self.rows("cgtree/values/explanation.cc", "kRows[] =")
+        names = self.rows("cgtree/values/explanation.cc", "kReasonNames[] =")
+        rows = self.rows("cgtree/values/explanation.cc", "kReasons[] =")
         self.assertEqual([[name, *row] for name, row in zip(sum(names, []), rows)],
                          [[name, *row] for name, row in _report.SKIP_REASONS.items()])
         self.assertEqual(len(rows), len(_report.SKIP_REASONS))
