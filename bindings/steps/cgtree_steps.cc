@@ -85,15 +85,15 @@ struct LastFailure {
   std::string message;
 };
 
-}  // namespace
-
 #ifndef CGS_DEVICE_TYPE
 #define CGS_DEVICE_TYPE kCuda
 #endif
 
-struct cgs_steps {
-  cgs_steps(cgtree::Device on, const char* name, std::span<const cgs_binding> bindings,
-            const cgs_options& options)
+// A Door is what a cgs_steps points to, which is no type of this file, so that none of it can be
+// seen.
+struct Door {
+  Door(cgtree::Device on, const char* name, std::span<const cgs_binding> bindings,
+       const cgs_options& options)
       : device(on),
         key_names(words_of(options.key_names)),
         context(device, context_options(options)),
@@ -153,7 +153,12 @@ struct cgs_steps {
   }
 };
 
-namespace {
+Door* door_of(cgs_steps* steps) noexcept {
+  return reinterpret_cast<Door*>(steps);
+}
+const Door* door_of(const cgs_steps* steps) noexcept {
+  return reinterpret_cast<const Door*>(steps);
+}
 
 // Returns the status of the exception that is handled, and keeps its message.
 int status_of_failure(std::string& message) noexcept {
@@ -193,21 +198,22 @@ int guarded(cgs_steps* steps, const Body& body) noexcept {
     cgtree::of_thread<LastFailure>().message = "the cgs_steps is null";
     return CGS_INVALID;
   }
+  Door& door = *door_of(steps);
   try {
-    steps->has_failed = false;
-    return body();
+    door.has_failed = false;
+    return body(door);
   } catch (...) {
-    steps->has_failed = true;
-    return status_of_failure(steps->why);
+    door.has_failed = true;
+    return status_of_failure(door.why);
   }
 }
 
 // Calls that run without a graph may be many, and have a reason.
-void note_difference(cgs_steps& steps, const cgtree::Step& step) {
+void note_difference(Door& door, const cgtree::Step& step) {
   if (step.outcome() == cgtree::Outcome::kRunEagerly) return;
-  steps.outcome = step.outcome();
-  steps.difference = difference(step.why());
-  if (!steps.difference.empty()) steps.difference.insert(0, ": ");
+  door.outcome = step.outcome();
+  door.difference = difference(step.why());
+  if (!door.difference.empty()) door.difference.insert(0, ": ");
 }
 
 int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_binding* bindings,
@@ -222,7 +228,9 @@ int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_bi
                                                                         ? "name"
                                                                         : "array of bindings"));
     }
-    *made = new cgs_steps(device, name, {bindings, count}, known_part_of(options, "cgs_options"));
+    auto* const door =
+        new Door(device, name, {bindings, count}, known_part_of(options, "cgs_options"));
+    *made = reinterpret_cast<cgs_steps*>(door);
     return CGS_DONE;
   } catch (...) {
     return status_of_failure(message);
@@ -238,104 +246,106 @@ int cgs_open(cgs_steps** steps, const char* name, int device, const cgs_binding*
 
 int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_range* ranges,
               size_t count, CUstream_st* stream) {
-  return guarded(steps, [&] {
-    if (steps->open) {
+  return guarded(steps, [&](Door& door) {
+    if (door.open) {
       throw InvalidArgument(
           "cgs_begin() while a step is open: cgs_end() or cgs_leave() comes first");
     }
-    steps->bindings.resize(count);
+    door.bindings.resize(count);
     for (std::size_t i = 0; i < count; ++i)
-      steps->bindings[i] = {ranges[i].address, ranges[i].bytes};
+      door.bindings[i] = {ranges[i].address, ranges[i].bytes};
     const cgtree::StreamRef on(
-        cgtree::device_api(steps->device), steps->device,
+        cgtree::device_api(door.device), door.device,
         static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream)));
-    cgtree::Step step = steps->steps.begin(steps->key_of(key, key_bytes), steps->bindings, on);
+    cgtree::Step step = door.steps.begin(door.key_of(key, key_bytes), door.bindings, on);
     if (!step.must_run()) return CGS_DONE;
-    note_difference(*steps, step);
-    steps->open.emplace(std::move(step));
+    note_difference(door, step);
+    door.open.emplace(std::move(step));
     return CGS_RUN;
   });
 }
 
 void* cgs_address(cgs_steps* steps, size_t i) {
   void* address = nullptr;
-  (void)guarded(steps, [&] {
-    if (steps->open) address = steps->open->address(i);
+  (void)guarded(steps, [&](Door& door) {
+    if (door.open) address = door.open->address(i);
     return CGS_DONE;
   });
   return address;
 }
 
 int cgs_is_captured(const cgs_steps* steps) {
-  return steps != nullptr && steps->open && steps->open->is_captured();
+  const Door* const door = door_of(steps);
+  return door != nullptr && door->open && door->open->is_captured();
 }
 
 int cgs_end(cgs_steps* steps) {
-  return guarded(steps, [&] {
-    if (!steps->open) throw InvalidArgument("cgs_end() without an open step");
+  return guarded(steps, [&](Door& door) {
+    if (!door.open) throw InvalidArgument("cgs_end() without an open step");
     try {
-      steps->open->end();
+      door.open->end();
     } catch (...) {
-      if (!steps->open->must_run()) steps->open.reset();
+      if (!door.open->must_run()) door.open.reset();
       throw;
     }
-    if (steps->open->must_run()) return CGS_RUN;
-    steps->open.reset();
+    if (door.open->must_run()) return CGS_RUN;
+    door.open.reset();
     return CGS_DONE;
   });
 }
 
 int cgs_leave(cgs_steps* steps) {
-  return guarded(steps, [&] {
-    steps->open.reset();
+  return guarded(steps, [&](Door& door) {
+    door.open.reset();
     return CGS_DONE;
   });
 }
 
 int cgs_refuse(cgs_steps* steps, const char* why) {
-  return guarded(steps, [&] {
+  return guarded(steps, [&](Door&) {
     cgtree::refuse_capture(why == nullptr ? "" : why);
     return CGS_DONE;
   });
 }
 
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes) {
-  return guarded(steps, [&] {
-    (void)steps->steps.invalidate(address, bytes);
+  return guarded(steps, [&](Door& door) {
+    (void)door.steps.invalidate(address, bytes);
     return CGS_DONE;
   });
 }
 
 int cgs_freeze(cgs_steps* steps, int on) {
-  return guarded(steps, [&] {
+  return guarded(steps, [&](Door& door) {
     if (on != 0) {
-      steps->steps.freeze();
+      door.steps.freeze();
     } else {
-      steps->steps.unfreeze();
+      door.steps.unfreeze();
     }
     return CGS_DONE;
   });
 }
 
 int cgs_release(cgs_steps* steps) {
-  return guarded(steps, [&] {
-    (void)steps->context.release_memory();
+  return guarded(steps, [&](Door& door) {
+    (void)door.context.release_memory();
     return CGS_DONE;
   });
 }
 
 const char* cgs_why(cgs_steps* steps) {
   if (steps == nullptr) return cgtree::of_thread<LastFailure>().message.c_str();
-  if (steps->has_failed) return steps->why.c_str();
+  Door& door = *door_of(steps);
+  if (door.has_failed) return door.why.c_str();
   try {
-    const std::optional<cgtree::CallOutcome> last = steps->steps.last_outcome();
-    steps->why = last ? to_string(*last) : "no call has ended";
-    if (last && last->skip_reason) steps->why.append(": ") += explain(*last->skip_reason);
-    if (last && last->outcome == steps->outcome) steps->why += steps->difference;
+    const std::optional<cgtree::CallOutcome> last = door.steps.last_outcome();
+    door.why = last ? to_string(*last) : "no call has ended";
+    if (last && last->skip_reason) door.why.append(": ") += explain(*last->skip_reason);
+    if (last && last->outcome == door.outcome) door.why += door.difference;
   } catch (...) {
-    (void)status_of_failure(steps->why);
+    (void)status_of_failure(door.why);
   }
-  return steps->why.c_str();
+  return door.why.c_str();
 }
 
 int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
@@ -343,7 +353,7 @@ int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
   try {
     if (steps == nullptr || stats == nullptr)
       throw InvalidArgument("cgs_get_stats() with a null argument");
-    const cgtree::ContextStats all = steps->context.stats();
+    const cgtree::ContextStats all = door_of(steps)->context.stats();
     const std::size_t size = known_part_of(stats, "cgs_stats").struct_size;
     const cgs_stats told = {.struct_size = size,
                             .calls = all.calls,
@@ -363,5 +373,5 @@ int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
 }
 
 void cgs_close(cgs_steps* steps) {
-  delete steps;
+  delete door_of(steps);
 }
