@@ -1,6 +1,9 @@
 // The C functions of cgtree_steps.h over Steps, with a context for each.
 #include "bindings/steps/cgtree_steps.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -50,9 +53,13 @@ std::vector<std::string> words_of(const char* text) {
   return words;
 }
 
+std::size_t most_recordings(const cgs_options& options) {
+  return options.max_recordings == 0 ? 128 : options.max_recordings;
+}
+
 cgtree::ContextOptions context_options(const cgs_options& options) {
   cgtree::ContextOptions made;
-  made.max_recordings = options.max_recordings == 0 ? 128 : options.max_recordings;
+  made.max_recordings = most_recordings(options);
   if (options.max_graph_bytes != 0) made.max_graph_bytes = options.max_graph_bytes;
   made.at_limit = cgtree::AtLimit::kEvict;
   return made;
@@ -62,12 +69,13 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
                                    const cgs_options& options) {
   cgtree::StepsOptions made;
   for (const cgs_binding& binding : bindings) {
+    const char* const name = binding.name == nullptr ? "" : binding.name;
     if (((binding.flags & CGS_HOST) != 0) != (binding.host_bytes != 0)) {
       throw InvalidArgument(
           str_format("binding '{}' has {} host_bytes, and {} the flag CGS_HOST: both, or neither",
-                     binding.name, binding.host_bytes, binding.flags & CGS_HOST ? "has" : "lacks"));
+                     name, binding.host_bytes, binding.flags & CGS_HOST ? "has" : "lacks"));
     }
-    made.bindings.push_back({.name = binding.name == nullptr ? "" : binding.name,
+    made.bindings.push_back({.name = name,
                              .is_copied = (binding.flags & CGS_COPIED) != 0,
                              .is_mutated = (binding.flags & CGS_WRITTEN) != 0,
                              .host_bytes = binding.host_bytes});
@@ -75,7 +83,7 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
   made.capture_mode = options.captures_strictly != 0 ? cgtree::CaptureMode::kThreadLocal
                                                      : cgtree::CaptureMode::kRelaxed;
   made.enabled = options.runs_eagerly == 0;
-  made.max_recordings = options.max_recordings == 0 ? 128 : options.max_recordings;
+  made.max_recordings = most_recordings(options);
   made.at_limit = cgtree::AtLimit::kEvict;
   return made;
 }
@@ -89,8 +97,8 @@ struct LastFailure {
 #define CGS_DEVICE_TYPE kCuda
 #endif
 
-// A Door is what a cgs_steps points to, which is no type of this file, so that none of it can be
-// seen.
+// A cgs_steps is the address of a Door. It is no class of its own: functions of a class that C
+// knows could be seen.
 struct Door {
   Door(cgtree::Device on, const char* name, std::span<const cgs_binding> bindings,
        const cgs_options& options)
@@ -99,10 +107,11 @@ struct Door {
         context(device, context_options(options)),
         steps(context, name, steps_options(bindings, options)) {}
 
-  // The key of the bytes, which is made anew only if they differ from the last ones.
+  // Returns the key of the bytes. Those of the last call have it already.
   const cgtree::Key& key_of(const void* bytes, std::size_t size) {
     const std::string_view given(static_cast<const char*>(bytes), size);
-    if (given == key_bytes) return key;
+    if (key_bytes && given == *key_bytes) return key;
+    key_bytes.reset();
     key = key_names.empty() ? key_of_bytes(given) : key_of_numbers(given);
     key_bytes = given;
     return key;
@@ -112,14 +121,15 @@ struct Door {
   const std::vector<std::string> key_names;
   cgtree::Context context;
   cgtree::Steps steps;
-  std::optional<cgtree::Step> open;  // while the work must run
-  std::string key_bytes;             // of `key`
+  std::optional<cgtree::Step> open;      // while the work must run
+  std::optional<std::string> key_bytes;  // of `key`
   cgtree::Key key;
   std::vector<cgtree::Binding> bindings;  // of the last call
   // Of the last call that was warmed up or recorded.
   cgtree::Outcome outcome = cgtree::Outcome::kThrow;
-  std::string difference;   // why it was no replay
-  bool has_failed = false;  // the last function; `why` has its message
+  std::string difference;               // why it was no replay
+  std::atomic<bool> is_inside = false;  // a thread
+  bool has_failed = false;              // the last function; `why` has its message
   std::string why;
 
  private:
@@ -199,13 +209,20 @@ int guarded(cgs_steps* steps, const Body& body) noexcept {
     return CGS_INVALID;
   }
   Door& door = *door_of(steps);
+  if (door.is_inside.exchange(true, std::memory_order_acquire)) {
+    cgtree::of_thread<LastFailure>().message = "another thread is inside the cgs_steps";
+    return CGS_BUSY;
+  }
+  int status = CGS_FAILED;
   try {
     door.has_failed = false;
-    return body(door);
+    status = body(door);
   } catch (...) {
     door.has_failed = true;
-    return status_of_failure(door.why);
+    status = status_of_failure(door.why);
   }
+  door.is_inside.store(false, std::memory_order_release);
+  return status;
 }
 
 // Calls that run without a graph may be many, and have a reason.
@@ -250,6 +267,11 @@ int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_ran
     if (door.open) {
       throw InvalidArgument(
           "cgs_begin() while a step is open: cgs_end() or cgs_leave() comes first");
+    }
+    if ((key == nullptr && key_bytes > 0) || (ranges == nullptr && count > 0)) {
+      throw InvalidArgument(str_format("cgs_begin() with a null {}", key == nullptr && key_bytes > 0
+                                                                         ? "key"
+                                                                         : "array of ranges"));
     }
     door.bindings.resize(count);
     for (std::size_t i = 0; i < count; ++i)

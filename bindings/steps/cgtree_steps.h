@@ -41,7 +41,7 @@ enum {
   CGS_INVALID = -1,        // an argument that the caller can correct
   CGS_OUT_OF_MEMORY = -2,  // of the device, or of the host
   CGS_DEVICE = -3,         // CUDA has returned an error
-  CGS_BUSY = -4,           // another thread is inside the cgs_steps
+  CGS_BUSY = -4,           // another thread is inside the cgs_steps: cgs_why(NULL) on this one
   CGS_FAILED = -5          // anything else
 };
 
@@ -117,13 +117,14 @@ int cgs_refuse(cgs_steps* steps, const char* why);
 
 // The memory goes, or is used for something else: drops the recordings that check an address in it.
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes);
-// `on`: nothing is recorded or dropped any more; what has no recording runs without a graph.
+// `on`: nothing is recorded or dropped any more; calls without a recording run without a graph.
 int cgs_freeze(cgs_steps* steps, int on);
 // Drops all recordings, and gives their memory back; for a sleep. Waits for the device.
 int cgs_release(cgs_steps* steps);
 
-// Returns in one line what the last call did, and why it was no replay; or the message of the last
-// failure. Valid until the next call with this cgs_steps. Null: of this thread's last cgs_open().
+// Returns in one line the outcome of the last call, and why it was no replay; or the message of the
+// last failure. Valid until the next call with this cgs_steps. Null: of this thread's last
+// cgs_open().
 const char* cgs_why(cgs_steps* steps);
 int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats);
 // Waits for the work of the replays. Null: does nothing.

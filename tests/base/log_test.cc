@@ -47,6 +47,20 @@ TEST_F(LogTest, FormatsNothingBelowTheLevel) {
   EXPECT_TRUE(lines_.empty());
 }
 
+std::vector<std::string>& written() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
+TEST_F(LogTest, AWriterHasTheLinesThatNoSinkTakes) {
+  write_log_with([](LogLevel, const std::string& line) { written().push_back(line); });
+  log_event(LogLevel::kError, "one");  // for the sink
+  set_log_sink(nullptr);
+  log_event(LogLevel::kError, "two");
+
+  EXPECT_EQ(written(), (std::vector<std::string>{"two"}));
+}
+
 TEST_F(LogTest, OffSilencesErrorsToo) {
   set_log_level(LogLevel::kOff);
 

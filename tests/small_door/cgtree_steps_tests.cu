@@ -296,13 +296,16 @@ TEST_F(SmallDoorTest, NamesOfAKeyAreInMessages) {
   open({.key_names = "batch draft"});
   const Memory x(1), y(0), w(0);
   const cgs_range ranges[] = {x.range(), y.range(), w.range()};
-  const std::int64_t key[] = {8, 2};
+  const std::int64_t key[] = {8, 2, 0};
+  EXPECT_EQ(cgs_begin(steps_, key, 0, ranges, 3, stream()), CGS_INVALID);  // also at the first call
   for (int i = 0; i < 2; ++i) {
-    int run = cgs_begin(steps_, key, sizeof key, ranges, 3, stream());
+    int run = cgs_begin(steps_, key, 16, ranges, 3, stream());
     for (; run == CGS_RUN; run = cgs_end(steps_))
       work(1);
     ASSERT_EQ(run, CGS_DONE) << cgs_why(steps_);
   }
+  for (const std::size_t bytes : {0, 8, 24})
+    EXPECT_EQ(cgs_begin(steps_, key, bytes, ranges, 3, stream()), CGS_INVALID);
   EXPECT_EQ(cgs_begin(steps_, key, 8, ranges, 3, stream()), CGS_INVALID);
   EXPECT_NE(std::string(cgs_why(steps_)).find("a key of 8 bytes, where 2 names stand for 16 bytes"),
             std::string::npos)
@@ -318,6 +321,10 @@ TEST_F(SmallDoorTest, AnArgumentThatIsWrongIsNamedAndNothingIsLost) {
   const std::string long_key(57, 'k');
   EXPECT_EQ(cgs_begin(steps_, long_key.data(), long_key.size(), no_address, 3, stream()),
             CGS_INVALID);
+  EXPECT_EQ(cgs_begin(steps_, nullptr, 8, no_address, 3, stream()), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("null key"), std::string::npos) << cgs_why(steps_);
+  EXPECT_EQ(cgs_begin(steps_, nullptr, 0, nullptr, 3, stream()), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(steps_)).find("null array of ranges"), std::string::npos);
   EXPECT_EQ(cgs_end(steps_), CGS_INVALID);
   EXPECT_EQ(cgs_begin(nullptr, nullptr, 0, nullptr, 0, nullptr), CGS_INVALID);
   EXPECT_STREQ(cgs_why(nullptr), "the cgs_steps is null");
@@ -326,6 +333,8 @@ TEST_F(SmallDoorTest, AnArgumentThatIsWrongIsNamedAndNothingIsLost) {
   EXPECT_EQ(cgs_open(&none, "", 0, nullptr, 0, nullptr), CGS_INVALID);
   EXPECT_EQ(cgs_open(&none, "f", 4711, nullptr, 0, nullptr), CGS_INVALID);
   EXPECT_NE(std::string(cgs_why(nullptr)).find("4711"), std::string::npos) << cgs_why(nullptr);
+  const cgs_binding nameless[] = {{nullptr, 0, 8}};
+  EXPECT_EQ(cgs_open(&none, "f", 0, nameless, 1, nullptr), CGS_INVALID);
   const cgs_binding half[] = {{"block", CGS_HOST, 0}};
   EXPECT_EQ(cgs_open(&none, "f", 0, half, 1, nullptr), CGS_INVALID);
   const cgs_options larger = {.struct_size = 4711};
