@@ -54,6 +54,13 @@ class SharedMemoryTest : public StreamOrderTest {
     return compile(
         context, "decode", [](Tensor cache) { return affine(cache, 1, 1); }, options);
   }
+  // Launches a graph of the caller's behind the context that its calls are of, and waits for all.
+  static void launch_behind(const Context& context, const Graph& graph, const Stream& stream) {
+    stream.ref().wait_for(context.stream());
+    const GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
+    wait_for_all(context.device());
+  }
   // Calls both in turn: what decode() reads is what prefill() has written before.
   template <typename MakeWriter, typename MakeReader>
   void expect_in_turn(MakeWriter make_writer, MakeReader make_reader) {
@@ -456,10 +463,7 @@ TEST_F(SharedMemoryTest, ACapturedCallTakesWhatANeighbourWroteOnTheStreamThatCap
         (void)(call == Call::kNested ? outer.into(into)(x) : decode.into(into)(cache));
         check(capture.end(&graph), "end");
       }
-      stream.ref().wait_for(b.stream());
-      const GraphExec exec(stream.ref().graphs(), graph);
-      check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
-      wait_for_all(device);
+      launch_behind(b, graph, stream);
       return holds(into, 7);
     });
   }
@@ -493,10 +497,7 @@ TEST_F(SharedMemoryTest, ACallOnABranchOfACaptureComesBehindANeighbourInIt) {
       stream.ref().wait_for(branch);
       check(capture.end(&graph), "end");
     }
-    stream.ref().wait_for(b.stream());
-    const GraphExec exec(stream.ref().graphs(), graph);
-    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
-    wait_for_all(device);
+    launch_behind(b, graph, stream);
     return holds(into, 7);
   });
 }
