@@ -14,7 +14,7 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
-MAX_LINES = 96
+MAX_LINES = 90
 MAX_ROWS = 8
 MAX_ROOM_LINES = 55
 MAX_LINES_FOR_WRITERS = 110  # of the page that also says how an extension is written
@@ -47,11 +47,6 @@ def torch_call(results):
     return [host[row] for row in ("cgtree eager", "floor", "graph trees")]
 
 
-def allocation(results):
-    return [time_of(results, f"BM_Trace/{whose}/W_medium_1024_inference") * 1000
-            for whose in ("pool", "c10")]
-
-
 def tokens(results):
     return [results[mode]["tokens_per_second"] for mode in ("cgtree", "eager")]
 
@@ -64,12 +59,9 @@ FIGURES = {
         "BM_Call/copied:16/moved:1", "BM_Call/torch_trees/copied:16/moved:1")),
     "a call, 300 static inputs": ("replay_bench_h200", call(
         "BM_Call/static:300", "BM_Call/torch_trees/static:300")),
-    "a chain of 16 functions": ("replay_bench_h200", call(
-        "BM_Chain/functions:16", "BM_Chain/torch_trees/functions:16")),
     "a step with 32 all-reduces on two GPUs": ("ranks_bench_h200", collectives),
     "a call of a PyTorch model with 50 parameters":
         ("torch_seam_bench_h200", torch_call),
-    "allocate and free, log of a language model's inference": ("allocator_bench_h200", allocation),
     "a server's tokens/s, model of 1 billion parameters, 1,000 requests": ("serve_h200", tokens),
 }
 

@@ -17,12 +17,12 @@ class Cgtree(CMakePackage, CudaPackage):
     variant("shared", default=False, description="Build the library in C++ as a shared one")
 
     depends_on("cxx", type="build")
-    depends_on("cmake@3.25:", type="build")
+    depends_on("cmake@3.20:", type="build")
     depends_on("fmt", type="build")
     depends_on("nlohmann-json", type="build")
     depends_on("spdlog", type="build")
     depends_on("cuda@12:", when="+cuda")
-    conflicts("%gcc@:11", msg="cgtree is written in C++20")
+    conflicts("%gcc@:10", msg="cgtree is written in C++20")
 
     def cmake_args(self):
         arguments = [self.define_from_variant("BUILD_SHARED_LIBS", "shared"), self.define_from_variant("CGTREE_CUDA", "cuda")]
