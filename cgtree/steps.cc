@@ -171,6 +171,14 @@ void Step::end() {
   open->leave_if_done();
 }
 
+void Step::refuse(std::string_view why) {
+  if (!must_run()) {
+    throw InvalidArgument(
+        "refuse() of a step that has nothing to run: it was replayed, or has ended");
+  }
+  open_->call->refuse_capture(why);
+}
+
 Outcome Step::outcome() const noexcept {
   return open_ == nullptr ? Outcome::kReplay : open_->call->outcome();
 }
@@ -226,6 +234,11 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
     Tensor& tensor = tensors_[i];
     if (is_host(i)) [[unlikely]] {
       check_block(i, bindings[i]);
+    }
+    if (bytes < 0 || address + bindings[i].bytes < address) [[unlikely]] {
+      throw InvalidArgument(
+          str_format("{} has {} bytes at {:#x}, which end behind the last address", describe(i),
+                     bindings[i].bytes, address));
     }
     const bool is_as_large = tensor.defined() && tensor.elements() == bytes;
     if (is_as_large && tensor.byte_offset() == address) [[likely]] {

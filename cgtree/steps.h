@@ -124,6 +124,11 @@ class Step {
   // called (of an eager_break(), or compiled), after which all is as before; OutOfMemory,
   // CaptureError and DeviceError, after which the call has ended.
   void end();
+  // This work cannot be captured. Calls of its key and sizes run without a graph from now on; a
+  // capture that is open is not kept (refuse_capture()). `why` is for messages. Outside of a
+  // capture it does nothing in a group, whose ranks decide alike. Throws InvalidArgument unless
+  // must_run().
+  void refuse(std::string_view why);
 
   // The outcome of the call, as far as it is known: kReplay, kWarmUp, kRecord or kRunEagerly.
   Outcome outcome() const noexcept;

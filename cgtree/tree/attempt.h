@@ -67,6 +67,8 @@ class Attempt {
   // another thread, and inside a function that the work or this function itself has called;
   // OutOfMemory, CaptureError and DeviceError, and then must_run() is false.
   void end();
+  // The work cannot be captured, neither now nor later. Requires: must_run().
+  void refuse_capture(std::string_view why);
 
  private:
   struct Done {};

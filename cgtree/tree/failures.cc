@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "cgtree/tree/attempt.h"
 #include "cgtree/tree/outcomes.h"
+#include "cgtree/values/graph_scope.h"
 #include "interop/device/graph_api.h"
 
 namespace cgtree {
@@ -111,6 +112,20 @@ Attempt::~Attempt() {
     engine_.tell_failure(function_, error.what());
   }
   abandon(why, failure ? &*failure : nullptr);
+}
+
+// The capture in progress notes it, and fails. Any other run is told for the captures to come; the
+// ranks of a group would not hear of it.
+void Attempt::refuse_capture(std::string_view why) {
+  if (is_captured()) return cgtree::refuse_capture(why);
+  if (engine_.votes.are_shared()) return;
+  KeyState& key = function_.find_or_add(call_);
+  if (key.captures.waits()) return;
+  key.capture_failure = str_format("capture of '{}' was refused: {}", function_.name,
+                                   why.empty() ? "the work cannot be captured" : why);
+  key.capture_reason = SkipReason::kCaptureFailed;
+  key.captures.note_failure(/*for_good=*/true);
+  engine_.tree.set_capture_failure(function_, key.capture_failure);
 }
 
 // Requires: an exception is being handled, with which the call ends.

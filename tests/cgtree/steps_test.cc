@@ -424,7 +424,15 @@ TEST_P(StepsTest, MisuseIsNamedAndChangesNothing) {
     step.end();
     EXPECT_THAT([&] { step.end(); }, ThrowsMessage<InvalidArgument>(HasSubstr("nothing to end")));
     EXPECT_THROW(step.address(0), InvalidArgument);
+    EXPECT_THROW(step.refuse("late"), InvalidArgument);
   }
+  std::vector<Binding> endless = bindings();
+  endless[0].bytes = SIZE_MAX;
+  EXPECT_THAT(
+      [&] {
+        (void)steps.begin({{"draft", 1}}, endless);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("end behind the last address")));
   std::vector<Binding> null = bindings();
   null[1].address = nullptr;
   EXPECT_THAT(
@@ -559,6 +567,24 @@ TEST_P(StepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGraph) {
   }
   EXPECT_EQ(steps.stats().recordings, 0u);
   EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 3u);
+}
+
+TEST_P(StepsTest, WorkThatRefusesItsWarmUpIsNeverCaptured) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<float> tokens = new_tokens();
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
+      EXPECT_FALSE(step.is_captured());
+      if (i == 0) step.refuse("the engine reads a length");
+      forward(current_stream(), 1, step.address(0));
+    }
+    expect_step(1, tokens);
+    expect_cache();
+  }
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 2u);
+  EXPECT_THAT(to_string(steps.explain({}, bindings())),
+              HasSubstr("capture of 'decode' was refused: the engine reads a length; captures do "
+                        "not allow that, and it is not tried again"));
 }
 
 TEST_P(StepsTest, AStepOutlivesItsSteps) {
