@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,6 @@
 #include "base/frame.h"
 #include "cgtree/context.h"
 #include "cgtree/steps.h"
-#include "cgtree/values/graph_scope.h"
 #include "interop/device/device_api.h"
 
 namespace {
@@ -29,15 +29,19 @@ using cgtree::InvalidArgument;
 using cgtree::str_format;
 
 constexpr std::size_t kMostKeyBytes = 56;  // as text they fill a key
+constexpr unsigned kFlags = CGS_COPIED | CGS_WRITTEN | CGS_HOST;
 
 // Returns the fields of a struct that the caller's header knows; the others are 0.
 template <typename Struct>
 Struct known_part_of(const Struct* given, std::string_view name) {
   Struct all = {};
   if (given == nullptr) return all;
-  if (given->struct_size < sizeof(std::size_t) || given->struct_size > sizeof(Struct)) {
-    throw InvalidArgument(str_format("struct_size of {} is {}, where this library knows {}", name,
-                                     given->struct_size, sizeof(Struct)));
+  if (given->struct_size < sizeof(std::size_t) || given->struct_size > sizeof(Struct) ||
+      given->struct_size % alignof(Struct) != 0) {
+    throw InvalidArgument(
+        str_format("struct_size of {} is {}, where this library knows {}: set it to sizeof({}), of "
+                   "the cgtree_steps.h that belongs to it",
+                   name, given->struct_size, sizeof(Struct), name));
   }
   std::memcpy(&all, given, given->struct_size);
   return all;
@@ -70,6 +74,11 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
   cgtree::StepsOptions made;
   for (const cgs_binding& binding : bindings) {
     const char* const name = binding.name == nullptr ? "" : binding.name;
+    if ((binding.flags & ~kFlags) != 0) {
+      throw InvalidArgument(
+          str_format("binding '{}' has flags {:#x}, where this library knows {:#x}", name,
+                     binding.flags, kFlags));
+    }
     if (((binding.flags & CGS_HOST) != 0) != (binding.host_bytes != 0)) {
       throw InvalidArgument(
           str_format("binding '{}' has {} host_bytes, and {} the flag CGS_HOST: both, or neither",
@@ -88,9 +97,55 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
   return made;
 }
 
+// Returns the text of the core with the names that cgtree_steps.h has.
+std::string spelled(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"ContextOptions::", "cgs_options."},
+      {"CompileOptions::", "cgs_options."},
+      {"compiled with enabled = false", "cgs_options.runs_eagerly is set"},
+      {"BindingOptions::host_bytes", "CGS_HOST and cgs_binding.host_bytes"},
+      {"leave is_copied and is_mutated false", "no other flag goes with CGS_HOST"},
+      {"allocate_device_memory() or with empty()", "cudaMalloc()"},
+      {"inside a step function allocate with empty() or Workspace, or free there",
+       "free in the work"},
+      {"cgt_step_leave()", "cgs_leave()"},
+      {"release_memory()", "cgs_release()"},
+  };
+  std::string made(text);
+  for (const auto& [core, ours] : kNames) {
+    for (std::size_t at = made.find(core); at != std::string::npos;
+         at = made.find(core, at + ours.size()))
+      made.replace(at, core.size(), ours);
+  }
+  return made;
+}
+
+// Keeps the message, and returns the status.
+int told(std::string& message, std::string_view text, int status) noexcept {
+  try {
+    message = spelled(text);
+  } catch (...) {
+    message.clear();
+  }
+  return status;
+}
+
 // The message of this thread's last failure without a cgs_steps.
 struct LastFailure {
   std::string message;
+};
+
+int told_on_thread(std::string_view text, int status) noexcept {
+  return told(cgtree::of_thread<LastFailure>().message, text, status);
+}
+
+struct Door;
+
+// The cgs_steps of which a step is open on this thread. A thread that ends leaves its step.
+struct OpenOnThread {
+  ~OpenOnThread();
+
+  Door* door = nullptr;
 };
 
 #ifndef CGS_DEVICE_TYPE
@@ -105,7 +160,29 @@ struct Door {
       : device(on),
         key_names(words_of(options.key_names)),
         context(device, context_options(options)),
-        steps(context, name, steps_options(bindings, options)) {}
+        steps(context, name, steps_options(bindings, options)) {
+    if (!key_names.empty()) (void)key_of_numbers(std::string(bytes_of_names(), 0));  // or throws
+  }
+  ~Door() { close(); }
+
+  // Keeps the step until close(), or until its thread ends.
+  void keep(cgtree::Step step) {
+    cgtree::of_thread<OpenOnThread>().door = this;
+    thread = std::this_thread::get_id();
+    open.emplace(std::move(step));
+  }
+  // Requires: the step was begun on this thread.
+  void close() noexcept {
+    if (!open) return;
+    open.reset();
+    cgtree::of_thread<OpenOnThread>().door = nullptr;
+  }
+  void check_closed(std::string_view function) const {
+    if (!open) return;
+    throw InvalidArgument(
+        str_format("{} while a step of '{}' is open: cgs_end() or cgs_leave() comes first",
+                   function, steps.name()));
+  }
 
   // Returns the key of the bytes. Those of the last call have it already.
   const cgtree::Key& key_of(const void* bytes, std::size_t size) {
@@ -122,6 +199,7 @@ struct Door {
   cgtree::Context context;
   cgtree::Steps steps;
   std::optional<cgtree::Step> open;      // while the work must run
+  std::thread::id thread;                // of `open`
   std::optional<std::string> key_bytes;  // of `key`
   cgtree::Key key;
   std::vector<cgtree::Binding> bindings;  // of the last call
@@ -147,11 +225,12 @@ struct Door {
     return cgtree::Key{{"key", text}};
   }
 
+  std::size_t bytes_of_names() const { return key_names.size() * sizeof(std::int64_t); }
+
   cgtree::Key key_of_numbers(std::string_view bytes) const {
-    if (bytes.size() != key_names.size() * sizeof(std::int64_t)) {
+    if (bytes.size() != bytes_of_names()) {
       throw InvalidArgument(str_format("a key of {} bytes, where {} names stand for {} bytes",
-                                       bytes.size(), key_names.size(),
-                                       key_names.size() * sizeof(std::int64_t)));
+                                       bytes.size(), key_names.size(), bytes_of_names()));
     }
     std::vector<cgtree::Key::Part> parts;
     for (std::size_t i = 0; i < key_names.size(); ++i) {
@@ -170,50 +249,53 @@ const Door* door_of(const cgs_steps* steps) noexcept {
   return reinterpret_cast<const Door*>(steps);
 }
 
+// Another thread may be about to hear that the step is open.
+OpenOnThread::~OpenOnThread() {
+  if (door == nullptr) return;
+  while (door->is_inside.exchange(true, std::memory_order_acquire))
+    std::this_thread::yield();
+  door->open.reset();
+  door->is_inside.store(false, std::memory_order_release);
+}
+
 // Returns the status of the exception that is handled, and keeps its message.
 int status_of_failure(std::string& message) noexcept {
-  const auto say = [&](const char* text, int status) noexcept {
-    try {
-      message = text;
-    } catch (...) {
-      message.clear();
-    }
-    return status;
-  };
   try {
     throw;
   } catch (const InvalidArgument& error) {
-    return say(error.what(), CGS_INVALID);
-  } catch (const cgtree::StaleTensor& error) {
-    return say(error.what(), CGS_INVALID);
+    return told(message, error.message(), CGS_INVALID);
   } catch (const cgtree::OutOfMemory& error) {
-    return say(error.what(), CGS_OUT_OF_MEMORY);
+    return told(message, error.message(), CGS_OUT_OF_MEMORY);
   } catch (const cgtree::DeviceError& error) {
-    return say(error.what(), CGS_DEVICE);
-  } catch (const cgtree::ConcurrentUse& error) {
-    return say(error.what(), CGS_BUSY);
+    return told(message, error.message(), CGS_DEVICE);
+  } catch (const cgtree::Error& error) {
+    return told(message, error.message(), CGS_FAILED);
   } catch (const std::bad_alloc&) {
-    return say("no memory of the host is left", CGS_OUT_OF_MEMORY);
+    return told(message, "no memory of the host is left", CGS_OUT_OF_MEMORY);
   } catch (const std::exception& error) {
-    return say(error.what(), CGS_FAILED);
+    return told(message, error.what(), CGS_FAILED);
   } catch (...) {
-    return say("an exception of the work that is no std::exception", CGS_FAILED);
+    return told(message, "an exception of unknown type", CGS_FAILED);
   }
+}
+
+// Lets this thread in, or returns CGS_BUSY: another thread is inside, or has a step open.
+int enter(Door& door) noexcept {
+  if (door.is_inside.exchange(true, std::memory_order_acquire))
+    return told_on_thread("another thread is inside the cgs_steps: use it on one at a time",
+                          CGS_BUSY);
+  if (!door.open || door.thread == std::this_thread::get_id()) return CGS_DONE;
+  door.is_inside.store(false, std::memory_order_release);
+  return told_on_thread("a step is open on another thread: end or leave it there", CGS_BUSY);
 }
 
 // Runs the body of a function. `steps` may be null: then nothing is done.
 template <typename Body>
 int guarded(cgs_steps* steps, const Body& body) noexcept {
-  if (steps == nullptr) {
-    cgtree::of_thread<LastFailure>().message = "the cgs_steps is null";
-    return CGS_INVALID;
-  }
+  if (steps == nullptr) return told_on_thread("the cgs_steps is null", CGS_INVALID);
   Door& door = *door_of(steps);
-  if (door.is_inside.exchange(true, std::memory_order_acquire)) {
-    cgtree::of_thread<LastFailure>().message = "another thread is inside the cgs_steps";
-    return CGS_BUSY;
-  }
-  int status = CGS_FAILED;
+  int status = enter(door);
+  if (status != CGS_DONE) return status;
   try {
     door.has_failed = false;
     status = body(door);
@@ -231,6 +313,30 @@ void note_difference(Door& door, const cgtree::Step& step) {
   door.outcome = step.outcome();
   door.difference = difference(step.why());
   if (!door.difference.empty()) door.difference.insert(0, ": ");
+}
+
+// Returns why the last call ran without a graph: the answer of now, if it is of the same reason.
+std::string reason_of(Door& door, cgtree::SkipReason reason) {
+  try {
+    const cgtree::Explanation now = door.steps.explain(door.key, door.bindings);
+    if (now.skip_reason == reason) return difference(now);
+  } catch (const cgtree::Error&) {  // in a step, or the memory is gone
+  }
+  std::string text(explain(reason));
+  const std::string& failure = door.steps.state().capture_failure;
+  if (is_of_captures(reason) && !failure.empty()) text.append("; ") += failure;
+  return text;
+}
+
+std::string text_of(Door& door) {
+  const std::optional<cgtree::CallOutcome> last = door.steps.last_outcome();
+  if (!last) return "no call has ended";
+  std::string text = to_string(*last);
+  if (last->skip_reason) text.append(": ") += reason_of(door, *last->skip_reason);
+  if (last->outcome == cgtree::Outcome::kThrow)
+    text.append(": ") += door.steps.stats().last_failure;
+  if (last->outcome == door.outcome && !door.open) text += door.difference;
+  return text;
 }
 
 int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_binding* bindings,
@@ -264,10 +370,7 @@ int cgs_open(cgs_steps** steps, const char* name, int device, const cgs_binding*
 int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_range* ranges,
               size_t count, CUstream_st* stream) {
   return guarded(steps, [&](Door& door) {
-    if (door.open) {
-      throw InvalidArgument(
-          "cgs_begin() while a step is open: cgs_end() or cgs_leave() comes first");
-    }
+    door.check_closed("cgs_begin()");
     if ((key == nullptr && key_bytes > 0) || (ranges == nullptr && count > 0)) {
       throw InvalidArgument(str_format("cgs_begin() with a null {}", key == nullptr && key_bytes > 0
                                                                          ? "key"
@@ -275,14 +378,14 @@ int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_ran
     }
     door.bindings.resize(count);
     for (std::size_t i = 0; i < count; ++i)
-      door.bindings[i] = {ranges[i].address, ranges[i].bytes};
+      door.bindings[i] = {ranges[i].bytes == 0 ? nullptr : ranges[i].address, ranges[i].bytes};
     const cgtree::StreamRef on(
         cgtree::device_api(door.device), door.device,
         static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream)));
     cgtree::Step step = door.steps.begin(door.key_of(key, key_bytes), door.bindings, on);
     if (!step.must_run()) return CGS_DONE;
     note_difference(door, step);
-    door.open.emplace(std::move(step));
+    door.keep(std::move(step));
     return CGS_RUN;
   });
 }
@@ -303,35 +406,38 @@ int cgs_is_captured(const cgs_steps* steps) {
 
 int cgs_end(cgs_steps* steps) {
   return guarded(steps, [&](Door& door) {
-    if (!door.open) throw InvalidArgument("cgs_end() without an open step");
+    if (!door.open)
+      throw InvalidArgument("cgs_end() without an open step: cgs_begin() comes first");
     try {
       door.open->end();
     } catch (...) {
-      if (!door.open->must_run()) door.open.reset();
+      if (!door.open->must_run()) door.close();
       throw;
     }
     if (door.open->must_run()) return CGS_RUN;
-    door.open.reset();
+    door.close();
     return CGS_DONE;
   });
 }
 
 int cgs_leave(cgs_steps* steps) {
   return guarded(steps, [&](Door& door) {
-    door.open.reset();
+    door.close();
     return CGS_DONE;
   });
 }
 
 int cgs_refuse(cgs_steps* steps, const char* why) {
-  return guarded(steps, [&](Door&) {
-    cgtree::refuse_capture(why == nullptr ? "" : why);
+  return guarded(steps, [&](Door& door) {
+    if (!door.open) throw InvalidArgument("cgs_refuse() without an open step: it is for the work");
+    door.open->refuse(why == nullptr ? "" : why);
     return CGS_DONE;
   });
 }
 
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes) {
   return guarded(steps, [&](Door& door) {
+    door.check_closed("cgs_invalidate()");
     (void)door.steps.invalidate(address, bytes);
     return CGS_DONE;
   });
@@ -350,6 +456,7 @@ int cgs_freeze(cgs_steps* steps, int on) {
 
 int cgs_release(cgs_steps* steps) {
   return guarded(steps, [&](Door& door) {
+    door.check_closed("cgs_release()");
     (void)door.context.release_memory();
     return CGS_DONE;
   });
@@ -360,10 +467,7 @@ const char* cgs_why(cgs_steps* steps) {
   Door& door = *door_of(steps);
   if (door.has_failed) return door.why.c_str();
   try {
-    const std::optional<cgtree::CallOutcome> last = door.steps.last_outcome();
-    door.why = last ? to_string(*last) : "no call has ended";
-    if (last && last->skip_reason) door.why.append(": ") += explain(*last->skip_reason);
-    if (last && last->outcome == door.outcome) door.why += door.difference;
+    door.why = spelled(text_of(door));
   } catch (...) {
     (void)status_of_failure(door.why);
   }
@@ -394,6 +498,9 @@ int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
   }
 }
 
-void cgs_close(cgs_steps* steps) {
-  delete door_of(steps);
+int cgs_close(cgs_steps* steps) {
+  if (steps == nullptr) return CGS_DONE;
+  const int status = enter(*door_of(steps));
+  if (status == CGS_DONE) delete door_of(steps);
+  return status;
 }

@@ -19,8 +19,9 @@
 // captured runs as it is, and cgs_why() says why.
 //
 // Each function returns CGS_DONE, CGS_RUN, or a negative number; then cgs_why() has the message,
-// and nothing has changed. Threads: a cgs_steps is used by one thread at a time. cgs_get_stats()
-// may be called on any thread at any time.
+// and nothing has changed. Threads: a cgs_steps is used by one thread at a time, and a step ends on
+// the thread that has begun it; a thread that ends leaves it. cgs_get_stats() may be called on any
+// thread at any time.
 #ifndef CGTREE_STEPS_H
 #define CGTREE_STEPS_H
 
@@ -41,7 +42,8 @@ enum {
   CGS_INVALID = -1,        // an argument that the caller can correct
   CGS_OUT_OF_MEMORY = -2,  // of the device, or of the host
   CGS_DEVICE = -3,         // CUDA has returned an error
-  CGS_BUSY = -4,           // another thread is inside the cgs_steps: cgs_why(NULL) on this one
+  CGS_BUSY = -4,           // another thread is inside the cgs_steps, or has a step open: the
+                           // message is that of cgs_why(NULL) on this one
   CGS_FAILED = -5          // anything else
 };
 
@@ -83,15 +85,14 @@ typedef struct {
   uint64_t recordings;   // calls that were captured
   uint64_t replays;      // calls that launched an earlier recording
   uint64_t eager;        // calls that ran without a graph: cgs_why()
-  uint64_t failures;     // calls that ended with an error
+  uint64_t failures;     // calls that ended with an error, or were left
   uint64_t evictions;    // recordings that were dropped at a limit
   uint64_t kept;         // recordings that there are now
   uint64_t graph_bytes;  // device memory that they take
 } cgs_stats;
 
 // Makes a cgs_steps for CUDA device `device`. Bindings beyond `count` have no flags. `options` may
-// be null. If it fails,
-// `*steps` is null, and cgs_why(NULL) has the message on this thread.
+// be null. If it fails, `*steps` is null, and cgs_why(NULL) has the message on this thread.
 int cgs_open(cgs_steps** steps, const char* name, int device, const cgs_binding* bindings,
              size_t count, const cgs_options* options);
 
@@ -107,28 +108,31 @@ void* cgs_address(cgs_steps* steps, size_t i);
 // Returns whether the work is being captured, so that it must not wait for the device.
 int cgs_is_captured(const cgs_steps* steps);
 // The work is enqueued on the stream. CGS_RUN: it could not be captured, and must be enqueued once
-// more.
+// more. If it fails, the step has ended, and the work may have run.
 int cgs_end(cgs_steps* steps);
-// The work is given up: the step leaves no trace.
+// The work is given up: the step leaves no trace. Without a step it does nothing.
 int cgs_leave(cgs_steps* steps);
-// Inside a step: this work cannot be captured, and from now on calls with this key run without a
-// graph.
+// Inside a step, captured or not: this work cannot be captured, and from now on calls with this key
+// and these sizes run without a graph.
 int cgs_refuse(cgs_steps* steps, const char* why);
 
-// The memory goes, or is used for something else: drops the recordings that check an address in it.
+// The memory goes, or is used for something else: drops the recordings that may use it, which are
+// all, as addresses that are in no binding are not known. Not inside a step.
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes);
-// `on`: nothing is recorded or dropped any more; calls without a recording run without a graph.
+// `on`: nothing is recorded, or dropped at a limit, any more; calls without a recording run without
+// a graph.
 int cgs_freeze(cgs_steps* steps, int on);
-// Drops all recordings, and gives their memory back; for a sleep. Waits for the device.
+// Drops all recordings, and gives their memory back; for a sleep. The next call of each is recorded
+// at once, also while frozen. Waits for the device. Not inside a step.
 int cgs_release(cgs_steps* steps);
 
 // Returns in one line the outcome of the last call, and why it was no replay; or the message of the
-// last failure. Valid until the next call with this cgs_steps. Null: of this thread's last
-// cgs_open().
+// last failure. Valid until the next call with this cgs_steps. Null: the message of this thread's
+// last cgs_open(), or of a later CGS_BUSY or cgs_get_stats() that has failed.
 const char* cgs_why(cgs_steps* steps);
 int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats);
-// Waits for the work of the replays. Null: does nothing.
-void cgs_close(cgs_steps* steps);
+// Leaves the step that is open, and waits for the work of the replays. Null: does nothing.
+int cgs_close(cgs_steps* steps);
 
 #ifdef __cplusplus
 }

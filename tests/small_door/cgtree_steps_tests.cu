@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -97,6 +98,10 @@ class SmallDoorTest : public ::testing::Test {
     options.struct_size = sizeof options;
     const cgs_binding bindings[] = {{"x", CGS_COPIED, 0}, {"y", CGS_WRITTEN, 0}, {"w", 0, 0}};
     ASSERT_EQ(cgs_open(&steps_, "decode", 0, bindings, 3, &options), CGS_DONE) << cgs_why(nullptr);
+  }
+  std::string why() const { return cgs_why(steps_); }
+  void expect_in_why(const char* text) const {
+    EXPECT_NE(why().find(text), std::string::npos) << why();
   }
   CUstream_st* stream() const { return reinterpret_cast<CUstream_st*>(stream_.ref().handle()); }
   int begin(const Memory& x, const Memory& y, const Memory& w, std::int64_t key) {
@@ -346,6 +351,225 @@ TEST_F(SmallDoorTest, AnArgumentThatIsWrongIsNamedAndNothingIsLost) {
   EXPECT_EQ(cgs_end(steps_), CGS_DONE) << cgs_why(steps_);
   EXPECT_EQ(step(x, y, w, 1), 0);
   EXPECT_EQ(value(y), 3);
+}
+
+TEST_F(SmallDoorTest, AnOptionOrAFlagThatIsNotKnownIsRefusedWhenItIsOpened) {
+  cgs_steps* none = nullptr;
+  for (const char* const names : {"batch batch", "batch, draft", "a=b"}) {
+    const cgs_options named = {.struct_size = sizeof named, .key_names = names};
+    EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &named), CGS_INVALID) << names;
+  }
+  const cgs_binding odd[] = {{"x", 8, 0}};
+  EXPECT_EQ(cgs_open(&none, "f", 0, odd, 1, nullptr), CGS_INVALID);
+  EXPECT_STREQ(cgs_why(nullptr), "binding 'x' has flags 0x8, where this library knows 0x7");
+  const cgs_options half = {.struct_size = sizeof(std::size_t) + 4};  // of a pointer
+  EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &half), CGS_INVALID);
+  const cgs_binding block[] = {{"block", CGS_HOST | CGS_COPIED, 8}};
+  EXPECT_EQ(cgs_open(&none, "f", 0, block, 1, nullptr), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(nullptr)).find("no other flag goes with CGS_HOST"),
+            std::string::npos)
+      << cgs_why(nullptr);
+  EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(SmallDoorTest, ARangeOfNoBytesMayPointAnywhere) {
+  const Memory x(1), y(0);
+  int runs = 0;
+  for (std::uintptr_t i = 0; i < 4; ++i) {
+    const cgs_range ranges[] = {x.range(), y.range(), {reinterpret_cast<void*>(i * 8), 0}};
+    int run = cgs_begin(steps_, nullptr, 0, ranges, 3, stream());
+    for (; run == CGS_RUN; run = cgs_end(steps_))
+      ++runs;
+    ASSERT_EQ(run, CGS_DONE) << why();
+  }
+  EXPECT_EQ(runs, 2);
+  const cgs_range endless[] = {{x.get(), SIZE_MAX}, y.range(), {nullptr, 0}};
+  EXPECT_EQ(cgs_begin(steps_, nullptr, 0, endless, 3, stream()), CGS_INVALID);
+  expect_in_why("binding 0 'x' of 'decode' has 18446744073709551615 bytes at");
+}
+
+TEST_F(SmallDoorTest, WorkThatRefusesItsWarmUpIsNeverCaptured) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 4; ++i) {
+    int run = begin(x, y, w, 1);
+    for (; run == CGS_RUN; run = cgs_end(steps_)) {
+      EXPECT_FALSE(cgs_is_captured(steps_));
+      if (i == 0) ASSERT_EQ(cgs_refuse(steps_, "reads a length on the host"), CGS_DONE);
+      work(1);
+    }
+    ASSERT_EQ(run, CGS_DONE) << why();
+  }
+  EXPECT_EQ(value(y), 4);
+  EXPECT_EQ(stats().eager, 3u);
+  expect_in_why("capture of 'decode' was refused: reads a length on the host");
+}
+
+TEST_F(SmallDoorTest, OnlyTheWorkOfAStepIsRefused) {
+  const Memory x(1), y(0), w(0);
+  step(x, y, w, 1);
+  EXPECT_EQ(cgs_refuse(steps_, "no step is open"), CGS_INVALID);
+  cgs_steps* other = nullptr;
+  ASSERT_EQ(cgs_open(&other, "other", 0, nullptr, 0, nullptr), CGS_DONE);
+  ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
+  EXPECT_EQ(cgs_refuse(other, "the step of another one is open"), CGS_INVALID);
+  EXPECT_EQ(cgs_begin(other, nullptr, 0, nullptr, 0, stream()), CGS_INVALID);
+  work(1);
+  EXPECT_EQ(cgs_end(steps_), CGS_DONE) << why();
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(value(y), 3);
+  cgs_close(other);
+}
+
+TEST_F(SmallDoorTest, WhyNamesTheCaptureThatHasFailed) {
+  const Memory x(1), y(0), w(0);
+  const std::int64_t key = 1;
+  const cgs_range ranges[] = {x.range(), y.range(), w.range()};
+  for (int i = 0; i < 3; ++i) {
+    int run = cgs_begin(steps_, &key, sizeof key, ranges, 3, nullptr);  // the legacy stream
+    for (; run == CGS_RUN; run = cgs_end(steps_)) {
+    }
+    ASSERT_EQ(run, CGS_DONE) << why();
+    if (i > 0) expect_in_why("capture of 'decode' failed: ");
+  }
+  EXPECT_EQ(stats().eager, 2u);
+  open({.max_graph_bytes = 1});
+  for (int i = 0; i < 3; ++i)
+    step(x, y, w, 1);
+  expect_in_why("cgs_options.max_graph_bytes; ");
+  expect_in_why(" its own, which is larger, max_graph_bytes is 1");
+  ASSERT_EQ(begin(x, y, w, 2), CGS_RUN);
+  EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
+  expect_in_why("throw: the step was left before its end()");
+  expect_in_why("cgs_leave()");
+}
+
+TEST_F(SmallDoorTest, WhatDropsRecordingsIsRefusedWhileAStepIsOpen) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+    ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
+    EXPECT_EQ(cgs_invalidate(steps_, w.get(), kBytes), CGS_INVALID);
+    EXPECT_EQ(why(),
+              "cgs_invalidate() while a step of 'decode' is open: cgs_end() or cgs_leave() "
+              "comes first");
+    EXPECT_EQ(cgs_release(steps_), CGS_INVALID);
+    expect_in_why("cgs_release() while a step of 'decode' is open");
+    work(1);
+    ASSERT_EQ(cgs_end(steps_), CGS_DONE) << why();
+  }
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(value(y), 3);
+}
+
+TEST_F(SmallDoorTest, WorkThatThrowsLeavesNoTraceOnceItIsLeft) {
+  struct Leave {
+    cgs_steps* steps;
+    ~Leave() { cgs_leave(steps); }
+  };
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 4; ++i) {  // a throw and then a call, of a warm-up and of a capture
+    const bool throws = i % 2 == 0;
+    try {
+      const Leave leave{steps_};
+      int run = begin(x, y, w, 1);
+      for (; run == CGS_RUN; run = cgs_end(steps_)) {
+        EXPECT_EQ(cgs_is_captured(steps_), i > 1);
+        if (throws && i > 1) work(1);  // which never runs
+        if (throws) throw std::runtime_error("of the engine");
+        work(1);
+      }
+      ASSERT_EQ(run, CGS_DONE) << why();
+    } catch (const std::runtime_error&) {
+      expect_in_why("throw: the step was left before its end()");
+    }
+    EXPECT_FALSE(stream_.ref().is_capturing());
+  }
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(value(y), 3);
+  EXPECT_EQ(stats().failures, 2u);
+  EXPECT_EQ(stats().calls, 5u);
+}
+
+TEST_F(SmallDoorTest, AStepBelongsToTheThreadThatHasBegunIt) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+    ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
+    std::thread([&] {
+      EXPECT_EQ(begin(x, y, w, 1), CGS_BUSY);
+      EXPECT_STREQ(cgs_why(nullptr), "a step is open on another thread: end or leave it there");
+      EXPECT_EQ(cgs_address(steps_, 0), nullptr);
+      EXPECT_EQ(cgs_end(steps_), CGS_BUSY);
+      EXPECT_EQ(cgs_leave(steps_), CGS_BUSY);
+      EXPECT_EQ(cgs_refuse(steps_, "of another thread"), CGS_BUSY);
+      EXPECT_EQ(cgs_invalidate(steps_, w.get(), kBytes), CGS_BUSY);
+      EXPECT_EQ(cgs_freeze(steps_, 1), CGS_BUSY);
+      EXPECT_EQ(cgs_release(steps_), CGS_BUSY);
+      EXPECT_EQ(cgs_close(steps_), CGS_BUSY);
+    }).join();
+    work(1);
+    ASSERT_EQ(cgs_end(steps_), CGS_DONE) << why();
+  }
+  std::thread([&] { EXPECT_EQ(step(x, y, w, 1), 0); }).join();  // between steps any may call
+  EXPECT_EQ(value(y), 3);
+}
+
+TEST_F(SmallDoorTest, AThreadThatEndsLeavesItsStep) {
+  const Memory x(1), y(0), w(0);
+  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+    std::thread([&] { EXPECT_EQ(begin(x, y, w, 1), CGS_RUN); }).join();
+    EXPECT_FALSE(stream_.ref().is_capturing());
+    EXPECT_EQ(step(x, y, w, 1), 1);
+  }
+  EXPECT_EQ(step(x, y, w, 1), 0);
+  EXPECT_EQ(value(y), 3);
+  EXPECT_EQ(stats().failures, 2u);
+}
+
+struct Flags {
+  std::atomic<bool> has_started = false;
+  std::atomic<bool> may_go_on = false;
+};
+
+// The replay, or the release that waits for it, is inside as long as the stream stands still.
+TEST_F(SmallDoorTest, AThreadIsBusyWhileAnotherIsInside) {
+  const Memory x(1), y(0), w(0);
+  Flags flags;
+  const auto wait = [](void* data) {
+    Flags& shared = *static_cast<Flags*>(data);
+    shared.has_started = true;
+    while (!shared.may_go_on)
+      std::this_thread::yield();
+  };
+  const auto call = [&] {
+    int run = CGS_BUSY;
+    while ((run = begin(x, y, w, 1)) == CGS_BUSY) {
+    }
+    for (; run == CGS_RUN; run = cgs_end(steps_)) {
+      work(1);
+      expect_ok(cgtree::device_api(kDevice).graphs()->launch_host_function(stream_.ref().handle(),
+                                                                           wait, &flags));
+    }
+    EXPECT_EQ(run, CGS_DONE);
+  };
+  flags.may_go_on = true;
+  call();
+  call();
+  stream_.synchronize();
+  flags.has_started = flags.may_go_on = false;
+  std::thread inside([&] {
+    call();
+    while (cgs_release(steps_) == CGS_BUSY) {
+    }
+  });
+  while (!flags.has_started)
+    std::this_thread::yield();
+  while (cgs_freeze(steps_, 0) != CGS_BUSY)
+    std::this_thread::yield();
+  EXPECT_STREQ(cgs_why(nullptr), "another thread is inside the cgs_steps: use it on one at a time");
+  EXPECT_EQ(cgs_close(steps_), CGS_BUSY);
+  flags.may_go_on = true;
+  inside.join();
+  EXPECT_EQ(value(y), 3);
+  EXPECT_EQ(stats().replays, 1u);
 }
 
 // Random calls, compared with the sums that they stand for.
