@@ -12,10 +12,13 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace {
@@ -572,47 +575,138 @@ TEST_F(SmallDoorTest, AThreadIsBusyWhileAnotherIsInside) {
   EXPECT_EQ(stats().replays, 1u);
 }
 
-// Random calls, compared with the sums that they stand for.
-TEST_F(SmallDoorTest, EveryCallGivesWhatItsWorkWouldHaveGiven) {
-  const unsigned seed = std::random_device{}();
-  std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
-  open({.max_recordings = 1 + random() % 6});
-  const Memory xs[4] = {Memory(1), Memory(2), Memory(3), Memory(4)};
-  const Memory ys[2], ws[3] = {Memory(1), Memory(5), Memory(7)};
-  const float w_values[3] = {1, 5, 7};
-  float expected[2] = {0, 0};
-  for (int i = 0; i < 300; ++i) {
-    const std::size_t x = random() % 4, y = random() % 2, w = random() % 3;
-    const int key = static_cast<int>(random() % 3);
-    switch (random() % 20) {
+// A Program calls all functions at random, and keeps beside them the values that memory must have.
+class RandomProgramTest : public SmallDoorTest {
+ protected:
+  enum class Throw { kNever, kBeforeItsWork, kBehindItsWork };
+
+  std::size_t pick(std::size_t count) { return random_() % count; }
+
+  void open_at_random() {
+    cgs_options options = {.struct_size = sizeof options};
+    options.max_recordings = pick(6);
+    options.max_graph_bytes = pick(2) * 300000;
+    options.captures_strictly = static_cast<int>(pick(2));
+    options.runs_eagerly = pick(8) == 0;
+    const cgs_binding bindings[] = {{"x", CGS_COPIED, 0},
+                                    {"y", CGS_WRITTEN, 0},
+                                    {"w", 0, 0},
+                                    {"block", CGS_HOST, sizeof(int)},
+                                    {"z", CGS_COPIED | CGS_WRITTEN, 0}};
+    cgs_close(steps_);
+    ASSERT_EQ(cgs_open(&steps_, "random", 0, bindings, 5, &options), CGS_DONE) << cgs_why(nullptr);
+  }
+
+  // All that is wrong while a step is open. Nothing must come of it.
+  void misuse(const cgs_range* ranges) {
+    EXPECT_EQ(cgs_begin(steps_, nullptr, 0, ranges, 5, stream()), CGS_INVALID);
+    EXPECT_EQ(cgs_invalidate(steps_, ranges[1].address, 1), CGS_INVALID);
+    EXPECT_EQ(cgs_release(steps_), CGS_INVALID);
+    EXPECT_EQ(cgs_address(steps_, 5), nullptr);
+    std::thread([&] {
+      EXPECT_EQ(cgs_leave(steps_), CGS_BUSY);
+      EXPECT_EQ(cgs_close(steps_), CGS_BUSY);
+    }).join();
+  }
+
+  // Returns whether the work has run, or will.
+  bool call(std::size_t x, std::size_t y, std::size_t w, std::size_t z, int key, Throw throws) {
+    auto block = std::make_unique<int>(key + static_cast<int>(pick(3)));
+    added_ = static_cast<float>(*block);
+    const cgs_range ranges[] = {
+        xs_[x].range(), ys_[y].range(), ws_[w].range(), {block.get(), sizeof(int)}, zs_[z].range()};
+    bool runs = false;
+    int run = cgs_begin(steps_, &key, sizeof key, ranges, 5, stream());
+    *block = 4711;  // it was read
+    block.reset();
+    const bool refuses = pick(16) == 0;
+    try {
+      for (; run == CGS_RUN; run = cgs_end(steps_)) {
+        runs = false;
+        if (pick(8) == 0) misuse(ranges);
+        if (refuses) EXPECT_EQ(cgs_refuse(steps_, "at random"), CGS_DONE);
+        if (throws == Throw::kBeforeItsWork) throw std::runtime_error("before");
+        work(static_cast<float>(key));
+        cgtree::parallel_for(stream_.ref(), kCount,
+                             AddFromBlock{static_cast<const int*>(cgs_address(steps_, 3)),
+                                          static_cast<float*>(cgs_address(steps_, 1))});
+        cgtree::parallel_for(stream_.ref(), kCount,
+                             Axpy{1, static_cast<const float*>(cgs_address(steps_, 0)),
+                                  static_cast<float*>(cgs_address(steps_, 4))});
+        runs = !cgs_is_captured(steps_);
+        if (throws == Throw::kBehindItsWork) throw std::runtime_error("behind");
+      }
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
+      return runs;
+    }
+    EXPECT_EQ(run, CGS_DONE) << why();
+    return true;
+  }
+
+  void play(int i) {
+    const std::size_t x = pick(3), y = pick(2), w = pick(2), z = pick(2);
+    const int key = static_cast<int>(pick(3));
+    const cgs_stats before = stats();
+    switch (pick(16)) {
       case 0:
-        ASSERT_EQ(cgs_invalidate(steps_, ws[w].get(), kBytes), CGS_DONE);
+        EXPECT_EQ(cgs_invalidate(steps_, ws_[w].get(), kBytes), CGS_DONE);
         break;
       case 1:
-        ASSERT_EQ(cgs_release(steps_), CGS_DONE);
+        EXPECT_EQ(cgs_release(steps_), CGS_DONE) << why();
+        EXPECT_EQ(stats().kept, 0u);
         break;
       case 2:
-        ASSERT_EQ(cgs_freeze(steps_, 1), CGS_DONE);
-        break;
       case 3:
-        ASSERT_EQ(cgs_freeze(steps_, 0), CGS_DONE);
+        EXPECT_EQ(cgs_freeze(steps_, static_cast<int>(pick(2))), CGS_DONE);
         break;
       case 4:
-        if (begin(xs[x], ys[y], ws[w], key) == CGS_RUN) {
-          const bool has_run = !cgs_is_captured(steps_);
-          work(static_cast<float>(key));
-          ASSERT_EQ(cgs_leave(steps_), CGS_DONE);
-          if (!has_run) continue;
-        }
-        expected[y] += static_cast<float>(key) * static_cast<float>(x + 1) + 2 * w_values[w];
+        EXPECT_EQ(cgs_refuse(steps_, "outside"), CGS_INVALID);
+        EXPECT_EQ(cgs_end(steps_), CGS_INVALID);
+        EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
         break;
       default:
-        step(xs[x], ys[y], ws[w], key);
-        expected[y] += static_cast<float>(key) * static_cast<float>(x + 1) + 2 * w_values[w];
+        if (!call(x, y, w, z, key, pick(6) == 0 ? static_cast<Throw>(1 + pick(2)) : Throw::kNever))
+          break;
+        y_values_[y] += static_cast<float>(key) * static_cast<float>(x + 1) +
+                        2 * static_cast<float>(w + 5) + added_;
+        z_values_[z] += static_cast<float>(x + 1);
     }
-    ASSERT_EQ(value(ys[y]), expected[y]) << "call " << i << ", seed " << seed;
-    if (expected[y] > 1e6f) ys[y].fill(expected[y] = 0);
+    ASSERT_EQ(value(ys_[y]), y_values_[y]) << "at " << i << ": " << why();
+    ASSERT_EQ(value(zs_[z]), z_values_[z]) << "at " << i << ": " << why();
+    const cgs_stats now = stats();
+    ASSERT_EQ(now.calls, now.warm_ups + now.recordings + now.replays + now.eager + now.failures);
+    ASSERT_LE(before.calls, now.calls);
+    ASSERT_FALSE(stream_.ref().is_capturing());
+    ASSERT_FALSE(why().empty());
+  }
+
+  std::mt19937 random_;
+  const Memory xs_[3] = {Memory(1), Memory(2), Memory(3)};
+  const Memory ys_[2], ws_[2] = {Memory(5), Memory(6)}, zs_[2];
+  float y_values_[2] = {0, 0}, z_values_[2] = {0, 0};
+  float added_ = 0;  // by the block of the last call
+};
+
+TEST_F(RandomProgramTest, MemoryIsAsTheWorkWouldHaveLeftItAndAllOfItIsGivenBack) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  random_.seed(seed);
+  const auto free_memory = [] {  // others use a GPU, too
+    const bool is_alone = kDevice.type != cgtree::DeviceType::kCuda;
+    cgtree::DeviceAPI& api = cgtree::device_api(kDevice);
+    return is_alone ? std::get<std::int64_t>(api.attribute(0, cgtree::DeviceAttribute::kFreeMemory))
+                    : 0;
+  };
+  cgs_close(std::exchange(steps_, nullptr));
+  const std::int64_t free_before = free_memory();
+  for (int round = 0; round < 4; ++round) {
+    open_at_random();
+    for (int i = 0; i < 150 && !HasFatalFailure(); ++i)
+      play(i);
+    EXPECT_EQ(cgs_release(steps_), CGS_DONE) << why();
+    EXPECT_EQ(cgs_close(std::exchange(steps_, nullptr)), CGS_DONE);
+    EXPECT_EQ(free_memory(), free_before);
   }
 }
 
