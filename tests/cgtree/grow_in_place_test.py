@@ -1,9 +1,12 @@
-"""The tree's tests once more, on pools that grow in place."""
+"""The tree's tests once more, on pools that grow in place: a third of each program, drawn anew in each run."""
 
 import os
 import pathlib
+import random
 import subprocess
 import unittest
+
+SHARDS = 3
 
 
 class GrowInPlaceTest(unittest.TestCase):
@@ -12,11 +15,14 @@ class GrowInPlaceTest(unittest.TestCase):
         programs = sorted(path for path in pathlib.Path("tests/cgtree").glob("*_test")
                           if path.is_file())
         self.assertGreater(len(programs), 5)
+        shard = int(os.environ.get("CGTREE_SHARD", random.randrange(SHARDS)))
+        print(f"CGTREE_SHARD={shard}")
+        environment = os.environ | {"CGTREE_POOLS_GROW_IN_PLACE": "1", "GTEST_TOTAL_SHARDS": str(SHARDS),
+                                    "GTEST_SHARD_INDEX": str(shard)}
         for program in programs:
             with self.subTest(program.name):
                 result = subprocess.run([program], text=True, errors="replace",
-                                        capture_output=True, check=False,
-                                        env=os.environ | {"CGTREE_POOLS_GROW_IN_PLACE": "1"})
+                                        capture_output=True, check=False, env=environment)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
 
