@@ -18,6 +18,13 @@ struct StepTimes {
   double inputs = 0;  // their copies are enqueued
   double submit = 0;  // ggml is told to compute, and returns
   double wait = 0;    // until the tokens are there
+
+  void operator+=(const StepTimes& other) {
+    build += other.build;
+    inputs += other.inputs;
+    submit += other.submit;
+    wait += other.wait;
+  }
 };
 
 class Stopwatch {

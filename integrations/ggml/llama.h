@@ -20,6 +20,9 @@ struct ModelSize {
   int vocabulary = 32000;
   int context = 1024;  // tokens of a sequence at most
   int sequences = 8;   // at most
+  // Whether each token has a successor that the model prefers: the same in all models of this
+  // vocabulary, so that one can draft for another.
+  bool has_successors = false;
 
   int head_width() const { return width / heads; }
   int kv_width() const { return head_width() * kv_heads; }

@@ -70,7 +70,7 @@ result = {"arguments": arguments, "commit": commit(here), "ggml_commit": commit(
 for name, mode in modes.items():
     last = mode["windows"][-1]
     print(f"{name:>7}: submit {mode['submit_us']['median']} us, {mode['tokens_per_second']} tokens/s, "
-          f"{last['captures']} captures, {last['instantiations']} instantiations, "
+          f"{last['captures']} captures, {last['instantiations']} instantiations, {last['resets']} resets, "
           f"{last['used_bytes'] >> 20} MiB used, tokens {mode['tokens_hash']}")
 sys.exit(0 if result["same_tokens"] else "the modes do not agree on all tokens")
 PYTHON

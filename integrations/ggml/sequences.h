@@ -50,18 +50,32 @@ class Sequence {
   Sequence(const ModelSize& size, std::uint64_t seed)
       : random_(seed),
         context_(size.context),
+        tokens_(static_cast<std::size_t>(size.context) + 1),
         followed_by_(static_cast<std::size_t>(size.vocabulary)) {
     start();
   }
 
   int length() const { return length_; }  // of what is in the cache
+  int begin() const { return begin_; }    // the position at which it has begun
+  // The tokens by position, from begin() to length(), that of the last one.
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
 
-  // Returns the last token and `draft` that may follow it.
-  const std::vector<std::int32_t>& propose(int draft) {
+  // Begins elsewhere if there is no room for `draft` tokens more.
+  void make_room(int draft) {
     if (length_ + 1 + draft > context_) start();
-    proposed_.assign(1, last_);
+  }
+  // Returns the last token and `draft` that may follow it: those that have followed the last time.
+  const std::vector<std::int32_t>& propose(int draft) {
+    make_room(draft);
+    proposed_.assign(1, last());
     for (int i = 0; i < draft; ++i)
       proposed_.push_back(followed_by_[static_cast<std::size_t>(proposed_.back())]);
+    return proposed_;
+  }
+  // The same with the drafts of a model. Requires: make_room().
+  const std::vector<std::int32_t>& propose(const std::vector<std::int32_t>& drafted) {
+    proposed_.assign(1, last());
+    proposed_.insert(proposed_.end(), drafted.begin(), drafted.end());
     return proposed_;
   }
 
@@ -70,26 +84,28 @@ class Sequence {
   int accept(const std::int32_t* next) {
     std::size_t accepted = 0;
     do {
-      followed_by_[static_cast<std::size_t>(last_)] = next[accepted];
-      last_ = next[accepted++];
-      ++length_;
-    } while (accepted < proposed_.size() && proposed_[accepted] == last_);
+      followed_by_[static_cast<std::size_t>(last())] = next[accepted];
+      tokens_[static_cast<std::size_t>(++length_)] = next[accepted++];
+    } while (accepted < proposed_.size() && proposed_[accepted] == last());
     return static_cast<int>(accepted);
   }
 
  private:
   // Begins in the middle, with what another sequence has left in the cache.
   void start() {
-    length_ = static_cast<int>(random_() % static_cast<std::uint64_t>(context_ / 2));
-    last_ = static_cast<std::int32_t>(random_() % followed_by_.size());
+    begin_ = length_ = static_cast<int>(random_() % static_cast<std::uint64_t>(context_ / 2));
+    tokens_[static_cast<std::size_t>(length_)] =
+        static_cast<std::int32_t>(random_() % followed_by_.size());
   }
+  std::int32_t last() const { return tokens_[static_cast<std::size_t>(length_)]; }
 
   std::mt19937_64 random_;
   int context_;
+  std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> followed_by_;
   std::vector<std::int32_t> proposed_;
+  int begin_ = 0;
   int length_ = 0;
-  std::int32_t last_ = 0;
 };
 
 }  // namespace decode
