@@ -1,15 +1,20 @@
-"""Adds to a checkout the lines that give its CUDA graphs to cgtree: the common part of apply.py of
-each port, which says which lines go where.
+"""Adds to a checkout the files and the lines that give its CUDA graphs to cgtree: the common part of
+apply.py of each port, which says which lines go where.
 
-Lines are only added, each group between `#ifdef GGML_CUDA_CGTREE` and `#endif`, so that the program
-is as it was where that is not defined. Places are found by the names of its functions.
+The files lie among the sources of its CUDA backend, where its own build finds them: the two of
+tools/amalgamate, and cgtree_ggml.h and .cu. Lines are only added, each group between
+`#ifdef GGML_CUDA_CGTREE` and `#endif`, so that another build of the program, such as for HIP, is as
+it was. Places are found by the names of its functions.
 """
 
 import argparse
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 
+HERE = pathlib.Path(__file__).resolve().parent
 BEGIN = "#ifdef GGML_CUDA_CGTREE\n"
 END = "#endif  // GGML_CUDA_CGTREE\n"
 
@@ -17,9 +22,23 @@ END = "#endif  // GGML_CUDA_CGTREE\n"
 class Insertion:
     """Lines that go after, or before, the only line of a file that matches `anchor`."""
 
+    begin, end = BEGIN, END
+
     def __init__(self, path, anchor, lines, before=False):
         self.path, self.anchor, self.before = path, anchor, before
-        self.text = BEGIN + lines.lstrip("\n") + END
+        self.text = self.begin + lines.lstrip("\n") + self.end
+
+
+class BuildInsertion(Insertion):
+    """Lines of a CMakeLists.txt, for the target whose sources are in `folder`."""
+
+    begin, end = "    # cgtree: begin\n", "    # cgtree: end\n"
+
+    def __init__(self, path, anchor, folder=""):
+        super().__init__(path, anchor, f"""
+    add_compile_definitions(GGML_CUDA_CGTREE)
+    set_source_files_properties({folder}cgtree_steps.cu PROPERTIES COMPILE_OPTIONS -std=c++20)
+""", before=True)
 
 
 def of_context(path):
@@ -39,7 +58,7 @@ def of_backend(path):
     """Returns the insertions into a backend's source that both layouts of ggml have."""
     return [
         Insertion(path, r'^#include "ggml-cuda/common\.cuh"', """
-#include "integrations/common/cuda_graphs.h"
+#include "ggml-cuda/cgtree_ggml.h"
 """),
         # Before the streams are destroyed.
         Insertion(path, r"^ggml_backend_cuda_context::~ggml_backend_cuda_context\(\) \{", """
@@ -87,7 +106,7 @@ def applied(checkout, insertions):
         text = file.read_text(encoding="utf-8")
         for insertion in mine:
             text = text.replace(insertion.text, "", 1)
-        if BEGIN in text:
+        if "GGML_CUDA_CGTREE" in text:
             raise Refused(f"{file} has other lines for cgtree than these: take a fresh checkout")
         for insertion in mine:
             text = apply(text, insertion)
@@ -95,16 +114,32 @@ def applied(checkout, insertions):
     return {file: text for file, text in texts.items() if text != file.read_text(encoding="utf-8")}
 
 
-def main(usage, insertions):
-    """The program apply.py: changes nothing, and returns 1, if a place is not found exactly once."""
+def sources():
+    """Returns {name: text} of the files of ours."""
+    made = {}
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([HERE.parents[1] / "tools/amalgamate", folder], check=True)
+        for file in [*pathlib.Path(folder).iterdir(), HERE / "cgtree_ggml.h", HERE / "cgtree_ggml.cu"]:
+            text = re.sub(r'#include "[^"]*/(cgtree_\w+\.h)"', r'#include "\1"', file.read_text(encoding="utf-8"))
+            made[file.name] = text if file.suffix == ".h" else BEGIN + text + END
+    return made
+
+
+def main(usage, insertions, folder):
+    """The program apply.py, for sources in `folder`: changes nothing, and returns 1, if a place is not found
+    exactly once."""
     parser = argparse.ArgumentParser(usage=usage)
     parser.add_argument("checkout", type=pathlib.Path)
+    checkout = parser.parse_args().checkout
     try:
-        texts = applied(parser.parse_args().checkout, insertions)
+        texts = applied(checkout, insertions)
     except Refused as refused:
         print(refused, file=sys.stderr)
         return 1
+    texts |= {checkout / folder / name: text for name, text in sources().items()}
     for file, text in texts.items():
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        print(f"{file}: {'lines added' if file.exists() else 'added'}")
         file.write_text(text, encoding="utf-8")
-        print(f"{file}: lines added")
     return 0

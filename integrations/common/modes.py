@@ -1,9 +1,11 @@
 """Runs a program of ggml as it is, without graphs, and on cgtree: the common part of what compares."""
 
+import collections
 import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -40,7 +42,7 @@ class Watched:
         folder.mkdir(parents=True, exist_ok=True)
         self.mode = mode
         self.log, self._calls, self._events = [folder / f"{name}.{mode}.{end}"
-                                               for end in ["log", "calls", "events.jsonl"]]
+                                               for end in ["log", "calls", "events"]]
         self._calls.unlink(missing_ok=True)
         self._events.unlink(missing_ok=True)
         self.environment = dict(os.environ, **MODES[mode])
@@ -56,13 +58,9 @@ class Watched:
         return dict(zip(CALLS, struct.unpack("<4q", self._calls.read_bytes())))
 
     def events(self):
-        """Returns how often each event of cgtree's has come; empty in the other modes."""
-        counts = {}
-        if self._events.is_file():
-            for line in self._events.read_text(encoding="utf-8").splitlines():
-                event = json.loads(line)["event"]
-                counts[event] = counts.get(event, 0) + 1
-        return counts
+        """Returns how often each outcome but a replay has come; empty in the other modes."""
+        lines = self._events.read_text(encoding="utf-8").splitlines() if self._events.is_file() else []
+        return dict(collections.Counter(re.match(r"\w*", line)[0] for line in lines))
 
 
 def run(command, mode, name, folder, cuda_calls=None, seconds=300):

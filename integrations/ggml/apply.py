@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds to a checkout of ggml the lines that give its CUDA graphs to cgtree.
+"""Adds to a checkout of ggml the files and the lines that give its CUDA graphs to cgtree.
 
 usage: integrations/ggml/apply.py CHECKOUT
 
@@ -14,11 +14,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"
 
 import insertions  # noqa: E402
 
-COMMON = "src/ggml-cuda/common.cuh"
-BACKEND = "src/ggml-cuda/ggml-cuda.cu"
-COPIES = "src/ggml-cuda/cpy.cu"
+FOLDER = "src/ggml-cuda"
+BUILD = f"{FOLDER}/CMakeLists.txt"
+COMMON = f"{FOLDER}/common.cuh"
+BACKEND = f"{FOLDER}/ggml-cuda.cu"
+COPIES = f"{FOLDER}/cpy.cu"
 
 INSERTIONS = [
+    insertions.BuildInsertion(BUILD, r"^ +ggml_add_backend_library\(ggml-cuda$"),
     *insertions.of_context(COMMON),
     *insertions.of_backend(BACKEND),
     insertions.Insertion(BACKEND, r"^ +void clear_pool\(\) \{", """
@@ -38,12 +41,12 @@ INSERTIONS = [
     }
 """),
     insertions.Insertion(COPIES, r'^#include "cpy\.cuh"', """
-#include "integrations/common/cuda_graphs.h"
+#include "ggml-cuda/cgtree_ggml.h"
 """),
     insertions.Insertion(COPIES, r"^void ggml_cuda_cpy\(.*\{$", """
-    if (cgtree_ggml::copy(ctx.stream(), *src0, *src1)) return;
+    if (cgtree_ggml::copy(ctx.cgtree.get(), ctx.stream(), *src0, *src1)) return;
 """),
 ]
 
 if __name__ == "__main__":
-    sys.exit(insertions.main(__doc__, INSERTIONS))
+    sys.exit(insertions.main(__doc__, INSERTIONS, FOLDER))

@@ -4,12 +4,13 @@
 # usage: integrations/ggml/run.sh CHECKOUT [--steps N] [--out DIR] [--arch N] [-- ARGUMENT...]
 #
 # CHECKOUT is ggml's source, which stays as it is. In DIR (build/ggml) are left a copy of it, the
-# build, decode.json, and events.jsonl with what cgtree did and why. ARGUMENTs are for decode, such
-# as --batch=1 --max_draft=0. Exits with 1 if the modes do not agree on all tokens.
+# build, decode.json, and events, with the calls that cgtree did not replay, and why. ARGUMENTs are
+# for decode, such as --batch=1 --max_draft=0, or --draft_layers=4 --draft_hold=1. Exits with 1 if the
+# modes do not agree on all tokens.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-usage() { sed -n 's/^# \{0,1\}//; 4,8p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n 's/^# \{0,1\}//; 4,9p' "${BASH_SOURCE[0]}"; }
 
 checkout= out=$here/../../build/ggml arch=90 arguments=()
 while (($#)); do
@@ -32,7 +33,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 export CUDACXX=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 cmake -G Ninja -S "$here" -B "$out/build" -DCMAKE_BUILD_TYPE=Release -DGGML_CHECKOUT="$out/ggml" \
-  -DCMAKE_CUDA_ARCHITECTURES="$arch-real" -DCGTREE_CUDA_ARCHS="$arch-real" >"$out/cmake.log"
+  -DCMAKE_CUDA_ARCHITECTURES="$arch-real" >"$out/cmake.log"
 cmake --build "$out/build" --target decode --parallel "$(nproc)" >"$out/build.log" ||
   { tail -40 "$out/build.log" >&2 && exit 1; }
 
@@ -43,13 +44,13 @@ decode() {
   env "$@" "$out/build/decode" "${arguments[@]}" >"$out/$mode.json" 2>"$out/$mode.log" ||
     { tail -20 "$out/$mode.log" >&2 && exit 1; }
 }
-rm -f "$out/events.jsonl"
+rm -f "$out/events"
 decode eager GGML_CUDA_CGTREE=0 GGML_CUDA_DISABLE_GRAPHS=1
 decode ggml GGML_CUDA_CGTREE=0
-decode cgtree GGML_CUDA_CGTREE_EVENTS="$out/events.jsonl"
+decode cgtree GGML_CUDA_CGTREE_EVENTS="$out/events"
 
 python3 - "$here" "$checkout" "$out" "${arguments[@]}" <<'PYTHON'
-import collections, json, pathlib, subprocess, sys
+import collections, json, pathlib, re, subprocess, sys
 
 here, checkout, out, *arguments = sys.argv[1:]
 out = pathlib.Path(out)
@@ -62,8 +63,8 @@ def commit(folder):
 
 
 modes = {mode: json.loads((out / f"{mode}.json").read_text()) for mode in ["eager", "ggml", "cgtree"]}
-events = (out / "events.jsonl").read_text().splitlines()
-modes["cgtree"]["events"] = collections.Counter(json.loads(line)["event"] for line in events)
+events = (out / "events").read_text().splitlines()
+modes["cgtree"]["events"] = collections.Counter(re.match(r"\w*", line)[0] for line in events)
 result = {"arguments": arguments, "commit": commit(here), "ggml_commit": commit(checkout),
           "same_tokens": len({mode["tokens_hash"] for mode in modes.values()}) == 1, "modes": modes}
 (out / "decode.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds to a checkout of ik_llama.cpp the lines that give its CUDA graphs to cgtree.
+"""Adds to a checkout of ik_llama.cpp the files and the lines that give its CUDA graphs to cgtree.
 
 usage: integrations/ik_llama/apply.py CHECKOUT
 
@@ -14,10 +14,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"
 
 import insertions  # noqa: E402
 
-COMMON = "ggml/src/ggml-cuda/common.cuh"
+FOLDER = "ggml/src/ggml-cuda"
+BUILD = "ggml/src/CMakeLists.txt"
+COMMON = f"{FOLDER}/common.cuh"
 BACKEND = "ggml/src/ggml-cuda.cu"
 
 INSERTIONS = [
+    insertions.BuildInsertion(BUILD, r"^        list\(APPEND GGML_CDEF_PUBLIC GGML_USE_CUDA\)", "ggml-cuda/"),
     *insertions.of_context(COMMON),
     *insertions.of_backend(BACKEND),
     # Tensors of the model are replaced.
@@ -60,4 +63,4 @@ INSERTIONS = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(insertions.main(__doc__, INSERTIONS))
+    sys.exit(insertions.main(__doc__, INSERTIONS, FOLDER))

@@ -38,7 +38,7 @@ for page in public_llamacpp/index_llamacpp.html.gz public/index.html.gz public_l
   [[ -e $out/ik_llama/examples/server/$page ]] || : >"$out/ik_llama/examples/server/$page"
 done
 
-"$here/../common/build.sh" "$out/ik_llama" "$out" "$arch" llama.cpp ggml ggml \
+"$here/../common/build.sh" "$out/ik_llama" "$out" "$arch" \
   "llama-server llama-bench llama-batched-bench llama-speculative" \
   -DGGML_NCCL=OFF -DLLAMA_BUILD_TESTS=OFF
 [[ -z $build_only ]] || exit 0

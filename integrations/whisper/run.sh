@@ -30,7 +30,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 [[ -d $out/whisper ]] || cp -r "$checkout" "$out/whisper"
 "$here/../ggml/apply.py" "$out/whisper/ggml"
 
-"$here/../common/build.sh" "$out/whisper" "$out" "$arch" whisper.cpp ggml-cuda ggml \
+"$here/../common/build.sh" "$out/whisper" "$out" "$arch" \
   "whisper-bench whisper-cli" -DGGML_CUDA_GRAPHS=ON -DGGML_CUDA_NCCL=OFF -DWHISPER_BUILD_TESTS=OFF
 [[ -z $build_only ]] || exit 0
 

@@ -17,6 +17,8 @@ BACKEND = ('#include "ggml-cuda.h"\n#include "ggml-cuda/common.cuh"\n'
            "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n}\n"
            "ggml_status ggml_backend_cuda_graph_compute(graph * g) {\n}\n"
            "  /* .graph_compute = */ ggml_backend_cuda_graph_compute,\n")
+BUILD = ("        list(APPEND GGML_CDEF_PUBLIC GGML_USE_CUDA)\n    list(APPEND GGML_CDEF_PUBLIC GGML_USE_CUDA)\n"
+         "    ggml_add_backend_library(ggml-cuda\n                             )\n")
 COPIES = '#include "cpy.cuh"\nvoid ggml_cuda_cpy(context & ctx) {\n}\nvoid f() {\n    ggml_cuda_cpy(ctx);\n}\n'
 # By port: lines of its own that BACKEND has behind these.
 PORTS = {
@@ -41,7 +43,7 @@ class ApplyTest(unittest.TestCase):
         for name, lines in PORTS.items():
             with self.subTest(port=name), tempfile.TemporaryDirectory() as folder:
                 module, root = port(name), pathlib.Path(folder)
-                files = {module.COMMON: CONTEXT, module.BACKEND: BACKEND + lines}
+                files = {module.BUILD: BUILD, module.COMMON: CONTEXT, module.BACKEND: BACKEND + lines}
                 if name == "ggml":
                     files[module.COPIES] = COPIES
                 for path, text in files.items():
@@ -61,12 +63,13 @@ class ApplyTest(unittest.TestCase):
             self.add(module, root)
             for path, before in files.items():
                 kept, inside = [], False
+                added = next(insertion for insertion in module.INSERTIONS if insertion.path == path)
                 text = (root / path).read_text(encoding="utf-8")
                 for line in text.splitlines(keepends=True):
-                    inside = inside or line == insertions.BEGIN
+                    inside = inside or line == added.begin
                     if not inside:
                         kept.append(line)
-                    inside = inside and line != insertions.END
+                    inside = inside and line != added.end
                 self.assertEqual("".join(kept), before)
 
     def test_adds_all_lines_behind_their_anchors(self):

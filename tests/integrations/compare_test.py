@@ -24,7 +24,7 @@ import http.server, json, os, sys
 mode = "eager" if "GGML_CUDA_DISABLE_GRAPHS" in os.environ else os.environ.get("GGML_CUDA_CGTREE", "cgtree")
 events = os.environ.get("GGML_CUDA_CGTREE_EVENTS")
 if events:
-    open(events, "w").write('{"event": "record"}\\n' * 3)
+    open(events, "w").write("record: no recording fits\\n" * 3)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -15,6 +15,10 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
+sys.path.insert(0, str(ROOT / "integrations/common"))
+
+import insertions  # noqa: E402
+
 TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
 MOST_LINES = 33_000
 MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
@@ -84,6 +88,19 @@ class SmallDoorTest(unittest.TestCase):
     def test_the_header_is_c99(self):
         (self.root / "program.c").write_text('#include "cgtree_steps.h"\nint main(void) { return CGS_DONE; }\n')
         must_run("gcc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "program.c", "-o", "program", cwd=self.root)
+
+    def test_the_ports_of_ggml_add_them_to_a_build_of_cpp17(self):
+        made = insertions.sources()
+        self.assertEqual(made["cgtree_steps.h"], (self.root / "cgtree_steps.h").read_text())
+        self.assertIn((self.root / "cgtree_steps.cu").read_text(), made["cgtree_steps.cu"])
+        for name in ("cgtree_ggml.h", "cgtree_ggml.cu"):
+            (self.root / name).write_text(made[name])
+        compile_it = ("g++", "-std=c++17", "-x", "c++", "-Wall", "-Wextra", "-Wmissing-declarations", "-Werror",
+                      "-I", ROOT / "tests/integrations/fake", "cgtree_ggml.cu")
+        must_run(*compile_it, "-DGGML_CUDA_CGTREE", "-fsyntax-only", cwd=self.root)
+        # Another build, such as for HIP, compiles all files of the folder.
+        seen = must_run(*compile_it, "-E", "-P", cwd=self.root)
+        self.assertEqual(seen.strip(), "")
 
     @unittest.skipUnless(shutil.which("g++-11"), "no g++-11 here")
     def test_gcc_11_compiles_it(self):

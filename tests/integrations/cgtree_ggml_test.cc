@@ -1,38 +1,30 @@
 // The recordings of ggml's graphs: which graphs are equal, and where their copies write.
-#include "integrations/common/cuda_graphs.h"
+#include "integrations/common/cgtree_ggml.cu"
 
-#include <ggml-impl.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "integrations/common/cuda_stream.h"
 #include "interop/device/kernel.h"
 #include "interop/device/stream.h"
 
 namespace {
-
-cgtree::StreamRef stream_under_test;
 
 void store_on_host(const cgtree::LaunchDims&, const float* from, char* const* to) {
   *reinterpret_cast<float*>(*to) = *from;
 }
 constexpr auto kStore = cgtree::make_kernel<store_on_host>("store");
 
-}  // namespace
-
-cgtree::StreamRef cgtree_ggml::ref_to(cudaStream_t) {
-  return stream_under_test;
-}
-
-namespace {
-
 // A graph of two nodes: one that copies `from` to a cell of a cache, and one that reads the cache.
-class CudaGraphsTest : public ::testing::Test {
+class CgtreeGgmlTest : public ::testing::Test {
  protected:
-  CudaGraphsTest() : stream_(cgtree::Device::host(), cgtree::StreamKind::kNonBlocking) {
-    stream_under_test = stream_.ref();
+  CgtreeGgmlTest() : stream_(cgtree::Device::host(), cgtree::StreamKind::kNonBlocking) {
     source_.data = &from_;
     copy_.op = GGML_OP_CPY;
     copy_.src[0] = &source_;
@@ -53,10 +45,10 @@ class CudaGraphsTest : public ::testing::Test {
     if (has_copy_) destinations.push_back(static_cast<char*>(cell_.data));
     int runs = 0;
     EXPECT_TRUE(
-        cgtree_ggml::compute(recordings_, nullptr, graph(), destinations, [&](char** table) {
+        cgtree_ggml::compute(recordings_, stream(), graph(), destinations, [&](char** table) {
           ++runs;
           EXPECT_EQ(table != nullptr, has_copy_);
-          if (table != nullptr) launch(cgtree::current_stream(), kStore, {}, &from_, table);
+          if (table != nullptr) launch(stream_.ref(), kStore, {}, &from_, table);
         }));
     stream_.ref().synchronize();
     return runs;
@@ -66,10 +58,10 @@ class CudaGraphsTest : public ::testing::Test {
   int copy_by_own_table(float value) {
     from_ = value;
     int runs = 0;
-    EXPECT_TRUE(cgtree_ggml::compute(recordings_, nullptr, graph(), [&] {
+    EXPECT_TRUE(cgtree_ggml::compute(recordings_, stream(), graph(), [&] {
       ++runs;
-      if (char* const* const entry = cgtree_ggml::entry_for(source_, cell_))
-        launch(cgtree::current_stream(), kStore, {}, &from_, entry);
+      if (char* const* const entry = cgtree_ggml::entry_for(recordings_.get(), source_, cell_))
+        launch(stream_.ref(), kStore, {}, &from_, entry);
     }));
     stream_.ref().synchronize();
     return runs;
@@ -84,6 +76,8 @@ class CudaGraphsTest : public ::testing::Test {
     return graph_;
   }
 
+  cudaStream_t stream() const { return reinterpret_cast<cudaStream_t>(stream_.ref().handle()); }
+
   cgtree::Stream stream_;
   std::vector<float> cells_ = std::vector<float>(8, -1);
   float from_ = 0, sum_ = 0;
@@ -94,7 +88,7 @@ class CudaGraphsTest : public ::testing::Test {
   std::shared_ptr<cgtree_ggml::Recordings> recordings_;
 };
 
-TEST_F(CudaGraphsTest, AReplayWritesWhereItsOwnCallSays) {
+TEST_F(CgtreeGgmlTest, AReplayWritesWhereItsOwnCallSays) {
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     write_to(cell);
     EXPECT_EQ(copy_by_given_table(static_cast<float>(cell)), cell < 2 ? 1 : 0) << cell;
@@ -103,17 +97,18 @@ TEST_F(CudaGraphsTest, AReplayWritesWhereItsOwnCallSays) {
   }
 }
 
-TEST_F(CudaGraphsTest, CopiesToHalfPrecisionAreFoundInTheGraph) {
+TEST_F(CgtreeGgmlTest, CopiesToHalfPrecisionAreFoundInTheGraph) {
   cell_.type = copy_.type = GGML_TYPE_F16;
   for (std::size_t cell = 0; cell < cells_.size(); ++cell) {
     write_to(cell);
     EXPECT_EQ(copy_by_own_table(static_cast<float>(cell)), cell < 2 ? 1 : 0) << cell;
     EXPECT_EQ(cells_[cell], static_cast<float>(cell));
   }
-  EXPECT_EQ(cgtree_ggml::entry_for(source_, cell_), nullptr) << "no graph is evaluated";
+  EXPECT_EQ(cgtree_ggml::entry_for(recordings_.get(), source_, cell_), nullptr)
+      << "no graph is evaluated";
 }
 
-TEST_F(CudaGraphsTest, OtherCopiesArePartOfTheGraph) {
+TEST_F(CgtreeGgmlTest, OtherCopiesArePartOfTheGraph) {
   for (const bool is_contiguous : {true, false}) {  // of floats, and of halves that lie apart
     cell_.type = copy_.type = is_contiguous ? GGML_TYPE_F32 : GGML_TYPE_F16;
     cell_.is_contiguous = is_contiguous;
@@ -125,7 +120,7 @@ TEST_F(CudaGraphsTest, OtherCopiesArePartOfTheGraph) {
   }
 }
 
-TEST_F(CudaGraphsTest, AGraphThatReadsElsewhereIsAnother) {
+TEST_F(CgtreeGgmlTest, AGraphThatReadsElsewhereIsAnother) {
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
   cache_.data = &cells_[1];
@@ -134,7 +129,7 @@ TEST_F(CudaGraphsTest, AGraphThatReadsElsewhereIsAnother) {
   EXPECT_EQ(copy_by_given_table(1), 0);
 }
 
-TEST_F(CudaGraphsTest, ShapesTypesParametersAndFlagsMakeAnotherGraph) {
+TEST_F(CgtreeGgmlTest, ShapesTypesParametersAndFlagsMakeAnotherGraph) {
   const ggml_tensor add = add_, cache = cache_;
   const auto restore = [&] {
     add_ = add;
@@ -167,14 +162,67 @@ TEST(KernelsTest, WaitForOneAnother) {
   EXPECT_STREQ(std::getenv("GGML_CUDA_PDL"), "0");
 }
 
-TEST_F(CudaGraphsTest, AFreedPoolDropsAllRecordings) {
+TEST_F(CgtreeGgmlTest, AFreedPoolDropsAllRecordings) {
   for (int call = 0; call < 3; ++call)
     copy_by_given_table(1);
   cgtree_ggml::pool_was_freed();
   EXPECT_EQ(copy_by_given_table(1), 1);
 }
 
-TEST_F(CudaGraphsTest, ANumberedGraphHasItsKeyUntilTheNumberChanges) {
+// As target and draft take turns, or prompts and tokens: each graph is recorded, and none goes.
+TEST_F(CgtreeGgmlTest, GraphsThatTakeTurnsAreRecordedOnceEach) {
+  int runs = 0;
+  for (int call = 0; call < 60; ++call) {
+    add_.ne[1] = 1 + call % 3;
+    runs += copy_by_given_table(1);
+  }
+  EXPECT_EQ(runs, 3 * 2);
+}
+
+TEST_F(CgtreeGgmlTest, TablesOfAnotherSizeHaveRecordingsOfTheirOwn) {
+  int runs = 0;
+  for (int call = 0; call < 12; ++call) {
+    has_copy_ = call % 2 == 0;
+    runs += copy_by_given_table(1);
+  }
+  EXPECT_EQ(runs, 2 * 2);
+}
+
+// A graph that is computed while another one is.
+TEST_F(CgtreeGgmlTest, AnErrorIsReturnedAndTheCallAroundItIsRight) {
+  int runs = 0;
+  const auto compute = [&](const std::function<void()>& evaluate) {
+    return cgtree_ggml::compute(recordings_, stream(), graph(), std::vector<char*>(),
+                                [&](char**) { evaluate(); });
+  };
+  EXPECT_TRUE(compute([&] { EXPECT_FALSE(compute([&] { ++runs; })); }));
+  EXPECT_EQ(runs, 0);
+  EXPECT_TRUE(compute([&] { ++runs; }));
+  EXPECT_TRUE(compute([&] { ++runs; }));
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(CgtreeGgmlTest, CallsThatAreNoReplaysAreLinesOfTheFileOfEvents) {
+  const std::string file = std::filesystem::path(::testing::TempDir()) / "events";
+  setenv("GGML_CUDA_CGTREE_EVENTS", file.c_str(), 1);
+  for (int call = 0; call < 5; ++call)
+    copy_by_given_table(1);
+  cache_.ne[0] = 2;
+  copy_by_given_table(1);
+  recordings_.reset();
+  unsetenv("GGML_CUDA_CGTREE_EVENTS");
+  std::ifstream in(file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0].rfind("warm_up: ", 0), 0u) << lines[0];
+  EXPECT_EQ(lines[1].rfind("record: ", 0), 0u) << lines[1];
+  EXPECT_EQ(lines[2].rfind("warm_up: key [nodes=2 graph=", 0), 0u) << lines[2];
+  EXPECT_EQ(lines[3], "dropped: 1 recordings after 6 calls, 3 replays");
+}
+
+TEST_F(CgtreeGgmlTest, ANumberedGraphHasItsKeyUntilTheNumberChanges) {
   graph_.uid = 7;
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
