@@ -220,8 +220,8 @@ struct Door {
                      bytes.size(), kMostKeyBytes));
     }
     std::string text;
-    for (const char byte : bytes)
-      text += str_format("{:02x}", static_cast<unsigned char>(byte));
+    for (const unsigned char byte : bytes)
+      text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
     return cgtree::Key{{"key", text}};
   }
 
