@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "integrations/common"))
 import insertions  # noqa: E402
 
 TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
+FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", "-Wextra-semi")
 MOST_LINES = 33_000
 MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
 # What belongs to these files, in a mangled name. Templates of the standard library are weak and visible; nvcc names
@@ -48,8 +49,8 @@ class SmallDoorTest(unittest.TestCase):
         for device in ("host", "cuda"):
             must_run(ROOT / "tools/amalgamate", cls.root, f"--device={device}", cwd=ROOT)
         cls.library = cls.root / "libone.so"
-        cls.warnings = must_run("g++", "-std=c++20", "-Wall", "-Wextra", "-fPIC", "-shared", "cgtree_steps.cc", "-o",
-                                cls.library, cwd=cls.root)
+        cls.warnings = must_run("g++", "-std=c++20", "-Wall", "-Wextra", *FLAGS_OF_GGML, "-fPIC", "-shared",
+                                "cgtree_steps.cc", "-o", cls.library, cwd=cls.root)
 
     def declared(self):
         text = (self.root / "cgtree_steps.h").read_text()
