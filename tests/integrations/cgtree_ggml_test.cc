@@ -108,6 +108,28 @@ TEST_F(CgtreeGgmlTest, CopiesToHalfPrecisionAreFoundInTheGraph) {
       << "no graph is evaluated";
 }
 
+TEST_F(CgtreeGgmlTest, EachCopyHasTheEntryOfItsAddress) {
+  ggml_tensor second_cell = cell_, second = copy_, third_cell = cell_;
+  for (ggml_tensor* const half : {&cell_, &copy_, &second_cell, &second, &third_cell})
+    half->type = GGML_TYPE_F16;
+  second.data = second_cell.data = &cells_[1];
+  second.src[1] = &second_cell;
+  third_cell.data = &cells_[2];
+  std::vector<ggml_tensor*> nodes = {&copy_, &second, &copy_};  // which a replay may tell apart
+  graph_.nodes = nodes.data();
+  graph_.n_nodes = 3;
+  EXPECT_TRUE(cgtree_ggml::compute(recordings_, stream(), graph_, [&] {
+    const auto entry = [&](const ggml_tensor& to) {
+      return cgtree_ggml::entry_for(recordings_.get(), source_, to);
+    };
+    char* const* const first = entry(cell_);
+    EXPECT_EQ(entry(second_cell), first + 1);
+    EXPECT_EQ(entry(third_cell), nullptr) << "no node of the graph";
+    EXPECT_EQ(entry(cell_), first + 2);
+    EXPECT_EQ(entry(second_cell), first + 1);
+  }));
+}
+
 TEST_F(CgtreeGgmlTest, OtherCopiesArePartOfTheGraph) {
   for (const bool is_contiguous : {true, false}) {  // of floats, and of halves that lie apart
     cell_.type = copy_.type = is_contiguous ? GGML_TYPE_F32 : GGML_TYPE_F16;
@@ -227,8 +249,11 @@ TEST_F(CgtreeGgmlTest, ANumberedGraphHasItsKeyUntilTheNumberChanges) {
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
   cache_.ne[0] = 2;
-  graph_.uid = 8;
-  EXPECT_EQ(copy_by_given_table(1), 1);
+  for (const std::uint64_t number : {8, 8 + 16, 8 + 32}) {  // the same place is used again
+    graph_.uid = number;
+    cache_.nb[3] = number;
+    EXPECT_EQ(copy_by_given_table(1), 1) << number;
+  }
 }
 
 }  // namespace
