@@ -3,6 +3,8 @@
 
 usage: tools/check_cuda_versions.py [--versions=12.0.146,...] [--headers=FOLDER] [--compiler=g++]
 
+compile_two_files() is for tests: it compiles the two files, kernels too, with Clang and the oldest toolkit of PyPI.
+
 Headers come from PyPI's packages of the CUDA runtime, into FOLDER (by default one that is removed); those that
 are there are not fetched again. fmt, spdlog and nlohmann-json have to be installed. Nothing is linked or run. A line
 for each version; the errors of those that fail. Exits with 1 if one fails.
@@ -12,6 +14,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,19 +30,43 @@ FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-missing-field-
          "-DCGTREE_CUDA_ROOT=\"\"", "-DCGTREE_CUDA_ARCHS=\"\"", "-iquote", ".")
 
 
+def fetch(package, version, folder, place):
+    """Unpacks a package of PyPI's in `place`."""
+    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                    f"--dest={folder / 'packages'}", f"{package}=={version}"], check=True)
+    name = f"{package.replace('-', '_')}-{version}-"
+    [package] = [file for file in (folder / "packages").iterdir() if file.name.startswith(name)]
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(place)
+
+
 def headers_of(version, folder):
     """Returns the folder with the headers of a version, which is fetched if it is not there."""
-    package = "nvidia-cuda-runtime" + ("-cu12" if version.startswith("12.") else "")
     place = folder / version
     if not place.exists():
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-                        f"--dest={folder / 'packages'}", f"{package}=={version}"], check=True)
-        name = f"{package.replace('-', '_')}-{version}-"
-        [package] = [file for file in (folder / "packages").iterdir() if file.name.startswith(name)]
-        with zipfile.ZipFile(package) as archive:
-            archive.extractall(place)
+        fetch("nvidia-cuda-runtime" + ("-cu12" if version.startswith("12.") else ""), version, folder, place)
     [include] = [path.parent for path in place.rglob("cuda_runtime_api.h")]
     return include
+
+
+def compile_two_files(source, folder):
+    """Compiles cgtree_steps.cu in `folder` with Clang 16, GCC 11's C++ library, and headers, libdevice and ptxas of CUDA
+    12.0: its kernels to machine code, and its host code. PyPI has no nvcc of that version."""
+    toolkit = folder / "toolkit"
+    if not toolkit.exists():
+        for package, version in (("nvidia-cuda-runtime-cu12", "12.0.146"), ("nvidia-cuda-nvcc-cu12", "12.0.140")):
+            fetch(package, version, folder, folder / "parts")
+        for part in (folder / "parts/nvidia").iterdir():
+            if part.is_dir():
+                shutil.copytree(part, toolkit, dirs_exist_ok=True)
+        (toolkit / "bin/ptxas").chmod(0o755)
+        (toolkit / "include/curand_mtgp32_kernel.h").touch()  # Clang includes it in each file
+        # A folder that Clang also searches by itself is searched last, behind those of the system.
+        shutil.copytree(toolkit / "include", folder / "headers")
+    for part in (["--cuda-device-only", "-O1", "-c", "-o", folder / "kernels.o"], ["--cuda-host-only", "-fsyntax-only"]):
+        subprocess.run(["clang++-16", "-x", "cuda", f"--cuda-path={toolkit}", "--cuda-gpu-arch=sm_75", "-std=c++20",
+                        f"-I{folder / 'headers'}", "--gcc-install-dir=/usr/lib/gcc/x86_64-linux-gnu/11",
+                        "-Wno-unknown-attributes", *part, source], check=True, cwd=source.parent)
 
 
 def compile_file(compiler, include, path):

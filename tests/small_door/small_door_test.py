@@ -15,12 +15,14 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
-sys.path.insert(0, str(ROOT / "integrations/common"))
+sys.path[:0] = [str(ROOT / "integrations/common"), str(ROOT / "tools")]
 
+import check_cuda_versions  # noqa: E402
 import insertions  # noqa: E402
 
 TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
 FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", "-Wextra-semi")
+OLDEST_GCC = shutil.which("g++-11") or "g++"
 MOST_LINES = 33_000
 MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
 # What belongs to these files, in a mangled name. Templates of the standard library are weak and visible; nvcc names
@@ -49,7 +51,7 @@ class SmallDoorTest(unittest.TestCase):
         for device in ("host", "cuda"):
             must_run(ROOT / "tools/amalgamate", cls.root, f"--device={device}", cwd=ROOT)
         cls.library = cls.root / "libone.so"
-        cls.warnings = must_run("g++", "-std=c++20", "-Wall", "-Wextra", *FLAGS_OF_GGML, "-fPIC", "-shared",
+        cls.warnings = must_run(OLDEST_GCC, "-std=c++20", "-Wall", "-Wextra", *FLAGS_OF_GGML, "-fPIC", "-shared",
                                 "cgtree_steps.cc", "-o", cls.library, cwd=cls.root)
 
     def declared(self):
@@ -103,9 +105,15 @@ class SmallDoorTest(unittest.TestCase):
         seen = must_run(*compile_it, "-E", "-P", cwd=self.root)
         self.assertEqual(seen.strip(), "")
 
-    @unittest.skipUnless(shutil.which("g++-11"), "no g++-11 here")
-    def test_gcc_11_compiles_it(self):
-        must_run("g++-11", "-std=c++20", "-fsyntax-only", "cgtree_steps.cc", cwd=self.root)
+    @unittest.skipUnless(shutil.which("clang++-14"), "no Clang 14 here")
+    def test_clang_14_compiles_it(self):
+        must_run("clang++-14", "-std=c++20", "-Wall", "-Werror", "-fsyntax-only", "cgtree_steps.cc", cwd=self.root)
+
+    @unittest.skipUnless(shutil.which("clang++-16") and shutil.which("g++-11"), "no Clang 16 or no g++-11 here")
+    def test_its_kernels_compile_with_the_oldest_toolkit(self):
+        folder = self.root / "oldest"
+        folder.mkdir()
+        check_cuda_versions.compile_two_files(self.root / "cgtree_steps.cu", folder)
 
     @unittest.skipUnless(shutil.which("make") and NVCC, "no make or no nvcc here")
     def test_a_makefile_of_an_engine_builds_it_for_a_gpu(self):

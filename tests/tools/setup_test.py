@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "abidw", "chromium", "g++-11",
+COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dpkg", "abidw", "chromium", "clang++-16", "g++-11",
             "cmake", "doxygen", "make", "mpirun", "pkg-config", "promtool", "python3-config", "f2py"]
 HEADERS = ["../lib/python3/dist-packages/prometheus_client/parser.py", "gtest/gtest.h",
            "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
