@@ -322,10 +322,7 @@ std::string reason_of(Door& door, cgtree::SkipReason reason) {
     if (now.skip_reason == reason) return difference(now);
   } catch (const cgtree::Error&) {  // in a step, or the memory is gone
   }
-  std::string text(explain(reason));
-  const std::string& failure = door.steps.state().capture_failure;
-  if (is_of_captures(reason) && !failure.empty()) text.append("; ") += failure;
-  return text;
+  return std::string(explain(reason));
 }
 
 std::string text_of(Door& door) {
