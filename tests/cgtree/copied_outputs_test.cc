@@ -180,7 +180,9 @@ TEST_P(CopiedOutputsTest, ATailThatCopiesOutputsMakesACopyOfAnInputCheaper) {
   for (int call = 0; call < kCalls; ++call) {
     const std::vector<float> x = random_floats(4);
     keep(f(tensor({4}, x)), affine_of(affine_of(x, 1, 5), 2, 0));
-    if (call == 1) EXPECT_EQ(last_treatment(), "rebound");
+    if (call == 1) {
+      EXPECT_EQ(last_treatment(), "rebound");
+    }
   }
 
   expect_all_kept();
