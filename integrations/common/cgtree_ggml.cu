@@ -29,7 +29,7 @@ static std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// What a tensor is, and how it lies in memory. Not the object's own address, nor its name.
+// The type, operation, sizes and strides of a tensor: neither the object's address nor its name.
 static std::uint64_t hash_of_shape(const ggml_tensor& tensor) noexcept {
   std::uint64_t hash = static_cast<std::uint64_t>(tensor.type) << 32 | tensor.op;
   for (int i = 0; i < GGML_MAX_DIMS; ++i)
@@ -41,13 +41,13 @@ static std::uint64_t hash_of_layout(const ggml_tensor& tensor) noexcept {
   return mix(reinterpret_cast<std::uintptr_t>(tensor.data), hash_of_shape(tensor));
 }
 
-// Views are no work; what they are is in the layouts of the tensors that are read.
+// Views are no work: the layouts of the tensors that are read have them.
 static bool is_work(const ggml_tensor& node) noexcept {
   return node.op != GGML_OP_NONE && node.op != GGML_OP_RESHAPE && node.op != GGML_OP_VIEW &&
          node.op != GGML_OP_PERMUTE && node.op != GGML_OP_TRANSPOSE;
 }
 
-// Which copies write at addresses that the table has.
+// Says of a copy whether the table has the address at which it writes.
 using IsInTable = bool (*)(const ggml_tensor& from, const ggml_tensor& to);
 
 static bool all_are(const ggml_tensor&, const ggml_tensor&) noexcept {

@@ -22,19 +22,20 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
 
-void must(cudaError_t status, const char* what) {
+void must(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  std::fprintf(stderr, "pipeline: %s: %s\n", what, cudaGetErrorString(status));
+  std::fprintf(stderr, "pipeline: %s: %s\n", call, cudaGetErrorString(status));
   std::exit(1);
 }
 
-void must(cudnnStatus_t status, const char* what) {
+void must(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "pipeline: %s: %s\n", what, cudnnGetErrorString(status));
+  std::fprintf(stderr, "pipeline: %s: %s\n", call, cudnnGetErrorString(status));
   std::exit(1);
 }
 

@@ -45,7 +45,7 @@ void prefer_successors(const ModelSize& size, ggml_tensor* embedding, ggml_tenso
   const auto vocabulary = static_cast<std::size_t>(size.vocabulary);
   const std::vector<ggml_fp16_t> tokens = read(embedding);
   std::vector<ggml_fp16_t> rows = read(head);
-  // The product with the successor's row is to be what the largest of all others is about.
+  // The product with the successor's row is to be about the largest of all others.
   const float others = std::sqrt(2 * std::log(static_cast<float>(vocabulary)) *
                                  (1 + 0.1F * static_cast<float>(size.layers)));
   const float share = std::min(1.15F * others / std::sqrt(static_cast<float>(width)), 0.95F);

@@ -20,7 +20,7 @@ struct ModelSize {
   int vocabulary = 32000;
   int context = 1024;  // tokens of a sequence at most
   int sequences = 8;   // at most
-  // Whether each token has a successor that the model prefers: the same in all models of this
+  // Each token has a successor that the model prefers, if set: the same in all models of this
   // vocabulary, so that one can draft for another.
   bool has_successors = false;
 

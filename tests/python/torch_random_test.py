@@ -341,18 +341,18 @@ def _refuses_saved_values(want):
 
 def compare(program, number, got, wants):
     """Each part of a call must equal that of a reference. Raises Different."""
-    def must_equal_one(what, differences):
+    def must_equal_one(part_name, differences):
         found = list(differences)
         if all(found):
             errors = [item for side in (got, *wants) for item in side["result"] if isinstance(item, Exception)]
-            raise Different(f"call {number} {program.calls[number]}, {what}: {'; and '.join(found)} {errors}")
+            raise Different(f"call {number} {program.calls[number]}, {part_name}: {'; and '.join(found)} {errors}")
 
     def aliases(want):
         sides = [leaves_of([_text(side["result"]), side["arguments"]]) for side in (got, want)]
         return _aliases(*sides) if len(sides[0]) == len(sides[1]) else f"{len(sides[0])} values in place of {len(sides[1])}"
 
-    for what, part in got.items():
-        must_equal_one(what, (difference(_text(part), _text(want[what])) for want in wants))
+    for name, part in got.items():
+        must_equal_one(name, (difference(_text(part), _text(want[name])) for want in wants))
     must_equal_one("results and arguments", map(aliases, wants))
 
 

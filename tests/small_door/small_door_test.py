@@ -25,7 +25,7 @@ FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", 
 OLDEST_GCC = shutil.which("g++-11") or "g++"
 MOST_LINES = 33_000
 MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
-# What belongs to these files, in a mangled name. Templates of the standard library are weak and visible; nvcc names
+# Mangled names that belong to these files. Templates of the standard library are weak and visible; nvcc names
 # those of our types after the contents of the file.
 OURS = re.compile(r"^cgs_|^_Z(?!Z*N?[KRO]*(St|Sa|9__gnu_cxx)).*(cgtree|cgs_|_GLOBAL__N)")
 NVCC = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")

@@ -1,4 +1,4 @@
-// What the recordings of ggml's graphs name of the CUDA runtime.
+// The names of the CUDA runtime that the recordings of ggml's graphs use.
 #pragma once
 
 typedef struct CUstream_st* cudaStream_t;
