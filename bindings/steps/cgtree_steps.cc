@@ -336,6 +336,11 @@ std::string text_of(Door& door) {
   return text;
 }
 
+cgtree::StreamRef on(cgtree::Device device, CUstream_st* stream) {
+  return {cgtree::device_api(device), device,
+          static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream))};
+}
+
 int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_binding* bindings,
          std::size_t count, const cgs_options* options) noexcept {
   std::string& message = cgtree::of_thread<LastFailure>().message;
@@ -376,10 +381,8 @@ int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_ran
     door.bindings.resize(count);
     for (std::size_t i = 0; i < count; ++i)
       door.bindings[i] = {ranges[i].bytes == 0 ? nullptr : ranges[i].address, ranges[i].bytes};
-    const cgtree::StreamRef on(
-        cgtree::device_api(door.device), door.device,
-        static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream)));
-    cgtree::Step step = door.steps.begin(door.key_of(key, key_bytes), door.bindings, on);
+    cgtree::Step step =
+        door.steps.begin(door.key_of(key, key_bytes), door.bindings, on(door.device, stream));
     if (!step.must_run()) return CGS_DONE;
     note_difference(door, step);
     door.keep(std::move(step));
@@ -440,9 +443,20 @@ int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes) {
   });
 }
 
-int cgs_freeze(cgs_steps* steps, int on) {
+int cgs_retire_stream(int device, CUstream_st* stream) {
+  std::string& message = cgtree::of_thread<LastFailure>().message;
+  try {
+    if (stream != nullptr)
+      cgtree::retire_stream(on({cgtree::DeviceType::CGS_DEVICE_TYPE, device}, stream));
+    return CGS_DONE;
+  } catch (...) {
+    return status_of_failure(message);
+  }
+}
+
+int cgs_freeze(cgs_steps* steps, int is_frozen) {
   return guarded(steps, [&](Door& door) {
-    if (on != 0) {
+    if (is_frozen != 0) {
       door.steps.freeze();
     } else {
       door.steps.unfreeze();

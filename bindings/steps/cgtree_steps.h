@@ -99,7 +99,8 @@ int cgs_open(cgs_steps** steps, const char* name, int device, const cgs_binding*
 // Replays the recording of this key and these bindings on `stream`, or returns CGS_RUN. The key is
 // up to 56 bytes that say all on which the work depends and that is no binding, or as
 // cgs_options.key_names says. Ranges of 0 bytes are not looked at. Memory that a graph uses must
-// stay until the last replay; see cgs_invalidate().
+// stay until the last replay, and `stream` until cgs_close(); see cgs_invalidate() and
+// cgs_retire_stream().
 int cgs_begin(cgs_steps* steps, const void* key, size_t key_bytes, const cgs_range* ranges,
               size_t count, struct CUstream_st* stream);
 // Returns the address at which the work finds binding `i`, which may be another one in the next
@@ -119,6 +120,10 @@ int cgs_refuse(cgs_steps* steps, const char* why);
 // The memory goes, or is used for something else: drops the recordings that may use it, which are
 // all, as addresses that are in no binding are not known. Not inside a step.
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes);
+// Before a stream of `device` is destroyed that any open cgs_steps has run on: CUDA must not be
+// asked about it afterwards. Work that it still has to do stays in order with later steps. Its
+// failure is cgs_why(NULL)'s. Not while a step is open on it.
+int cgs_retire_stream(int device, struct CUstream_st* stream);
 // `on`: nothing is recorded, or dropped at a limit, any more; calls without a recording run without
 // a graph.
 int cgs_freeze(cgs_steps* steps, int on);
@@ -128,7 +133,7 @@ int cgs_release(cgs_steps* steps);
 
 // Returns in one line the outcome of the last call, and why it was no replay; or the message of the
 // last failure. Valid until the next call with this cgs_steps. Null: the message of this thread's
-// last cgs_open(), or of a later CGS_BUSY or cgs_get_stats() that has failed.
+// last cgs_open(), or of a later CGS_BUSY, cgs_get_stats() or cgs_retire_stream() that has failed.
 const char* cgs_why(cgs_steps* steps);
 int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats);
 // Leaves the step that is open, and waits for the work of the replays. Null: does nothing.

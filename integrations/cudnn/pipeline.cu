@@ -170,9 +170,12 @@ class Pipeline {
 
   // Grows the memory that all requests share. Returns whether it lies elsewhere now.
   bool reserve(Size size) {
-    std::size_t most = 0;
-    for (const Layer* layer : layers_)
-      most = std::max(most, layer->workspace(cudnn_, size));
+    const auto [known, is_new] = workspaces_.try_emplace(size, 0);
+    std::size_t& most = known->second;
+    if (is_new) {
+      for (const Layer* layer : layers_)
+        most = std::max(most, layer->workspace(cudnn_, size));
+    }
     const void* const before[] = {workspace_.data, maps_[0].data, maps_[1].data};
     workspace_.reserve(most);
     for (Buffer& map : maps_)
@@ -197,6 +200,7 @@ class Pipeline {
  private:
   cudnnHandle_t cudnn_;
   std::vector<Layer*> layers_;
+  std::map<Size, std::size_t> workspaces_;  // bytes; cuDNN takes long to answer
   Buffer workspace_, maps_[2];
 };
 
@@ -211,6 +215,8 @@ class Mode {
   virtual ~Mode() = default;
   virtual void run(Pipeline& pipeline, Size size, const float* from, float* to,
                    cudaStream_t stream) = 0;
+  // The stream goes.
+  virtual void end_stream(cudaStream_t) {}
   virtual std::string says() const { return "{}"; }
 };
 
@@ -307,6 +313,9 @@ class InSteps final : public Mode {
                        static_cast<float*>(cgs_address(steps_, 1)), stream);
     if (run != CGS_DONE) fail(steps_);
   }
+  void end_stream(cudaStream_t stream) override {
+    if (cgs_retire_stream(0, stream) != CGS_DONE) fail(nullptr);
+  }
   std::string says() const override {
     cgs_stats stats = {};
     stats.struct_size = sizeof stats;
@@ -377,6 +386,7 @@ Result serve(Mode& mode, const std::vector<Request>& requests) {
       (void)cudaFree(to[i]);
     }
   }
+  mode.end_stream(stream);
   (void)cudaStreamDestroy(stream);
   return result;
 }

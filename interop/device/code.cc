@@ -37,6 +37,7 @@ constexpr CodeRow kCodeRows[] = {
     {Code::kNotReady, "cudaErrorNotReady", "work is still pending"},
     {Code::kIllegalAddress, "cudaErrorIllegalAddress",
      "a kernel touched memory that is not its own"},
+    {Code::kContextIsDestroyed, "cudaErrorContextIsDestroyed", "the stream was destroyed"},
     {Code::kLaunchFailure, "cudaErrorLaunchFailure", "a kernel failed while it ran"},
     {Code::kNotPermitted, "cudaErrorNotPermitted", "not permitted here"},
     {Code::kNotSupported, "cudaErrorNotSupported", "not supported on this device"},
@@ -63,9 +64,8 @@ constexpr CodeRow kCodeRows[] = {
 };
 
 const CodeRow* find(Code code) noexcept {
-  for (const CodeRow& row : kCodeRows) {
+  for (const CodeRow& row : kCodeRows)
     if (row.code == code) return &row;
-  }
   return nullptr;
 }
 

@@ -25,6 +25,7 @@ enum class [[nodiscard]] Code : int{
     kIllegalState = 401,
     kNotReady = 600,
     kIllegalAddress = 700,
+    kContextIsDestroyed = 709,
     kLaunchFailure = 719,
     kNotPermitted = 800,
     kNotSupported = 801,

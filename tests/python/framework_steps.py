@@ -91,18 +91,30 @@ def cupy_steps(framework):
     def noisy_eager(x):
         return x + cupy.from_dlpack(eager.normal(x.shape, device=framework.device))
 
-    # A body has a stream of its own.
+    # A body has a stream of its own. Elementwise functions of CuPy's hand their kernels eight
+    # uninitialised bytes, so that two runs of a body would differ.
+    bodies = cupy.RawModule(code="""
+        extern "C" __global__ void add(float* y, float value, int n) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) y[i] += value;
+        }
+        extern "C" __global__ void halve(float* y, int* left, int n) {
+          int i = blockIdx.x * blockDim.x + threadIdx.x;
+          if (i < n) y[i] *= 0.5f;
+          if (i == 0) --*left;
+        }""")
+
     def deciding(x):
         y, left = x * 2, cupy.full((), 3, "int32")
+        blocks, n = ((x.size + 127) // 128,), numpy.int32(x.size)
 
         def add(value):
             with cgtree.cupy.step():
-                cupy.add(y, value, out=y)
+                bodies.get_function("add")(blocks, (128,), (y, numpy.float32(value), n))
 
         def halve():
             with cgtree.cupy.step():
-                cupy.multiply(y, 0.5, out=y)
-                cupy.subtract(left, 1, out=left)
+                bodies.get_function("halve")(blocks, (128,), (y, left, n))
             return cgtree.cupy.from_array(left)
 
         is_positive = cgtree.cupy.from_array((x[0] > 0).astype("int32"))

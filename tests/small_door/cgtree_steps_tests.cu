@@ -527,6 +527,35 @@ TEST_F(SmallDoorTest, AThreadThatEndsLeavesItsStep) {
   EXPECT_EQ(stats().failures, 2u);
 }
 
+// A stream of an engine that owns it: nothing but cgs_retire_stream() says that it goes.
+TEST_F(SmallDoorTest, AStreamThatIsRetiredMayGoBeforeTheLastStep) {
+  cgtree::DeviceAPI& api = cgtree::device_api(kDevice);
+  const Memory x(1), y, w(0);
+  for (int i = 0; i < 4; ++i) {
+    cgtree::StreamHandle own;
+    expect_ok(api.create_stream(0, cgtree::StreamKind::kNonBlocking, &own));
+    auto* const native = reinterpret_cast<CUstream_st*>(static_cast<std::uintptr_t>(own));
+    const cgs_range memory[] = {x.range(), y.range(), w.range()};
+    const std::int64_t key = 1;
+    int run = cgs_begin(steps_, &key, sizeof key, memory, 3, native);
+    for (; run == CGS_RUN; run = cgs_end(steps_)) {
+      const auto* const at = static_cast<const float*>(cgs_address(steps_, 0));
+      cgtree::parallel_for(cgtree::StreamRef(api, kDevice, own), kCount, Axpy{1, at, y.get()});
+    }
+    EXPECT_EQ(run, CGS_DONE) << why();
+    EXPECT_EQ(cgs_retire_stream(0, native), CGS_DONE) << cgs_why(nullptr);
+    expect_ok(api.destroy_stream(own));
+  }
+  EXPECT_EQ(stats().replays, 2u);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(cgs_close(std::exchange(steps_, nullptr)), CGS_DONE);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(y.value(), 4);
+  EXPECT_EQ(cgs_retire_stream(0, nullptr), CGS_DONE);
+  EXPECT_EQ(cgs_retire_stream(99, reinterpret_cast<CUstream_st*>(8)), CGS_INVALID);
+  EXPECT_NE(std::string(cgs_why(nullptr)).find("99"), std::string::npos) << cgs_why(nullptr);
+}
+
 struct Flags {
   std::atomic<bool> has_started = false;
   std::atomic<bool> may_go_on = false;
