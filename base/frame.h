@@ -28,6 +28,7 @@ class StepScope;
 class StorageAllocator;
 class StreamFork;
 class StreamScope;
+struct GuardsOfStep;
 enum class GraphOverride : std::uint8_t;
 
 // Each member is the innermost of its class, or null. The class defines null; scopes of the class
@@ -45,6 +46,7 @@ struct Frame {
   AxisLengths* lengths = nullptr;
   const Key* key = nullptr;
   BreakHandler* breaks = nullptr;
+  GuardsOfStep* guards = nullptr;
 
   BodyMemory* body = nullptr;  // the next five are of control flow
   RunLog* body_log = nullptr;
@@ -132,5 +134,6 @@ class FrameScope {
 using LengthsScope = FrameScope<&Frame::lengths>;
 using KeyScope = FrameScope<&Frame::key>;
 using BreakScope = FrameScope<&Frame::breaks>;
+using GuardScope = FrameScope<&Frame::guards>;
 
 }  // namespace cgtree

@@ -40,6 +40,7 @@ set(CGTREE_HEADERS
   cgtree/values/eager_break.h
   cgtree/values/explanation.h
   cgtree/values/graph_scope.h
+  cgtree/values/guard.h
   cgtree/values/group.h
   cgtree/values/input_list.h
   cgtree/values/key.h
@@ -48,6 +49,7 @@ set(CGTREE_HEADERS
   extensions/flow/loop_stream.h
   extensions/sizes/precapture.h
   extensions/watch/recent_events.h
+  extensions/guards/guard.h
   extensions/scopes/scope.h
   extensions/sizes/size_learner.h
   extensions/sizes/size_plan.h
@@ -297,6 +299,7 @@ cgtree_sources(faces
   extensions/sizes/learned_demand.cc
   extensions/sizes/precapture.cc
   extensions/watch/recent_events.cc
+  extensions/guards/guard.cc
   extensions/scopes/scope.cc
   extensions/sizes/size_learner.cc
   extensions/sizes/size_plan.cc

@@ -57,7 +57,8 @@ std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
 }  // namespace
 
 ContextMemory::ContextMemory(Device device, const ContextOptions& options)
-    : device_(device),
+    : is_checked(options.checked),
+      device_(device),
       owner_(options.owner),
       own_stream_(own_stream(device, options)),
       pools_(device, options, own_stream_ ? own_stream_->ref() : *options.stream),

@@ -63,6 +63,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Throws InvalidArgument if the options contradict the device.
   ContextMemory(Device device, const ContextOptions& options);
 
+  const bool is_checked;  // see ContextOptions
   // Returns the context that owns a storage, or null for other memory.
   static ContextMemory* of(const Storage& storage) noexcept;
 
@@ -245,6 +246,13 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // left.
   void leave_behind(std::shared_ptr<const void> code) noexcept {
     if (leave_behind_) leave_behind_(std::move(code));
+  }
+  // Returns the same, with a last handle that leaves it behind.
+  template <typename Code>
+  std::shared_ptr<Code> end_outside(std::shared_ptr<Code> code) {
+    Code* const place = code.get();
+    return {place,
+            [this, code = std::move(code)](Code*) mutable { leave_behind(std::move(code)); }};
   }
   // Sets what does so. Must be called before there are recordings; must not throw.
   void set_leave_behind(std::function<void(std::shared_ptr<const void>)> leave_behind) {

@@ -30,6 +30,7 @@ class NoDraws final : public DrawHandler {
 void run_break(const EagerBreak& work, const InputList& inputs) {
   const BreakScope none(nullptr);
   const LengthsScope no_lengths(nullptr);
+  const GuardScope no_guards(nullptr);
   NoDraws no_draws;
   const DrawHandlerScope scope(no_draws);
   work(StepValues(inputs));
@@ -62,7 +63,7 @@ void call_breaks(Recording& recording, ContextMemory& memory, const InputList& i
   const Key key = Key::of_text(recording.key);
   const KeyScope key_scope(&key);
   for (const Recording::Further& next : recording.further) {
-    run_break(next.before.work(), inputs);
+    run_break(*next.before, inputs);
     recording.kept.expect_live();  // another context may have ended what the next graph reads
     check(next.exec.api().launch(next.exec.handle(), stream.handle()),
           "launch the graph behind an eager_break()");

@@ -86,6 +86,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
       scope_(memory, on.stream, StepAllocations::Kind::kRecord,
              on.copies_outputs ? nullptr : &output_allocations),
       lengths_(call, memory, /*records=*/true, /*is_padded=*/true),
+      guards_{memory},
       key_(Key::of_text(call.inputs().key())) {
   result_.recording.device = memory.device();
   scope_.allocations().kept = memory.workspaces();
@@ -161,7 +162,8 @@ void OpenRecording::eager_break(EagerBreak work) {
   Code code = broken_ ? *broken_ : end_graph();
   if (ok(code)) {
     broken_ = Code::kUnknown;  // until the next capture has begun
-    result_.recording.further.push_back({KeptBreak(std::move(work), memory_), {}, {}});
+    result_.recording.further.push_back(
+        {memory_.end_outside(std::make_shared<const EagerBreak>(std::move(work))), {}, {}});
     try {
       capture_.emplace(on_.stream, on_.mode);
       broken_.reset();
@@ -316,6 +318,7 @@ void OpenRecording::understand() {
   recording.apart = ApartPairs(call.pairs_apart(), fixed);
   recording.buffers = inputs.buffers();
   recording.key = inputs.key();
+  recording.guards = std::move(guards_.asked);
 }
 
 // From here on the step's own memory for them is free, as scratch memory is.

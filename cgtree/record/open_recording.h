@@ -157,6 +157,7 @@ class OpenRecording final : private BreakHandler {
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   std::optional<OutputCopies> copies_;
   AxisLengths lengths_;
+  GuardsOfStep guards_;
   // While the capture is open. Destroyed from the last to the first.
   std::shared_ptr<const void> hold_;  // frees on the device
   std::optional<UnrecordedWork> unrecorded_;

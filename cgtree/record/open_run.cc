@@ -21,6 +21,7 @@ OpenRun::OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, Step
       key_(Key::of_text(key_for(call, as))) {
   if (draws != nullptr) draws_.emplace(*draws);
   lengths_.emplace(call, memory, /*records=*/false, is_padded(as));
+  if (as == StepRun::kWarmUp) guards_.emplace(memory);
   const bool verifies = as == StepRun::kVerify || as == StepRun::kVerifyPadded;
   scope_.allocations().is_in_replay = verifies;
   scope_.allocations().is_verification = verifies;

@@ -47,6 +47,8 @@ class OpenRun {
   std::vector<std::uint32_t> take_output_allocations() noexcept {
     return std::move(output_allocations_);
   }
+  // Of a warm-up: what it has asked.
+  Guards take_guards() noexcept { return std::move(guards_->asked); }
   // Of a warm-up: the workspaces that it has used. Requires: finish() was called.
   std::vector<std::uint64_t> take_workspaces() noexcept {
     return std::move(scope_.allocations().workspaces);
@@ -67,6 +69,7 @@ class OpenRun {
   StepScope scope_;
   std::optional<DrawHandlerScope> draws_;
   std::optional<AxisLengths> lengths_;
+  std::optional<GuardsOfStep> guards_;
   const BreaksAtOnce breaks_;
   const Key key_;
   const KeyScope key_scope_{&key_};

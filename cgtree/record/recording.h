@@ -38,6 +38,7 @@
 #include "cgtree/record/input_run.h"
 #include "cgtree/values/eager_break.h"
 #include "cgtree/values/explanation.h"
+#include "cgtree/values/guard.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 
@@ -174,31 +175,13 @@ struct RecordingCosts {
   Published<std::uint64_t> unverified;  // that were to be, and were not
 };
 
-// A KeptBreak owns the function of a break. What the function holds is the caller's, and may call
-// the context when it ends: so it ends outside of the context. Move-only.
-class KeptBreak {
- public:
-  KeptBreak(EagerBreak work, ContextMemory& memory)
-      : work_(std::make_shared<const EagerBreak>(std::move(work))), memory_(&memory) {}
-  ~KeptBreak() {
-    if (work_ != nullptr) memory_->leave_behind(std::move(work_));
-  }
-  KeptBreak(KeptBreak&&) = default;
-  KeptBreak& operator=(KeptBreak&&) = delete;
-
-  const EagerBreak& work() const noexcept { return *work_; }
-
- private:
-  std::shared_ptr<const EagerBreak> work_;
-  ContextMemory* memory_;
-};
-
 struct Recording {
   // Constant once recorded.
   Device device;
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   std::size_t buffers = 0;
   std::string key;  // of the call; see Key
+  Guards guards;    // fits() does not ask them
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
   // The bytes of each copy of outputs. The tail node makes them, in memory that each call
@@ -214,7 +197,7 @@ struct Recording {
   GraphExec exec;
   // What follows an eager_break().
   struct Further {
-    KeptBreak before;  // called in front of the graph
+    std::shared_ptr<const EagerBreak> before;  // called in front of the graph
     Graph graph;
     GraphExec exec;
   };
@@ -359,9 +342,9 @@ Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const Inp
                           const ContextMemory& memory);
 
 // Returns kNone if the recording may be replayed with these inputs while these slots are live, else
-// the first mismatch. Pure, and the only gate in front of a replay. `memory` tells managed tensors
-// from others. kTakesBorrowed: borrowed inputs, and memory of other contexts, may fit; requires
-// that their producers were waited for.
+// the first mismatch. Pure, and with Recording::guards the only gate in front of a replay. `memory`
+// tells managed tensors from others. kTakesBorrowed: borrowed inputs, and memory of other contexts,
+// may fit; requires that their producers were waited for.
 template <bool kTakesBorrowed>
 Mismatch::Kind fits(const Recording& recording, const InputList& inputs,
                     const ContextMemory& memory);

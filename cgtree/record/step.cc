@@ -198,6 +198,12 @@ void StepScope::finish() noexcept {
   open_ = false;
 }
 
+Guard::Answer GuardsOfStep::ask(Guard guard) {
+  guard.answer = guard.ask();
+  guard.function = memory.end_outside(std::move(guard.function));
+  return asked.emplace_back(std::move(guard)).answer;
+}
+
 Tensor AxisLengths::length(std::string_view name) {
   const AxisPlan* const plan = call_.function().axes.get();
   if (plan == nullptr) {

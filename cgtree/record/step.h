@@ -15,6 +15,7 @@
 #include "cgtree/record/call.h"
 #include "cgtree/record/draws.h"
 #include "cgtree/record/gather_node.h"
+#include "cgtree/values/guard.h"
 #include "cgtree/values/key.h"
 #include "interop/device/device_api.h"
 #include "interop/device/stream.h"
@@ -73,6 +74,16 @@ class StepScope {
   std::weak_ptr<const void> owner_;
   bool open_ = true;
   const FrameScope<&Frame::step> frame_{this};  // ends first
+};
+
+// While a GuardsOfStep lives, its thread runs a step that is warmed up or captured, and asks
+// guards.
+struct GuardsOfStep {
+  Guard::Answer ask(Guard guard);  // keeps it
+
+  ContextMemory& memory;
+  Guards asked = {};
+  const GuardScope scope{this};
 };
 
 // While an AxisLengths lives, its thread is inside a step function, and axis_length() returns the

@@ -22,7 +22,8 @@ namespace {
   const ContextMemory& memory = *engine.memory;
   Node* node = predict(current, function, inputs, memory, graph_override());
   if (node == nullptr) [[unlikely]] {
-    if (!inputs.key().empty()) node = predict_by_key(function, inputs, memory, graph_override());
+    if (!inputs.key().empty() || function.has_guards)
+      node = predict_by_key(current, function, inputs, memory, graph_override());
     if (node == nullptr && function.takes_lent) {
       const LentPrediction lent = predict_lent(current, function, inputs, memory, graph_override());
       if (lent.node != nullptr && entry.wait_for_producers(inputs, lent.known)) {
@@ -394,6 +395,7 @@ void Attempt::end_run(OpenRun& run, std::vector<Tensor> made) {
     if (failure_) count_capture_failure(engine_, *failure_, function_, *key);
   } else {
     key->output_allocations = run.take_output_allocations();
+    key->note_warmed(run.take_guards());
     const std::vector<std::uint64_t> used = run.take_workspaces();
     if (!engine_.votes.are_shared()) key->workspaces = memory_.workspaces_of(function_.id, used);
     AxisPlan* const axes = function_.axes.get();

@@ -30,7 +30,9 @@ std::optional<SkipReason> refused(const DecisionInput& s, const Call& call) {
 // Returns a recording of the key that fits, or null and the nearest mismatch.
 Node* choose(const DecisionInput& s, const KeyState& key, const Call& call, Decision* decision) {
   for (Node* node : key.nodes) {
-    const Kind mismatch = fits<true>(node->recording, call.inputs(), s.memory);
+    Kind mismatch = Kind::kGuard;
+    if (hold(node->recording.guards))
+      mismatch = fits<true>(node->recording, call.inputs(), s.memory);
     if (mismatch == Kind::kNone) return node;
     if (mismatch <= decision->mismatch) continue;
     decision->mismatch = mismatch;
@@ -91,11 +93,12 @@ std::optional<Decision> frozen(const DecisionInput& s, Decision decision) {
   return decision;
 }
 
-// Returns the node, if there is one and it fits.
+// Returns the node, if there is one, it fits, and its guards hold.
 template <bool kTakesBorrowed>
 inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory& memory) {
-  const bool is_it =
-      node != nullptr && fits<kTakesBorrowed>(node->recording, inputs, memory) == Kind::kNone;
+  const bool is_it = node != nullptr &&
+                     fits<kTakesBorrowed>(node->recording, inputs, memory) == Kind::kNone &&
+                     hold(node->recording.guards);
   return is_it ? node : nullptr;
 }
 
@@ -139,7 +142,8 @@ bool must_wait(const DecisionInput& s, const KeyState& key, const Call& call,
                const Decision& decision) {
   if (is_precaptured(s) || s.function.options.require_graph || key.released > 0) return false;
   if (s.function.evictions.waits()) return true;
-  if (!key.remakes.waits() || key.nodes.empty()) return false;
+  if (!key.remakes.waits()) return false;
+  if (decision.mismatch == Kind::kGuard || key.nodes.empty()) return !key.knows_answers();
   const bool has_come_before =
       decision.mismatch == Kind::kStaticAddress &&
       std::ranges::find(key.waited, call.hash_of_places()) != key.waited.end();
@@ -183,10 +187,12 @@ Decision decide_as_is(const DecisionInput& s, const Call& call) {
   decision.copies = !is_precaptured(s) && is_of_held(decision.mismatch) &&
                     key->remakes.failures() >= KeyState::kBeforeCopies;
   if (must_wait(s, *key, call, decision)) {
-    decision.reason = SkipReason::kBacksOff;
+    const bool is_of_guard = decision.mismatch == Kind::kGuard || !key->knows_answers();
+    decision.reason = is_of_guard ? SkipReason::kChangingGuard : SkipReason::kBacksOff;
     return decision;
   }
-  if (!s.memory.holds_workspaces(key->workspaces)) return {.outcome = Outcome::kWarmUp};
+  const bool is_warm = s.memory.holds_workspaces(key->workspaces) && key->knows_answers();
+  if (!is_warm) return {.outcome = Outcome::kWarmUp};
   return record(s, decision);
 }
 
@@ -205,7 +211,7 @@ Node* smallest_that_holds(const DecisionInput& s, Call& call) {
       const InputList inputs = plan.pad(actual, call.axes());
       if (!key->signature.matches(inputs)) continue;
       for (Node* node : key->nodes) {
-        if (fits<true>(node->recording, inputs, s.memory) != Kind::kNone) continue;
+        if (if_it_fits<true>(node, inputs, s.memory) == nullptr) continue;
         smallest = node;
         best = key->padded;
         least = plan.work(best);
@@ -275,12 +281,15 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
   return {node, known};
 }
 
-Node* predict_by_key(const FunctionState& function, const InputList& inputs,
+Node* predict_by_key(const Node& current, const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override) {
   if (is_off(function, graph_override)) return nullptr;
-  Node* const last = last_of_key(function, inputs);
-  if (last == nullptr || last->is_held_back) return nullptr;
-  return if_it_fits<false>(last, inputs, memory);
+  const auto usable = [&](Node* node) {
+    const bool is_plain = node != nullptr && !node->is_held_back;
+    return is_plain ? if_it_fits<false>(node, inputs, memory) : nullptr;
+  };
+  Node* const next = function.has_guards ? usable(current.last_of(&function)) : nullptr;
+  return next != nullptr || inputs.key().empty() ? next : usable(last_of_key(function, inputs));
 }
 
 bool lies_apart(const Decision& decision, const Call& call, const ContextMemory& memory) {

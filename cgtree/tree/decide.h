@@ -81,14 +81,15 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
                             const InputList& inputs, const ContextMemory& memory,
                             GraphOverride graph_override);
 
-// As predict(), with the recording that calls with this key have used last.
-Node* predict_by_key(const FunctionState& function, const InputList& inputs,
+// As predict(), with the recording that followed last where it has guards, which are asked, and
+// else with the recording that calls with this key have used last.
+Node* predict_by_key(const Node& current, const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
 // Decides about a call. While the function is precaptured, hints are not asked. A pure function of
-// its arguments; the call's inputs become those that the decision is about, padded as the
-// function's axes choose. Requires: call.check() has returned, and the producers of borrowed inputs
-// were waited for.
+// its arguments and the answers of guards, whose exceptions it throws; the call's inputs become
+// those that the decision is about, padded as the function's axes choose. Requires: call.check()
+// has returned, and the producers of borrowed inputs were waited for.
 Decision decide(const DecisionInput& facts, Call& call);
 
 // Returns whether a recording is to have its outputs apart from those of all others.

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/format.h"
 #include "cgtree/tree/decide.h"
 
 namespace cgtree {
@@ -47,6 +48,24 @@ Nearest find_nearest(const FunctionState& function, const Call& call, const Cont
   return nearest;
 }
 
+std::string in_words(const Guard::Answer& answer) {
+  return answer[1] == 0 ? std::to_string(static_cast<std::int64_t>(answer[0]))
+                        : str_format("{:#x} {:#x}", answer[0], answer[1]);
+}
+
+// Adds the first guard that answers otherwise, with both sides in words.
+void add_guard(const Guards& guards, std::vector<Mismatch>& mismatches) {
+  for (const Guard& guard : guards) {
+    const Guard::Answer answer = guard.ask();
+    if (answer == guard.answer) continue;
+    mismatches.push_back({.kind = Kind::kGuard,
+                          .input_name = guard.name,
+                          .recorded = in_words(guard.answer),
+                          .given = in_words(answer)});
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inputs,
@@ -60,6 +79,7 @@ std::vector<Mismatch> find_mismatches(const Recording& recording, InputList inpu
     const Kind kind = fits_input(recording, i, inputs, memory);
     if (kind != Kind::kNone) found.push_back({kind, i});
   }
+  add_guard(recording.guards, found);
   for (const Apart& apart : recording.apart.pairs()) {
     const Overlap& pair = apart.pair;
     if (meet(inputs, pair))
@@ -95,6 +115,8 @@ Explanation explain(const Decision& decision, const DecisionInput& facts, const 
   }
   if (nearest.node != nullptr) why.nearest = nearest.node->id;
   why.mismatches = std::move(nearest.mismatches);
+  if (own != nullptr && own->nodes.empty() && !own->warmed_for.empty())
+    add_guard(own->warmed_for.back(), why.mismatches);
   const auto is_overlap = [](const Mismatch& mismatch) { return mismatch.kind == Kind::kOverlap; };
   const Overlap overlap = call.find_overlap();
   if (overlap && std::ranges::none_of(why.mismatches, is_overlap)) {

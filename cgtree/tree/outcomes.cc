@@ -87,7 +87,8 @@ void check_apart(const Call& call) {
 void add_recording(Engine& engine, KeyState& key, std::unique_ptr<Node> made,
                    const Decision& decision) {
   FunctionState& function = *made->function;
-  const bool is_again = key.released == 0 && !key.nodes.empty();
+  const bool is_again =
+      key.released == 0 && !key.nodes.empty() && decision.mismatch != Mismatch::Kind::kGuard;
   if (is_again && function.precaptures.load(std::memory_order_relaxed) == 0) key.note_remake();
   Node& node = engine.tree.add(std::move(made));
   count_static_changes(engine, function, node.why);
@@ -109,7 +110,7 @@ void add_recording(Engine& engine, KeyState& key, std::unique_ptr<Node> made,
 
 void count_skip(Engine& engine, FunctionState& function, const AnnouncedSkip& announced) noexcept {
   const SkipReason reason = announced.reason;
-  const bool backs_off = reason == SkipReason::kBacksOff;
+  const bool backs_off = reason == SkipReason::kBacksOff || reason == SkipReason::kChangingGuard;
   if (backs_off) function.evictions.note_wait();
   if (backs_off || is_of_captures(reason)) {
     KeyState* const key = function.find(engine.present);

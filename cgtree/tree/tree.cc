@@ -58,8 +58,7 @@ std::int64_t now_us() {
 }
 
 void Tree::set_hint(Node& before, Node& node) noexcept try {
-  const std::uintptr_t word =
-      Node::Hint::word(node.function) | (node.is_held_back ? Node::Hint::kHeldBack : 0);
+  const std::uintptr_t word = Node::Hint::word_of(node);
   for (Node::Hint& hint : before.followed_by) {
     if (hint.function == word) {
       hint.node = &node;
@@ -89,13 +88,13 @@ void Tree::mark_hints(Node& to, bool is_held_back) noexcept {
   if (to.is_held_back == is_held_back) return;
   const auto mark_in = [&](Node& node) {
     for (Node::Hint& hint : node.followed_by)
-      if (hint.node == &to) hint.function ^= Node::Hint::kHeldBack;
+      if (hint.node == &to) hint.function = Node::Hint::word_of(to);
   };
   const std::lock_guard lock(mutex_);
+  to.is_held_back = is_held_back;
   mark_in(root_);
   for (const auto& node : nodes_)
     mark_in(*node);
-  to.is_held_back = is_held_back;
 }
 
 void Tree::note_last_of_key(Node& node) noexcept try {
@@ -128,6 +127,14 @@ void KeyState::note_wait(std::uint64_t place) noexcept try {
   if (waited.size() < kMostWaited) waited.resize(kMostWaited, 0);
   waited[next_waited++ % kMostWaited] = place;
 } catch (const std::bad_alloc&) {
+}
+
+void KeyState::note_warmed(Guards asked) {
+  constexpr std::size_t kMostWarmed = 64;
+  if (asked.empty()) return;
+  if (warmed_up) note_remake();
+  if (warmed_for.size() == kMostWarmed) warmed_for.erase(warmed_for.begin());
+  warmed_for.push_back(std::move(asked));
 }
 
 KeyState* FunctionState::find(const Call& call) const {
@@ -254,6 +261,7 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
     add_axes(function.totals->axes, function);
     std::unique_ptr<FunctionState> dropped = std::move(functions_[i]);
     dropped->next_dropped = std::move(all);
+    dropped->drop_keys([](const KeyState&) { return true; });  // functions of guards end inside
     all = std::move(dropped);
     functions_.erase(functions_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -297,6 +305,7 @@ Node& Tree::add(std::unique_ptr<Node> made) noexcept {
   use_slots(node.recording, 1);
   node.key->nodes.push_back(&node);
   ++node.function->recordings;
+  node.function->has_guards |= !node.recording.guards.empty();
   spent.graph_bytes += node.recording.costs.graph_bytes;
   const std::int64_t took = node.recording.costs.record_us;
   const auto bound = std::ranges::lower_bound(kRecordTimeBounds, took);
@@ -404,7 +413,7 @@ void Tree::validate(const ContextMemory& memory) const {
     for (const Node::Hint& hint : node->followed_by) {
       const Node* const next = hint.node;
       CGTREE_CHECK(find(next->id) == next && hint.is_of(next->function));
-      CGTREE_CHECK(next->is_held_back == !(hint.function == Node::Hint::word(next->function)));
+      CGTREE_CHECK(hint.function == Node::Hint::word_of(*next));
     }
   }
   CGTREE_CHECK(graph_bytes == spent.graph_bytes);

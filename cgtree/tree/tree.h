@@ -50,33 +50,36 @@ struct Node {
   Recording recording;
   Explanation why;  // why it was recorded
 
-  // Which recording of a function has followed last. A recording that is held back has a mark in
-  // the word that predict() compares, so that it need not ask.
+  // Which recording of a function has followed last. A recording that is held back or has guards
+  // has a mark in the word that predict() compares, so that it need not ask.
   struct Hint {
-    static constexpr std::uintptr_t kHeldBack = 1;
+    static constexpr std::uintptr_t kMark = 1;
 
     static std::uintptr_t word(const FunctionState* function) noexcept {
       return reinterpret_cast<std::uintptr_t>(function);
     }
+    static std::uintptr_t word_of(const Node& node) noexcept {
+      return word(node.function) | (node.is_held_back || !node.recording.guards.empty());
+    }
     bool is_of(const FunctionState* other) const noexcept {
-      return (function & ~kHeldBack) == word(other);
+      return (function & ~kMark) == word(other);
     }
 
-    std::uintptr_t function;  // word(), with kHeldBack if the node is held back
+    std::uintptr_t function;  // word_of()
     Published<Node*> node;
   };
   std::vector<Hint> followed_by;    // one for each function that has followed
   bool is_held_back = false;        // its next replay is no plain one: predict() must skip it
   std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
-  // Returns the node of `next` that followed last, or null if there is none, or it is held back.
+  // Returns the node of `next` that followed last, or null if there is none, or it has a mark.
   Node* predict(const FunctionState* next) const noexcept {
     for (const Hint& hint : followed_by) {
       if (hint.function == Hint::word(next)) return hint.node;
     }
     return nullptr;
   }
-  // Returns the node of `next` that followed last, held back or not, or null.
+  // Returns the node of `next` that followed last, with a mark or without, or null.
   Node* last_of(const FunctionState* next) const noexcept {
     for (const Hint& hint : followed_by) {
       if (hint.is_of(next)) return hint.node;
@@ -97,11 +100,12 @@ struct KeyState {
   Signature signature;
   AxisSizes padded = {};  // the sizes of dynamic axes that the step function sees
   bool warmed_up = false;
-  bool was_recorded = false;    // it had recordings, or has
-  std::string capture_failure;  // why the last capture was not kept, or ""
+  std::vector<Guards> warmed_for;  // what its last warm-ups have asked; other answers need one
+  bool was_recorded = false;       // it had recordings, or has
+  std::string capture_failure;     // why the last capture was not kept, or ""
   SkipReason capture_reason = SkipReason::kCaptureFailed;  // of it
   Backoff captures{3};                                     // those that fail
-  Backoff remakes{kBeforeCopies + 4};  // recordings beside others, before the last one has paid
+  Backoff remakes{kBeforeCopies + 4};  // recordings beside others, and answers, before one has paid
   std::uint64_t last_used = 0;         // by the function's count of warm-ups and recordings
   bool is_too_large = false;  // its graph alone takes more than ContextOptions::max_graph_bytes
   // Which allocations of a call became outputs when it was warmed up; sorted.
@@ -126,6 +130,8 @@ struct KeyState {
 
   // A recording is made, and the key has others. Requires: it is not added yet.
   void note_remake() noexcept;
+  void note_warmed(Guards asked);
+  bool knows_answers() const { return warmed_for.empty() || std::ranges::any_of(warmed_for, hold); }
   // Has the managed inputs copied that lay elsewhere in a recording of the key: they move again.
   void copy_moved_inputs(Call& call) const;
   // A call has run eagerly because `remakes` waits. Without host memory nothing is remembered.
@@ -207,6 +213,7 @@ struct FunctionState : Function {
   bool warned_of_padding = false;     // that the caller has chosen no padding
   bool warned_of_copies = false;      // that a recording copies its outputs
   Backoff evictions{4};               // of its recordings, before they have paid
+  bool has_guards = false;            // some recording has, or had
   Published<std::size_t> recordings;  // that the tree holds
   bool takes_lent = false;  // the last call that was no usual one had inputs of others' streams
   std::vector<std::size_t> static_changes;  // recordings that moves of each input have cost

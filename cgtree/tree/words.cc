@@ -87,7 +87,7 @@ void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Dec
       mismatch.recorded = call.describe(mismatch.other);
       mismatch.given = str_format("{} and {}", range_of(inputs[mismatch.input]),
                                   range_of(inputs[mismatch.other]));
-    } else if (nearest == nullptr) {
+    } else if (nearest == nullptr || mismatch.kind == Kind::kGuard) {
       continue;
     } else if (mismatch.kind == Kind::kInputCount) {
       const Recording& recording = nearest->recording;
@@ -162,6 +162,7 @@ std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call&
       }
       return key->capture_failure + tried_again_after(key->captures);
     case SkipReason::kBacksOff:
+    case SkipReason::kChangingGuard:
       if (function.evictions.waits()) {
         return str_format("{} recordings in a row were dropped after fewer than {} replays{}",
                           function.evictions.failures(), KeyState::kPays,

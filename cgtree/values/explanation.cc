@@ -14,15 +14,15 @@ namespace {
 
 // In the order of SkipReason, as kReasons.
 constexpr std::string_view kReasonNames[] = {
-    "disabled",          "no_graph_scope",       "no_graphs",
-    "nested_call",       "foreign_capture",      "other_device",
-    "other_partition",   "overlapping_inputs",   "capture_failed",
-    "capture_disturbed", "keeps_tensor",         "static_changed",
-    "function_limit",    "context_limit",        "graph_bytes_limit",
-    "pool_limit",        "time_limit",           "frozen",
-    "backs_off",         "dynamic_axis",         "size_not_listed",
-    "size_limit",        "above_largest_bucket", "not_recorded",
-    "too_much_padding",  "unsafe_padding"};
+    "disabled",          "no_graph_scope",     "no_graphs",
+    "nested_call",       "foreign_capture",    "other_device",
+    "other_partition",   "overlapping_inputs", "capture_failed",
+    "capture_disturbed", "keeps_tensor",       "static_changed",
+    "function_limit",    "context_limit",      "graph_bytes_limit",
+    "pool_limit",        "time_limit",         "frozen",
+    "backs_off",         "changing_guard",     "dynamic_axis",
+    "size_not_listed",   "size_limit",         "above_largest_bucket",
+    "not_recorded",      "too_much_padding",   "unsafe_padding"};
 static_assert(std::size(kReasonNames) == kSkipReasonCount);
 
 struct ReasonRow {
@@ -74,6 +74,8 @@ constexpr ReasonRow kReasons[] = {
     {"the last recordings were replayed too rarely to pay, and the next one waits",
      "keep static inputs at one address, or let recordings stay: raise the limit that evicts them, "
      "and pass as inputs the outputs that mark_step() ends"},
+    {"a guard has answered otherwise too often for recordings to pay, and the next one waits",
+     "ask for what changes rarely, or let the work read the value in a tensor or a step block"},
     {"the size of an axis has varied, and AxisPolicy::kSkip is for that",
      "give the axis buckets, or AxisPolicy::kExact"},
     {"the size of an axis is not in the list of AxisPolicy::kAllowList",
@@ -106,6 +108,7 @@ bool needs_a_recording(SkipReason reason) noexcept {
     case SkipReason::kTimeLimit:
     case SkipReason::kFrozen:
     case SkipReason::kBacksOff:
+    case SkipReason::kChangingGuard:
       return true;
     default:
       return false;
@@ -210,8 +213,11 @@ std::string both_sides(const Mismatch& mismatch, std::string_view before) {
   if (mismatch.kind == Kind::kInputCount) {
     return str_format("{} inputs {}, {} given", mismatch.recorded, before, mismatch.given);
   }
-  if (mismatch.kind == Kind::kKey) {
-    return str_format("key [{}] {}, [{}] given", mismatch.recorded, before, mismatch.given);
+  if (mismatch.kind == Kind::kKey || mismatch.kind == Kind::kGuard) {
+    const bool is_key = mismatch.kind == Kind::kKey;
+    return str_format("{} [{}] {}, [{}] given",
+                      is_key ? "key" : str_format("guard '{}'", mismatch.input_name),
+                      mismatch.recorded, before, mismatch.given);
   }
   const std::string input =
       str_format("input {}{}", mismatch.input,
@@ -258,6 +264,8 @@ std::string_view name(Mismatch::Kind kind) noexcept {
       return "key";
     case Mismatch::Kind::kSignature:
       return "signature";
+    case Mismatch::Kind::kGuard:
+      return "guard";
     case Mismatch::Kind::kStaticAddress:
       return "static_address";
     case Mismatch::Kind::kManagedAddress:
@@ -295,6 +303,8 @@ std::string advice(const Mismatch& mismatch) {
              "with the option `keys`";
     case Kind::kSignature:
       return advice_on_type(mismatch, input);
+    case Kind::kGuard:
+      return str_format("let {} answer as before: each answer has recordings of its own", input);
     case Kind::kStaticAddress:
       return str_format("keep {} at one address, or do not declare it static: then it is copied",
                         input);

@@ -34,6 +34,7 @@ enum class SkipReason {
   kTimeLimit,           // ContextOptions::max_recording_time is spent
   kFrozen,              // no recording fits, and the function is frozen
   kBacksOff,            // the last recordings did not pay: the next one waits
+  kChangingGuard,       // a guard has answered otherwise too often: see docs/guards.md
   kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
@@ -44,7 +45,7 @@ enum class SkipReason {
 };
 
 // The number of skip reasons, for arrays that have an element for each.
-inline constexpr int kSkipReasonCount = 26;
+inline constexpr int kSkipReasonCount = 27;
 
 // Returns whether the reason is a limit that recordings have reached.
 constexpr bool is_of_limit(SkipReason reason) noexcept {
@@ -82,6 +83,7 @@ struct Mismatch {
     kInputCount,      // the numbers of inputs
     kKey,             // the keys
     kSignature,       // shape, strides, dtype or device of input `input`
+    kGuard,           // the answer of a guard, whose name is `input_name`
     kStaticAddress,   // the address of a static input
     kManagedAddress,  // the address of an input that is an output of an earlier call
     kAlignment,       // an input that is rebound is less aligned than when it was recorded
@@ -91,17 +93,18 @@ struct Mismatch {
 
   Kind kind = Kind::kNone;
   std::uint32_t input =
-      0;  // for kFootprint the number of the range; unused for kInputCount and kKey
+      0;  // for kFootprint the number of the range; unused for kInputCount, kKey and kGuard
   std::string input_name;  // InputOptions::name; may be empty
-  // Addresses, types, counts or keys. For kFootprint: the range that the recording writes, and the
-  // output that is held there. For kOverlap: the other input, and the two ranges.
+  // Addresses, types, counts, keys or answers. For kFootprint: the range that the recording writes,
+  // and the output that is held there. For kOverlap: the other input, and the two ranges.
   std::string recorded;
   std::string given;
   std::uint32_t other = 0;  // kOverlap; for kFootprint the number of the slot
 
   // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
   bool is_of_input() const noexcept {
-    return kind != Kind::kInputCount && kind != Kind::kKey && kind != Kind::kFootprint;
+    return kind != Kind::kInputCount && kind != Kind::kKey && kind != Kind::kGuard &&
+           kind != Kind::kFootprint;
   }
   friend bool operator==(const Mismatch&, const Mismatch&) = default;
 };

@@ -27,6 +27,7 @@ constexpr CauseText kCauseTexts[] = {
     {"input_count", "another number of inputs"},
     {"key", "another key"},
     {"shape", "another shape or type"},
+    {"guard", "another answer of a guard"},
     {"static_moved", "a static input moved"},
     {"output_moved", "another output as an input"},
     {"alignment", "an input was less aligned"},

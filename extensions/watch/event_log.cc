@@ -295,7 +295,8 @@ void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexce
   if (recordings != kMany || function.precaptures.load() > 0) return;
   const Cause cause = cause_of(last.why);
   const bool is_of_axes = cause == Cause::kShape && function.axes != nullptr;
-  if (cause == Cause::kFirst || cause == Cause::kKey || is_of_axes) return;
+  const bool is_of_key = cause == Cause::kKey || cause == Cause::kGuard;
+  if (cause == Cause::kFirst || is_of_key || is_of_axes) return;
   if (cause == Cause::kOutputHeld && memory_.generation() > 0) return;
   if (function.counters.replays >= kReplaysOfOne * recordings) return;
   const bool is_held = cause == Cause::kOutputHeld;

@@ -49,6 +49,8 @@ Json change_json(const Mismatch& mismatch, std::string text) {
                 {"text", std::move(text)}};
   if (mismatch.is_of_input()) {
     entry.update({{"input", mismatch.input}, {"name", mismatch.input_name}});
+  } else if (mismatch.kind == Mismatch::Kind::kGuard) {
+    entry["name"] = mismatch.input_name;
   }
   return entry;
 }

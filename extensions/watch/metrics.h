@@ -32,6 +32,7 @@ enum class Cause {
   kInputCount,   // another number of inputs
   kKey,          // another key
   kShape,        // another shape, strides, type or device of an input
+  kGuard,        // a guard has answered otherwise
   kStaticMoved,  // a static input is at another address
   kOutputMoved,  // an input is another output of an earlier call
   kAlignment,    // an input is less aligned
@@ -40,7 +41,7 @@ enum class Cause {
 };
 
 // The number of causes, for arrays that have an element for each.
-inline constexpr int kCauseCount = 11;
+inline constexpr int kCauseCount = 12;
 
 // Returns "output_held", ...: the name in metrics and JSON.
 std::string_view name(Cause cause) noexcept;

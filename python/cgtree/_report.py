@@ -94,6 +94,9 @@ SKIP_REASONS = {
         "the last recordings were replayed too rarely to pay, and the next one waits",
         "keep static inputs at one address, or let recordings stay: raise the limit that evicts them, and "
         "pass as inputs the outputs that mark_step() ends"),
+    "changing_guard": (
+        "a guard has answered otherwise too often for recordings to pay, and the next one waits",
+        "ask for what changes rarely, or let the work read the value in a tensor or a step block"),
     "dynamic_axis": (
         "the size of an axis has varied, and AxisPolicy::kSkip is for that",
         "give the axis buckets, or AxisPolicy::kExact"),
@@ -126,6 +129,7 @@ CAUSES = {
     "input_count": "another number of inputs",
     "key": "another key",
     "shape": "another shape or type",
+    "guard": "another answer of a guard",
     "static_moved": "a static input moved",
     "output_moved": "another output as an input",
     "alignment": "an input was less aligned",
@@ -138,6 +142,7 @@ _CAUSE_OF = {
     "input_count": "input_count",
     "key": "key",
     "signature": "shape",
+    "guard": "guard",
     "static_address": "static_moved",
     "managed_address": "output_moved",
     "alignment": "alignment",
@@ -706,6 +711,7 @@ def advice_on(change):
                        "each number",
         "key": "leave out of the key what the work does not depend on, or round an integer of it up with the "
                "option `keys`",
+        "guard": f"let {one} answer as before: each answer has recordings of its own",
         "static_address": f"keep {one} at one address, or do not declare it static: then it is copied",
         "managed_address": f"pass the output of the same call as {one}, and let go of the outputs of a step "
                            "before the next, in a context with steps by mark_step()",
