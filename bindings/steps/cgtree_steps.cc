@@ -20,7 +20,9 @@
 #include "base/format.h"
 #include "base/frame.h"
 #include "cgtree/context.h"
+#include "cgtree/record/step.h"
 #include "cgtree/steps.h"
+#include "cgtree/tree/tree.h"
 #include "interop/device/device_api.h"
 
 namespace {
@@ -397,6 +399,26 @@ void* cgs_address(cgs_steps* steps, size_t i) {
     return CGS_DONE;
   });
   return address;
+}
+
+int cgs_guard(cgs_steps* steps, const char* name, int64_t (*ask)(void* data), void* data,
+              int64_t* answer) {
+  return guarded(steps, [&](Door& door) {
+    if (name == nullptr || *name == '\0' || ask == nullptr || answer == nullptr)
+      throw InvalidArgument("cgs_guard() with a null argument, or an empty name");
+    if (!door.open)
+      throw InvalidArgument("cgs_guard() without an open step: cgs_begin() comes first");
+    using Asked = std::pair<int64_t (*)(void*), void*>;
+    const auto call = [](void* one) -> cgtree::Guard::Answer {
+      const auto& [function, with] = *static_cast<const Asked*>(one);
+      return {static_cast<std::uint64_t>(function(with))};
+    };
+    cgtree::GuardsOfStep* const guards = cgtree::frame().guards;
+    *answer = guards == nullptr ? ask(data)
+                                : static_cast<std::int64_t>(guards->ask(
+                                      {name, std::make_shared<Asked>(ask, data), call, {}})[0]);
+    return CGS_DONE;
+  });
 }
 
 int cgs_is_captured(const cgs_steps* steps) {

@@ -116,6 +116,11 @@ int cgs_leave(cgs_steps* steps);
 // Inside a step, captured or not: this work cannot be captured, and from now on calls with this key
 // and these sizes run without a graph.
 int cgs_refuse(cgs_steps* steps, const char* why);
+// Inside a step, captured or not: calls `ask(data)`, a decision of the host, for the work to use. A
+// recording keeps both, and later calls ask before they replay it: with another answer they run and
+// record. `ask` must not call functions cgs_*; `data` must stay until cgs_release() or cgs_close().
+int cgs_guard(cgs_steps* steps, const char* name, int64_t (*ask)(void* data), void* data,
+              int64_t* answer);
 
 // The memory goes, or is used for something else: drops the recordings that may use it, which are
 // all, as addresses that are in no binding are not known. Not inside a step.

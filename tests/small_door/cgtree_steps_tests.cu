@@ -142,6 +142,43 @@ class SmallDoorTest : public ::testing::Test {
   cgs_steps* steps_ = nullptr;
 };
 
+std::int64_t number_at(void* data) {
+  return *static_cast<const std::int64_t*>(data);
+}
+
+TEST_F(SmallDoorTest, ADecisionOfTheHostIsAskedAgainBeforeEachReplay) {
+  const Memory x(1), y(0), w(0);
+  std::int64_t splits = 2;
+  const auto run = [&] {
+    int runs = 0;
+    int run = begin(x, y, w, 0);
+    for (; run == CGS_RUN; run = cgs_end(steps_), ++runs) {
+      std::int64_t answer = 0;
+      EXPECT_EQ(cgs_guard(steps_, "splits", number_at, &splits, &answer), CGS_DONE) << why();
+      work(static_cast<float>(answer));
+    }
+    EXPECT_EQ(run, CGS_DONE) << why();
+    return runs;
+  };
+  float expected = 0;
+  for (int i = 0; i < 12; ++i) {
+    splits = 2 + i % 2;
+    EXPECT_EQ(run(), i < 4 ? 1 : 0) << i;
+    expected += static_cast<float>(splits);
+  }
+  EXPECT_EQ(value(y), expected);
+  splits = 7;
+  EXPECT_EQ(run(), 1);
+  expect_in_why("guard 'splits' [2] recorded, [7] given");
+  std::int64_t answer = 0;
+  EXPECT_EQ(cgs_guard(steps_, "splits", number_at, &splits, &answer), CGS_INVALID);
+  expect_in_why("without an open step");
+  ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
+  EXPECT_EQ(cgs_guard(steps_, "", number_at, &splits, &answer), CGS_INVALID);
+  EXPECT_EQ(cgs_guard(steps_, "splits", nullptr, &splits, &answer), CGS_INVALID);
+  EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
+}
+
 TEST_F(SmallDoorTest, AStepIsWarmedUpThenCapturedThenReplayed) {
   const Memory x(1), y(0), w(3);
   EXPECT_EQ(step(x, y, w, 5), 1);
