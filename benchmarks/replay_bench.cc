@@ -20,6 +20,7 @@
 #include "benchmarks/support/times.h"
 #include "cgtree/cgtree.h"
 #include "cgtree/record/gather.h"
+#include "extensions/guards/guard.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph.h"
 #include "interop/exchange/cuda_array_interface.h"
@@ -235,6 +236,21 @@ void run_mispredicted(benchmark::State& state, const Batches& batches, Device de
                   [&] { (void)step(sets[call++ >> 1 & 1]); });
 }
 
+// A recording with guards, each of which reads a variable.
+void run_with_guards(benchmark::State& state, const Batches& batches, Device device, int guards) {
+  Context context(device);
+  const auto values = std::make_shared<std::vector<int>>(guards, 1);
+  const CompiledFunction step = compile(context, "step", [values](std::span<const Tensor> x) {
+    for (std::size_t i = 0; i < values->size(); ++i)
+      (void)decide("value", [values, i] { return (*values)[i]; });
+    return trivial_step(x);
+  });
+  const std::vector<Tensor> none;
+  for (int call = 0; call < 2; ++call)
+    (void)step(none);
+  measure_replays(state, batches, context, context.stream(), 1, [&] { (void)step(none); });
+}
+
 // Static inputs that another library has lent, with its stream.
 void run_with_imported(benchmark::State& state, const Batches& batches, Device device, int inputs) {
   Context context(device);
@@ -359,6 +375,12 @@ void add_other_calls(const Options& options) {
   add_row(
       "BM_Call/outputs:64", batches_for(options, 64),
       [=](benchmark::State& state, const Batches& b) { run_with_outputs(state, b, device, 64); });
+  for (const int guards : {0, 1, 4}) {
+    add_row(fmt::format("BM_Call/guards:{}", guards), batches,
+            [=](benchmark::State& state, const Batches& b) {
+              run_with_guards(state, b, device, guards);
+            });
+  }
   add_row("BM_BareLaunch/ordered", batches,
           [=](benchmark::State& state, const Batches& b) { run_bare_order(state, b, device); });
   for (const std::size_t words : {1, 4, 16, 64, 256}) {

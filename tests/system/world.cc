@@ -194,6 +194,8 @@ void World::execute(const WorldOperation& operation) {
       return lease(operation);
     case Deed::kHoard:
       return hoard(operation);
+    case Deed::kGuard:
+      return guard(operation);
     default:
       return call(operation);
   }

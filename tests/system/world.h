@@ -119,6 +119,7 @@ class World {
   void closure(const WorldOperation& operation);
   void lend(const WorldOperation& operation);
   void lent(const WorldOperation& operation);
+  void guard(const WorldOperation& operation);
   // world_elsewhere.cc
   void fork(const WorldOperation& operation);
   void intrude(const WorldOperation& operation);

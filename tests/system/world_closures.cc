@@ -1,11 +1,12 @@
 // World: steps whose closures hold tensors: ones that they keep, that are replaced, and that are
-// outputs of another context.
+// outputs of another context; and decisions of the host.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "extensions/guards/guard.h"
 #include "tests/support/steps.h"
 #include "tests/system/world_model.h"
 
@@ -20,6 +21,21 @@ struct Borrower {
         })) {}
 
   Tensor lent;
+  WorldContext::Function function;
+};
+
+// A function that asks for what the host decides, and asks again before each replay.
+struct Decider {
+  explicit Decider(WorldContext& with)
+      : function(with.make("decider", [given = decision](std::span<const Tensor> inputs) {
+          const int scale = decide("scale", [given] { return given->first; });
+          if (scale == 0) return std::vector<Tensor>{affine(inputs[0], -1, 0)};
+          const int shift = decide("shift", [given] { return given->second; });
+          return std::vector<Tensor>{
+              affine(inputs[0], static_cast<float>(scale), static_cast<float>(shift))};
+        })) {}
+
+  const std::shared_ptr<std::pair<int, int>> decision = std::make_shared<std::pair<int, int>>(0, 0);
   WorldContext::Function function;
 };
 
@@ -59,6 +75,26 @@ void World::closure(const WorldOperation& operation) {
   }
   throw Difference(
       fmt::format("a recording copies [{}] - x from its closure", fmt::join(values, " ")));
+}
+
+// A replay has the decisions of its call.
+void World::guard(const WorldOperation& operation) {
+  WorldContext& with = context(operation);
+  Decider& decider = with.family<Decider>();
+  const bool changes_often = operation.choice >= 240;
+  *decider.decision = {operation.choice % 3 - 1, changes_often ? static_cast<int>(with.calls % 1000)
+                                                               : operation.choice / 3 % 2};
+  const auto [scale, shift] = *decider.decision;
+  const Variable x = of_dims(operation.x, kRow);
+  std::vector<Tensor> outputs;
+  if (!run_call(operation, decider.function, {&x.tensor, 1}, {}, false, outputs)) return;
+  const auto last = decider.function.last_outcome();
+  if (last && last->outcome == Outcome::kReplay) ++totals_.done["a replay has asked guards"];
+  put(operation.to,
+      {outputs.at(0),
+       scale == 0 ? affine_of(x.model, -1, 0)
+                  : affine_of(x.model, static_cast<float>(scale), static_cast<float>(shift)),
+       caller_number(operation)});
 }
 
 // The closure of one context holds an output of another.

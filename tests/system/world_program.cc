@@ -20,7 +20,8 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "tend",       "fork",       "intrude",    "outlive",     "keep_output", "block",   "break",
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
-    "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow",    "hoard"};
+    "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow",    "hoard",
+    "guard"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -101,6 +102,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kFlow, Deed::kFlow};
     case Feature::kHoards:
       return {Deed::kHoard, Deed::kHoard};
+    case Feature::kGuards:
+      return {Deed::kGuard, Deed::kGuard, Deed::kGuard};
     default:
       return {};
   }
@@ -151,6 +154,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"leases", Feature::kLeases},
     {"flows", Feature::kFlows},
     {"hoards", Feature::kHoards},
+    {"guards", Feature::kGuards},
 }};
 
 Features parse_features(std::string_view text) {

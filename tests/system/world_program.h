@@ -56,8 +56,9 @@ enum class Feature : std::uint8_t {
   kLeases,       // another library holds memory of a step
   kFlows,        // steps branch and loop
   kHoards,       // every result is kept, call after call
+  kGuards,       // steps depend on decisions of the host that change between calls
 };
-inline constexpr int kFeatures = 42;
+inline constexpr int kFeatures = 43;
 // A set of features.
 using Features = std::uint64_t;
 
@@ -144,8 +145,9 @@ enum class Deed : std::uint8_t {
   kLease,       // kLeases: y says what of the step is held
   kFlow,        // kFlows: choice says whether a body throws
   kHoard,       // kHoards: choice says whether results are fed back
+  kGuard,       // kGuards: choice says what is decided
 };
-inline constexpr int kDeeds = 63;
+inline constexpr int kDeeds = 64;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;
