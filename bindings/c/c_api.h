@@ -661,6 +661,13 @@ CGT_API cgt_status cgt_eager_break(cgt_break_body body, void* user, void (*relea
 // The step's work cannot be captured: if it is being captured, on this thread, the capture fails
 // with this reason, and the work runs once more, without a graph.
 CGT_API cgt_status cgt_refuse_capture(const char* why);
+// A decision of the host. It must not call functions of this header.
+typedef int64_t (*cgt_guard)(void* user);
+// As decide() of extensions/guards/guard.h: writes what `ask` returns, for the work of the step. A
+// recording keeps it, and later calls ask before they replay it. `release` may be NULL; it is
+// called when `ask` will not be called any more, also if this function fails.
+CGT_API cgt_status cgt_decide(const char* name, cgt_guard ask, void* user,
+                              void (*release)(void* user), int64_t* answer);
 // Opens a scope on the calling thread, which names the nodes that are captured until it is closed
 // (docs/scopes.md). The end of a step closes scopes that the step has left open.
 CGT_API cgt_status cgt_scope_open(const char* name, uint64_t* scope);

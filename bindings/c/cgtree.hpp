@@ -664,6 +664,17 @@ inline void refuse_capture(const std::string& why) {
   check(cgt_refuse_capture(why.c_str()));
 }
 
+// Returns what the function returns, an int64_t, now and before each replay; see cgt_decide(). The
+// function is copied, and must not throw.
+template <typename Ask>
+std::int64_t decide(const std::string& name, Ask ask) {
+  std::int64_t answer = 0;
+  check(cgt_decide(
+      name.c_str(), [](void* user) -> std::int64_t { return (*static_cast<Ask*>(user))(); },
+      new Ask(std::move(ask)), [](void* user) { delete static_cast<Ask*>(user); }, &answer));
+  return answer;
+}
+
 // A Scope is open on its thread from its constructor to its destructor; see cgt_scope_open().
 class Scope {
  public:

@@ -42,6 +42,7 @@ from cgtree._cgtree import (  # noqa: F401
     choose_results,
     current_key,
     current_stream,
+    decide,
     eager_break,
     empty,
     from_array_interface,
@@ -97,7 +98,7 @@ __all__ = [
     "NotSupported", "OutOfMemory", "ProgressWatch", "Scope", "StaleTensor", "Steps", "Stream", "Tensor", "VerifyError",
     "WrongType", "WrongValue",
     "as_tensor", "axis_length", "best_device", "branch", "choose", "choose_results", "compile", "current_key",
-    "current_stream", "default_context", "dump_events_on_signal", "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack",
+    "current_stream", "decide", "default_context", "dump_events_on_signal", "eager_break", "empty", "from_array_interface", "from_cuda_array_interface", "from_dlpack",
     "is_in_step", "launch", "loop", "mark_step", "metrics_text", "refuse_capture", "report", "scalar", "set_log_level", "stats",
     "step_block", "suggest_buckets", "synchronize", "thread_groups", "view",
 ]

@@ -578,6 +578,23 @@ def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None:
     >>> lengths
     [3, 4, 5, 6]
     """
+def decide(name: str, function: Callable[[], int]) -> int:
+    """Inside a step: returns function(), a decision of the host on which the work depends. A
+    recording keeps the function, and each later call asks it before a replay: with another answer
+    the call runs, and gets a recording of its own. The function holds what it reads, and calls
+    neither the context nor the device; what it raises before a replay the call raises.
+
+    >>> splits = [2]
+    >>> def step(x):
+    ...     return x if cgtree.decide("splits", lambda: splits[0]) == 2 else cgtree.empty((1,))
+    >>> f = cgtree.Context("host").compile(step)
+    >>> shapes = []
+    >>> for answer in (2, 2, 2, 3, 2):
+    ...     splits[0] = answer
+    ...     shapes.append(f(cgtree.empty((2,), device="host")).shape)
+    >>> shapes
+    [(2,), (2,), (2,), (1,), (2,)]
+    """
 def refuse_capture(why: str) -> None:
     """For a step whose work turns out to be one that cannot be captured: if it is being captured,
     the capture fails with this reason, and the work runs once more, without a graph, as all

@@ -16,6 +16,7 @@
 #include "base/format.h"
 #include "cgtree/compile.h"
 #include "cgtree/values/eager_break.h"
+#include "extensions/guards/guard.h"
 #include "interop/tensor/empty.h"
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"
@@ -203,6 +204,15 @@ void break_eagerly(Callable function) {
   without_gil([&] { eager_break(std::move(work)); });
 }
 
+std::int64_t decide_by(const std::string& name, Callable function) {
+  auto ask = [kept = keep_for_step(function.object)] {
+    const GilAcquire gil;
+    const Reference answer = call_with(static_cast<PyObject*>(kept.get()));
+    return to_int64(answer.get(), "the answer of a guard");
+  };
+  return without_gil([&] { return decide(name, std::move(ask)); });
+}
+
 Tensor step_block_of(PyObject* data) {
   const std::string bytes = bytes_of(data);
   const Shape shape{static_cast<std::int64_t>(bytes.size())};
@@ -228,8 +238,9 @@ void add_steps(PyObject* module) {
        .flags = Py_TPFLAGS_BASETYPE});
   add_type<BreakValues>(
       module, {.name = "cgtree._cgtree.BreakValues", .methods = {bind<&value_at>("value")}});
-  add_functions(module, {bind_function<&break_eagerly>("eager_break"),
-                         bind_function<&step_block_of>("step_block")});
+  add_functions(module,
+                {bind_function<&break_eagerly>("eager_break"), bind_function<&decide_by>("decide"),
+                 bind_function<&step_block_of>("step_block")});
 }
 
 }  // namespace cgtree::python

@@ -166,6 +166,42 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
   EXPECT_EQ(in_break.releases, 3);
 }
 
+TEST_P(EngineStepsTest, ADecisionOfTheHostIsAskedBeforeEachReplay) {
+  struct Splits {
+    std::int64_t now = 1;
+    int releases = 0;
+  } splits;
+  const auto ask = [](void* user) { return static_cast<Splits*>(user)->now; };
+  const auto release = [](void* user) { ++static_cast<Splits*>(user)->releases; };
+  {
+    OwnedFunction steps;
+    EXPECT_DONE(
+        cgt_steps_create(context_, "decode", nullptr, CGT_CAPTURE_MODE_THREAD_LOCAL, steps.out()));
+    cache_ = make_tensor_of(device(), {1, 2});
+    for (int call = 0; call < 12; ++call) {
+      splits.now = 1 + call % 2;
+      const cgt_binding given[] = {binding_of(cache_)};
+      std::int32_t must_run = 0;
+      EXPECT_DONE(cgt_step_begin(steps, nullptr, 0, given, 1, &stream_, &must_run));
+      EXPECT_EQ(must_run, call < 4 ? 1 : 0) << call;
+      while (must_run == 1) {
+        std::int64_t answer = 0;
+        EXPECT_DONE(cgt_decide("splits", ask, &splits, release, &answer));
+        EXPECT_EQ(answer, splits.now);
+        EXPECT_DONE(cgt_step_end(steps, &must_run));
+      }
+    }
+    EXPECT_EQ(splits.releases, 0);
+  }
+  EXPECT_EQ(splits.releases, 4);  // of two warm-ups, and two recordings
+  std::int64_t answer = 0;
+  EXPECT_DONE(cgt_decide("splits", ask, &splits, release, &answer));  // outside of a step
+  EXPECT_EQ(splits.releases, 5);
+  EXPECT_FAILS(cgt_decide("splits", nullptr, &splits, release, &answer), CGT_INVALID_ARGUMENT,
+               "the function of a guard");
+  EXPECT_EQ(splits.releases, 6);
+}
+
 TEST_P(EngineStepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGraph) {
   OwnedFunction steps;
   EXPECT_DONE(

@@ -50,6 +50,39 @@ class StepsPythonTest(unittest.TestCase):
         self.assertEqual(steps.last_outcome(), ("replay", ""))
         self.assertEqual(steps.invalidate(cache.data_ptr, 4), 1)
 
+    def test_a_decision_of_the_host_is_asked_before_each_replay(self):
+        scale, fails = [2], []
+
+        def choose():
+            if fails:
+                raise KeyError("no plan")
+            return scale[0]
+
+        def scaled(x, ask=choose):
+            factor, y = cgtree.decide("scale", ask), cgtree.empty(x.shape, x.dtype)
+            cgtree.numpy.launch(lambda a, out: numpy.multiply(a, numpy.float32(factor), out=out), x, y)
+            return y
+
+        function = self.context.compile(scaled, name="f")
+        for call in range(20):
+            scale[0] = 2 + call % 2
+            x = floats(4)
+            numpy.testing.assert_array_equal(values_of(function(tensor(x))), scale[0] * x)
+        self.assertEqual(function.stats()["recordings"], 2)
+        self.assertEqual(function.stats()["replays"], 16)
+        scale[0] = 9
+        self.assertIn("guard 'scale' [", str(function.explain(tensor(floats(4)))))
+        fails.append(True)
+        with self.assertRaisesRegex(KeyError, "no plan"):
+            function(tensor(floats(4)))
+        fails.clear()
+        scale[0] = 3
+        function(tensor(floats(4)))
+        self.assertEqual(function.last_outcome(), ("replay", ""))
+        wrong = self.context.compile(lambda x: scaled(x, lambda: "two"), name="g")
+        with self.assertRaisesRegex(Exception, "the answer of a guard"):
+            wrong(tensor(floats(4)))
+
     def test_step_blocks_and_keys_are_those_of_the_call(self):
         steps = cgtree.Steps(self.context, bindings=["lengths", "cache"], blocks={"lengths": 8},
                              mutated=["cache"])
