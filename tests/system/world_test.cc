@@ -102,6 +102,7 @@ constexpr std::string_view kDone[] = {
     "an output is on another device",
     "an input is on another device",
     "a closure reads an output of another context",
+    "a replay has asked guards",
     "a call draws",
     "a call that draws throws",
     "sizes are recorded beforehand",
