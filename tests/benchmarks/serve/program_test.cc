@@ -97,12 +97,12 @@ TEST_P(RefusedTest, EndsWithTwoAndAClearMessage) {
 
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, RefusedTest,
-    ::testing::Values(
-        Refused{"--layers=-3", "--layers"}, Refused{"--max-batch=99999", "--max-batch"},
-        Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
-        Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
-        Refused{"--device=host --model=8b --layers=1000 --max-batch=4096 --context=1000000",
-                "the model needs"}));
+    ::testing::Values(Refused{"--layers=-3", "--layers"},
+                      Refused{"--max-batch=99999", "--max-batch"},
+                      Refused{"--trace=no/such.csv", "cannot read the trace 'no/such.csv'"},
+                      Refused{kTiny + "--json=no/such/r.json", "cannot write 'no/such/r.json'"},
+                      Refused{"--device=host --model=8b --max-batch=4096 --context=1000000",
+                              "the model needs"}));
 
 TEST(ProgramTest, AMalformedTraceEndsWithTwoAndNamesThePlace) {
   const std::string path = temporary("bad.csv");
