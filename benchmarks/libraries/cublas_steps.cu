@@ -120,10 +120,11 @@ std::function<Tensor(const Tensor&)> plainly(const Shared& cublas, Multiply mult
 template <typename Multiply>
 std::function<Tensor(const Tensor&)> with_workspace(const Shared& cublas, Multiply multiply) {
   return [=](const Tensor& x) {
-    const Workspace workspace(x.device(), kWorkspaceBytes);
     cublas->use(current_stream());
-    expect_success(cublas->set_workspace(cublas->handle, workspace.data(), workspace.bytes()),
-                   "set a workspace");
+    const LibraryWorkspace workspace(
+        x.device(), kWorkspaceBytes, [cublas](void* data, std::size_t bytes) {
+          expect_success(cublas->set_workspace(cublas->handle, data, bytes), "set a workspace");
+        });
     return multiply(*cublas, x);
   };
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/frame.h"
 #include "interop/device/device.h"
@@ -133,6 +134,31 @@ class Workspace {
   const std::size_t bytes_;
   StorageRef block_;  // null: the memory is the device's own
   void* data_ = nullptr;
+};
+
+// A LibraryWorkspace has a handle of a library use a Workspace for the length of a scope. Kernels
+// of cuBLAS keep state there: with cuBLAS's own, which is that of a stream, two graphs meet in it.
+//
+//   const LibraryWorkspace workspace(device, 32 << 20, [=](void* data, std::size_t bytes) {
+//     (void)cublasSetWorkspace(handle, data, bytes);  // after cublasSetStream(), which resets it
+//   });
+//
+// The end of the scope calls the function with null and 0, which must not throw.
+template <typename Set>
+class LibraryWorkspace {
+ public:
+  // Throws as Workspace, and what the function throws.
+  LibraryWorkspace(Device device, std::size_t bytes, Set set)
+      : memory_(device, bytes), set_(std::move(set)) {
+    set_(memory_.data(), memory_.bytes());
+  }
+  ~LibraryWorkspace() { set_(static_cast<void*>(nullptr), std::size_t{0}); }
+  LibraryWorkspace(const LibraryWorkspace&) = delete;
+  LibraryWorkspace& operator=(const LibraryWorkspace&) = delete;
+
+ private:
+  const Workspace memory_;
+  Set set_;
 };
 
 }  // namespace cgtree

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -90,6 +92,55 @@ TEST_P(WorkspaceTest, TheNextScopeOfItsSizeGetsTheSameMemory) {
     (void)f(random_tensor({4}));
 
   EXPECT_EQ(same, std::set<bool>{true});
+}
+
+// A library's handle; its kernels count their launches in the workspace, as split kernels of
+// cuBLAS do, and rely on nothing else writing there.
+struct Handle {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+TEST_P(WorkspaceTest, AHandleHasTheWorkspaceOfTheRecordingAndNoneBehindIt) {
+  const auto handle = std::make_shared<Handle>();
+  std::map<std::string, const void*> recorded;
+  const auto step = [&](const char* name) {
+    return [&recorded, handle, name](const Tensor& x) {
+      const LibraryWorkspace workspace(x.device(), 4096, [handle](void* data, std::size_t bytes) {
+        *handle = {data, bytes};
+      });
+      EXPECT_EQ(handle->bytes, 4096u);
+      recorded[name] = handle->data;
+      auto* const kept = static_cast<std::byte*>(handle->data) + 64;
+      copy_bytes(kept, x.data(), x.bytes());
+      const Tensor y = empty(x.shape(), x.dtype());
+      copy_bytes(y.data(), kept, x.bytes());
+      return y;
+    };
+  };
+  auto f = compile(context(), "f", step("f"));
+  auto g = compile(context(), "g", step("g"));
+  for (int call = 0; call < 4; ++call) {
+    for (auto* function : {&f, &g}) {
+      const std::vector<float> x = random_floats(16);
+      EXPECT_EQ(values((*function)(tensor({16}, x))), x);
+      EXPECT_EQ(handle->data, nullptr);
+      EXPECT_EQ(handle->bytes, 0u);
+    }
+  }
+  EXPECT_EQ(f.stats().replays, 2u);
+  EXPECT_NE(recorded["f"], recorded["g"]);
+}
+
+TEST_P(WorkspaceTest, AHandleThatRefusesItsWorkspaceLosesNoMemory) {
+  const auto refuse = [](const void* data, std::size_t) {
+    if (data != nullptr) throw InvalidArgument("too small");
+  };
+  { const Workspace first(device(), 4096); }  // the device's pool of workspaces grows
+  const auto held = segments_->held();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THROW(LibraryWorkspace(device(), 4096, refuse), InvalidArgument);
+  EXPECT_EQ(segments_->held(), held);
 }
 
 TEST_P(WorkspaceTest, ScopesMayEndInAnyOrder) {
