@@ -1,4 +1,4 @@
-"""The tree's tests once more, on pools that grow in place: a third of each program, drawn anew in each run."""
+"""The tree's tests once more, on pools that grow in place: a sixth of each program, drawn anew in each run."""
 
 import os
 import pathlib
@@ -6,7 +6,7 @@ import random
 import subprocess
 import unittest
 
-SHARDS = 3
+SHARDS = 6
 
 
 class GrowInPlaceTest(unittest.TestCase):
