@@ -28,6 +28,7 @@ ROWS = [
     "BM_Call/generators:1",
     *(f"BM_EagerCall/inputs:{inputs}" for inputs in (1, 16)),
     "BM_Chain/functions:16",
+    *(f"BM_Call/guards:{guards}" for guards in (0, 1, 4)),
     *(f"BM_ByHand/copied:{copied}" for copied in (1, 16)),
 ]
 
