@@ -79,6 +79,7 @@ class StepScope {
 // While a GuardsOfStep lives, its thread runs a step that is warmed up or captured, and asks
 // guards.
 struct GuardsOfStep {
+  explicit GuardsOfStep(ContextMemory& of) : memory(of) {}
   Guard::Answer ask(Guard guard);  // keeps it
 
   ContextMemory& memory;
