@@ -111,9 +111,10 @@ inline bool is_by_value(const Tensor& tensor) noexcept {
 // what is enqueued on current_stream() while the scope lasts.
 //
 // Inside a step function of a context on `device` it is a block of the context's pool. While the
-// function is recorded the block belongs to the recording: no other recording gets it while this
-// one may be replayed. Elsewhere it is the device's own workspace (DeviceAPI::alloc_workspace()),
-// and the end of the scope may wait for the device.
+// function is recorded the block belongs to the recording: only recordings of the context, whose
+// replays come one after the other, may have it too. Its contents are undefined. Elsewhere it is
+// the device's own workspace (DeviceAPI::alloc_workspace()), and the end of the scope may wait for
+// the device.
 class Workspace {
  public:
   // Allocates nothing for 0 bytes. Throws OutOfMemory; InvalidArgument for a device that does not
@@ -136,8 +137,8 @@ class Workspace {
   void* data_ = nullptr;
 };
 
-// A LibraryWorkspace has a handle of a library use a Workspace for the length of a scope. Kernels
-// of cuBLAS keep state there: with cuBLAS's own, which is that of a stream, two graphs meet in it.
+// A LibraryWorkspace has a handle of a library use a Workspace for the length of a scope. cuBLAS's
+// own is that of a stream: graphs that are launched on two streams meet in it.
 //
 //   const LibraryWorkspace workspace(device, 32 << 20, [=](void* data, std::size_t bytes) {
 //     (void)cublasSetWorkspace(handle, data, bytes);  // after cublasSetStream(), which resets it
