@@ -1,4 +1,4 @@
-// What happens to a decision of the host in a graph? Decode attention has as many splits as the
+// How does a graph keep a decision of the host? Decode attention has as many splits as the
 // context has parts of 256 tokens, which the host decides: frozen when it was captured, frozen for
 // the longest context, in a key that the engine writes, or asked by a guard.
 //
@@ -175,6 +175,6 @@ void add_rows(const Options& options) {
 int main(int argc, char** argv) {
   return cgtree::benchmarks::run_program(
       argc, argv,
-      {"What happens to a decision of the host in a graph: frozen, keyed by hand, or guarded?",
+      {"How does a graph keep a decision of the host: frozen, keyed by hand, or guarded?",
        &cgtree::benchmarks::add_rows});
 }

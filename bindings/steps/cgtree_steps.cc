@@ -338,6 +338,17 @@ std::string text_of(Door& door) {
   return text;
 }
 
+// Runs the body of a function without a cgs_steps, whose failure is told to the thread.
+template <typename Body>
+int told_to_thread(Body body) noexcept {
+  try {
+    body();
+    return CGS_DONE;
+  } catch (...) {
+    return status_of_failure(cgtree::of_thread<LastFailure>().message);
+  }
+}
+
 cgtree::StreamRef on(cgtree::Device device, CUstream_st* stream) {
   return {cgtree::device_api(device), device,
           static_cast<cgtree::StreamHandle>(reinterpret_cast<std::uintptr_t>(stream))};
@@ -345,10 +356,9 @@ cgtree::StreamRef on(cgtree::Device device, CUstream_st* stream) {
 
 int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_binding* bindings,
          std::size_t count, const cgs_options* options) noexcept {
-  std::string& message = cgtree::of_thread<LastFailure>().message;
-  message.clear();
+  cgtree::of_thread<LastFailure>().message.clear();
   if (made != nullptr) *made = nullptr;
-  try {
+  return told_to_thread([&] {
     if (made == nullptr || name == nullptr || (bindings == nullptr && count > 0)) {
       throw InvalidArgument(str_format("cgs_open() with a null {}", made == nullptr ? "result"
                                                                     : name == nullptr
@@ -358,10 +368,7 @@ int open(cgs_steps** made, const char* name, cgtree::Device device, const cgs_bi
     auto* const door =
         new Door(device, name, {bindings, count}, known_part_of(options, "cgs_options"));
     *made = reinterpret_cast<cgs_steps*>(door);
-    return CGS_DONE;
-  } catch (...) {
-    return status_of_failure(message);
-  }
+  });
 }
 
 }  // namespace
@@ -466,14 +473,10 @@ int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes) {
 }
 
 int cgs_retire_stream(int device, CUstream_st* stream) {
-  std::string& message = cgtree::of_thread<LastFailure>().message;
-  try {
+  return told_to_thread([&] {
     if (stream != nullptr)
       cgtree::retire_stream(on({cgtree::DeviceType::CGS_DEVICE_TYPE, device}, stream));
-    return CGS_DONE;
-  } catch (...) {
-    return status_of_failure(message);
-  }
+  });
 }
 
 int cgs_freeze(cgs_steps* steps, int is_frozen) {
@@ -508,8 +511,7 @@ const char* cgs_why(cgs_steps* steps) {
 }
 
 int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
-  std::string& message = cgtree::of_thread<LastFailure>().message;
-  try {
+  return told_to_thread([&] {
     if (steps == nullptr || stats == nullptr)
       throw InvalidArgument("cgs_get_stats() with a null argument");
     const cgtree::ContextStats all = door_of(steps)->context.stats();
@@ -525,10 +527,7 @@ int cgs_get_stats(const cgs_steps* steps, cgs_stats* stats) {
                             .kept = all.kept_recordings,
                             .graph_bytes = all.graph_bytes};
     std::memcpy(stats, &told, size);
-    return CGS_DONE;
-  } catch (...) {
-    return status_of_failure(message);
-  }
+  });
 }
 
 int cgs_close(cgs_steps* steps) {

@@ -21,7 +21,7 @@
 
 namespace cgtree {
 
-// What a guard may answer: an integer, an enumeration, a bool, a floating number, a pointer, or a
+// An answer of a guard: an integer, an enumeration, a bool, a floating number, a pointer, or a
 // struct of those without padding; of at most 16 bytes.
 template <typename Value>
 inline constexpr bool kIsAnswer = std::is_trivially_copyable_v<Value> &&
@@ -56,7 +56,7 @@ Value from_answer(const Guard::Answer& answer) noexcept {
   }
 }
 
-// Whether the calling thread runs a step that is warmed up or captured.
+// Returns whether the calling thread runs a step that is warmed up or captured.
 bool keeps_guards() noexcept;
 // Asks the guard and keeps it for the step. `bytes`: the size of the object that is its function.
 // Requires: keeps_guards().

@@ -65,7 +65,7 @@ class GuardsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(GuardsTest);
 
-// What guards are for: without one the replay has the decision of the capture.
+// Without a guard the replay has the decision of the capture.
 TEST_P(GuardsTest, WithoutAGuardADecisionIsFrozenAndWithOneItIsNot) {
   F frozen = compile(context(), "frozen",
                      [&](Tensor x) { return affine(x, static_cast<float>(*decision_), 0); });

@@ -127,14 +127,23 @@ TEST_P(WorkspaceTest, AHandleHasTheWorkspaceOfTheRecordingAndNoneBehindIt) {
 }
 
 TEST_P(WorkspaceTest, AHandleThatRefusesItsWorkspaceLosesNoMemory) {
-  const auto refuse = [](const void* data, std::size_t) {
-    if (data != nullptr) throw InvalidArgument("too small");
-  };
-  { const Workspace first(device(), 4096); }  // the device's pool of workspaces grows
+  bool refuses = true;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    const LibraryWorkspace workspace(x.device(), 8 << 20, [&](const void* data, std::size_t) {
+      if (refuses && data != nullptr) throw InvalidArgument("too small");
+    });
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({4});
+  EXPECT_THROW((void)f(x), InvalidArgument);
   const auto held = segments_->held();
-  for (int i = 0; i < 3; ++i)
-    EXPECT_THROW(LibraryWorkspace(device(), 4096, refuse), InvalidArgument);
+  for (int call = 0; call < 3; ++call)
+    EXPECT_THROW((void)f(x), InvalidArgument);
   EXPECT_EQ(segments_->held(), held);
+  refuses = false;
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(values(f(x))[0], 2 * values(x)[0]);
+  EXPECT_EQ(f.stats().replays, 1u);
 }
 
 TEST_P(WorkspaceTest, ScopesMayEndInAnyOrder) {
