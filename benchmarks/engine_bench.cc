@@ -1,7 +1,7 @@
 // What does a step of an engine cost the host through Steps, against what engines write themselves:
 // a map from shape to executable graph, with static buffers and one copy per input that moves? What
-// does a step block cost against one copy per array of host data, and an eager break against the
-// launches around it?
+// does a step block cost against one copy per array of host data, an eager break against the
+// launches around it, and a session after another with one recording against a recording each?
 //
 // Host time per step as the engine sees it, the key's making included; on the cuda device without
 // the GPU's time. The map checks nothing but the shape.
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -193,6 +194,56 @@ void run_launches(benchmark::State& state, const Batches& batches, Device device
   });
 }
 
+// Sessions take turns, and each kernel uses the memory of its session.
+enum class Sessions { kRecordingEach, kSharedExec, kPerSession };
+
+void run_sessions(benchmark::State& state, const Batches& batches, Device device, Sessions how,
+                  int sessions) {
+  constexpr int kKernels = 64;
+  Context context(device);
+  StepsOptions options;
+  options.bindings = {{.is_mutated = true, .is_per_session = how == Sessions::kPerSession}};
+  if (how == Sessions::kSharedExec) options.max_switch_nodes = kKernels;
+  Steps steps(context, "step", std::move(options));
+  const Stream stream(device, StreamKind::kNonBlocking);
+  const std::vector<Tensor> memory = make_memory(device, sessions);
+  const std::vector<Binding> bindings = bindings_of(memory);
+  std::size_t call = 0;
+  const auto step = [&] {
+    const std::size_t session = call++ % memory.size();
+    const std::span<const Binding> bound(&bindings[session], 1);
+    for (Step one = steps.begin({}, bound, stream); one.must_run(); one.end())
+      for (int i = 0; i < kKernels; ++i)
+        Row::forward(stream, memory[session]);
+  };
+  for (int i = 0; i < 64 * sessions; ++i)
+    step();
+  const FunctionStats before = steps.stats();
+  HostTime(state, stream, batches).measure(step);
+  const FunctionStats after = steps.stats();
+  if (after.replays - before.replays != after.calls - before.calls)
+    state.SkipWithError(fmt::format("not only replays: {}", to_string(after)).c_str());
+  state.counters["recordings"] = static_cast<double>(after.kept_recordings);
+  state.counters["graph_bytes"] = static_cast<double>(context.stats().graph_bytes);
+}
+
+void add_session_rows(const Options& options) {
+  Batches batches = kBatches;
+  batches.samples = options.samples / 4;
+  batches.calls = 4;
+  for (const int sessions : {1, 4, 16, 64}) {
+    for (const auto& [name, how] : {std::pair("recording_each", Sessions::kRecordingEach),
+                                    std::pair("shared_exec", Sessions::kSharedExec),
+                                    std::pair("per_session", Sessions::kPerSession)}) {
+      batches.apply_to(benchmark::RegisterBenchmark(
+          fmt::format("BM_Sessions/{}:{}", name, sessions).c_str(),
+          [=, how = how](benchmark::State& state) {
+            run_sessions(state, batches, options.device, how, sessions);
+          }));
+    }
+  }
+}
+
 void add_host_data_rows(const Options& options) {
   const auto add = [&](const char* name, const Batches& batches, auto run, auto size) {
     batches.apply_to(benchmark::RegisterBenchmark(
@@ -215,6 +266,7 @@ void add_host_data_rows(const Options& options) {
 
 void add_rows(const Options& options) {
   add_host_data_rows(options);
+  add_session_rows(options);
   for (const bool copied : {false, true}) {
     for (const int bindings : {1, 16, 300}) {
       Batches batches = kBatches;

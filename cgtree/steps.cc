@@ -43,7 +43,8 @@ CompileOptions compile_options(const StepsOptions& options) {
          .is_static = !binding.is_copied,
          .alignment = 1,
          .is_mutated = binding.is_mutated,
-         .tolerance = binding.is_compared ? 0 : std::numeric_limits<double>::infinity()});
+         .tolerance = binding.is_compared ? 0 : std::numeric_limits<double>::infinity(),
+         .rebind = binding.is_per_session ? Rebind::kAlways : Rebind::kNever});
   }
   detail::copy_shared_options(options, compiled);
   return compiled;
@@ -75,6 +76,15 @@ void check_options(const std::string& name, const StepsOptions& options) {
         "binding {} '{}' of '{}' is a step block in host memory, and declared as {}: a block is "
         "passed by value; leave is_copied and is_mutated false",
         i, binding.name, name, binding.is_mutated ? "mutated" : "copied"));
+  }
+  for (std::size_t i = 0; i < options.bindings.size(); ++i) {
+    const BindingOptions& binding = options.bindings[i];
+    const bool throws = options.on_static_change == OnStaticChange::kThrow;
+    if (!binding.is_per_session || !(throws || binding.is_copied || binding.host_bytes != 0))
+      continue;
+    throw InvalidArgument(str_format(
+        "binding {} '{}' of '{}' is_per_session, and {}: leave one out", i, binding.name, name,
+        throws ? "OnStaticChange::kThrow refuses another address" : "may lie anywhere already"));
   }
 }
 
@@ -188,8 +198,10 @@ Steps::Steps(Context& context, std::string name, StepsOptions options)
       device_memory_(AddressSpace::make(context.device())),
       host_memory_(AddressSpace::make(Device::host(), &kValueDomain)),
       capture_mode_(options.capture_mode) {
-  for (const BindingOptions& binding : options.bindings)
-    host_bytes_.push_back(binding.host_bytes);
+  for (std::size_t i = 0; i < options.bindings.size(); ++i) {
+    host_bytes_.push_back(options.bindings[i].host_bytes);
+    if (options.bindings[i].is_per_session) of_sessions_.push_back(i);
+  }
 }
 
 bool Steps::is_host(std::size_t i) const noexcept {
@@ -248,6 +260,8 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
     tensor = Tensor::known_to_fit(is_host(i) ? host_memory_ : device_memory_, address, shape,
                                   DType::kUInt8);
   }
+  for (const std::size_t i : of_sessions_)  // its address goes into the graph unseen
+    if (i < bindings.size()) check_place(i, bindings[i]);
   last_.assign(bindings.begin(), bindings.end());
   return InputList(tensors_);
 }
@@ -259,22 +273,24 @@ void Steps::check_outside(std::string_view what) const {
       what, name()));
 }
 
-void Steps::check(std::span<const Binding> bindings) const {
-  const Device device = engine_->memory->device();
-  for (std::size_t i = 0; i < bindings.size(); ++i) {
-    if (bindings[i].bytes == 0 || is_host(i)) continue;
-    if (bindings[i].address == nullptr) {
-      throw InvalidArgument(
-          str_format("{} is null, and has {} bytes", describe(i), bindings[i].bytes));
-    }
-    try {
-      (void)locate(device_api(device), device, bindings[i].address, /*is_wanted=*/true);
-    } catch (const BoundaryError& error) {
-      throw InvalidArgument(
-          str_format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
-                     describe(i), error.message()));
-    }
+void Steps::check_place(std::size_t i, const Binding& binding) const {
+  if (binding.bytes == 0 || is_host(i)) return;
+  if (binding.address == nullptr) {
+    throw InvalidArgument(str_format("{} is null, and has {} bytes", describe(i), binding.bytes));
   }
+  const Device device = engine_->memory->device();
+  try {
+    (void)locate(device_api(device), device, binding.address, /*is_wanted=*/true);
+  } catch (const BoundaryError& error) {
+    throw InvalidArgument(
+        str_format("{}: {}; a struct in host memory is declared with BindingOptions::host_bytes",
+                   describe(i), error.message()));
+  }
+}
+
+void Steps::check(std::span<const Binding> bindings) const {
+  for (std::size_t i = 0; i < bindings.size(); ++i)
+    check_place(i, bindings[i]);
 }
 
 Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef stream) {
@@ -287,7 +303,9 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
     if (engine_->replay_predicted(*function_, list)) return Step(nullptr);
   }
   check(bindings);
-  return Step(Step::Open::make(*this, list, other));
+  std::shared_ptr<Step::Open> open = Step::Open::make(*this, list, other);
+  if (open->call->must_run() && open->call->is_captured()) clear_stack();
+  return Step(std::move(open));
 }
 
 Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {

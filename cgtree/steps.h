@@ -56,6 +56,10 @@ struct BindingOptions {
   // Whether a verified replay and an eager run are compared here, byte by byte. False for memory
   // that differs from run to run, such as sums in no fixed order.
   bool is_compared = true;
+  // The memory belongs to a session, such as a KV cache, and other sessions have other addresses.
+  // The calls of the first two are captured, and compared: if they prove where in the graph its
+  // address is, one recording serves all sessions, and begin() patches it (docs/rebinding.md).
+  bool is_per_session = false;
 };
 
 // The options of Steps. Those that CompileOptions has, too, mean the same.
@@ -149,9 +153,9 @@ class Steps : public FunctionHandle {
   // Throws InvalidArgument for an empty name, or options that contradict each other.
   Steps(Context& context, std::string name, StepsOptions options = {});
   // Replays a recording of this key whose bindings had the same sizes, and the same addresses where
-  // they are checked, on `stream` (by default current_stream(), or the context's own). If there is
-  // none, the result must_run(). Addresses are of the context's device; they are looked at by the
-  // driver only if nothing is replayed.
+  // they are checked and not proved to be a session's, on `stream` (by default current_stream(), or
+  // the context's own). If there is none, the result must_run(). Addresses are of the context's
+  // device; they are looked at by the driver only if nothing is replayed.
   //
   // Throws InvalidArgument for null addresses, memory that is not the device's, bindings that
   // overlap if one of the two is copied and one is mutated, a step block with another size than
@@ -174,12 +178,14 @@ class Steps : public FunctionHandle {
   bool is_host(std::size_t i) const noexcept;
   void check_block(std::size_t i, const Binding& binding) const;
   void check_outside(std::string_view what) const;
+  void check_place(std::size_t i, const Binding& binding) const;
   void check(std::span<const Binding> bindings) const;
   std::string describe(std::size_t i) const;
 
   StorageRef device_memory_;  // all addresses of the device
   StorageRef host_memory_;
-  std::vector<std::size_t> host_bytes_;  // by binding; those beyond the end are the device's
+  std::vector<std::size_t> host_bytes_;   // by binding; those beyond the end are the device's
+  std::vector<std::size_t> of_sessions_;  // the bindings that are per session
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
   // The bindings of the last call, if the tensors are what they say.
   std::vector<Binding> last_;

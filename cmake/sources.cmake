@@ -275,8 +275,11 @@ cgtree_sources(check
   extensions/rebind/node_rebinding.cc
   extensions/rebind/probe.cc
   extensions/audit/program_image.cc
+  extensions/rebind/read_graph.cc
   extensions/rebind/rebind.cc
   extensions/rebind/rebind_choice.cc
+  extensions/rebind/session_examiner.cc
+  extensions/rebind/sessions.cc
   extensions/audit/recording_audit.cc
   extensions/verify/repeated_draws.cc
   extensions/verify/replay_comparison.cc

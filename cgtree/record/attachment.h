@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -33,6 +34,9 @@ class Attachment {
 
   // Returns whether a graph has an address in the range.
   virtual bool refers_to(Range) const noexcept { return true; }
+  // From now on each replay patches the addresses of the input: they count no more. Returns an
+  // object that is to end outside of locks, or null.
+  virtual std::shared_ptr<const void> forget_input(std::uint32_t) noexcept { return nullptr; }
   // `addresses`: of the inputs that are rebound, in the order of GatherNode's list. If a node
   // cannot be patched, it and those behind it are left to the next call.
   virtual Code bind(const GraphExec&, std::span<const std::uint64_t> /*addresses*/) {

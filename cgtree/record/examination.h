@@ -40,9 +40,11 @@ class Examination {
   // May take work from the nodes that will be added, and have an Attachment do it. `step`: stays
   // while the recording is made; never_patch() may come after it.
   virtual void examine(CapturedStep& step) = 0;
-  // The graphs have their root and tail nodes. Returns whether it has given the recording an
-  // executable graph, and a share in it.
-  virtual bool share() = 0;
+  // The executable graph of the step. kShared: the recording has it, and a share in it. kEarlier:
+  // an earlier recording serves the call from now on, and nothing is recorded.
+  enum class Exec { kOwn, kShared, kEarlier };
+  // The graphs have their root and tail nodes.
+  virtual Exec share() = 0;
   // The recording is complete, but for what finish() adds. Returns how many storages that may have
   // it keep.
   virtual std::size_t prepare() = 0;

@@ -312,10 +312,7 @@ void OpenRecording::understand() {
   if (on_.copies_outputs && result_.why_once.empty()) copy_outputs(whole);
   prepared.step_inputs.clear();
   recording.inputs = std::move(prepared.records);
-  std::vector<std::uintptr_t> fixed;
-  for (const InputRecord& input : recording.inputs)
-    fixed.push_back(may_move(input.treatment) ? 0 : input.address);
-  recording.apart = ApartPairs(call.pairs_apart(), fixed);
+  recording.apart = apart_of(call.pairs_apart(), recording.inputs);
   recording.buffers = inputs.buffers();
   recording.key = inputs.key();
   recording.guards = std::move(guards_.asked);
@@ -354,7 +351,8 @@ void OpenRecording::examine_launched() noexcept {
 }
 
 // The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
-void OpenRecording::finish_graph() {
+// Returns false if an earlier recording serves the call.
+bool OpenRecording::finish_graph() {
   const InputList inputs = bound();
   Recording& recording = result_.recording;
   std::size_t added = 0;
@@ -370,11 +368,15 @@ void OpenRecording::finish_graph() {
   recording.costs.kernels += added;
   recording.costs.nodes = recording.costs.step_nodes + added;
   recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);
-  if (on_.is_rehearsal) return;
-  if (on_.examination != nullptr && !recording.runs_once && on_.examination->share()) return;
+  if (on_.is_rehearsal) return true;
+  if (on_.examination != nullptr && !recording.runs_once) {
+    const Examination::Exec exec = on_.examination->share();
+    if (exec != Examination::Exec::kOwn) return exec == Examination::Exec::kShared;
+  }
   GraphAPI& api = memory_.stream().graphs();
   recording.for_each_graph(
       [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
+  return true;
 }
 
 // Returns how many handles of a tensor that it has made the step keeps, as far as is known before
@@ -435,18 +437,6 @@ class PausedStep final : public StorageAllocator {
   const LengthsScope no_lengths_{nullptr};
 };
 
-void find_runs(Recording& recording) {
-  recording.statics = InputRun(recording.inputs, InputRun::Of::kStatic);
-  recording.copies = InputRun(recording.inputs, InputRun::Of::kCopied);
-  recording.has_runs = !recording.statics.is_empty() || !recording.copies.is_empty();
-  recording.has_to_bind =
-      !recording.roots.empty() || !recording.tails.empty() || recording.share != nullptr;
-  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
-    for (GatherNode& node : *nodes)
-      node.note_copies(recording.copies);
-  }
-}
-
 }  // namespace
 
 // What the caller's code enqueues is in front of the launch, and may use memory that others read.
@@ -498,7 +488,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (recording.runs_once && (on_.is_rehearsal || function.options.require_graph)) {
     throw InvalidArgument(result_.why_once);
   }
-  finish_graph();
+  if (!finish_graph()) return ServedByEarlier();
   find_runs(recording);
   memory_.reserve_slots(result_.outputs);
   recording.footprint = Footprint(std::move(scope_.allocations().ranges));

@@ -39,7 +39,10 @@ struct Recorded {
   std::string why_once;  // empty if only another rank's must go
 };
 
-using CaptureResult = std::variant<Recorded, CaptureFailure>;
+// An earlier recording fits the call now. Nothing was launched, and everything is as before.
+struct ServedByEarlier {};
+
+using CaptureResult = std::variant<Recorded, CaptureFailure, ServedByEarlier>;
 
 // Returns why a step that keeps tensors is not recorded. `kept`: how many; 0: another rank's.
 std::string why_kept(const std::string& function, std::size_t kept);
@@ -138,7 +141,7 @@ class OpenRecording final : private BreakHandler {
   InputList bound() const noexcept { return copies_ ? copies_->inputs() : call_.inputs(); }
   void examine();
   void examine_launched() noexcept;
-  void finish_graph();
+  bool finish_graph();
   std::size_t handles_of_step(const Storage& storage) const;
   bool keeps_any();
   std::size_t count_kept();

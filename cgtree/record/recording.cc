@@ -2,6 +2,7 @@
 #include "cgtree/record/recording.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "interop/device/device_api.h"
 #include "interop/tensor/empty.h"
@@ -109,6 +110,25 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
 
 template Kind fits<false>(const Recording&, const InputList&, const ContextMemory&);
 template Kind fits<true>(const Recording&, const InputList&, const ContextMemory&);
+
+ApartPairs apart_of(std::vector<Apart> pairs, std::span<const InputRecord> inputs) {
+  std::vector<std::uintptr_t> fixed;
+  for (const InputRecord& input : inputs)
+    fixed.push_back(may_move(input.treatment) ? 0 : input.address);
+  return ApartPairs(std::move(pairs), fixed);
+}
+
+void find_runs(Recording& recording) {
+  recording.statics = InputRun(recording.inputs, InputRun::Of::kStatic);
+  recording.copies = InputRun(recording.inputs, InputRun::Of::kCopied);
+  recording.has_runs = !recording.statics.is_empty() || !recording.copies.is_empty();
+  recording.has_to_bind =
+      !recording.roots.empty() || !recording.tails.empty() || recording.share != nullptr;
+  for (std::vector<GatherNode>* const nodes : {&recording.roots, &recording.tails}) {
+    for (GatherNode& node : *nodes)
+      node.note_copies(recording.copies);
+  }
+}
 
 bool take_share(Recording& recording) {
   if (!recording.share->take()) return false;

@@ -247,9 +247,14 @@ struct Recording {
   std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 
-  std::unique_ptr<const Attachment> findings;  // constant once recorded; null: nothing has looked
-  std::vector<ConditionalBodies> bodies;       // the same
+  std::unique_ptr<Attachment> findings;   // null: nothing has looked
+  std::vector<ConditionalBodies> bodies;  // constant once recorded
 };
+
+// Returns the pairs of inputs that must lie apart, by which of them may move.
+ApartPairs apart_of(std::vector<Apart> pairs, std::span<const InputRecord> inputs);
+// Finds the runs of inputs, and whether there is something to bind.
+void find_runs(Recording& recording);
 
 // As bind(), of a recording whose executable graph others have.
 [[gnu::cold]] bool take_share(Recording& recording);

@@ -429,6 +429,10 @@ void Attempt::end_capture(OpenRecording& capture, std::vector<Tensor> made,
   if (thrown && !capture.was_refused_by_caller()) {
     result = failure_of(thrown, memory_.stream().graphs());
   }
+  if (result && std::holds_alternative<ServedByEarlier>(*result)) {
+    close();
+    return decide();
+  }
   settle(std::move(result), thrown);
 }
 

@@ -360,6 +360,12 @@ class Tree {
     return add(make_node(function, key, recording, std::move(why), memory));
   }
   void drop(Node& node) noexcept;
+  // Calls change() while no monitor reads, to change what is constant once recorded.
+  template <typename Change>
+  void change(Change&& change) {
+    const std::lock_guard lock(mutex_);
+    change();
+  }
 
   // Returns the least recently used node for which counts(node), or null; never one of a frozen
   // function. A pure function of the tree: no two nodes were used at the same time.

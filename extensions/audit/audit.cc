@@ -86,6 +86,14 @@ bool Audit::refers_to(Range range) const noexcept {
   return std::ranges::any_of(uses, [&](const MemoryUse& use) { return use.range.overlaps(range); });
 }
 
+std::shared_ptr<const void> Audit::forget_input(std::uint32_t input) noexcept {
+  std::erase_if(uses, [&](const MemoryUse& use) {
+    const UsedMemory& used = memory[use.memory];
+    return used.owner == MemoryOwner::kInput && used.number == input;
+  });
+  return std::exchange(marked, nullptr);
+}
+
 const Audit* find_audit(const Recording& recording) noexcept {
   return dynamic_cast<const Audit*>(recording.findings.get());
 }

@@ -109,6 +109,8 @@ struct Audit final : Attachment {
 
   // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
   bool refers_to(Range range) const noexcept override;
+  // Its graphs with marks have the old addresses: they go.
+  std::shared_ptr<const void> forget_input(std::uint32_t input) noexcept override;
 };
 
 // Returns the audit of a recording, or null: another extension may have examined it.

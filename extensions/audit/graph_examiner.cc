@@ -14,6 +14,7 @@
 #include "extensions/flow/flow_log.h"
 #include "extensions/rebind/probe.h"
 #include "extensions/rebind/rebind.h"
+#include "extensions/rebind/sessions.h"
 #include "extensions/scopes/scope_log.h"
 #include "interop/device/device_api.h"
 #include "interop/device/profiler.h"
@@ -43,14 +44,16 @@ class GraphExamination final : public Examination {
     audit_.begin(step, flow_.hands_out_rows());
     rebind(step, probe_ ? &*probe_ : nullptr);
   }
-  bool share() override {
+  Exec share() override {
     Recording& recording = step_->recording;
+    if (has_sessions(step_->call.function()))
+      return examiner_.serve_by_earlier(*step_) ? Exec::kEarlier : Exec::kOwn;
     const bool is_rebound = std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound);
-    if (shared_ == nullptr || is_rebound || !recording.further.empty()) return false;
+    if (shared_ == nullptr || is_rebound || !recording.further.empty()) return Exec::kOwn;
     const Function& function = step_->call.function();
     shared_->share(function.id, step_->memory.stream().api(), recording,
                    function.options.max_switch_nodes);
-    return true;
+    return Exec::kShared;
   }
   std::size_t prepare() override { return audit_.prepare(); }
   bool may_refuse() const noexcept override { return audit_.may_refuse(); }
@@ -152,6 +155,15 @@ void GraphExaminer::check(const CompileOptions& options) const {
   }
 }
 
+std::string GraphExaminer::why_never(std::uint32_t function) const {
+  if (is_in_group_) return "what addresses are aligned to may differ between the ranks of a group";
+  return never_patched_.contains(function) ? kPatchWasRefused : "";
+}
+
+bool GraphExaminer::serve_by_earlier(CapturedStep& step) {
+  return cgtree::serve_by_earlier(engine_, step, why_never(step.call.function().id));
+}
+
 void GraphExaminer::after(const CallEvent& event) noexcept try {
   if (event.kind == CallEvent::kPatchRefused) never_patch(event.function->id);
 } catch (const std::bad_alloc&) {  // the next refusal is noted
@@ -161,13 +173,9 @@ std::unique_ptr<Examination> GraphExaminer::examine(
     const Call& call, const std::vector<std::uint32_t>& output_allocations) {
   std::optional<Probe> probe;
   if (may_rebind(call) && !call.function().is_callers_work) {
-    if (is_in_group_) {
-      probe = {.failure = "what addresses are aligned to may differ between the ranks of a group"};
-    } else if (never_patched_.contains(call.function().id)) {
-      probe = {.failure = "the device has refused to change an address in a node of the function"};
-    } else {
+    probe = {.failure = why_never(call.function().id)};
+    if (probe->failure.empty())
       probe = make_probe(call, *engine_.memory, engine_.recorder, output_allocations);
-    }
   }
   const Function& function = call.function();
   const bool shares =

@@ -30,10 +30,15 @@ class GraphExaminer final : public Extension {
       const Call& call, const std::vector<std::uint32_t>& output_allocations) override;
   void after(const CallEvent& event) noexcept override;
 
+  // Returns whether an earlier recording serves the call of the step from now on.
+  bool serve_by_earlier(CapturedStep& step);
   // Returns false if the nodes of the function were not to be patched before.
   bool never_patch(std::uint32_t function) { return never_patched_.insert(function).second; }
 
  private:
+  // Returns why addresses in graphs of the function are not to be patched, or "".
+  std::string why_never(std::uint32_t function) const;
+
   const OnForeignPointer on_foreign_pointer_;
   const bool is_in_group_;
   Engine& engine_;

@@ -2,6 +2,7 @@
 #include "extensions/rebind/address_words.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/format.h"
@@ -88,6 +89,18 @@ std::string compare(std::uint32_t number, const NodeContents& first, const NodeC
 
 }  // namespace
 
+std::size_t MovedInput::alignment() const noexcept {
+  constexpr std::size_t kMost = 256;
+  return std::size_t{1} << std::countr_zero(first | second | kMost);
+}
+
+std::vector<std::uint32_t> FoundAddress::nodes() const {
+  std::vector<std::uint32_t> numbers;
+  for (const AddressWord& word : words)
+    if (numbers.empty() || numbers.back() != word.node) numbers.push_back(word.node);
+  return numbers;
+}
+
 std::vector<std::byte> address_bytes(const NodeContents& node) {
   if (node.type == NodeType::kKernel) return node.bytes;
   std::vector<std::byte> bytes(kWord * node.memory.size());
@@ -112,7 +125,7 @@ std::vector<FoundAddress> find_addresses(const GraphContents& first, const Graph
     } else if (std::ranges::any_of(first.host_words, is_inside) ||
                std::ranges::any_of(second.host_words, is_inside)) {
       found[i].why_not = "a table in host memory has its address";
-    } else if (found[i].is_proved() && found[i].words.empty()) {
+    } else if (found[i].is_proved() && found[i].words.empty() && inputs[i].bytes > 0) {
       found[i].why_not = "no node has its address: it is unused, or behind a table";
     }
   }

@@ -12,6 +12,7 @@
 // distance to them moves x.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,6 +40,9 @@ struct MovedInput {
   std::size_t bytes = 0;
 
   std::uintptr_t distance() const noexcept { return second - first; }
+  // Returns the alignment in bytes that both places have: kernels that load several elements at
+  // once ask for no more than 256.
+  std::size_t alignment() const noexcept;
 };
 
 // An AddressWord is eight bytes that hold an address: bytes of a kernel's parameters from `offset`
@@ -47,7 +51,7 @@ struct AddressWord {
   std::uint32_t node = 0;
   std::uint32_t offset = 0;
 
-  bool operator==(const AddressWord&) const = default;
+  auto operator<=>(const AddressWord&) const = default;
 };
 
 struct FoundAddress {
@@ -55,6 +59,8 @@ struct FoundAddress {
   std::string why_not;             // why these may not be all, or ""
 
   bool is_proved() const noexcept { return why_not.empty(); }
+  // Returns the numbers of the nodes that have a word of it; they ascend.
+  std::vector<std::uint32_t> nodes() const;
 };
 
 // Returns one for each input. Pure.

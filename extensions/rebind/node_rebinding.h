@@ -1,14 +1,21 @@
-// NodeRebinding: patches the nodes of a graph that use inputs where they are.
+// NodeRebinding: patches the nodes of a graph that use inputs where they are. NodePatches: makes
+// it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cgtree/record/attachment.h"
+#include "extensions/rebind/address_words.h"
 #include "interop/device/code.h"
 #include "interop/device/graph.h"
+#include "interop/device/graph_api.h"
 #include "interop/device/node_contents.h"
 
 namespace cgtree {
@@ -38,6 +45,28 @@ class NodeRebinding final : public Attachment {
   };
 
   std::vector<Node> nodes_;
+};
+
+// A NodePatches prepares the patches of nodes, which may turn out to be impossible, and collects
+// the inputs whose addresses are patched.
+class NodePatches {
+ public:
+  // `nodes`: the nodes of the graph by the numbers that AddressWord has; none if it cannot be read.
+  NodePatches(GraphAPI& api, std::vector<NodeHandle> nodes) : api_(api), nodes_(std::move(nodes)) {}
+
+  // Returns why the words cannot be patched, or "".
+  std::string prepare(std::span<const AddressWord> words);
+  // Adds the next input of Attachment::bind()'s list, which lies at `address` in the graph.
+  // Requires: its words are prepared.
+  void add_input(std::span<const AddressWord> words, std::uint64_t address);
+  std::unique_ptr<NodeRebinding> take();
+
+ private:
+  GraphAPI& api_;
+  std::vector<NodeHandle> nodes_;
+  std::map<std::uint32_t, NodePatch> patches_;
+  std::map<std::uint32_t, std::vector<NodeRebinding::Word>> words_;
+  std::uint32_t inputs_ = 0;
 };
 
 }  // namespace cgtree

@@ -14,8 +14,7 @@
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/record/recorder.h"
 #include "extensions/rebind/address_words.h"
-#include "interop/device/device_api.h"
-#include "interop/device/graph.h"
+#include "extensions/rebind/read_graph.h"
 #include "interop/tensor/tensor.h"
 
 namespace cgtree {
@@ -28,12 +27,6 @@ struct Probe {
   // the step, and the number of the buffer among all inputs; sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> buffers;
 };
-
-inline constexpr const char* kBreakIsOpaque = "what an eager_break() uses cannot be seen";
-
-// Reads a graph whose capture has ended, and what it reads of host memory. What cannot be read
-// makes it opaque. Throws std::bad_alloc.
-GraphContents read_graph(DeviceAPI& api, const Graph& graph);
 
 // Captures the call as often as it takes to know which words of its graph are addresses of inputs
 // that may be rebound. `output_allocations`: what the warm-up has noted.

@@ -2,15 +2,10 @@
 #include "extensions/rebind/rebind.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "base/format.h"
 #include "extensions/rebind/address_words.h"
 #include "extensions/rebind/node_rebinding.h"
 #include "extensions/rebind/rebind_choice.h"
@@ -32,56 +27,12 @@ struct RebindDecision {
   std::vector<RebindChoice> choices;   // one for each
   std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Attachment::bind()
   std::vector<std::size_t> alignment;  // that their addresses must have
-  std::unique_ptr<NodeRebinding> rebinding = std::make_unique<NodeRebinding>();
+  std::unique_ptr<NodeRebinding> rebinding;
 };
-
-// Kernels that load several elements at once ask for no more.
-constexpr std::size_t kMostAlignment = 256;
 
 MovedInput moved(const Call& call, const PlacedInput& placed) {
   const Tensor& input = call.inputs()[placed.input];
   return {input.address(), placed.address, extent_bytes(input)};
-}
-
-std::size_t alignment_of(const MovedInput& input) {
-  return std::min(kMostAlignment,
-                  std::size_t{1} << std::countr_zero(input.first | input.second | kMostAlignment));
-}
-
-// Patches are prepared for all that is proved, since a node that cannot be patched is a reason to
-// copy.
-class Patches {
- public:
-  Patches(GraphAPI& api, const Graph& graph) : api_(api) {
-    is_readable_ = ok(api.graph_nodes(graph.handle(), &nodes_));
-  }
-
-  // Returns why the words cannot be patched, or "".
-  std::string prepare(std::span<const AddressWord> words) {
-    for (const AddressWord& word : words) {
-      if (patches_.contains(word.node)) continue;
-      NodePatch patch;
-      const Code code =
-          is_readable_ ? api_.prepare_patch(nodes_[word.node], &patch) : Code::kUnknown;
-      if (!ok(code)) return str_format("node {} cannot be patched: {}", word.node, name(code));
-      patches_.emplace(word.node, std::move(patch));
-    }
-    return "";
-  }
-  NodePatch take(std::uint32_t node) { return std::move(patches_.at(node)); }
-
- private:
-  GraphAPI& api_;
-  std::vector<NodeHandle> nodes_;
-  bool is_readable_;
-  std::map<std::uint32_t, NodePatch> patches_;
-};
-
-std::set<std::uint32_t> nodes_of(const FoundAddress& found) {
-  std::set<std::uint32_t> nodes;
-  for (const AddressWord& word : found.words)
-    nodes.insert(word.node);
-  return nodes;
 }
 
 std::vector<FoundAddress> prove(const Call& call, DeviceAPI& api, const Graph& graph,
@@ -100,7 +51,7 @@ std::vector<FoundAddress> prove(const Call& call, DeviceAPI& api, const Graph& g
       found[i].why_not = "the output is not a tensor of its own, of the buffer's layout";
     } else if (placed[i].is_passed_on) {
       found[i].why_not = "an output that lies in it is copied to a buffer";
-    } else if (alignment_of(inputs[i]) < call.rebind_alignment(placed[i].input)) {
+    } else if (inputs[i].alignment() < call.rebind_alignment(placed[i].input)) {
       found[i].why_not = "its copy is less aligned than InputOptions::alignment";
     }
   }
@@ -110,8 +61,7 @@ std::vector<FoundAddress> prove(const Call& call, DeviceAPI& api, const Graph& g
 RebindCandidate candidate_of(const Call& call, std::uint32_t input, const FoundAddress& found) {
   RebindCandidate candidate;
   candidate.bytes = call.inputs()[input].bytes();
-  const std::set<std::uint32_t> nodes = nodes_of(found);
-  candidate.nodes.assign(nodes.begin(), nodes.end());
+  candidate.nodes = found.nodes();
   candidate.is_copied_in = !call.inputs().is_buffer(input);
   candidate.is_copied_out = call.treatment(input) != Treatment::kCopied;
   candidate.is_forced = call.rebind(input) == Rebind::kAlways;
@@ -123,7 +73,9 @@ RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& g
                                 const Probe* probe, std::span<const PlacedInput> placed,
                                 bool has_root, bool has_tail) {
   std::vector<FoundAddress> found = prove(call, api, graph, probe, placed);
-  Patches patches(*api.graphs(), graph);
+  std::vector<NodeHandle> nodes;
+  (void)api.graphs()->graph_nodes(graph.handle(), &nodes);
+  NodePatches patches(*api.graphs(), std::move(nodes));
   std::vector<std::size_t> proved;  // positions in `placed`
   std::vector<RebindCandidate> candidates;
   for (std::size_t i = 0; i < placed.size(); ++i) {
@@ -142,7 +94,6 @@ RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& g
   RebindDecision decision;
   for (std::size_t i = 0; i < placed.size(); ++i)
     decision.choices.push_back({placed[i].input, false, 0, found[i].why_not});
-  std::map<std::uint32_t, std::vector<NodeRebinding::Word>> words;
   for (std::size_t k = 0; k < proved.size(); ++k) {
     const std::size_t i = proved[k];
     RebindChoice& choice = decision.choices[i];
@@ -150,22 +101,12 @@ RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& g
     choice.is_rebound = rebound[k];
     choice.why = rebound[k] ? "" : "a copy is thought to be cheaper";
     if (!rebound[k]) continue;
-    const auto position = static_cast<std::uint32_t>(decision.inputs.size());
     const MovedInput input = moved(call, placed[i]);
     decision.inputs.push_back(choice.input);
-    decision.alignment.push_back(alignment_of(input));
-    for (const AddressWord& word : found[i].words)
-      words[word.node].push_back({word.offset, position, input.second});
+    decision.alignment.push_back(input.alignment());
+    patches.add_input(found[i].words, input.second);
   }
-  for (auto& [node, list] : words) {
-    NodePatch patch = patches.take(node);
-    for (NodeRebinding::Word& word : list) {  // how far inside of the input each word is
-      std::uint64_t now = 0;
-      std::memcpy(&now, patch.bytes.data() + word.offset, sizeof(now));
-      word.distance = now - word.distance;
-    }
-    decision.rebinding->add(std::move(patch), std::move(list));
-  }
+  decision.rebinding = patches.take();
   return decision;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "extensions/rebind/read_graph.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
@@ -30,12 +31,6 @@ bool is_told_by_alike(GraphAPI& graphs, NodeHandle node) {
 }
 
 }  // namespace
-
-bool is_root_or_tail(const Recording& recording, NodeHandle node) {
-  const auto is_it = [&](const GatherNode& own) { return own.node() == node; };
-  return node != NodeHandle::kNull && (std::ranges::any_of(recording.roots, is_it) ||
-                                       std::ranges::any_of(recording.tails, is_it));
-}
 
 class SharedExec::Share final : public Attachment {
  public:

@@ -17,9 +17,6 @@
 
 namespace cgtree {
 
-// Returns whether the library has added the node to a graph of the recording.
-bool is_root_or_tail(const Recording& recording, NodeHandle node);
-
 // A SharedExec is made from the graph of its first recording. It knows of each node in which two of
 // its recordings differ, or have differed, what the executable graph has there now: a switch
 // compares all these, and patches those that are not as they should be. Root and tail nodes are no

@@ -390,7 +390,7 @@ struct OtherFindings final : Attachment {};
 class OtherExamination final : public Examination {
  public:
   void examine(CapturedStep& step) override { step_ = &step; }
-  bool share() override { return false; }
+  Exec share() override { return Exec::kOwn; }
   std::size_t prepare() override { return 0; }
   bool may_refuse() const noexcept override { return false; }
   void finish() override { step_->recording.findings = std::make_unique<OtherFindings>(); }

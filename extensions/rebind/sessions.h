@@ -1,0 +1,31 @@
+// Sessions: one recording for all calls of a key that differ in the memory of their session alone.
+//
+// Example: a key is recorded with the KV cache of session A, and captured again when session B
+// comes. Both captures are what find_addresses() compares: a word that differs lay in A's cache,
+// and differs by the distance from there to B's. Then A's recording becomes that of all sessions:
+// each replay patches the words, and B's graph is dropped before an executable graph is made of it.
+#pragma once
+
+#include <string>
+
+#include "cgtree/record/examination.h"
+#include "cgtree/tree/engine.h"
+
+namespace cgtree {
+
+// Returns whether a binding of the function is per session.
+bool has_sessions(const Function& function) noexcept;
+
+// Compares a captured step, whose graph has its root and tail nodes, with an earlier recording that
+// differs from it in the memory of sessions alone. Returns whether that recording serves the call
+// from now on; otherwise the step's own recording has the reason. `obstacle`: why nothing may be
+// patched, or "". Throws std::bad_alloc, DeviceError; then nothing has changed.
+bool serve_by_earlier(Engine& engine, CapturedStep& step, std::string obstacle);
+
+// Makes an extension for contexts that have no audit: it has recordings serve all sessions.
+ExtensionFactory serve_sessions();
+
+inline constexpr const char* kPatchWasRefused =
+    "the device has refused to change an address in a node of the function";
+
+}  // namespace cgtree
