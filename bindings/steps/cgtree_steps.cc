@@ -23,6 +23,7 @@
 #include "cgtree/record/step.h"
 #include "cgtree/steps.h"
 #include "cgtree/tree/tree.h"
+#include "extensions/rebind/sessions.h"
 #include "interop/device/device_api.h"
 
 namespace {
@@ -31,7 +32,7 @@ using cgtree::InvalidArgument;
 using cgtree::str_format;
 
 constexpr std::size_t kMostKeyBytes = 56;  // as text they fill a key
-constexpr unsigned kFlags = CGS_COPIED | CGS_WRITTEN | CGS_HOST;
+constexpr unsigned kFlags = CGS_COPIED | CGS_WRITTEN | CGS_HOST | CGS_SESSION;
 
 // Returns the fields of a struct that the caller's header knows; the others are 0.
 template <typename Struct>
@@ -63,11 +64,15 @@ std::size_t most_recordings(const cgs_options& options) {
   return options.max_recordings == 0 ? 128 : options.max_recordings;
 }
 
-cgtree::ContextOptions context_options(const cgs_options& options) {
+cgtree::ContextOptions context_options(std::span<const cgs_binding> bindings,
+                                       const cgs_options& options) {
   cgtree::ContextOptions made;
   made.max_recordings = most_recordings(options);
   if (options.max_graph_bytes != 0) made.max_graph_bytes = options.max_graph_bytes;
   made.at_limit = cgtree::AtLimit::kEvict;
+  const bool has_sessions = std::ranges::any_of(
+      bindings, [](const cgs_binding& binding) { return (binding.flags & CGS_SESSION) != 0; });
+  if (has_sessions) made.extensions = {cgtree::serve_sessions()};
   return made;
 }
 
@@ -89,7 +94,8 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
     made.bindings.push_back({.name = name,
                              .is_copied = (binding.flags & CGS_COPIED) != 0,
                              .is_mutated = (binding.flags & CGS_WRITTEN) != 0,
-                             .host_bytes = binding.host_bytes});
+                             .host_bytes = binding.host_bytes,
+                             .is_per_session = (binding.flags & CGS_SESSION) != 0});
   }
   made.capture_mode = options.captures_strictly != 0 ? cgtree::CaptureMode::kThreadLocal
                                                      : cgtree::CaptureMode::kRelaxed;
@@ -110,6 +116,7 @@ std::string spelled(std::string_view text) {
       {"allocate_device_memory() or with empty()", "cudaMalloc()"},
       {"inside a step function allocate with empty() or Workspace, or free there",
        "free in the work"},
+      {"is_per_session", "CGS_SESSION"},
       {"cgt_step_leave()", "cgs_leave()"},
       {"release_memory()", "cgs_release()"},
   };
@@ -161,7 +168,7 @@ struct Door {
        const cgs_options& options)
       : device(on),
         key_names(words_of(options.key_names)),
-        context(device, context_options(options)),
+        context(device, context_options(bindings, options)),
         steps(context, name, steps_options(bindings, options)) {
     if (!key_names.empty()) (void)key_of_numbers(std::string(bytes_of_names(), 0));  // or throws
   }

@@ -51,7 +51,10 @@ enum {
 enum {
   CGS_COPIED = 1,   // its address may change: the graph copies the bytes to cgs_address() first
   CGS_WRITTEN = 2,  // the work writes there; if it is copied, the graph copies back
-  CGS_HOST = 4      // a struct in host memory, which cgs_begin() copies to cgs_address()
+  CGS_HOST = 4,     // a struct in host memory, which cgs_begin() copies to cgs_address()
+  CGS_SESSION = 8  // memory of a session, such as its KV cache: the first two sessions of a key are
+                   // captured and compared, and if all words that differ are addresses of it, one
+                   // recording serves every session. With CGS_WRITTEN or alone
 };
 
 typedef struct {

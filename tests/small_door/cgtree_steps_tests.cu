@@ -216,6 +216,35 @@ TEST_F(SmallDoorTest, ACheckedAddressThatIsAnotherOneIsRecordedToo) {
   EXPECT_NE(std::string(cgs_why(steps_)).find("'w'"), std::string::npos) << cgs_why(steps_);
 }
 
+TEST_F(SmallDoorTest, OneRecordingServesAllSessions) {
+  cgs_close(steps_);
+  const cgs_binding bindings[] = {
+      {"x", CGS_COPIED, 0}, {"y", CGS_WRITTEN | CGS_SESSION, 0}, {"w", 0, 0}};
+  ASSERT_EQ(cgs_open(&steps_, "decode", 0, bindings, 3, nullptr), CGS_DONE) << cgs_why(nullptr);
+  const Memory x(1), w(3);
+  std::vector<std::unique_ptr<Memory>> sessions;
+  std::vector<float> expected(16, 0);
+  while (sessions.size() < expected.size())
+    sessions.push_back(std::make_unique<Memory>());
+  const auto call = [&](std::size_t session) {
+    expected[session] += 5 + 6;
+    return step(x, *sessions[session], w, 5);
+  };
+  EXPECT_EQ(call(0), 1);
+  EXPECT_EQ(call(0), 1);
+  EXPECT_EQ(call(1), 1);  // captured, and served
+  for (std::size_t i = 0; i < 64; ++i)
+    EXPECT_EQ(call((7 * i) % expected.size()), 0);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(value(*sessions[i]), expected[i]) << i;
+  EXPECT_EQ(stats().recordings, 1u);
+  for (const auto& session : sessions)
+    EXPECT_EQ(cgs_invalidate(steps_, session->get(), kBytes), CGS_DONE);
+  EXPECT_EQ(stats().kept, 1u);
+  EXPECT_EQ(cgs_invalidate(steps_, w.get(), kBytes), CGS_DONE);
+  EXPECT_EQ(stats().kept, 0u);
+}
+
 TEST_F(SmallDoorTest, AnotherKeyIsAnotherRecording) {
   const Memory x(1), y(0), w(0);
   std::mt19937 random(7);
@@ -399,9 +428,9 @@ TEST_F(SmallDoorTest, AnOptionOrAFlagThatIsNotKnownIsRefusedWhenItIsOpened) {
     const cgs_options named = {.struct_size = sizeof named, .key_names = names};
     EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &named), CGS_INVALID) << names;
   }
-  const cgs_binding odd[] = {{"x", 8, 0}};
+  const cgs_binding odd[] = {{"x", 16, 0}};
   EXPECT_EQ(cgs_open(&none, "f", 0, odd, 1, nullptr), CGS_INVALID);
-  EXPECT_STREQ(cgs_why(nullptr), "binding 'x' has flags 0x8, where this library knows 0x7");
+  EXPECT_STREQ(cgs_why(nullptr), "binding 'x' has flags 0x10, where this library knows 0xf");
   const cgs_options half = {.struct_size = sizeof(std::size_t) + 4};  // of a pointer
   EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &half), CGS_INVALID);
   const cgs_binding block[] = {{"block", CGS_HOST | CGS_COPIED, 8}};
@@ -654,9 +683,10 @@ class RandomProgramTest : public SmallDoorTest {
     options.max_graph_bytes = pick(2) * 300000;
     options.captures_strictly = static_cast<int>(pick(2));
     options.runs_eagerly = pick(8) == 0;
+    const auto of_session = [&] { return pick(2) == 0 ? CGS_SESSION : 0u; };
     const cgs_binding bindings[] = {{"x", CGS_COPIED, 0},
-                                    {"y", CGS_WRITTEN, 0},
-                                    {"w", 0, 0},
+                                    {"y", CGS_WRITTEN | of_session(), 0},
+                                    {"w", of_session(), 0},
                                     {"block", CGS_HOST, sizeof(int)},
                                     {"z", CGS_COPIED | CGS_WRITTEN, 0}};
     cgs_close(steps_);
@@ -711,7 +741,7 @@ class RandomProgramTest : public SmallDoorTest {
   }
 
   void play(int i) {
-    const std::size_t x = pick(3), y = pick(2), w = pick(2), z = pick(2);
+    const std::size_t x = pick(3), y = pick(4), w = pick(2), z = pick(2);
     const int key = static_cast<int>(pick(3));
     const cgs_stats before = stats();
     switch (pick(16)) {
@@ -749,8 +779,8 @@ class RandomProgramTest : public SmallDoorTest {
 
   std::mt19937 random_;
   const Memory xs_[3] = {Memory(1), Memory(2), Memory(3)};
-  const Memory ys_[2], ws_[2] = {Memory(5), Memory(6)}, zs_[2];
-  float y_values_[2] = {0, 0}, z_values_[2] = {0, 0};
+  const Memory ys_[4], ws_[2] = {Memory(5), Memory(6)}, zs_[2];
+  float y_values_[4] = {0, 0, 0, 0}, z_values_[2] = {0, 0};
   float added_ = 0;  // by the block of the last call
 };
 

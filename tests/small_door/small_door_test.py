@@ -23,7 +23,7 @@ import insertions  # noqa: E402
 TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
 FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", "-Wextra-semi")
 OLDEST_GCC = shutil.which("g++-11") or "g++"
-MOST_LINES = 33_000
+MOST_LINES = 34_000
 MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
 # Mangled names that belong to these files. Templates of the standard library are weak and visible; nvcc names
 # those of our types after the contents of the file.
