@@ -432,6 +432,16 @@ TEST_P(ArenaTest, ASessionMayLackABinding) {
   EXPECT_EQ(steps.stats().replays, 5u);
 }
 
+TEST_P(SessionsTest, OtherCheckedBindingsMustBeWhereTheyWere) {
+  Steps steps = make_steps();
+  Session a = recorded_session(steps), b = new_session();
+  const Tensor old = std::exchange(weights_, tensor({kCount}, random_numbers()));
+  expect_own_recording(steps, b);
+  EXPECT_FALSE(nodes().back()["inputs"][1].contains("rebind"));
+  weights_ = old;
+  EXPECT_EQ(call(steps, a), (Done{Outcome::kReplay, 0}));
+}
+
 TEST_P(SessionsTest, AnswersOfGuardsMustBeAlike) {
   Steps steps = make_steps();
   int splits = 1;
