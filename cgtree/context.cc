@@ -90,6 +90,18 @@ std::size_t Context::invalidate(const void* address, std::size_t bytes) {
   return engine_->invalidate(nullptr, {reinterpret_cast<std::uintptr_t>(address), bytes});
 }
 
+void Context::synchronize() const {
+  try {
+    stream().synchronize();
+  } catch (const DeviceError& error) {
+    if (!engine_->gate.enter()) throw;  // the thread that is inside meets the error by itself
+    engine_->extensions.after(
+        {.kind = CallEvent::kDeviceError, .what = error.what(), .code = error.code()});
+    engine_->gate.leave();
+    throw;
+  }
+}
+
 ContextStats Context::stats() const {
   return engine_->stats();
 }

@@ -115,7 +115,7 @@ class Context {
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   // Waits until all work that calls have launched is done.
-  void synchronize() const { stream().synchronize(); }
+  void synchronize() const;
 
   // Sums over all functions of the context, those that have been destroyed included. Any thread.
   ContextStats stats() const;

@@ -74,9 +74,10 @@ struct CallEvent {
     kFailure,       // what, level: the call has thrown
     kPatchRefused,  // the device has refused to patch a node of the function
     kCounters,      // tree, and no function: something has changed that the context counts
+    kDeviceError,   // what, code, and no function: met by a call or by Context::synchronize()
   };
 
-  // Returns the name of the function; "" for kCounters.
+  // Returns the name of the function; "" for kCounters and kDeviceError.
   std::string_view function_name() const noexcept;
 
   Kind kind;
@@ -86,6 +87,7 @@ struct CallEvent {
   const CallAxes* axes = nullptr;
   std::chrono::nanoseconds time{0};
   std::string_view what;
+  int code = 0;  // of Code
   LogLevel level = LogLevel::kWarn;
   SkipReason limit = SkipReason::kPoolLimit;
   UnverifiedReason unverified = UnverifiedReason::kNoMemory;

@@ -54,6 +54,8 @@ void count_failure(Engine& engine, FunctionState& function) noexcept {
   } catch (const StaleTensor& error) {  // it tells the caller all there is to know
     engine.tell_failure(function, error.what(), LogLevel::kDebug);
   } catch (const DeviceError& error) {
+    engine.extensions.after(  // in front of the failure, which ends what is watched
+        {.kind = CallEvent::kDeviceError, .what = error.what(), .code = error.code()});
     engine.tell_failure(function, error.what());
     drop_refused(engine, function);
   } catch (const std::exception& error) {

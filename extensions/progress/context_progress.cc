@@ -14,6 +14,7 @@
 #include "cgtree/values/group.h"
 #include "extensions/audit/audit.h"
 #include "extensions/progress/mark_words.h"
+#include "interop/device/code.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
@@ -189,6 +190,9 @@ void ContextProgress::begin_launch() noexcept try {
   if (!is_open_) return;
   if (exchanged_for_ != nullptr) exchanged_for_->begin_launch(memory_.stream());
   write_flag(launches_.back().begin_word());
+} catch (const DeviceError& error) {
+  // The marks of a device that has failed are still read: the call is about to meet the error.
+  if (!is_sticky(static_cast<Code>(error.code()))) give_up(error.what());
 } catch (const std::exception& error) {
   give_up(error.what());
 }

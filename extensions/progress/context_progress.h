@@ -18,8 +18,15 @@
 #include "extensions/progress/marked_recording.h"
 #include "extensions/progress/progress_watch.h"
 #include "extensions/progress/replay_timer.h"
+#include "interop/device/code.h"
 
 namespace cgtree {
+
+// Returns whether the device does no more work for this process: a kernel has failed while it ran.
+inline bool is_sticky(Code code) noexcept {
+  const int number = static_cast<int>(code);
+  return number == 700 || number == 702 || number == 710 || (number >= 714 && number <= 719);
+}
 
 // A ContextProgress enqueues a memset of eight bytes in front of and behind each replay, by which
 // the host sees that it has begun and ended, and lets those that are to leave marks use the

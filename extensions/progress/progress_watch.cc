@@ -1,10 +1,12 @@
 // Watches contexts on a thread that tells when a replay has exceeded the time limit.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/condition.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "extensions/progress/context_progress.h"
@@ -50,10 +52,14 @@ struct ProgressWatch::State {
     for (const auto& context : in_order())
       is_exceeded = context->exceeds(time_limit) || is_exceeded;
     if (!is_exceeded) return;
-    const std::string text = to_string(report());
-    if (options.on_timeout) return options.on_timeout(text);
-    log_line(LogLevel::kError, "replay_exceeds_time_limit\n" + text);
+    tell("replay_exceeds_time_limit\n", "");
   } catch (const std::exception&) {  // out of memory: it is told no more
+  }
+  // `event`: for the log. `heading`: in front of the report.
+  void tell(std::string_view event, const std::string& heading) const {
+    const std::string text = heading + to_string(report());
+    if (options.on_timeout) return options.on_timeout(text);
+    log_line(LogLevel::kError, std::string(event) + text);
   }
 
   // Times of clocks are nanoseconds, which end after 292 years.
@@ -64,6 +70,7 @@ struct ProgressWatch::State {
   mutable Mutex<LockRank::kWatch> mutex;  // guards the next two
   Contexts contexts;
   bool ends = false;
+  std::atomic<bool> has_told_failure = false;
   Condition ended;
   std::thread thread;
 };
@@ -105,6 +112,15 @@ void ProgressWatch::add(std::shared_ptr<ContextProgress> context) {
 void ProgressWatch::remove(const ContextProgress& context) noexcept {
   const std::lock_guard lock(state_->mutex);
   std::erase_if(state_->contexts, [&](const auto& one) { return one.get() == &context; });
+}
+
+void ProgressWatch::tell_device_failure(std::string_view what) noexcept try {
+  if (state_->has_told_failure.exchange(true)) return;
+  state_->tell("device_failed\n",
+               str_format("the device has failed, after which it does no more work, and no time "
+                          "limit was exceeded: {}\n",
+                          what));
+} catch (const std::exception&) {  // out of memory: it is told no more
 }
 
 }  // namespace cgtree

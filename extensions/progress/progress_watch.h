@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cgtree {
@@ -70,8 +71,10 @@ struct ProgressOptions {
   std::chrono::milliseconds time_limit{30'000};
   // Replays that leave marks are timed by their scopes, for metrics (cgtree_scope_device_seconds).
   bool times_scopes = false;
-  // Called on a thread of the watch with what to_string() makes of report(); by default that is
-  // logged as an error. Must not throw, and must not call the contexts but for what any thread may.
+  // Called on a thread of the watch with what to_string() makes of report(), and on the thread of a
+  // call that meets a sticky error of the device, with the error in front of that; by default both
+  // are logged as errors. Must not throw, and must not call the contexts but for what any thread
+  // may.
   std::function<void(const std::string&)> on_timeout = nullptr;
 };
 
@@ -94,10 +97,12 @@ class ProgressWatch {
   // Returns what there is now, context by context in the order of their ranks. Does not wait.
   std::vector<ContextProgressReport> report() const;
 
-  // The next two are used by contexts, which are watched from the first to the second.
+  // The next three are used by contexts, which are watched from the first to the second.
   void add(std::shared_ptr<ContextProgress> context);
   // Does nothing for one that is not watched.
   void remove(const ContextProgress& context) noexcept;
+  // A device has failed with an error after which it does no more work. Reports once.
+  void tell_device_failure(std::string_view what) noexcept;
 
  private:
   struct State;

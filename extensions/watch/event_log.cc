@@ -236,6 +236,10 @@ void EventLog::after(const CallEvent& event) noexcept {
       return drop(*event.node, event.what);
     case CallEvent::kFailure:
       return failure(*event.function, event.what, event.level);
+    case CallEvent::kDeviceError:
+      if (watch_ != nullptr && is_sticky(static_cast<Code>(event.code)))
+        watch_->tell_device_failure(event.what);
+      return;
     case CallEvent::kCounters:
       return write(EventRecord("counters", {{"recordings", event.tree->nodes().size()},
                                             {"graph_bytes", event.tree->spent.graph_bytes.get()},
