@@ -160,6 +160,7 @@ std::shared_ptr<Graph> Graph::copy() const {
 
 Code Graph::run() const {
   for (const std::size_t index : order_) {
+    if (!nodes_[index].is_enabled) continue;
     const Code code = host::run(nodes_[index].work);
     if (!ok(code)) return code;
   }
@@ -182,16 +183,21 @@ std::shared_ptr<const Graph> Exec::share() {
   return graph_;
 }
 
-Work& Exec::own(NodeHandle node) {
+Graph& Exec::own() {
   if (is_shared_) graph_ = std::make_shared<Graph>(*graph_);
   is_shared_ = false;
-  return graph_->work_of(node);
+  return *graph_;
+}
+
+void Exec::enable(NodeHandle node, bool is_enabled) {
+  const std::lock_guard lock(running_);
+  own().enable(node, is_enabled);
 }
 
 void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const LaunchDims& dims,
                       KernelArguments arguments) {
   const std::lock_guard lock(running_);
-  auto& work = std::get<KernelWork>(own(node));
+  auto& work = std::get<KernelWork>(own().work_of(node));
   work.arguments.assign(arguments);
   work.function = kernel;
   work.dims = dims;
@@ -199,7 +205,7 @@ void Exec::set_kernel(NodeHandle node, const KernelFunction& kernel, const Launc
 
 void Exec::set_node(const NodePatch& patch) {
   const std::lock_guard lock(running_);
-  host::patch(own(patch.node), patch);
+  host::patch(own().work_of(patch.node), patch);
 }
 
 bool are_alike(const Graph& a, const Graph& b) {

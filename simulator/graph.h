@@ -35,6 +35,7 @@ struct Node {
   Work work;
   std::vector<NodeHandle> dependencies;
   bool has_dependents = false;
+  bool is_enabled = true;  // else launches leave it out
 };
 
 // A Graph is a DAG of nodes. Nodes are added behind those they depend on, or in front of all
@@ -90,6 +91,9 @@ class Graph {
   Code run() const;
   // Requires: find(node) is not null.
   Work& work_of(NodeHandle node) noexcept { return nodes_[index_of(node)].work; }
+  void enable(NodeHandle node, bool is_enabled) noexcept {
+    nodes_[index_of(node)].is_enabled = is_enabled;
+  }
 
  private:
   const GraphHandle handle_;
@@ -127,13 +131,15 @@ class Exec {
                   KernelArguments arguments);
   // Requires: as many bytes as patchable_bytes() has of the node.
   void set_node(const NodePatch& patch);
+  // Requires: find(node) is not null.
+  void enable(NodeHandle node, bool is_enabled);
 
   // The launch queued last; the runtime's mutex guards it.
   OperationPtr last;
 
  private:
-  // Returns the work of a node for a change; copies the graph first if it is shared with a launch.
-  Work& own(NodeHandle node);
+  // Returns the graph for a change; copies it first if it is shared with a launch.
+  Graph& own();
 
   const GraphHandle source_;
   std::mutex running_;

@@ -395,6 +395,16 @@ Code HostGraphs::set_node(ExecHandle handle, const NodePatch& patch) {
   });
 }
 
+Code HostGraphs::enable_node(ExecHandle handle, NodeHandle node, bool is_enabled) {
+  return runtime_.call([&](const ThreadState&) {
+    const std::shared_ptr<Exec> exec = find_exec_with(handle, node);
+    if (exec == nullptr) return Code::kInvalidValue;
+    if (std::holds_alternative<ConditionalWork>(*exec->find(node))) return Code::kNotSupported;
+    exec->enable(node, is_enabled);
+    return Code::kSuccess;
+  });
+}
+
 Code HostGraphs::create_condition(GraphHandle handle, ConditionHandle* condition) {
   return with_graph(handle, [&](Graph& graph) { *condition = graph.add_condition()->handle(); });
 }

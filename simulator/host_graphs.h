@@ -51,6 +51,7 @@ class HostGraphs final : public GraphAPI {
                        const LaunchDims& dims, KernelArguments arguments) override;
   Code prepare_patch(NodeHandle node, NodePatch* patch) override;
   Code set_node(ExecHandle exec, const NodePatch& patch) override;
+  Code enable_node(ExecHandle exec, NodeHandle node, bool is_enabled) override;
   bool are_alike(GraphHandle a, GraphHandle b) override;
 
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;

@@ -251,7 +251,8 @@ OperationPtr Runtime::expand(const HostStream& stream, const std::shared_ptr<con
     for (const NodeHandle other : node.dependencies)
       waits_for.push_back(made[Graph::index_of(other)]);
     if (waits_for.empty()) waits_for = first;
-    std::shared_ptr<const Work> work(graph, &node.work);
+    std::shared_ptr<const Work> work;  // null: only waits
+    if (node.is_enabled) work = {graph, &node.work};
     made[index] = queue->add(
         {std::move(work), stream.number, stream.device, stream.handle, graph->node_handle(index)},
         waits_for);

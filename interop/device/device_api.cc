@@ -106,6 +106,10 @@ Code GraphAPI::set_node(ExecHandle, const NodePatch&) {
   return Code::kNotSupported;
 }
 
+Code GraphAPI::enable_node(ExecHandle, NodeHandle, bool) {
+  return Code::kNotSupported;
+}
+
 bool GraphAPI::are_alike(GraphHandle, GraphHandle) {
   return false;
 }

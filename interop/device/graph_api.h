@@ -124,6 +124,9 @@ class GraphAPI {
   // Makes the node of `exec` use what `patch` holds; all else about it stays. The requirements
   // are those of set_kernel_node(), and so is what becomes of launches that are enqueued.
   virtual Code set_node(ExecHandle exec, const NodePatch& patch);
+  // Has later launches run `node`, or take it for an empty one. Requires as set_kernel_node().
+  // Returns an error for nodes that run others. Source: cudaGraphNodeSetEnabled.
+  virtual Code enable_node(ExecHandle exec, NodeHandle node, bool is_enabled);
 
   // Returns whether set_node() can make an executable graph of `a` do what `b` does, node by node
   // as graph_nodes() has them. The last error stays. Both must be of the current device.

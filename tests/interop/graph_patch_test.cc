@@ -1,6 +1,7 @@
 // Nodes of executable graphs whose addresses are changed: the same promises on every device.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -148,6 +149,60 @@ TEST_P(GraphPatchTest, AHostFunctionCannotBePatched) {
   NodePatch patch;
   EXPECT_EQ(bench.graphs.prepare_patch(nodes.at(0), &patch), Code::kNotSupported);
   EXPECT_EQ(bench.graphs.peek_last_error(), Code::kSuccess);
+}
+
+// A kernel, a copy, a memset and a host function.
+TEST_P(GraphPatchTest, NodesThatAreNotEnabledAreLeftOutAndKeepWhatTheyHave) {
+  DeviceBench bench(GetParam());
+  GraphAPI& graphs = bench.graphs;
+  const StreamHandle stream = bench.stream();
+  float* const x = bench.floats(4);
+  float* const source = bench.floats(1, 5);
+  static int calls = 0;
+  calls = 0;
+  check(graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin a capture");
+  check(bench.add_one(stream, x), "capture");
+  check(bench.api.copy(stream, x + 1, source, sizeof(float)), "capture");
+  check(graphs.memset(stream, x + 2, 0x40, sizeof(float)), "capture");
+  check(graphs.launch_host_function(
+            stream, [](void*) { ++calls; }, nullptr),
+        "capture");
+  const GraphHandle graph = bench.end(stream);
+  const ExecHandle exec = bench.instantiate(graph);
+  const ExecHandle whole = bench.instantiate(graph);
+  std::vector<NodeHandle> nodes;
+  check(graphs.graph_nodes(graph, &nodes), "list nodes");
+  ASSERT_EQ(nodes.size(), 4u);
+  const auto enable_all = [&](bool is_enabled) {
+    for (const NodeHandle node : nodes)
+      EXPECT_EQ(graphs.enable_node(exec, node, is_enabled), Code::kSuccess);
+  };
+  enable_all(false);
+  const auto state = [&] {
+    return std::vector<float>{bench.read(x), bench.read(x + 1), bench.read(x + 2),
+                              static_cast<float>(calls)};
+  };
+  const float filled = std::bit_cast<float>(0x40404040);
+
+  check(graphs.launch(exec, stream), "launch");
+  EXPECT_EQ(state(), (std::vector<float>{0, 0, 0, 0}));
+  std::vector<float> expected(4, 0);
+  const std::vector<float> done = {1, 5, filled, 1};
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    EXPECT_EQ(graphs.enable_node(exec, nodes[i], true), Code::kSuccess);
+    check(graphs.launch(exec, stream), "launch");
+    check(bench.api.synchronize_device(0), "wait");
+    EXPECT_EQ(graphs.enable_node(exec, nodes[i], false), Code::kSuccess);
+    expected[i] = done[i];
+    EXPECT_EQ(state(), expected) << i;
+  }
+  enable_all(true);
+  check(graphs.launch(exec, stream), "launch");
+  EXPECT_EQ(state()[0], 2);
+  EXPECT_EQ(calls, 2);
+  enable_all(false);
+  check(graphs.launch(whole, stream), "launch");
+  EXPECT_EQ(state()[0], 3);
 }
 
 TEST_P(GraphPatchTest, AGraphDoesWhatAnAlikeOneDidThatIsGone) {

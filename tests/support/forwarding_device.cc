@@ -214,6 +214,10 @@ Code ForwardingGraphs::set_node(ExecHandle exec, const NodePatch& patch) {
   return hook().around({"set_node", CallKind::kGraph},
                        [&] { return target().set_node(exec, patch); });
 }
+Code ForwardingGraphs::enable_node(ExecHandle exec, NodeHandle node, bool is_enabled) {
+  return hook().around({"enable_node", CallKind::kGraph},
+                       [&] { return target().enable_node(exec, node, is_enabled); });
+}
 Code ForwardingGraphs::graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) {
   return hook().around({"graph_edges", CallKind::kQuery},
                        [&] { return target().graph_edges(graph, edges); });

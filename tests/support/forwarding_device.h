@@ -92,6 +92,7 @@ class ForwardingGraphs : public GraphAPI {
   Code prepare_patch(NodeHandle node, NodePatch* patch) override;
   bool are_alike(GraphHandle a, GraphHandle b) override { return target().are_alike(a, b); }
   Code set_node(ExecHandle exec, const NodePatch& patch) override;
+  Code enable_node(ExecHandle exec, NodeHandle node, bool is_enabled) override;
   Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) override;
   Code write_dot(GraphHandle graph, const char* path) override;
   Code create_condition(GraphHandle graph, ConditionHandle* condition) override;

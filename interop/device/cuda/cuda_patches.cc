@@ -122,4 +122,17 @@ Code CudaGraphs::set_node(ExecHandle exec, const NodePatch& patch) {
   }
 }
 
+// CUDA leaves out kernels, copies and memsets. A host function gives its place to one that returns.
+Code CudaGraphs::enable_node(ExecHandle exec, NodeHandle node, bool is_enabled) {
+  NodeType type = NodeType::kOther;
+  Code code = node_type(node, &type);
+  if (!ok(code) || type == NodeType::kEmpty) return code;
+  if (type != NodeType::kHost)
+    return to_code(cudaGraphNodeSetEnabled(native(exec), native(node), is_enabled ? 1 : 0));
+  cudaHostNodeParams params = {[](void*) {}, nullptr};
+  if (is_enabled) code = to_code(cudaGraphHostNodeGetParams(native(node), &params));
+  if (ok(code)) code = to_code(cudaGraphExecHostNodeSetParams(native(exec), native(node), &params));
+  return code;
+}
+
 }  // namespace cgtree::cuda
