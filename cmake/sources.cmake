@@ -80,6 +80,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   cgtree/tree/extension.h
   extensions/audit/audit.h
   extensions/audit/audit_options.h
+  extensions/inspect/inspect.h
   extensions/verify/verify.h
   extensions/watch/watch.h
   extensions/scopes/node_scopes.h
@@ -269,6 +270,11 @@ cgtree_sources(check
   extensions/verify/compare.cc
   extensions/audit/graph_estimate.cc
   extensions/audit/graph_examiner.cc
+  extensions/inspect/compare_captures.cc
+  extensions/inspect/found_recording.cc
+  extensions/inspect/inspect.cc
+  extensions/inspect/inspect_text.cc
+  extensions/inspect/recording_facts.cc
   extensions/progress/mark_plan.cc
   extensions/progress/mark_words.cc
   extensions/progress/marked_recording.cc

@@ -1,0 +1,144 @@
+// Captures a step once more, and finds the first node of a recording that differs.
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "cgtree/record/open_recording.h"
+#include "extensions/inspect/found_recording.h"
+#include "extensions/inspect/inspect.h"
+#include "extensions/inspect/recording_facts.h"
+#include "extensions/rebind/address_words.h"
+#include "extensions/rebind/probe.h"
+
+namespace cgtree {
+namespace {
+
+constexpr std::uint64_t kLowestPointer = 4096;
+
+// Returns whether the memory lies where it lay in each capture with the same inputs.
+bool stays(MemoryOwner owner) {
+  return owner == MemoryOwner::kForeign || owner == MemoryOwner::kDeclared ||
+         owner == MemoryOwner::kKept || owner == MemoryOwner::kLiveOutput ||
+         owner == MemoryOwner::kModule;
+}
+
+// Returns the numbers of the nodes that a node waits for, among the first `count`.
+std::vector<std::vector<std::uint32_t>> dependencies(
+    std::span<const std::pair<std::uint32_t, std::uint32_t>> edges, std::size_t count) {
+  std::vector<std::vector<std::uint32_t>> found(count);
+  for (const auto& [from, to] : edges)
+    if (from < count && to < count) found[to].push_back(from);
+  for (std::vector<std::uint32_t>& list : found)
+    std::ranges::sort(list);
+  return found;
+}
+
+std::string form_of(const NodeContents& node) {
+  std::string text = node.type == NodeType::kKernel
+                         ? "kernel " + demangled(node.name())
+                         : str_format("a node of type {}", static_cast<int>(node.type));
+  const auto& [grid, block, shared] = node.dims;
+  if (node.type != NodeType::kKernel) return text;
+  return text + str_format(" [{} {} {}] x [{} {} {}], {} bytes of shared memory", grid.x, grid.y,
+                           grid.z, block.x, block.y, block.z, shared);
+}
+
+// Returns what differs between word `k` of two nodes of one form, or "".
+std::string word_difference(const RecordingFacts& facts, std::size_t i, const InspectedWord& word,
+                            std::size_t place, std::uint64_t now) {
+  if (word.value == now) return "";
+  const MemoryUse* const use = facts.use(i, place);
+  const bool may_move = use != nullptr && !stays(facts.owner(*use));
+  if (may_move && now >= kLowestPointer) return "";
+  return str_format("has {:#x}{}{} where a new capture has {:#x}", word.value,
+                    word.memory.empty() ? "" : ", ", word.memory, now);
+}
+
+// Returns what differs between two nodes, or "". `described`: the recorded one.
+std::string difference_of(const RecordingFacts& facts, std::size_t i,
+                          const InspectedNode& described, const NodeContents& now) {
+  const NodeContents& then = facts.nodes()[i];
+  if (!are_of_one_form(then, now))
+    return str_format("is {} where a new capture has {}", form_of(then), form_of(now));
+  if (then.type == NodeType::kMemset && then.bytes != now.bytes)
+    return "writes another value than in a new capture";
+  for (const InspectedWord& word : described.words) {
+    std::size_t place = word.parameter;
+    std::uint64_t value = 0;
+    if (then.type == NodeType::kKernel) {
+      const KernelParameter& parameter = now.parameters()[word.parameter];
+      place = parameter.offset + word.offset;
+      std::memcpy(&value, now.bytes.data() + place,
+                  std::min(sizeof(value), parameter.bytes - word.offset));
+    } else {
+      value = now.memory[word.parameter].address;
+    }
+    const std::string difference = word_difference(facts, i, word, place, value);
+    if (difference.empty()) continue;
+    return str_format("{} {}", place_of(described, word), difference);
+  }
+  return "";
+}
+
+void compare(const RecordingFacts& facts, std::size_t step_nodes, const GraphContents& now,
+             CaptureComparison& comparison) {
+  const std::size_t count = std::min(step_nodes, now.nodes.size());
+  const auto waits_then = dependencies(facts.numbered_edges(), count);
+  const auto waits_now = dependencies(now.edges, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    InspectedNode described = facts.describe(i);
+    std::string difference = difference_of(facts, i, described, now.nodes[i]);
+    if (difference.empty() && waits_then[i] != waits_now[i])
+      difference = "waits for other nodes than in a new capture";
+    ++comparison.nodes;
+    if (difference.empty()) continue;
+    comparison.difference = str_format("node {} of {}: {}", i, step_nodes, difference);
+    comparison.recorded = std::move(described);
+    return;
+  }
+  if (step_nodes == now.nodes.size()) return;
+  comparison.difference =
+      str_format("it has {} nodes of the step, and a new capture {}", step_nodes, now.nodes.size());
+}
+
+}  // namespace
+
+CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs) {
+  FoundRecording found(function, inputs, "compare_captures()");
+  CaptureComparison comparison;
+  comparison.function = function.name();
+  comparison.why_not = found.why_not;
+  if (found.node == nullptr) return comparison;
+  const Recording& recording = found.node->recording;
+  comparison.recording = found.node->id;
+  if (!recording.further.empty()) comparison.why_not = kBreakIsOpaque;
+  if (found.function.is_callers_work)
+    comparison.why_not = "its work is enqueued by the caller, and not by a step function";
+  if (!comparison.why_not.empty()) return comparison;
+  Engine& engine = found.engine;
+  engine.gate.keep_context();
+  const HeldInputs held(found.call().inputs());
+  found.call().hold(held);
+  const RecordingFacts facts(recording, found.call(), engine.memory->stream().api());
+  engine.memory->begin_tracking();
+  StandIns none;
+  none.inputs.resize(held.list().step_size());
+  const auto look = [&](const Recording& made, std::span<const Tensor>) {
+    const GraphContents now = read_graph(engine.memory->stream().api(), made.graph);
+    if (now.nodes.empty() && !now.opaque.empty()) {
+      comparison.why_not = now.opaque;
+      return;
+    }
+    compare(facts, recording.costs.step_nodes, now, comparison);
+  };
+  const std::string failure = engine.recorder.try_capture(
+      found.call(), found.node->key->output_allocations, std::move(none), look);
+  if (!failure.empty()) comparison.why_not = "a new capture has failed: " + failure;
+  found.entry.finish();
+  return comparison;
+}
+
+}  // namespace cgtree

@@ -1,0 +1,129 @@
+// Runs the nodes of a recording one by one.
+#include "extensions/inspect/inspect.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "cgtree/record/outputs.h"
+#include "cgtree/tree/ordering.h"
+#include "extensions/inspect/found_recording.h"
+#include "extensions/inspect/recording_facts.h"
+#include "interop/device/code.h"
+
+namespace cgtree {
+namespace {
+
+// An ExchangedExec gives a recording a second executable graph while it lives, which the next
+// bind() tells all: nodes may be left out of it.
+class ExchangedExec {
+ public:
+  // Both are borrowed. Throws DeviceError, OutOfMemory.
+  ExchangedExec(Recording& recording, GraphAPI& api)
+      : recording_(recording), other_(api, recording.graph) {
+    exchange();
+  }
+  ~ExchangedExec() { exchange(); }
+  ExchangedExec(const ExchangedExec&) = delete;
+  ExchangedExec& operator=(const ExchangedExec&) = delete;
+
+ private:
+  void exchange() noexcept {
+    std::swap(recording_.exec, other_);
+    for (std::vector<GatherNode>* const nodes : {&recording_.roots, &recording_.tails})
+      for (GatherNode& node : *nodes)
+        node.forget_patch();
+  }
+
+  Recording& recording_;
+  GraphExec other_;
+};
+
+// Launches each node alone, in order, and waits for it, until one has failed.
+void run_nodes(Recording& recording, const RecordingFacts& facts, StreamRef stream,
+               InspectionReport& report) {
+  GraphAPI& graphs = stream.graphs();
+  const ExecHandle exec = recording.exec.handle();
+  for (std::size_t i = 0; i < facts.nodes().size(); ++i) {
+    const Code code = graphs.enable_node(exec, facts.nodes()[i].node, false);
+    if (ok(code)) continue;
+    report.why_not =
+        str_format("{} cannot be left out of a launch: {}", facts.describe(i).name, name(code));
+    (void)graphs.take_last_error();
+    return;
+  }
+  for (const std::size_t i : facts.order()) {
+    const NodeHandle node = facts.nodes()[i].node;
+    Code code = graphs.enable_node(exec, node, true);
+    if (ok(code)) code = graphs.launch(exec, stream.handle());
+    if (ok(code)) code = stream.api().synchronize_stream(stream.handle());
+    if (ok(code)) code = graphs.enable_node(exec, node, false);
+    if (!ok(code)) {
+      (void)graphs.take_last_error();
+      report.failed = facts.describe(i);
+      report.error = str_format("{} ({}): {}", name(code), static_cast<int>(code), explain(code));
+      return;
+    }
+    ++report.runs;
+  }
+}
+
+// The context's work from now on waits for all that use memory of the recording, as a replay does.
+void wait_for_others(FoundRecording& found, const InputList& inputs) {
+  Engine& engine = found.engine;
+  note_moved_inputs(engine, *found.node, inputs);
+  wait_for_readers(engine, found.function, inputs);
+  wait_for_readers(found.node->recording, engine.memory->streams());
+  wait_for_neighbours(engine, found.function, inputs, &found.node->recording);
+  engine.memory->streams().wait_for_due();
+}
+
+// As launch_replay(), of an executable graph that is the inspection's.
+void run_as_replay(FoundRecording& found, const RecordingFacts& facts, InspectionReport& report) {
+  Recording& recording = found.node->recording;
+  ContextMemory& memory = *found.engine.memory;
+  const StreamRef stream = memory.stream();
+  const DeviceScope current = stream.make_device_current();
+  const RelaxedCapture relaxed(&stream.graphs());  // other threads may capture
+  const InputList& inputs = found.call().inputs();
+  std::optional<OutputCopies> copies;
+  memory.end_tracking();
+  if (recording.copies_outputs()) {
+    copies.emplace(memory, inputs, recording.copies_of_outputs);
+    recording.output_copies = copies->tensors();
+  }
+  const ExchangedExec exchanged(recording, stream.graphs());
+  (void)bind(recording, copies ? copies->inputs() : inputs);
+  const TakenDraws draws(recording);
+  wait_for_others(found, inputs);
+  stream.synchronize();  // an error of earlier work is no node's
+  const auto begin = std::chrono::steady_clock::now();
+  run_nodes(recording, facts, stream, report);
+  report.time = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now() - begin);
+  for (GatherNode& root : recording.roots)
+    root.launched(stream);
+}
+
+}  // namespace
+
+InspectionReport inspect(const FunctionHandle& function, const InputList& inputs) {
+  FoundRecording found(function, inputs, "inspect()");
+  InspectionReport report;
+  report.function = function.name();
+  report.why_not = found.why_not;
+  if (found.node == nullptr) return report;
+  report.recording = found.node->id;
+  const RecordingFacts facts(found.node->recording, found.call(),
+                             found.engine.memory->stream().api());
+  report.nodes = facts.nodes().size();
+  report.suspects = facts.suspects();
+  report.why_not = facts.why_not();
+  if (report.why_not.empty()) run_as_replay(found, facts, report);
+  if (!report.has_failed()) found.entry.finish();
+  return report;
+}
+
+}  // namespace cgtree

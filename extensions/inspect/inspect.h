@@ -1,0 +1,114 @@
+// inspect(): runs the nodes of a recording one by one, and names the first that fails.
+// compare_captures(): names the first node of which a new capture has another.
+//
+//   const cgtree::InspectionReport report = cgtree::inspect(decode, tokens, cache);
+//   std::puts(to_string(report).c_str());
+//
+//   recording 3 of 'decode': node 173 of 300 has failed, 172 have run: cudaErrorIllegalAddress ...
+//     node 173, kernel rope in 'layer 17/attention'
+//       parameter 0  0x7f1c00001000  output 0
+//       parameter 1  0x7f1c00200000  foreign, byte 0 of 4096 bytes of device memory: freed since
+//       parameter 2  0x40
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "cgtree/compile.h"
+#include "cgtree/function_handle.h"
+#include "cgtree/values/input_list.h"
+#include "interop/device/graph_api.h"
+
+namespace cgtree {
+
+// Up to eight bytes of a kernel's parameter, or the address of a copy or memset.
+struct InspectedWord {
+  std::uint32_t parameter = 0;  // of a kernel; else the number among the ranges of the node
+  std::size_t offset = 0;       // in bytes, into the parameter
+  std::uint64_t value = 0;
+  std::string memory;       // that it points to, as the audit has it; "" for a number
+  bool is_foreign = false;  // nothing says that the memory lives as long as the recording
+  bool is_gone = false;     // the device has the allocation no longer that the capture has met
+};
+
+// A node of a recording.
+struct InspectedNode {
+  std::uint32_t number = 0;  // from 0, in the order of GraphAPI::graph_nodes()
+  NodeType type = NodeType::kOther;
+  std::string name;                  // "kernel axpy", "a copy", "the copies of inputs"
+  std::string scope;                 // the path of the scopes; "" outside of all
+  std::vector<InspectedWord> words;  // empty for copies of inputs and outputs
+};
+
+// The result of an inspection.
+struct InspectionReport {
+  std::string function;
+  std::uint32_t recording = 0;  // its number in snapshots and events; 0: no recording fits
+  std::string why_not;          // why no node was run, or ""
+  std::size_t nodes = 0;        // of the graph
+  std::size_t runs = 0;         // nodes that have run without an error
+  std::optional<InspectedNode> failed;
+  std::string error;                    // of `failed`
+  std::vector<InspectedNode> suspects;  // with the words alone that point to foreign memory
+  std::chrono::microseconds time{0};    // of the runs
+
+  // Whether a node has failed.
+  bool has_failed() const noexcept { return failed.has_value(); }
+};
+
+// The first node of a recording of which a new capture has another.
+struct CaptureComparison {
+  std::string function;
+  std::uint32_t recording = 0;
+  std::string why_not;    // why nothing was compared, or ""
+  std::size_t nodes = 0;  // that were compared
+  std::optional<InspectedNode> recorded;
+  std::string difference;  // one sentence; "" if there is none
+};
+
+// Finds the recording that a call with these inputs would replay, and runs its nodes in the order
+// of its edges, each alone, on the stream of the context; waits after each. It does the work of a
+// replay, which writes what the function writes, and hands out no outputs. Generators stay where
+// they are. Before, it looks at the memory that the nodes point to.
+//
+// Without a recording that fits, and for a recording that cannot be run so, `why_not` says why, and
+// nothing is run. Throws as a call for inputs that it would refuse; InvalidArgument inside a step
+// and in a group; ConcurrentUse; CaptureError while the stream is captured; OutOfMemory;
+// DeviceError for an error in front of the first node. After a sticky error the device does no
+// more work for the process.
+InspectionReport inspect(const FunctionHandle& function, const InputList& inputs);
+
+// Captures the step function once more with these inputs, and compares the recording that the call
+// would replay with that: kernels, sizes, edges, and words that are no addresses. It launches
+// nothing; the host code of the step function runs. Throws as inspect().
+CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs);
+
+// Returns "parameter 1, byte 8" or "source": the place of a word in its node.
+std::string place_of(const InspectedNode& node, const InspectedWord& word);
+// The next three return lines for people.
+std::string to_string(const InspectedNode& node);
+std::string to_string(const InspectionReport& report);
+std::string to_string(const CaptureComparison& comparison);
+
+// The next two are the same with the inputs of a call.
+template <typename R, typename... Inputs>
+InspectionReport inspect(const CompiledFunction<R(Inputs...)>& function,
+                         const std::type_identity_t<Inputs>&... inputs) {
+  const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
+  return inspect(function, InputList(std::span<const Tensor* const>(list, sizeof...(Inputs))));
+}
+template <typename R, typename... Inputs>
+CaptureComparison compare_captures(const CompiledFunction<R(Inputs...)>& function,
+                                   const std::type_identity_t<Inputs>&... inputs) {
+  const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
+  return compare_captures(function,
+                          InputList(std::span<const Tensor* const>(list, sizeof...(Inputs))));
+}
+
+}  // namespace cgtree

@@ -1,0 +1,58 @@
+// RecordingFacts: the nodes of a recording, with their scopes and the memory that they point to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cgtree/record/call.h"
+#include "cgtree/record/recording.h"
+#include "extensions/audit/audit.h"
+#include "extensions/inspect/inspect.h"
+#include "interop/device/device_api.h"
+#include "interop/device/node_contents.h"
+
+namespace cgtree {
+
+// Thread safety: used by the thread that is inside the context.
+class RecordingFacts {
+ public:
+  // All are borrowed. Asks the device what it knows of foreign memory: later it may have failed.
+  // Throws DeviceError.
+  RecordingFacts(const Recording& recording, const Call& call, DeviceAPI& api);
+
+  const std::vector<NodeContents>& nodes() const noexcept { return nodes_; }
+  // Returns the numbers of the nodes, each behind those that it depends on.
+  std::vector<std::size_t> order() const;
+  // Returns why the nodes cannot be run one by one, or "".
+  std::string why_not() const;
+  // Whether the node brings inputs to the recording, or takes outputs from it.
+  bool is_own(std::size_t i) const;
+  // Returns the address that the audit has found at `place`, as MemoryUse::offset, or null.
+  const MemoryUse* use(std::size_t i, std::size_t place) const;
+  MemoryOwner owner(const MemoryUse& use) const { return audit_.memory[use.memory].owner; }
+  // Returns the edges by the numbers of nodes.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> numbered_edges() const;
+  // Returns all that is known of a node.
+  InspectedNode describe(std::size_t i) const;
+  // Returns the nodes that point to foreign memory, with those words alone.
+  std::vector<InspectedNode> suspects() const;
+
+ private:
+  std::vector<InspectedWord> words(std::size_t i) const;
+  InspectedWord word(std::size_t i, std::uint32_t parameter, std::size_t offset, std::size_t place,
+                     std::uint64_t value) const;
+  std::string text_of(const UsedMemory& memory, std::uintptr_t address) const;
+
+  const Recording& recording_;
+  const Call& call_;
+  const Audit& audit_;
+  std::vector<NodeContents> nodes_;
+  std::vector<GraphEdge> edges_;
+  std::vector<std::uint32_t> audited_;  // by node: MemoryUse::node
+  std::vector<bool> gone_;              // by MemoryUse::memory
+};
+
+}  // namespace cgtree
