@@ -203,6 +203,7 @@ void run_sessions(benchmark::State& state, const Batches& batches, Device device
   Context context(device);
   StepsOptions options;
   options.bindings = {{.is_mutated = true, .is_per_session = how == Sessions::kPerSession}};
+  options.max_recordings = 1024;
   if (how == Sessions::kSharedExec) options.max_switch_nodes = kKernels;
   Steps steps(context, "step", std::move(options));
   const Stream stream(device, StreamKind::kNonBlocking);
@@ -231,7 +232,7 @@ void add_session_rows(const Options& options) {
   Batches batches = kBatches;
   batches.samples = options.samples / 4;
   batches.calls = 4;
-  for (const int sessions : {1, 4, 16, 64}) {
+  for (const int sessions : {1, 4, 16, 64, 256}) {
     for (const auto& [name, how] : {std::pair("recording_each", Sessions::kRecordingEach),
                                     std::pair("shared_exec", Sessions::kSharedExec),
                                     std::pair("per_session", Sessions::kPerSession)}) {
