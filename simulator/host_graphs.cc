@@ -10,6 +10,7 @@
 
 #include "interop/device/graph_api.h"
 #include "simulator/graph.h"
+#include "simulator/strict_memory.h"
 
 namespace cgtree::host {
 
@@ -139,6 +140,14 @@ namespace {
 bool is_mode(CaptureMode mode) {
   return mode == CaptureMode::kGlobal || mode == CaptureMode::kThreadLocal ||
          mode == CaptureMode::kRelaxed;
+}
+
+// Source: CUDA instantiates no graph with a memset of memory that is not mapped (driver 580).
+bool clears_lost_memory(const Graph& graph, const StrictMemory* checker) {
+  if (checker == nullptr) return false;
+  return std::ranges::any_of(graph.nodes(), [checker](const Node& node) {
+    return std::holds_alternative<MemsetWork>(node.work) && !checker->objection(node.work).empty();
+  });
 }
 
 }  // namespace
@@ -288,6 +297,7 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
       if (graph == nullptr) return Code::kInvalidValue;
       if (const Code code = runtime_.captures.admit_unsafe(thread); !ok(code)) return code;
       if (!graph->is_executable()) return Code::kInvalidValue;
+      if (clears_lost_memory(*graph, runtime_.checker.get())) return Code::kInvalidValue;
       const bool is_unique = graph->has_conditionals();  // one executable graph at a time
       for (const auto& [name, other] : runtime_.execs) {
         if (is_unique && other->source() == handle) return Code::kNotSupported;

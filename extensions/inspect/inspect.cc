@@ -1,6 +1,7 @@
 // Runs the nodes of a recording one by one.
 #include "extensions/inspect/inspect.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -20,9 +21,9 @@ namespace {
 // bind() tells all: nodes may be left out of it.
 class ExchangedExec {
  public:
-  // Both are borrowed. Throws DeviceError, OutOfMemory.
-  ExchangedExec(Recording& recording, GraphAPI& api)
-      : recording_(recording), other_(api, recording.graph) {
+  // Borrows the recording.
+  ExchangedExec(Recording& recording, GraphExec exec)
+      : recording_(recording), other_(std::move(exec)) {
     exchange();
   }
   ~ExchangedExec() { exchange(); }
@@ -40,6 +41,30 @@ class ExchangedExec {
   Recording& recording_;
   GraphExec other_;
 };
+
+// Returns another executable graph of the recording. Without one the report has the node whose
+// memory is gone, or why_not. Throws OutOfMemory.
+// Source: CUDA instantiates no graph with a memset of memory that is not mapped (driver 580).
+std::optional<GraphExec> instantiate(const Recording& recording, const RecordingFacts& facts,
+                                     GraphAPI& graphs, InspectionReport& report) {
+  try {
+    return GraphExec(graphs, recording.graph);
+  } catch (const DeviceError& error) {
+    (void)graphs.take_last_error();
+    const auto lacks_memory = [](const InspectedNode& node) {
+      return node.type != NodeType::kKernel &&
+             std::ranges::any_of(node.words, &InspectedWord::is_gone);
+    };
+    const auto suspect = std::ranges::find_if(report.suspects, lacks_memory);
+    if (suspect == report.suspects.end()) {
+      report.why_not = error.what();
+    } else {
+      report.failed = facts.describe(suspect->number);
+      report.error = error.what();
+    }
+    return std::nullopt;
+  }
+}
 
 // Launches each node alone, in order, and waits for it, until one has failed.
 void run_nodes(Recording& recording, const RecordingFacts& facts, StreamRef stream,
@@ -94,7 +119,9 @@ void run_as_replay(FoundRecording& found, const RecordingFacts& facts, Inspectio
     copies.emplace(memory, inputs, recording.copies_of_outputs);
     recording.output_copies = copies->tensors();
   }
-  const ExchangedExec exchanged(recording, stream.graphs());
+  std::optional<GraphExec> exec = instantiate(recording, facts, stream.graphs(), report);
+  if (!exec) return;
+  const ExchangedExec exchanged(recording, *std::move(exec));
   (void)bind(recording, copies ? copies->inputs() : inputs);
   const TakenDraws draws(recording);
   wait_for_others(found, inputs);

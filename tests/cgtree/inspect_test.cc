@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,7 +29,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using namespace std::chrono_literals;
 
 constexpr std::int64_t kCount = 8;
 
@@ -331,7 +329,7 @@ TEST_P(InspectTest, AFunctionOutlivesItsContext) {
   }
 }
 
-TEST_P(InspectTest, ThreeHundredNodesRunInLessThanASecond) {
+TEST_P(InspectTest, ThreeHundredNodesRun) {
   const auto f = compile(context(), "f", [](Tensor x) {
     for (int i = 0; i < 299; ++i)
       x = affine(x, 1, 1);
@@ -341,8 +339,6 @@ TEST_P(InspectTest, ThreeHundredNodesRunInLessThanASecond) {
   prepare(f, x);
   const InspectionReport report = inspect(f, x);
   EXPECT_EQ(report.runs, 300u);
-  EXPECT_LT(report.time, 1s);
-  std::printf("%zu nodes in %lld us\n", report.runs, static_cast<long long>(report.time.count()));
 }
 
 // ---- Comparisons ----
@@ -536,8 +532,10 @@ TEST_P(StrictInspectTest, AFreedWorkspaceOfAMemsetIsNamed) {
   const InspectionReport report = inspect(f, x);
 
   ASSERT_TRUE(report.has_failed());
+  EXPECT_EQ(report.runs, 0u);
   EXPECT_EQ(report.failed->number, 1u);
   EXPECT_EQ(report.failed->name, "a memset");
+  EXPECT_THAT(report.error, HasSubstr("cudaErrorInvalidValue"));
   EXPECT_THAT(to_string(report), HasSubstr("destination"));
 }
 
