@@ -29,6 +29,13 @@ bool has_producer(const Tensor& input, const ContextMemory& memory) {
 
 }  // namespace
 
+bool Recording::draws_numbers() const {
+  bool draws = false;
+  for (const GatherNode& root : roots)
+    root.for_each_draw([&](const auto&...) { draws = true; });
+  return draws;
+}
+
 bool refers_to(const Recording& recording, Range range) noexcept {
   const bool checks_input = std::ranges::any_of(recording.inputs, [&](const InputRecord& input) {
     const auto extent = static_cast<std::size_t>(input.shape.extent()) * size_of(input.dtype);

@@ -230,6 +230,8 @@ struct Recording {
   }
 
   bool copies_outputs() const noexcept { return !copies_of_outputs.empty(); }
+  // Whether the work draws random numbers.
+  bool draws_numbers() const;
 
   // Changed by the thread that is inside the context.
   const Tensor* output_copies = nullptr;  // during a replay: where each copy goes

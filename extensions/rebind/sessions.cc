@@ -58,13 +58,6 @@ bool is_of_other_session(const Recording& earlier, const CapturedStep& step) {
   return has_moved;
 }
 
-bool draws_numbers(const Recording& recording) {
-  bool draws = false;
-  for (const GatherNode& root : recording.roots)
-    root.for_each_draw([&](const auto&...) { draws = true; });
-  return draws;
-}
-
 // The addresses of a graph that no replay patches: all that a recording without an audit knows.
 class OtherAddresses final : public Attachment {
  public:
@@ -158,7 +151,7 @@ class SessionProof {
     if (!earlier_.further.empty() || !made.further.empty()) return kBreakIsOpaque;
     if (!earlier_.bodies.empty() || !made.bodies.empty())
       return "what the bodies of conditional nodes use cannot be seen";
-    if (draws_numbers(made)) return "its random numbers have another place in each capture";
+    if (made.draws_numbers()) return "its random numbers have another place in each capture";
     for (const std::uint32_t i : numbers_) {
       const std::string overlap = is_session(i) ? find_overlap(i) : "";
       if (!overlap.empty()) return overlap;

@@ -59,14 +59,6 @@ void read(StreamRef stream, void* to, std::uintptr_t from, std::size_t bytes) {
   check(stream.api().synchronize_stream(stream.handle()), "read what a comparison has found");
 }
 
-// Returns whether the work draws random numbers.
-bool draws_numbers(const Recording& recording) {
-  bool any = false;
-  for (const GatherNode& root : recording.roots)
-    root.for_each_draw([&](const auto&...) { any = true; });
-  return any;
-}
-
 // Returns whether the recording has larger sizes than the call.
 bool is_padded(const Call& call) {
   const AxisPlan* const plan = call.function().axes.get();
@@ -167,7 +159,7 @@ ReplayComparison::ReplayComparison(const Call& call, const Recording& recording,
     : call_(call),
       recording_(recording),
       memory_(memory),
-      runs_padded_(call.function().is_callers_work || draws_numbers(recording)),
+      runs_padded_(call.function().is_callers_work || recording.draws_numbers()),
       sizes_differ_(!runs_padded_ && is_padded(call)) {
   const InputList& inputs = call.inputs();
   for (std::uint32_t i = 0; i < inputs.step_size(); ++i) {
