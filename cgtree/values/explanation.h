@@ -100,6 +100,7 @@ struct Mismatch {
   std::string recorded;
   std::string given;
   std::uint32_t other = 0;  // kOverlap; for kFootprint the number of the slot
+  bool is_binding = false;  // `input` is a binding of Steps
 
   // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
   bool is_of_input() const noexcept {

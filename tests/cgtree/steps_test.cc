@@ -569,6 +569,19 @@ TEST_P(StepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGraph) {
   EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 3u);
 }
 
+TEST_P(StepsTest, ABindingThatMovedIsProposedAsCopiedOrPerSession) {
+  Steps steps = make_steps();
+  for (int i = 0; i < 2; ++i)
+    for (Step step = steps.begin({}, bindings()); step.must_run(); step.end())
+      forward(current_stream(), 1, step.address(0));
+  std::vector<Binding> moved = bindings();
+  const Tensor other = tensor({kCount}, random_numbers());
+  moved[1] = binding_of(other);
+  EXPECT_THAT(to_string(steps.explain({}, moved)),
+              HasSubstr("keep 'cache' at one address, or let it be copied; if each session has its "
+                        "own, declare it per session"));
+}
+
 TEST_P(StepsTest, WorkThatRefusesItsWarmUpIsNeverCaptured) {
   Steps steps = make_steps();
   for (int i = 0; i < 3; ++i) {
