@@ -78,7 +78,7 @@ TEST_P(AgreedSizesTest, RanksOfWhichSomeAreEmptyDoTheSame) {
 TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
   using namespace std::chrono_literals;
   for (const bool throws : {true, false}) {
-    std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2, 3000ms);
+    std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2, 30s);
     std::vector<std::string> said(2);
     std::vector<std::size_t> recorded(2);
     const auto begin = std::chrono::steady_clock::now();
@@ -110,7 +110,7 @@ TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
       for (int i = 0; i < 3; ++i)  // the group works on
         EXPECT_NO_THROW((void)f(input(4))) << rank;
     });
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2000ms) << said[1];
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s) << said[1];  // less than the timeout
     for (const std::string& one : said)
       EXPECT_NE(one.empty(), throws) << one;
     EXPECT_THAT(recorded, Each(throws ? 0u : 1u));
