@@ -65,6 +65,7 @@ class Decoder {
     query_ = random_values(device, {kHeads, Attention::kWidth}, random);
     keys_ = random_values(device, {kHeads, capacity_, Attention::kWidth}, random);
     values_ = random_values(device, {kHeads, capacity_, Attention::kWidth}, random);
+    scores_ = empty({kHeads, splits_of(capacity_) * Attention::kSplit}, DType::kFloat32, device);
     partial_ =
         empty({kHeads, splits_of(capacity_), Attention::kWidth + 2}, DType::kFloat32, device);
     output_ = empty({kHeads, Attention::kWidth}, DType::kFloat32, device);
@@ -114,6 +115,7 @@ class Decoder {
                         .keys = keys_.data<float>(),
                         .values = values_.data<float>(),
                         .length = static_cast<const int*>(one.address(0)),
+                        .scores = scores_.data<float>(),
                         .partial = partial_.data<float>(),
                         .output = output_.data<float>(),
                         .heads = kHeads,
@@ -126,7 +128,7 @@ class Decoder {
   const Stream stream_;
   const int capacity_;
   std::vector<int> lengths_;  // of the contexts, at first
-  Tensor query_, keys_, values_, partial_, output_;
+  Tensor query_, keys_, values_, scores_, partial_, output_;
   int length_ = 0;  // of the present step
   FunctionStats stats_;
 };

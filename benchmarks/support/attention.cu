@@ -1,4 +1,4 @@
-// A thread for each head and split, and then one for each element of the output.
+// A thread for each score, each element of a split's sum, and each element of the output.
 #include "benchmarks/support/attention.h"
 
 #include <cmath>
@@ -11,35 +11,45 @@ namespace {
 constexpr int kWidth = Attention::kWidth;
 constexpr int kPartial = kWidth + 2;  // the sum of values, the largest score, the sum of weights
 
+struct Score {
+  Attention of;
+  int splits;
+  CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t slots = std::int64_t{splits} * Attention::kSplit;
+    const std::int64_t head = i / slots, token = i % slots;
+    if (token >= *of.length) return;
+    const float* const query = of.query + head * kWidth;
+    const float* const key = of.keys + (head * of.capacity + token) * kWidth;
+    float score = 0;
+    for (int d = 0; d < kWidth; ++d)
+      score += query[d] * key[d];
+    of.scores[i] = score;
+  }
+};
+
 struct AttendToSplit {
   Attention of;
   int splits;
   CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
-    const auto head = i / splits;
-    const auto split = static_cast<int>(i % splits);
-    const float* const query = of.query + head * kWidth;
-    const std::int64_t row = head * of.capacity;
-    float sums[kWidth] = {};
-    float largest = -INFINITY, weights = 0;
-    const int begin = split * Attention::kSplit, length = *of.length;
-    const int end = begin + Attention::kSplit < length ? begin + Attention::kSplit : length;
-    for (int token = begin; token < end; ++token) {
-      const float* const key = of.keys + (row + token) * kWidth;
-      const float* const value = of.values + (row + token) * kWidth;
-      float score = 0;
-      for (int d = 0; d < kWidth; ++d)
-        score += query[d] * key[d];
-      const float before = largest;
-      largest = fmaxf(largest, score);
-      const float scale = before == -INFINITY ? 0 : expf(before - largest);
-      const float weight = expf(score - largest);
-      weights = weights * scale + weight;
-      for (int d = 0; d < kWidth; ++d)
-        sums[d] = sums[d] * scale + weight * value[d];
+    const std::int64_t row = i / kWidth;  // of a head and a split
+    const auto d = static_cast<int>(i % kWidth);
+    const std::int64_t head = row / splits;
+    const auto begin = static_cast<int>(row % splits) * Attention::kSplit;
+    const int left = *of.length - begin;
+    const int tokens = left < Attention::kSplit ? left : Attention::kSplit;
+    const float* const scores = of.scores + row * Attention::kSplit;
+    const float* const values = of.values + (head * of.capacity + begin) * kWidth;
+    float largest = -INFINITY, weights = 0, sum = 0;
+    for (int t = 0; t < tokens; ++t)
+      largest = fmaxf(largest, scores[t]);
+    for (int t = 0; t < tokens; ++t) {
+      const float weight = expf(scores[t] - largest);
+      weights += weight;
+      sum += weight * values[t * kWidth + d];
     }
-    float* const partial = of.partial + i * kPartial;
-    for (int d = 0; d < kWidth; ++d)
-      partial[d] = sums[d];
+    float* const partial = of.partial + row * kPartial;
+    partial[d] = sum;
+    if (d > 0) return;
     partial[kWidth] = largest;
     partial[kWidth + 1] = weights;
   }
@@ -68,7 +78,9 @@ struct Combine {
 }  // namespace
 
 void launch_attention(StreamRef stream, const Attention& attention, int splits) {
-  parallel_for(stream, std::int64_t{attention.heads} * splits, AttendToSplit{attention, splits});
+  const std::int64_t rows = std::int64_t{attention.heads} * splits;
+  parallel_for(stream, rows * Attention::kSplit, Score{attention, splits});
+  parallel_for(stream, rows * kWidth, AttendToSplit{attention, splits});
   parallel_for(stream, std::int64_t{attention.heads} * kWidth, Combine{attention, splits});
 }
 

@@ -17,13 +17,14 @@ struct Attention {
   const float* keys;
   const float* values;
   const int* length;  // on the device
+  float* scores;      // float[heads][splits * kSplit]
   float* partial;     // float[heads][splits][kWidth + 2]
   float* output;      // float[heads][kWidth]
   int heads;
   int capacity;
 };
 
-// Enqueues two kernels, which attend to the first splits * kSplit tokens.
+// Enqueues three kernels, which attend to the first splits * kSplit tokens.
 void launch_attention(StreamRef stream, const Attention& attention, int splits);
 
 }  // namespace cgtree::benchmarks
