@@ -82,7 +82,6 @@ void add_sides(std::vector<Mismatch>& mismatches, const Node* nearest, const Dec
   for (Mismatch& mismatch : mismatches) {
     if (mismatch.is_of_input()) {
       mismatch.input_name = facts.function.input_options(mismatch.input).name;
-      mismatch.is_binding = facts.function.is_callers_work;
     }
     if (mismatch.kind == Kind::kOverlap) {
       mismatch.recorded = call.describe(mismatch.other);

@@ -306,14 +306,10 @@ std::string advice(const Mismatch& mismatch) {
     case Kind::kGuard:
       return str_format("let {} answer as before: each answer has recordings of its own", input);
     case Kind::kStaticAddress:
-      if (mismatch.is_binding) {
-        return str_format(
-            "keep {} at one address, or let it be copied; if each session has its own, declare it "
-            "per session, and one recording serves all",
-            input);
-      }
-      return str_format("keep {} at one address, or do not declare it static: then it is copied",
-                        input);
+      return str_format(
+          "keep {} at one address, or do not declare it static: then it is copied; a binding of "
+          "Steps may be copied, or be per session",
+          input);
     case Kind::kManagedAddress:
       return str_format(
           "pass the output of the same call as {}, and let go of the outputs of a step before the "

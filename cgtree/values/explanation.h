@@ -100,7 +100,6 @@ struct Mismatch {
   std::string recorded;
   std::string given;
   std::uint32_t other = 0;  // kOverlap; for kFootprint the number of the slot
-  bool is_binding = false;  // `input` is a binding of Steps
 
   // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
   bool is_of_input() const noexcept {
@@ -172,7 +171,7 @@ std::string advice(const Explanation& explanation);
 // Returns the outcome with the difference, and on the second line the advice:
 //
 //   record: static input 0 'weights': 0x7f00 recorded, 0x7e00 given
-//     to replay: keep 'weights' at one address, or do not declare it static: then it is copied
+//     to replay: keep 'weights' at one address, or do not declare it static: then it is copied; ...
 //
 // Further lines have the sizes of axes, and notes.
 std::string to_string(const Explanation& explanation);

@@ -712,7 +712,7 @@ def advice_on(change):
         "key": "leave out of the key what the work does not depend on, or round an integer of it up with the "
                "option `keys`",
         "guard": f"let {one} answer as before: each answer has recordings of its own",
-        "static_address": f"keep {one} at one address, or do not declare it static: then it is copied",
+        "static_address": f"keep {one} at one address, or do not declare it static: then it is copied; a binding of Steps may be copied, or be per session",
         "managed_address": f"pass the output of the same call as {one}, and let go of the outputs of a step "
                            "before the next, in a context with steps by mark_step()",
         "alignment": f"align {one} as it was when recorded, or choose Rebind::kNever",

@@ -578,8 +578,7 @@ TEST_P(StepsTest, ABindingThatMovedIsProposedAsCopiedOrPerSession) {
   const Tensor other = tensor({kCount}, random_numbers());
   moved[1] = binding_of(other);
   EXPECT_THAT(to_string(steps.explain({}, moved)),
-              HasSubstr("keep 'cache' at one address, or let it be copied; if each session has its "
-                        "own, declare it per session"));
+              HasSubstr("a binding of Steps may be copied, or be per session"));
 }
 
 TEST_P(StepsTest, WorkThatRefusesItsWarmUpIsNeverCaptured) {

@@ -450,8 +450,8 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
   std::atomic<int> made = 0, let_go = 0;
   std::thread other([&] {
     for (int round = 1; round <= kRounds; ++round) {
-      while (made < round) {
-      }
+      while (made < round)
+        std::this_thread::yield();
       for (Tensor& one : kept) {
         one = Tensor();
         for (int pause = 0; pause < 200; ++pause)
