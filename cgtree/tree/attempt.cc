@@ -22,8 +22,10 @@ namespace {
   const ContextMemory& memory = *engine.memory;
   Node* node = predict(current, function, inputs, memory, graph_override());
   if (node == nullptr) [[unlikely]] {
-    if (!inputs.key().empty() || function.has_guards)
-      node = predict_by_key(current, function, inputs, memory, graph_override());
+    if (function.has_guards)
+      node = predict<false, true>(current, function, inputs, memory, graph_override());
+    if (node == nullptr && !inputs.key().empty())
+      node = predict_by_key(function, inputs, memory, graph_override());
     if (node == nullptr && function.takes_lent) {
       const LentPrediction lent = predict_lent(current, function, inputs, memory, graph_override());
       if (lent.node != nullptr && entry.wait_for_producers(inputs, lent.known)) {

@@ -281,15 +281,12 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
   return {node, known};
 }
 
-Node* predict_by_key(const Node& current, const FunctionState& function, const InputList& inputs,
+Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override) {
   if (is_off(function, graph_override)) return nullptr;
-  const auto usable = [&](Node* node) {
-    const bool is_plain = node != nullptr && !node->is_held_back;
-    return is_plain ? if_it_fits<false>(node, inputs, memory) : nullptr;
-  };
-  Node* const next = function.has_guards ? usable(current.last_of(&function)) : nullptr;
-  return next != nullptr || inputs.key().empty() ? next : usable(last_of_key(function, inputs));
+  Node* const last = last_of_key(function, inputs);
+  const bool is_plain = last != nullptr && !last->is_held_back;
+  return is_plain ? if_it_fits<false>(last, inputs, memory) : nullptr;
 }
 
 bool lies_apart(const Decision& decision, const Call& call, const ContextMemory& memory) {

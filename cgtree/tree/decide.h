@@ -58,16 +58,17 @@ inline bool is_off(const Function& function, GraphOverride graph_override) noexc
 
 // Returns the node of the function that followed the current one last time, if it fits: all that a
 // steady loop asks. Else null; always null if inputs are borrowed, unless kTakesBorrowed. Does not
-// allocate.
-template <bool kTakesBorrowed = false>
+// allocate. kGuarded: it has guards, which are asked, and whose exceptions are thrown.
+template <bool kTakesBorrowed = false, bool kGuarded = false>
 inline Node* predict(const Node& current, const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override) {
   if (is_off(function, graph_override)) [[unlikely]] {
     return nullptr;
   }
-  Node* const next = current.predict(&function);
+  Node* const next = current.predict < kGuarded ? Node::Hint::kGuards : 0 > (&function);
   const bool is_it = next != nullptr &&
                      fits<kTakesBorrowed>(next->recording, inputs, memory) == Mismatch::Kind::kNone;
+  if constexpr (kGuarded) return is_it && hold(next->recording.guards) ? next : nullptr;
   return is_it ? next : nullptr;
 }
 
@@ -81,9 +82,8 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
                             const InputList& inputs, const ContextMemory& memory,
                             GraphOverride graph_override);
 
-// As predict(), with the recording that followed last where it has guards, which are asked, and
-// else with the recording that calls with this key have used last.
-Node* predict_by_key(const Node& current, const FunctionState& function, const InputList& inputs,
+// As predict(), with the recording that calls with this key have used last. Asks guards.
+Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
 // Decides about a call. While the function is precaptured, hints are not asked. A pure function of

@@ -53,16 +53,17 @@ struct Node {
   // Which recording of a function has followed last. A recording that is held back or has guards
   // has a mark in the word that predict() compares, so that it need not ask.
   struct Hint {
-    static constexpr std::uintptr_t kMark = 1;
+    static constexpr std::uintptr_t kHeldBack = 1, kGuards = 2;
 
     static std::uintptr_t word(const FunctionState* function) noexcept {
       return reinterpret_cast<std::uintptr_t>(function);
     }
     static std::uintptr_t word_of(const Node& node) noexcept {
-      return word(node.function) | (node.is_held_back || !node.recording.guards.empty());
+      return word(node.function) | (node.is_held_back ? kHeldBack : 0) |
+             (node.recording.guards.empty() ? 0 : kGuards);
     }
     bool is_of(const FunctionState* other) const noexcept {
-      return (function & ~kMark) == word(other);
+      return (function & ~(kHeldBack | kGuards)) == word(other);
     }
 
     std::uintptr_t function;  // word_of()
@@ -72,10 +73,11 @@ struct Node {
   bool is_held_back = false;        // its next replay is no plain one: predict() must skip it
   std::int64_t recorded_at_us = 0;  // since the epoch, as snapshots show
 
-  // Returns the node of `next` that followed last, or null if there is none, or it has a mark.
+  // Returns the node of `next` that followed last, or null if there is none, or it has other marks.
+  template <std::uintptr_t kMarks = 0>
   Node* predict(const FunctionState* next) const noexcept {
     for (const Hint& hint : followed_by) {
-      if (hint.function == Hint::word(next)) return hint.node;
+      if (hint.function == (Hint::word(next) | kMarks)) return hint.node;
     }
     return nullptr;
   }
