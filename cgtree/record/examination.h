@@ -41,7 +41,7 @@ class Examination {
   // while the recording is made; never_patch() may come after it.
   virtual void examine(CapturedStep& step) = 0;
   // The executable graph of the step. kShared: the recording has it, and a share in it. kEarlier:
-  // an earlier recording serves the call from now on, and nothing is recorded.
+  // an earlier recording has changed, or gone, and with it the decision: the call is decided again.
   enum class Exec { kOwn, kShared, kEarlier };
   // The graphs have their root and tail nodes.
   virtual Exec share() = 0;

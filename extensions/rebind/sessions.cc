@@ -277,7 +277,7 @@ bool serve_by_earlier(Engine& engine, CapturedStep& step, std::string obstacle) 
   if (!proof.patch()) {
     engine.extensions.after({.kind = CallEvent::kPatchRefused, .function = earlier->function});
     engine.drop(*earlier, "the device has refused to patch it");
-    return false;
+    return true;  // the decision may be to evict it
   }
   engine.tree.change([&] { proof.apply(); });
   return true;

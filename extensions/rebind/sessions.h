@@ -18,8 +18,9 @@ bool has_sessions(const Function& function) noexcept;
 
 // Compares a captured step, whose graph has its root and tail nodes, with an earlier recording that
 // differs from it in the memory of sessions alone. Returns whether that recording serves the call
-// from now on; otherwise the step's own recording has the reason. `obstacle`: why nothing may be
-// patched, or "". Throws std::bad_alloc, DeviceError; then nothing has changed.
+// from now on, or was dropped, so that the call is decided again; otherwise the step's own
+// recording has the reason. `obstacle`: why nothing may be patched, or "". Throws std::bad_alloc,
+// DeviceError; then nothing has changed.
 bool serve_by_earlier(Engine& engine, CapturedStep& step, std::string obstacle);
 
 // Makes an extension for contexts that have no audit: it has recordings serve all sessions.

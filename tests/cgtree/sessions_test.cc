@@ -573,8 +573,8 @@ TEST_P(SessionsTest, OptionsThatContradictEachOtherAreRefused) {
            .on_static_change = OnStaticChange::kThrow});
 }
 
-// The device refuses the first patch: nothing of the proof stays, and the function is not compared
-// again.
+// The device refuses the first patch: nothing of the proof stays, the call is captured once more,
+// and the function is not compared again.
 TEST(SessionsHostTest, APatchThatIsRefusedCostsTheEarlierRecordingAndNoCall) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device());
@@ -599,7 +599,7 @@ TEST(SessionsHostTest, APatchThatIsRefusedCostsTheEarlierRecordingAndNoCall) {
   call(0);
   call(0);
   failing.arm({.at = 1, .code = Code::kInvalidValue, .function = "set_node"});
-  EXPECT_EQ(call(1), 1);
+  EXPECT_EQ(call(1), 2);
   EXPECT_EQ(failing.failed_function(), "set_node");
   failing.disarm();
   EXPECT_EQ(context.stream().graphs().peek_last_error(), Code::kSuccess);
@@ -609,6 +609,42 @@ TEST(SessionsHostTest, APatchThatIsRefusedCostsTheEarlierRecordingAndNoCall) {
   EXPECT_EQ(steps.stats().kept_recordings, 3u);
   for (const std::size_t session : {0, 1, 2, 0})
     EXPECT_EQ(call(session), 0);
+}
+
+// The recording that a limit would have evicted is the one that is dropped.
+TEST(SessionsHostTest, APatchThatIsRefusedAtALimitEvictsNoRecordingThatIsGone) {
+  FailingDevice& failing = FailingDevice::instance();
+  for (const AtLimit at_limit : {AtLimit::kEvict, AtLimit::kThrow}) {
+    Context context(failing.device());
+    const bool evicts = at_limit == AtLimit::kEvict;
+    Steps steps(context, "f",
+                {.bindings = {{.is_mutated = true, .is_per_session = true}},
+                 .max_recordings = evicts ? 1u : 2u,
+                 .at_limit = at_limit});
+    std::vector<Tensor> caches;
+    for (int i = 0; i < 3; ++i)
+      caches.push_back(from_host<float>({1}, {1.0F}, failing.device()));
+    std::vector<float> expected(caches.size(), 1);
+    const auto call = [&](std::size_t session) {
+      const Binding bound[] = {binding_of(caches[session])};
+      for (Step step = steps.begin({}, bound); step.must_run(); step.end())
+        axpy(1, address(step, 0), address(step, 0), 1);
+      context.synchronize();
+      expected[session] *= 2;
+      EXPECT_EQ(caches[session].to_vector<float>(), std::vector<float>{expected[session]});
+    };
+    call(0);
+    call(0);
+    failing.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_node"});
+    call(1);
+    failing.disarm();
+    EXPECT_EQ(steps.stats().kept_recordings, 1u);
+    EXPECT_EQ(steps.stats().evictions, 0u);
+    validate(context);
+    for (const std::size_t session : {1, 1, 0, 0})
+      call(session);
+    validate(context);
+  }
 }
 
 }  // namespace
