@@ -428,9 +428,9 @@ int cgs_guard(cgs_steps* steps, const char* name, int64_t (*ask)(void* data), vo
       return {static_cast<std::uint64_t>(function(with))};
     };
     cgtree::GuardsOfStep* const guards = cgtree::frame().guards;
-    *answer = guards == nullptr ? ask(data)
-                                : static_cast<std::int64_t>(guards->ask(
-                                      {name, std::make_shared<Asked>(ask, data), call, {}})[0]);
+    cgtree::Guard guard{name, std::make_shared<Asked>(ask, data), call, {}, sizeof(Asked)};
+    *answer =
+        guards == nullptr ? ask(data) : static_cast<std::int64_t>(guards->ask(std::move(guard))[0]);
     return CGS_DONE;
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ struct Guard {
   std::shared_ptr<void> function;  // a recording has it end outside of the context
   Answer (*call)(void* function) = nullptr;
   Answer answer = {};
+  std::size_t bytes = 0;  // of the function: those with the same code and bytes ask the same
 };
 
 // In the order in which the work has asked them: whether one is asked may depend on those before.

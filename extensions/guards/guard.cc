@@ -40,13 +40,13 @@ bool keeps_guards() noexcept {
   return frame().guards != nullptr;
 }
 
-Guard::Answer keep(Guard guard, std::size_t bytes) {
+Guard::Answer keep(Guard guard) {
   GuardsOfStep& step = *frame().guards;
   if (guard.name.empty()) throw InvalidArgument("a guard needs a name");
   if (step.memory.is_checked) {
     const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-    const std::uintptr_t found =
-        find_on_stack(guard.function.get(), bytes, here, reinterpret_cast<std::uintptr_t>(&step));
+    const std::uintptr_t found = find_on_stack(guard.function.get(), guard.bytes, here,
+                                               reinterpret_cast<std::uintptr_t>(&step));
     if (found != 0) {
       throw InvalidArgument(str_format(
           "guard '{}' has the address of a variable on the stack of the step, {:#x}, which is gone "

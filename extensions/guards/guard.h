@@ -58,9 +58,8 @@ Value from_answer(const Guard::Answer& answer) noexcept {
 
 // Returns whether the calling thread runs a step that is warmed up or captured.
 bool keeps_guards() noexcept;
-// Asks the guard and keeps it for the step. `bytes`: the size of the object that is its function.
-// Requires: keeps_guards().
-Guard::Answer keep(Guard guard, std::size_t bytes);
+// Asks the guard and keeps it for the step. Requires: keeps_guards().
+Guard::Answer keep(Guard guard);
 
 }  // namespace detail
 
@@ -86,8 +85,9 @@ auto decide(std::string_view name, Function function) {
   Guard guard{.name = std::string(name),
               .function = std::make_shared<Function>(std::move(function)),
               .call = call,
-              .answer = {}};
-  return detail::from_answer<Value>(detail::keep(std::move(guard), sizeof(Function)));
+              .answer = {},
+              .bytes = std::is_empty_v<Function> ? 0 : sizeof(Function)};
+  return detail::from_answer<Value>(detail::keep(std::move(guard)));
 }
 
 // Returns the value of a variable of the host, and replays nothing for which it had other bytes.

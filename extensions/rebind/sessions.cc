@@ -37,6 +37,13 @@ bool are_alike(const Guards& a, const Guards& b) {
   });
 }
 
+// Returns whether two guards ask the same, whatever they answer now: a recording keeps those of the
+// session that it was made for, and asks them in the calls of all others.
+bool ask_the_same(const Guard& one, const Guard& other) {
+  return one.call == other.call && one.bytes == other.bytes &&
+         std::memcmp(one.function.get(), other.function.get(), one.bytes) == 0;
+}
+
 // Returns whether the recording would fit the call of the step, were it not for the memory of
 // sessions. A recording that serves all sessions already does not.
 bool is_of_other_session(const Recording& earlier, const CapturedStep& step) {
@@ -152,6 +159,9 @@ class SessionProof {
     if (!earlier_.bodies.empty() || !made.bodies.empty())
       return "what the bodies of conditional nodes use cannot be seen";
     if (made.draws_numbers()) return "its random numbers have another place in each capture";
+    for (std::size_t i = 0; i < made.guards.size(); ++i)
+      if (!ask_the_same(earlier_.guards[i], made.guards[i]))
+        return str_format("guard '{}' asks another object in each session", made.guards[i].name);
     for (const std::uint32_t i : numbers_) {
       const std::string overlap = is_session(i) ? find_overlap(i) : "";
       if (!overlap.empty()) return overlap;

@@ -487,6 +487,56 @@ TEST_P(SessionsTest, BreaksAndHostFunctionsAreNoProof) {
   }
 }
 
+// A recording keeps the functions of its own session: they would be asked for all others.
+TEST_P(SessionsTest, GuardsThatAskTheirOwnSessionAreNoProof) {
+  Steps steps = make_steps();
+  std::vector<Session> sessions;
+  std::vector<std::shared_ptr<int>> lengths;
+  for (int i = 0; i < 3; ++i) {
+    sessions.push_back(new_session());
+    lengths.push_back(std::make_shared<int>(1));
+  }
+  int captured = 0;  // the factor of the last run
+  const auto step_of = [&](std::size_t i) {
+    return call(steps, sessions[i], [&, length = lengths[i]](const Step& step) {
+      captured = decide("factor", [length] { return *length; });
+      axpy(static_cast<float>(captured), address(step, 0), address(step, 1));
+      axpy(1, address(step, 2), address(step, 1));
+      axpy(static_cast<float>(1 - captured), address(step, 0), address(step, 1));
+    });
+  };
+  for (const std::size_t i : {0, 0, 1, 2})
+    (void)step_of(i);
+  EXPECT_EQ(steps.stats().recordings, 3u);
+  EXPECT_THAT(why_not(), HasSubstr("guard 'factor' asks another object in each session"));
+  *lengths[1] = 2;
+  EXPECT_NE(step_of(1).outcome, Outcome::kReplay);
+  EXPECT_EQ(captured, 2);
+  EXPECT_EQ(step_of(0), (Done{Outcome::kReplay, 0}));
+  *lengths[0] = 3;
+  EXPECT_EQ(step_of(2), (Done{Outcome::kReplay, 0}));
+}
+
+TEST_P(SessionsTest, GuardsThatAskOneObjectServeAllSessions) {
+  Steps steps = make_steps();
+  struct Engine {
+    int session = 0;
+    std::array<int, 3> factors = {1, 1, 1};
+  };
+  const auto engine = std::make_shared<Engine>();
+  const Work work = [&](const Step& step) {
+    (void)decide("nothing", [] { return 5; });
+    (void)decide("factor", [engine] { return engine->factors[engine->session]; });
+    (void)watch_value(&engine->session, "which");
+    forward(step);
+  };
+  Session a = recorded_session(steps, work), b = new_session(), c = new_session();
+  EXPECT_EQ(call(steps, b, work), (Done{Outcome::kReplay, 1}));
+  EXPECT_EQ(call(steps, c, work), (Done{Outcome::kReplay, 0}));
+  engine->factors[0] = 2;
+  EXPECT_NE(call(steps, c, work).outcome, Outcome::kReplay);
+}
+
 // Libraries register there the addresses that they have captured.
 TEST_P(SessionsTest, RecordingsThatAreToldBeforeTheirLaunchHaveOneSessionEach) {
   int told = 0;
