@@ -72,6 +72,10 @@ std::size_t Context::release_memory() {
     ++node.key->released;
     engine_->drop(node, "release_memory()");
   }
+  for (const auto& function : engine_->tree.functions())
+    for (const auto& [hash, keys] : function->keys)
+      for (const auto& key : keys)
+        key->forget_guards();
   memory.give_back_unused();
   return before - memory.reserved_bytes();
 }

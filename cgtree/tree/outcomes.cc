@@ -90,6 +90,8 @@ void add_recording(Engine& engine, KeyState& key, std::unique_ptr<Node> made,
   const bool is_again =
       key.released == 0 && !key.nodes.empty() && decision.mismatch != Mismatch::Kind::kGuard;
   if (is_again && function.precaptures.load(std::memory_order_relaxed) == 0) key.note_remake();
+  const bool is_forgotten = !key.warmed_for.empty() && key.warmed_for.front().empty();
+  if (is_forgotten) key.warmed_for.front() = made->recording.guards;
   Node& node = engine.tree.add(std::move(made));
   count_static_changes(engine, function, node.why);
   ++function.counters.recordings;

@@ -133,8 +133,17 @@ void KeyState::note_warmed(Guards asked) {
   constexpr std::size_t kMostWarmed = 64;
   if (asked.empty()) return;
   if (warmed_up) note_remake();
+  std::erase_if(warmed_for, [](const Guards& one) { return one.empty(); });  // forgotten
   if (warmed_for.size() == kMostWarmed) warmed_for.erase(warmed_for.begin());
   warmed_for.push_back(std::move(asked));
+}
+
+void KeyState::forget_guards() noexcept {
+  if (warmed_for.empty()) return;
+  warmed_up = released > 0;
+  warmed_for.resize(warmed_up ? 1 : 0);
+  for (Guards& asked : warmed_for)
+    asked.clear();
 }
 
 KeyState* FunctionState::find(const Call& call) const {

@@ -134,6 +134,9 @@ struct KeyState {
   void note_remake() noexcept;
   void note_warmed(Guards asked);
   bool knows_answers() const { return warmed_for.empty() || std::ranges::any_of(warmed_for, hold); }
+  // The functions of guards end. Until a recording asks, all answers are known to a key that had
+  // recordings; another one is warmed up again.
+  void forget_guards() noexcept;
   // Has the managed inputs copied that lay elsewhere in a recording of the key: they move again.
   void copy_moved_inputs(Call& call) const;
   // A call has run eagerly because `remakes` waits. Without host memory nothing is remembered.

@@ -535,6 +535,37 @@ TEST_P(GuardsTest, WhatAGuardOwnsEndsWithItsRecordingsAndOutsideOfTheContext) {
   EXPECT_EQ(ended, 1);
 }
 
+TEST_P(GuardsTest, ReleasedMemoryTakesTheGuardsWithItAndOtherAnswersAreStillWarmedUp) {
+  auto state = std::make_shared<int>(2);
+  const std::weak_ptr<int> old = state;
+  int asked = 0;
+  F f = compile(context(), "f", [&](Tensor x) {
+    const int scale = decide("scale", [state, &asked] {
+      ++asked;
+      return *state;
+    });
+    return affine(x, static_cast<float>(scale), 0);
+  });
+  for (int i = 0; i < 3; ++i)
+    call(f, 2);
+  (void)f(random_tensor({6}));  // another key is warmed up, and not recorded
+  (void)context().release_memory();
+  state = std::make_shared<int>(2);
+  EXPECT_TRUE(old.expired());
+  asked = 0;
+  EXPECT_EQ(call(f, 2), Outcome::kRecord);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(call(f, 2), Outcome::kReplay);
+  for (const int scale : {3, 4}) {
+    *state = scale;
+    EXPECT_EQ(call(f, static_cast<float>(scale)), Outcome::kWarmUp);
+    EXPECT_EQ(call(f, static_cast<float>(scale)), Outcome::kRecord);
+    EXPECT_EQ(call(f, static_cast<float>(scale)), Outcome::kReplay);
+  }
+  (void)f(random_tensor({6}));
+  EXPECT_EQ(f.last_outcome()->outcome, Outcome::kWarmUp);
+}
+
 TEST_P(GuardsTest, InACheckedContextAVariableOfTheStepIsFound) {
   make_context({.checked = true});
   F dangles = compile(context(), "dangles", [decision = decision_](Tensor x) {

@@ -179,6 +179,38 @@ TEST_F(SmallDoorTest, ADecisionOfTheHostIsAskedAgainBeforeEachReplay) {
   EXPECT_EQ(cgs_leave(steps_), CGS_DONE);
 }
 
+TEST_F(SmallDoorTest, TheDataOfAGuardIsNotAskedAfterARelease) {
+  struct Data {
+    std::int64_t answer = 2;
+    int asked = 0;
+  };
+  const auto ask = [](void* data) {
+    auto* const given = static_cast<Data*>(data);
+    ++given->asked;
+    return given->answer;
+  };
+  const Memory x(1), y(0), w(3);
+  Data first, second;
+  const auto run_with = [&](Data& data) {
+    int runs = 0;
+    int run = begin(x, y, w, 0);
+    for (; run == CGS_RUN; run = cgs_end(steps_), ++runs) {
+      std::int64_t answer = 0;
+      EXPECT_EQ(cgs_guard(steps_, "splits", ask, &data, &answer), CGS_DONE) << why();
+      work(static_cast<float>(answer));
+    }
+    return runs;
+  };
+  for (int i = 0; i < 3; ++i)
+    (void)run_with(first);
+  ASSERT_EQ(cgs_release(steps_), CGS_DONE);
+  first.asked = 0;
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(run_with(second), i == 0 ? 1 : 0) << i;
+  EXPECT_EQ(first.asked, 0);
+  EXPECT_GT(second.asked, 0);
+}
+
 TEST_F(SmallDoorTest, AStepIsWarmedUpThenCapturedThenReplayed) {
   const Memory x(1), y(0), w(3);
   EXPECT_EQ(step(x, y, w, 5), 1);
