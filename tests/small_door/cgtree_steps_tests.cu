@@ -277,6 +277,33 @@ TEST_F(SmallDoorTest, OneRecordingServesAllSessions) {
   EXPECT_EQ(stats().kept, 0u);
 }
 
+TEST_F(SmallDoorTest, AGuardThatAsksASessionKeepsARecordingForEach) {
+  cgs_close(steps_);
+  const cgs_binding bindings[] = {
+      {"x", CGS_COPIED, 0}, {"y", CGS_WRITTEN | CGS_SESSION, 0}, {"w", 0, 0}};
+  ASSERT_EQ(cgs_open(&steps_, "decode", 0, bindings, 3, nullptr), CGS_DONE) << cgs_why(nullptr);
+  const Memory x(1), w(0);
+  const Memory sessions[] = {Memory(0), Memory(0), Memory(0)};
+  std::int64_t factors[] = {1, 1, 1};
+  float expected[] = {0, 0, 0};
+  const auto call = [&](std::size_t session) {
+    int run = begin(x, sessions[session], w, 0);
+    for (; run == CGS_RUN; run = cgs_end(steps_)) {
+      std::int64_t answer = 0;
+      EXPECT_EQ(cgs_guard(steps_, "factor", number_at, &factors[session], &answer), CGS_DONE);
+      work(static_cast<float>(answer));
+    }
+    expected[session] += static_cast<float>(factors[session]);
+    EXPECT_EQ(value(sessions[session]), expected[session]);
+  };
+  for (const std::size_t session : {0, 0, 1, 2})
+    call(session);
+  EXPECT_EQ(stats().recordings, 3u);
+  factors[1] = 5;
+  for (const std::size_t session : {0, 1, 2, 1, 0})
+    call(session);
+}
+
 TEST_F(SmallDoorTest, AnotherKeyIsAnotherRecording) {
   const Memory x(1), y(0), w(0);
   std::mt19937 random(7);
