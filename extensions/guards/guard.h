@@ -21,24 +21,29 @@
 
 namespace cgtree {
 
-// An answer of a guard: an integer, an enumeration, a bool, a floating number, a pointer, or a
-// struct of those without padding; of at most 16 bytes.
+// An answer of a guard: an integer, an enumeration, a bool, a pointer, or a struct of those without
+// padding, of at most 16 bytes; or a float or double. Bytes are compared, and a long double has
+// some that are not set.
 template <typename Value>
 inline constexpr bool kIsAnswer = std::is_trivially_copyable_v<Value> &&
                                   sizeof(Value) <= sizeof(Guard::Answer) &&
                                   (std::has_unique_object_representations_v<Value> ||
-                                   std::is_floating_point_v<Value>);
+                                   (std::is_floating_point_v<Value> &&
+                                    sizeof(Value) <= sizeof(double)));
 
 namespace detail {
+
+// An integer, or an enumeration, of at most eight bytes.
+template <typename Value>
+inline constexpr bool kIsNumber = (std::is_integral_v<Value> ||
+                                   std::is_enum_v<Value>)&&sizeof(Value) <= sizeof(std::uint64_t);
 
 // Integers keep their sign, so that messages have it.
 template <typename Value>
 Guard::Answer to_answer(const Value& value) noexcept {
   Guard::Answer answer = {};
-  if constexpr (std::is_integral_v<Value>) {
+  if constexpr (kIsNumber<Value>) {
     answer[0] = static_cast<std::uint64_t>(value);
-  } else if constexpr (std::is_enum_v<Value>) {
-    answer[0] = static_cast<std::uint64_t>(static_cast<std::underlying_type_t<Value>>(value));
   } else {
     std::memcpy(answer.data(), &value, sizeof(Value));
   }
@@ -47,7 +52,7 @@ Guard::Answer to_answer(const Value& value) noexcept {
 
 template <typename Value>
 Value from_answer(const Guard::Answer& answer) noexcept {
-  if constexpr (std::is_integral_v<Value> || std::is_enum_v<Value>) {
+  if constexpr (kIsNumber<Value>) {
     return static_cast<Value>(answer[0]);
   } else {
     Value value;

@@ -588,6 +588,10 @@ TEST_P(GuardsTest, InACheckedContextAVariableOfTheStepIsFound) {
   EXPECT_EQ(lives.stats().failures, 0u);
 }
 
+// Bytes that are not set would make two answers of one.
+static_assert(kIsAnswer<double> && kIsAnswer<void*> && kIsAnswer<unsigned char>);
+static_assert(!kIsAnswer<long double>);
+
 TEST_P(GuardsTest, AGuardNeedsAName) {
   F f = compile(context(), "f", [](Tensor x) {
     return affine(x, static_cast<float>(decide("", [] { return 2; })), 0);
