@@ -94,6 +94,7 @@ void compare(const RecordingFacts& facts, std::size_t step_nodes, const GraphCon
     if (difference.empty() && waits_then[i] != waits_now[i])
       difference = "waits for other nodes than in a new capture";
     ++comparison.nodes;
+    comparison.unread += !facts.nodes()[i].is_decoded;
     if (difference.empty()) continue;
     comparison.difference = str_format("node {} of {}: {}", i, step_nodes, difference);
     comparison.recorded = std::move(described);
@@ -115,6 +116,8 @@ CaptureComparison compare_captures(const FunctionHandle& function, const InputLi
   const Recording& recording = found.node->recording;
   comparison.recording = found.node->id;
   if (!recording.further.empty()) comparison.why_not = kBreakIsOpaque;
+  if (!recording.bodies.empty())
+    comparison.why_not = "conditional nodes have another condition in each capture";
   if (found.function.is_callers_work)
     comparison.why_not = "its work is enqueued by the caller, and not by a step function";
   if (!comparison.why_not.empty()) return comparison;

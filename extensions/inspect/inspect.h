@@ -68,6 +68,8 @@ struct CaptureComparison {
   std::uint32_t recording = 0;
   std::string why_not;    // why nothing was compared, or ""
   std::size_t nodes = 0;  // that were compared
+  // Of them, those of which the device tells the place alone: host functions, child graphs.
+  std::size_t unread = 0;
   std::optional<InspectedNode> recorded;
   std::string difference;  // one sentence; "" if there is none
 };

@@ -51,7 +51,10 @@ std::string to_string(const CaptureComparison& comparison) {
   if (!comparison.why_not.empty())
     return text + str_format("not compared, {}\n", comparison.why_not);
   if (comparison.difference.empty()) {
-    return text + str_format("a new capture has the same {} nodes\n", comparison.nodes);
+    text += str_format("a new capture has the same {} nodes", comparison.nodes);
+    if (comparison.unread > 0)
+      text += str_format(", of which {} cannot be read", comparison.unread);
+    return text + "\n";
   }
   text += str_format("{}\n", comparison.difference);
   return comparison.recorded ? text + to_string(*comparison.recorded) : text;

@@ -59,6 +59,18 @@ bool is_gone(const UsedMemory& memory, std::uintptr_t address, DeviceMemoryCache
   return now == nullptr || now->address != memory.range.address;
 }
 
+// Returns how many nodes the bodies of a node have, with those of the nodes in them.
+std::uint32_t nodes_in_bodies(const Recording& recording, NodeHandle node, GraphAPI& graphs) {
+  std::uint32_t count = 0;
+  for (const GraphHandle body : recording.bodies_of(node)) {
+    std::vector<NodeHandle> nodes;
+    check(graphs.graph_nodes(body, &nodes), "list the nodes of a body");
+    for (const NodeHandle inner : nodes)
+      count += 1 + nodes_in_bodies(recording, inner, graphs);
+  }
+  return count;
+}
+
 }  // namespace
 
 RecordingFacts::RecordingFacts(const Recording& recording, const Call& call, DeviceAPI& api)
@@ -66,9 +78,16 @@ RecordingFacts::RecordingFacts(const Recording& recording, const Call& call, Dev
   GraphAPI& graphs = *api.graphs();
   check(graphs.read_nodes(recording.graph.handle(), &nodes_), "read the nodes of a recording");
   check(graphs.graph_edges(recording.graph.handle(), &edges_), "list the edges of a recording");
-  std::uint32_t next = 0;  // the audit leaves out root and tail nodes
-  for (const NodeContents& node : nodes_)
+  // The audit and the scopes have bodies behind their node; the audit has no root and tail nodes.
+  std::uint32_t next = 0;
+  std::size_t place = 0;
+  for (const NodeContents& node : nodes_) {
     audited_.push_back(is_root_or_tail(recording, node.node) ? UINT32_MAX : next++);
+    scoped_.push_back(place++);
+    const std::uint32_t in_bodies = nodes_in_bodies(recording, node.node, graphs);
+    next += in_bodies;
+    place += in_bodies;
+  }
   DeviceMemoryCache devices(api);
   gone_.resize(audit_.memory.size(), false);
   for (const MemoryUse& use : audit_.uses)
@@ -186,7 +205,8 @@ InspectedNode RecordingFacts::describe(std::size_t i) const {
                      .scope = {},
                      .words = {}};
   const NodeScopes& scopes = audit_.scopes;
-  if (i < scopes.nodes.size()) node.scope = scopes.paths[scopes.nodes[i].path];
+  if (const std::size_t place = scoped_[i]; place < scopes.nodes.size())
+    node.scope = scopes.paths[scopes.nodes[place].path];
   if (is_own(i)) {
     node.name = "the copies of inputs and outputs";
   } else {

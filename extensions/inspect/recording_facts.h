@@ -52,6 +52,7 @@ class RecordingFacts {
   std::vector<NodeContents> nodes_;
   std::vector<GraphEdge> edges_;
   std::vector<std::uint32_t> audited_;  // by node: MemoryUse::node
+  std::vector<std::size_t> scoped_;     // by node: its place in NodeScopes::nodes
   std::vector<bool> gone_;              // by MemoryUse::memory
 };
 

@@ -280,6 +280,36 @@ TEST_P(InspectTest, RecordingsThatCannotBeRunNodeByNodeSayWhy) {
   EXPECT_EQ(report.runs, 0u);
 }
 
+// The nodes of bodies lie between those of the graph, where the audit has them.
+TEST_P(InspectTest, ForeignMemoryBehindABranchIsSuspected) {
+  const Table table(device());
+  const auto f = compile(context(), "f", [&](Tensor x, Tensor taken) {
+    Tensor y = affine(x, 2, 0);
+    branch(taken, [&] {
+      const Scope scope("body");
+      update(y, 3, 1);
+      branch(taken, [&] { update(y, 1, 1); });
+      update(y, 3, 1);
+    });
+    const Scope scope("behind");
+    axpy(1, table.data(), y);
+    return affine(y, 1, 0);
+  });
+  const Tensor x = random_tensor({kCount});
+  const std::int32_t one = 1;
+  const Tensor taken = from_host(Shape(), std::span(&one, 1), device());
+  prepare(f, x, taken);
+  if (f.stats().recordings == 0) GTEST_SKIP() << "the device has no conditional nodes";
+  const InspectionReport report = inspect(f, x, taken);
+  EXPECT_THAT(report.why_not, HasSubstr("conditional node"));
+  ASSERT_EQ(report.suspects.size(), 1u) << to_string(report);
+  EXPECT_THAT(report.suspects[0].name, HasSubstr("axpy"));
+  EXPECT_EQ(report.suspects[0].scope, "behind");
+  const CaptureComparison comparison = compare_captures(f, x, taken);
+  EXPECT_THAT(comparison.why_not, HasSubstr("conditional nodes"));
+  EXPECT_EQ(comparison.difference, "");
+}
+
 // A Group of one rank.
 class Alone final : public Group {
  public:
@@ -453,6 +483,21 @@ TEST_P(InspectTest, OtherKernelsAndOtherNumbersOfNodesAreNamed) {
               HasSubstr("it has 2 nodes of the step, and a new capture 3"));
   mode = 0;
   expect_nothing(f, x);
+}
+
+TEST_P(InspectTest, WorkThatCannotBeReadIsCounted) {
+  const auto nothing = [](void*) {};
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    const StreamRef stream = current_stream();
+    check(stream.graphs().launch_host_function(stream.handle(), nothing, nullptr), "call");
+    return affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  const CaptureComparison found = compare_captures(f, x);
+  EXPECT_EQ(found.nodes, 2u);
+  EXPECT_EQ(found.unread, 1u);
+  EXPECT_THAT(to_string(found), HasSubstr("the same 2 nodes, of which 1 cannot be read"));
 }
 
 // ---- On the host device in strict mode ----
