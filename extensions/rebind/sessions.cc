@@ -110,6 +110,7 @@ class SessionProof {
   bool patch() {
     tail_.emplace(step_.memory, rebound_, std::move(rebinding_));
     apart_ = apart_of(earlier_.apart.pairs(), inputs_);
+    statics_ = InputRun(inputs_, InputRun::Of::kStatic);
     earlier_.tails.reserve(earlier_.tails.size() + 1);
     rest_.resize(rebound_.size());
     try {
@@ -121,14 +122,16 @@ class SessionProof {
     tail_->forget_patch();  // the replay that follows counts as one that has moved
     return true;
   }
-  // Has the earlier recording serve all sessions. The proof is to end outside of locks. Requires:
-  // patch() has returned true, and no monitor reads.
+  // Has the earlier recording serve all sessions, and allocates nothing. The proof is to end
+  // outside of locks. Requires: patch() has returned true, and no monitor reads.
   void apply() noexcept {
     earlier_.tails.push_back(*std::move(tail_));
     earlier_.inputs = std::move(inputs_);
     earlier_.rebinds = std::move(choices_);
     earlier_.apart = std::move(apart_);
-    find_runs(earlier_);
+    earlier_.statics = std::move(statics_);  // as find_runs(): those that are copied stay
+    earlier_.has_runs = !earlier_.statics.is_empty() || !earlier_.copies.is_empty();
+    earlier_.has_to_bind = true;
     if (earlier_.findings == nullptr) earlier_.findings = std::move(others_);
     for (std::size_t k = 0; k < rebound_.size(); ++k)
       rest_[k] = earlier_.findings->forget_input(rebound_[k]);
@@ -239,6 +242,7 @@ class SessionProof {
   std::unique_ptr<OtherAddresses> others_;
   std::optional<GatherNode> tail_;
   ApartPairs apart_;
+  InputRun statics_;
   std::vector<std::shared_ptr<const void>> rest_;
   std::string why_not_;
 };

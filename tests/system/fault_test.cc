@@ -27,6 +27,7 @@
 #include "tests/support/inside.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/steps.h"
+#include "tests/support/test_kernels.h"
 
 namespace cgtree::testing {
 namespace {
@@ -530,6 +531,79 @@ TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
   }
   std::printf("%ld host allocations: %d threw\n", k - 1, thrown);
   EXPECT_GT(thrown, 20);
+}
+
+// The k-th call of the device fails, or the k-th allocation of host memory, while the second
+// session of a key is captured, compared and served.
+TEST_F(FaultTest, ASecondSessionIsServedOrItsCallThrows) {
+  FailingDevice& failing = FailingDevice::instance();
+  const Device device = failing.device();
+  constexpr std::size_t kWeights = 12;  // as many as have a run of their own
+  const auto add_to = [](const void* to, const void* from) {
+    const StreamRef stream = current_stream();
+    const float one = 1;
+    const std::int64_t count = 1;
+    check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
+                                        arguments_of(one, from, to, count)),
+          "launch axpy");
+  };
+  for (const bool is_of_host : {false, true}) {
+    int thrown = 0;
+    bool has_failed = true;
+    for (long k = 0; has_failed; ++k) {
+      ASSERT_LT(k, 3000);
+      Context context(device);
+      StepsOptions options;
+      options.bindings = {{.is_mutated = true, .is_per_session = true}};
+      Steps steps(context, "f", options);
+      std::vector<Tensor> caches;
+      std::vector<Tensor> weights;
+      for (std::size_t i = 0; i < 3; ++i)
+        caches.push_back(from_host<float>({1}, {0.0F}, device));
+      for (std::size_t i = 0; i < kWeights; ++i)
+        weights.push_back(from_host<float>({1}, {static_cast<float>(i)}, device));
+      std::array<int, 3> done = {};
+      const auto call = [&](std::size_t session) {
+        std::vector<Binding> bound = {{caches[session].data(), 4}};
+        for (const Tensor& one : weights)
+          bound.push_back({one.data(), 4});
+        for (Step step = steps.begin({}, bound); step.must_run(); step.end())
+          for (std::size_t i = 1; i <= kWeights; ++i)
+            add_to(step.address(0), step.address(i));
+        ++done[session];
+      };
+      call(0);
+      call(0);
+      if (is_of_host) {
+        limit_host_allocations(k);
+      } else {
+        failing.arm({.at = k, .code = Code::kInvalidValue});
+      }
+      try {
+        call(1);
+      } catch (const Error&) {
+        ++thrown;
+      } catch (const std::bad_alloc&) {
+        ++thrown;
+      }
+      has_failed = is_of_host ? host_allocations_refused() > 0 : !failing.failed_function().empty();
+      lift_host_allocation_limit();
+      failing.disarm();
+      (void)context.stream().graphs().take_last_error();
+      context.synchronize();
+      const std::vector<float> given = caches[1].to_vector<float>();
+      if (done[1] == 0) caches[1].copy_from<float>(Floats{0});  // a part may have run eagerly
+      if (done[1] == 1) EXPECT_EQ(given, Floats{66}) << k;
+      validate(context);
+      for (const std::size_t session : {0, 1, 2, 1, 0, 2})
+        call(session);
+      context.synchronize();
+      for (std::size_t i = 0; i < caches.size(); ++i)
+        EXPECT_EQ(caches[i].to_vector<float>()[0], 66.0F * static_cast<float>(done[i])) << k;
+    }
+    std::printf("%s: %d threw\n", is_of_host ? "host" : "device", thrown);
+    EXPECT_GT(thrown, is_of_host ? 20 : 3);
+  }
 }
 
 // A destructor: it cannot tell anyone.
