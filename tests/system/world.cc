@@ -196,6 +196,8 @@ void World::execute(const WorldOperation& operation) {
       return hoard(operation);
     case Deed::kGuard:
       return guard(operation);
+    case Deed::kSession:
+      return session(operation);
     default:
       return call(operation);
   }

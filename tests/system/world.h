@@ -124,9 +124,10 @@ class World {
   void fork(const WorldOperation& operation);
   void intrude(const WorldOperation& operation);
   void elsewhere(const WorldOperation& operation);
-  // world_breaks.cc, world_steps.cc, world_draws.cc and world_precaptures.cc
+  // world_breaks.cc, world_steps.cc, world_sessions.cc, world_draws.cc and world_precaptures.cc
   void change(const WorldOperation& operation);
   void engine(const WorldOperation& operation);
+  void session(const WorldOperation& operation);
   void draw(const WorldOperation& operation);
   void precapture(const WorldOperation& operation);
   void learn(const WorldOperation& operation);

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, kDeeds> kDeedNames = {
     "table",      "move_table", "change",     "engine",      "many",        "renew",   "stale",
     "return",     "reader",     "draw",       "elsewhere",   "lent",        "lend",    "key_rows",
     "precapture", "learn",      "inspect",    "recycle",     "lease",       "flow",    "hoard",
-    "guard"};
+    "guard",      "session"};
 
 // The deeds that a feature adds.
 std::vector<Deed> deeds_of(Feature feature) {
@@ -104,6 +104,8 @@ std::vector<Deed> deeds_of(Feature feature) {
       return {Deed::kHoard, Deed::kHoard};
     case Feature::kGuards:
       return {Deed::kGuard, Deed::kGuard, Deed::kGuard};
+    case Feature::kSessions:
+      return {Deed::kSession, Deed::kSession, Deed::kSession};
     default:
       return {};
   }
@@ -155,6 +157,7 @@ const std::array<NamedFeature, kFeatures> kNamedFeatures = {{
     {"flows", Feature::kFlows},
     {"hoards", Feature::kHoards},
     {"guards", Feature::kGuards},
+    {"sessions", Feature::kSessions},
 }};
 
 Features parse_features(std::string_view text) {

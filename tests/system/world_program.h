@@ -57,8 +57,9 @@ enum class Feature : std::uint8_t {
   kFlows,        // steps branch and loop
   kHoards,       // every result is kept, call after call
   kGuards,       // steps depend on decisions of the host that change between calls
+  kSessions,     // an engine's sessions, with memory that comes and goes, guards and workspaces
 };
-inline constexpr int kFeatures = 43;
+inline constexpr int kFeatures = 44;
 // A set of features.
 using Features = std::uint64_t;
 
@@ -146,8 +147,9 @@ enum class Deed : std::uint8_t {
   kFlow,        // kFlows: choice says whether a body throws
   kHoard,       // kHoards: choice says whether results are fed back
   kGuard,       // kGuards: choice says what is decided
+  kSession,     // kSessions: to says what the work does, the others which sessions call
 };
-inline constexpr int kDeeds = 64;
+inline constexpr int kDeeds = 65;
 
 struct WorldOperation {
   Deed deed = Deed::kCheck;

@@ -103,6 +103,7 @@ constexpr std::string_view kDone[] = {
     "an input is on another device",
     "a closure reads an output of another context",
     "a replay has asked guards",
+    "a recording is replayed for another session",
     "a call draws",
     "a call that draws throws",
     "sizes are recorded beforehand",
