@@ -33,9 +33,12 @@ DeviceMemoryOwner& device_memory_owner() {
 
 StorageRef allocate_from_device(Device device, std::size_t bytes) {
   DeviceAPI& api = device_api(device);
-  void* data = bytes == 0 ? nullptr : allocate_device_memory(device, bytes);
+  const auto free = [device](void* data) { free_device_memory(device, data); };
+  std::unique_ptr<void, decltype(free)> data(
+      bytes == 0 ? nullptr : allocate_device_memory(device, bytes), free);
   const StreamRef legacy(api, device, StreamHandle::kLegacy);
-  auto* const made = new Storage(device_memory_owner(), device, legacy, data, bytes);
+  auto* const made = new Storage(device_memory_owner(), device, legacy, data.get(), bytes);
+  (void)data.release();
   made->keep_valid();
   return StorageRef(*made);
 }

@@ -606,6 +606,21 @@ TEST_F(FaultTest, ASecondSessionIsServedOrItsCallThrows) {
   }
 }
 
+TEST_F(FaultTest, ATensorThatHasNoHostMemoryGivesThatOfTheDeviceBack) {
+  FailingDevice& failing = FailingDevice::instance();
+  bool has_failed = true;
+  for (long k = 0; has_failed; ++k) {
+    limit_host_allocations(k);
+    try {
+      (void)empty({4}, DType::kFloat32, failing.device());
+    } catch (const std::bad_alloc&) {
+    }
+    has_failed = host_allocations_refused() > 0;
+    lift_host_allocation_limit();
+    EXPECT_EQ(failing.outstanding(), 0) << k;
+  }
+}
+
 // A destructor: it cannot tell anyone.
 TEST_F(FaultTest, ACaptureThatIsDroppedNeedsNoHostMemory) {
   FailingDevice& device = FailingDevice::instance();
