@@ -1,6 +1,7 @@
 // Serves the calls of a Context on its engine, and opens the step of an EagerScope.
 #include "cgtree/context.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -69,7 +70,9 @@ std::size_t Context::release_memory() {
   const std::size_t before = memory.reserved_bytes();
   while (!engine_->tree.nodes().empty()) {
     Node& node = *engine_->tree.nodes().back();
-    ++node.key->released;
+    const bool has_rebound = std::ranges::any_of(node.recording.rebinds, &RebindChoice::is_rebound);
+    // The captures of two sessions prove a recording that serves all.
+    node.key->released += node.function->is_callers_work && has_rebound ? 2 : 1;
     engine_->drop(node, "release_memory()");
   }
   for (const auto& function : engine_->tree.functions())

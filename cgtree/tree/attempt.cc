@@ -432,6 +432,7 @@ void Attempt::end_capture(OpenRecording& capture, std::vector<Tensor> made,
     result = failure_of(thrown, memory_.stream().graphs());
   }
   if (result && std::holds_alternative<ServedByEarlier>(*result)) {
+    if (KeyState& key = function_.find_or_add(call_); key.released > 0) --key.released;
     close();
     return decide();
   }

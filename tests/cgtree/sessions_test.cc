@@ -199,6 +199,22 @@ TEST_P(SessionsTest, AFrozenRecordingServesTheSessionsThatItWasProvedFor) {
     EXPECT_EQ(call(steps, *session), (Done{Outcome::kReplay, 0}));
 }
 
+TEST_P(SessionsTest, AFrozenRecordingThatWasReleasedServesAllSessionsAgain) {
+  Steps steps = make_steps();
+  Session a = recorded_session(steps), b = new_session(), c = new_session();
+  call(steps, b);
+  steps.freeze();
+  for (int i = 0; i < 2; ++i) {
+    (void)context().release_memory();
+    EXPECT_EQ(call(steps, a), (Done{Outcome::kRecord, 1}));
+    EXPECT_EQ(call(steps, b), (Done{Outcome::kReplay, 1}));
+    for (Session* const session : {&c, &a, &b})
+      EXPECT_EQ(call(steps, *session), (Done{Outcome::kReplay, 0}));
+  }
+  const Tensor old = std::exchange(weights_, tensor({kCount}, random_numbers()));
+  EXPECT_EQ(call(steps, a).outcome, Outcome::kRunEagerly);  // no more than there was
+}
+
 TEST_P(SessionsTest, ASessionThatEndsTakesNoRecordingWithItOnceAnotherWasServed) {
   Steps steps = make_steps();
   Session a = recorded_session(steps);
