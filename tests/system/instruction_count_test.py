@@ -61,6 +61,20 @@ class InstructionCountTest(unittest.TestCase):
         (_, alone), (_, in_group) = count("static"), count("in_group")
         self.assertAlmostEqual(alone, in_group, delta=1)
 
+    def test_the_guards_of_a_replay_are_asked_where_it_is_predicted(self):
+        if shutil.which("valgrind") is None:
+            self.skipTest("valgrind is not installed: see tools/setup")
+        counts = {inputs: count(inputs) for inputs in ("static", "guard", "guards")}
+        mode = counts["static"][0]
+        first = counts["guard"][1] - counts["static"][1]
+        others = (counts["guards"][1] - counts["guard"][1]) / 3
+        print(f"{mode}: {first:.1f} instructions for a guard, {others:.1f} for each other")
+        if mode not in MOST_OF_GUARDS:
+            self.skipTest(f"no number is known for a build in mode '{mode}'")
+        self.assertGreater(others, 3, "is it asked?")
+        self.assertLess(first, MOST_OF_GUARDS[mode]["first"])
+        self.assertLess(others, MOST_OF_GUARDS[mode]["other"])
+
     def test_a_replay_with_sixteen_copied_inputs_that_have_not_moved(self):
         self.check("copied")
 

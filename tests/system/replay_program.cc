@@ -1,15 +1,18 @@
 // A loop of replays, or of pairs of calls of a pool, for counting the instructions of one:
-// replay_program static|in_group|copied|copied_back|padded|outputs|one_size|random_sizes.
+// replay_program static|in_group|guard|guards|copied|copied_back|padded|outputs|one_size|
+// random_sizes.
 #include <fmt/format.h>
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <vector>
 
 #include "allocator/pool/pool.h"
 #include "cgtree/cgtree.h"
+#include "extensions/guards/guard.h"
 #include "extensions/ranks/group.h"
 #include "tests/support/made_up_segment_source.h"
 #include "tests/support/steps.h"
@@ -112,7 +115,8 @@ int run(std::string_view inputs) {
   if (inputs == "outputs") return run_outputs();
   if (inputs == "one_size" || inputs == "random_sizes") return run_pairs(inputs == "one_size");
   const bool is_in_group = inputs == "in_group";
-  const bool is_static = inputs == "static" || is_in_group;
+  const int guards = inputs == "guard" ? 1 : inputs == "guards" ? 4 : 0;
+  const bool is_static = inputs == "static" || is_in_group || guards > 0;
   const bool is_padded = inputs == "padded";
   InputOptions options{.is_static = is_static, .is_mutated = inputs == "copied_back"};
   if (is_padded) options.dynamic = {{0, "rows"}};
@@ -125,8 +129,14 @@ int run(std::string_view inputs) {
     compile_options.buckets = {{"rows", {4}}};
     compile_options.outputs = {{.dynamic = {{0, "rows"}}}};
   }
+  const auto answer = std::make_shared<int>(1);
   const Step step = compile(
-      context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
+      context, "step",
+      [answer, guards](std::span<const Tensor> x) {
+        for (int i = 0; i < guards; ++i)
+          (void)decide("answer", [answer] { return *answer; });
+        return affine(x[0], 1, 0);
+      },
       compile_options);
   std::vector<Tensor> first, list;
   for (std::size_t i = 0; i < count; ++i) {
