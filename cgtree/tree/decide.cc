@@ -289,6 +289,19 @@ Node* predict_by_key(const FunctionState& function, const InputList& inputs,
   return is_plain ? if_it_fits<false>(last, inputs, memory) : nullptr;
 }
 
+Node* predict_sibling(const Node& current, const FunctionState& function, const InputList& inputs,
+                      const ContextMemory& memory, GraphOverride graph_override) {
+  const Node* const last =
+      inputs.key().empty() ? current.last_of(&function) : last_of_key(function, inputs);
+  if (last == nullptr || last->is_held_back || is_off(function, graph_override)) return nullptr;
+  for (Node* node : last->key->nodes) {
+    const bool fits_now =
+        hold(node->recording.guards) && fits<false>(node->recording, inputs, memory) == Kind::kNone;
+    if (fits_now) return node->is_held_back ? nullptr : node;
+  }
+  return nullptr;
+}
+
 bool lies_apart(const Decision& decision, const Call& call, const ContextMemory& memory) {
   if (decision.mismatch != Mismatch::Kind::kManagedAddress)
     return decision.mismatch == Mismatch::Kind::kFootprint;

@@ -86,6 +86,12 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
+// As predict(), with the recordings of the key that followed last, in their order: other checked
+// addresses, or other answers of guards, came back. Returns null where decide() would find one that
+// is held back.
+Node* predict_sibling(const Node& current, const FunctionState& function, const InputList& inputs,
+                      const ContextMemory& memory, GraphOverride graph_override);
+
 // Decides about a call. While the function is precaptured, hints are not asked. A pure function of
 // its arguments and the answers of guards, whose exceptions it throws; the call's inputs become
 // those that the decision is about, padded as the function's axes choose. Requires: call.check()
