@@ -14,7 +14,6 @@
 #include "interop/tensor/empty.h"
 
 namespace cgtree {
-
 namespace {
 
 // An AddressSpace owns a storage for all addresses of a device, which begins at 0, so that a tensor
@@ -83,7 +82,7 @@ void check_options(const std::string& name, const StepsOptions& options) {
     if (!binding.is_per_session || !(throws || binding.is_copied || binding.host_bytes != 0))
       continue;
     throw InvalidArgument(str_format(
-        "binding {} '{}' of '{}' is_per_session, and {}: leave one out", i, binding.name, name,
+        "binding {} '{}' of '{}' has is_per_session, and {}: leave one out", i, binding.name, name,
         throws ? "OnStaticChange::kThrow refuses another address" : "may lie anywhere already"));
   }
 }
@@ -308,10 +307,14 @@ Step Steps::begin(const Key& key, std::span<const Binding> bindings, StreamRef s
   return Step(std::move(open));
 }
 
+InputList Steps::checked_inputs(const Key& key, std::span<const Binding> bindings) {
+  check(bindings);
+  return inputs(bindings).with_key(key.text());
+}
+
 Explanation Steps::explain(const Key& key, std::span<const Binding> bindings) {
   check_outside("explain()");
-  check(bindings);
-  Explanation why = engine_->explain(*function_, inputs(bindings).with_key(key.text()));
+  Explanation why = engine_->explain(*function_, checked_inputs(key, bindings));
   if (why.skip_reason != SkipReason::kOverlappingInputs) return why;
   throw InvalidArgument(
       str_format("'{}' cannot begin with these bindings: {}", name(), to_string(why)));

@@ -171,6 +171,10 @@ class Steps : public FunctionHandle {
   // open, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
+  // For clients of the core: the inputs of a call, which borrow the key, until the next call.
+  InputList checked_inputs(const Key& key, std::span<const Binding> bindings);
+  CaptureMode capture_mode() const noexcept { return capture_mode_; }  // of the options
+
  private:
   friend struct Step::Open;
 

@@ -408,7 +408,8 @@ enum {
   CGT_INPUT_STATIC = 1u << 0,      // of a function
   CGT_INPUT_MUTATED = 1u << 1,     // the function, or the work of the steps, writes into it
   CGT_INPUT_CONTIGUOUS = 1u << 2,  // of a function
-  CGT_INPUT_COPIED = 1u << 3       // of steps: BindingOptions::is_copied
+  CGT_INPUT_COPIED = 1u << 3,      // of steps: BindingOptions::is_copied
+  CGT_INPUT_SESSION = 1u << 4      // of steps: BindingOptions::is_per_session
 };
 // The values beyond the actual sizes of an input that was padded; see Padding::Kind.
 typedef int32_t cgt_padding;
@@ -565,6 +566,16 @@ CGT_API cgt_status cgt_current_key_text(const char* name, const char** text);
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, const char** text);
+// The next two are inspect() and compare_captures() of extensions/inspect/inspect.h: of the
+// recording that such a call would replay, they write which node fails if each runs alone, and
+// which node a new capture has otherwise. The first does the work of a replay; after an error of
+// the device the process gets no more done there. The second launches nothing.
+CGT_API cgt_status cgt_function_inspect(cgt_function function, const cgt_key_part* key,
+                                        size_t key_size, const cgt_tensor* inputs,
+                                        size_t input_count, const char** text);
+CGT_API cgt_status cgt_function_compare_captures(cgt_function function, const cgt_key_part* key,
+                                                 size_t key_size, const cgt_tensor* inputs,
+                                                 size_t input_count, const char** text);
 // Writes the counters of FunctionStats by name, and skips by reason; "last_failure" is the text of
 // the last call that failed, if any did. Any thread.
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, const char** text);
@@ -646,6 +657,17 @@ CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address,
 CGT_API cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
                                      const char** text);
+// Enqueues the work of a step. `addresses`: cgt_step_address() of each binding.
+typedef cgt_status (*cgt_step_work)(void* user, void* const* addresses, size_t count);
+// The next two are cgt_function_inspect() and cgt_function_compare_captures() for such a call. The
+// second one captures `work`, on the stream of the call, which is cgt_current_stream() then.
+CGT_API cgt_status cgt_steps_inspect(cgt_function steps, const cgt_key_part* key, size_t key_size,
+                                     const cgt_binding* bindings, size_t binding_count,
+                                     const cgt_stream* stream, const char** text);
+CGT_API cgt_status cgt_steps_compare_captures(cgt_function steps, const cgt_key_part* key,
+                                              size_t key_size, const cgt_binding* bindings,
+                                              size_t binding_count, const cgt_stream* stream,
+                                              cgt_step_work work, void* user, const char** text);
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 

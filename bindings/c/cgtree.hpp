@@ -518,6 +518,15 @@ class Function : public FunctionHandle {
     return detail::result(cgt_function_explain, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
+  // The next two look at the recording of such a call, and return lines of text; see c_api.h.
+  std::string inspect(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
+    return detail::result(cgt_function_inspect, get(), key.data(), key.size(),
+                          reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
+  }
+  std::string compare_captures(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
+    return detail::result(cgt_function_compare_captures, get(), key.data(), key.size(),
+                          reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
+  }
 
  private:
   static_assert(sizeof(TensorRef) == sizeof(cgt_tensor), "an array of one is one of the other");
@@ -617,6 +626,22 @@ class Steps : public FunctionHandle {
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
     return detail::result(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
                           bindings.size());
+  }
+  // The next two look at the recording of such a call, and return lines of text; see c_api.h.
+  // Captures work(addresses), where addresses[i] is that of binding `i`.
+  std::string inspect(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
+    return detail::result(cgt_steps_inspect, get(), key.data(), key.size(), bindings.data(),
+                          bindings.size(), detail::given(stream));
+  }
+  template <typename Work>
+  std::string compare_captures(Span<KeyPart> key, Span<Binding> bindings, Work work,
+                               cgt_stream stream = {}) const {
+    const cgt_step_work enqueue = [](void* user, void* const* addresses, std::size_t) {
+      return detail::status_of([&] { (*static_cast<Work*>(user))(addresses); });
+    };
+    return detail::result(cgt_steps_compare_captures, get(), key.data(), key.size(),
+                          bindings.data(), bindings.size(), detail::given(stream), enqueue,
+                          static_cast<void*>(&work));
   }
 
  private:

@@ -119,6 +119,7 @@ struct FunctionOptions {
   std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
   std::vector<std::size_t> host_bytes;  // of the inputs
   std::vector<bool> copied;             // whether an input has CGT_INPUT_COPIED
+  std::vector<bool> per_session;        // whether it has CGT_INPUT_SESSION
 };
 
 // Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
+#include "extensions/inspect/inspect.h"
 #include "extensions/scopes/scope.h"
 #include "extensions/watch/monitor.h"
 #include "extensions/watch/recent_events.h"
@@ -65,6 +66,8 @@ cgt_function compile(cgt_context context, const std::shared_ptr<const CStep>& st
         "CGT_INPUT_STATIC",
         step->name));
   }
+  if (std::ranges::find(read.per_session, true) != read.per_session.end())
+    throw InvalidArgument("CGT_INPUT_SESSION is for cgt_steps_create(): see cgt_rebind");
   CompiledCore core(
       *pin, step->name, [step](std::span<const Tensor> inputs) { return step->run(inputs); },
       std::move(read.compile));
@@ -133,6 +136,15 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
   TensorList made;
   compiled.core.call(arguments.list().with_key(key.text()), made);
   give_out(made.tensors(), outputs);
+}
+
+// Returns what look(core, inputs) returns of such a call, as text.
+template <typename Look>
+std::string text_of_call(cgt_function function, const Arguments& arguments, const Key& key,
+                         const Look& look) {
+  const auto pin = FunctionTable::pin(function);
+  const InputList inputs = arguments.list().with_key(key.text());
+  return spelled(to_string(look(pin->compiled().core, inputs)), Spelling::kC);
 }
 
 }  // namespace
@@ -322,11 +334,29 @@ cgt_status cgt_current_key_text(const char* name, const char** text) {
 cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key, size_t key_size,
                                 const cgt_tensor* inputs, size_t input_count, const char** text) {
   return write_text(text, [&] {
-    const Arguments arguments(inputs, input_count);
-    const Key read = key_of(key, key_size);
-    const auto pin = FunctionTable::pin(function);
-    const Explanation why = pin->compiled().core.explain(arguments.list().with_key(read.text()));
-    return spelled(to_string(why), Spelling::kC);
+    return text_of_call(
+        function, Arguments(inputs, input_count), key_of(key, key_size),
+        [](const CompiledCore& core, const InputList& list) { return core.explain(list); });
+  });
+}
+
+cgt_status cgt_function_inspect(cgt_function function, const cgt_key_part* key, size_t key_size,
+                                const cgt_tensor* inputs, size_t input_count, const char** text) {
+  return write_text(text, [&] {
+    return text_of_call(
+        function, Arguments(inputs, input_count), key_of(key, key_size),
+        [](const CompiledCore& core, const InputList& list) { return inspect(core, list); });
+  });
+}
+
+cgt_status cgt_function_compare_captures(cgt_function function, const cgt_key_part* key,
+                                         size_t key_size, const cgt_tensor* inputs,
+                                         size_t input_count, const char** text) {
+  return write_text(text, [&] {
+    return text_of_call(function, Arguments(inputs, input_count), key_of(key, key_size),
+                        [](const CompiledCore& core, const InputList& list) {
+                          return compare_captures(core, list);
+                        });
   });
 }
 

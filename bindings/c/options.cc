@@ -58,6 +58,7 @@ void read_inputs(const cgt_function_options& function, FunctionOptions& made) {
                     InputOptions& options = made.compile.inputs.emplace_back();
                     CGTREE_INPUT_OPTIONS(CGTREE_READ, CGTREE_READ)
                     made.copied.push_back(read_flag(given.flags, CGT_INPUT_COPIED, known));
+                    made.per_session.push_back(read_flag(given.flags, CGT_INPUT_SESSION, known));
                     check_flags(given.flags, known, kWhat);
                     read_choice(given.padding, options.padding.kind, "padding");
                     if (options.padding.kind == Padding::Kind::kValue) {

@@ -10,6 +10,7 @@
 #include "bindings/c/convert.h"
 #include "bindings/c/handles.h"
 #include "cgtree/axes/axis_layout.h"
+#include "extensions/inspect/inspect.h"
 #include "extensions/watch/spelling.h"
 
 namespace cgtree::capi {
@@ -41,7 +42,8 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
                                 .is_copied = read.copied[i],
                                 .is_mutated = input.is_mutated,
                                 .host_bytes = read.host_bytes[i],
-                                .is_compared = is_compared});
+                                .is_compared = is_compared,
+                                .is_per_session = read.per_session[i]});
   }
   options.capture_mode =
       choice_of_c(mode, CaptureMode::kRelaxed, "capture mode", "CGT_CAPTURE_MODE_RELAXED");
@@ -164,6 +166,38 @@ cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t
     const Explanation why =
         object.steps.explain(key_of(key, key_size), bindings_of(object, bindings, binding_count));
     return spelled(to_string(why), Spelling::kC);
+  });
+}
+
+cgt_status cgt_steps_inspect(cgt_function steps, const cgt_key_part* key, size_t key_size,
+                             const cgt_binding* bindings, size_t binding_count,
+                             const cgt_stream* stream, const char** text) {
+  return write_text(text, [&] {
+    const auto pin = FunctionTable::pin(steps);
+    StepsObject& object = pin->steps();
+    return spelled(
+        to_string(inspect(object.steps, key_of(key, key_size),
+                          bindings_of(object, bindings, binding_count), stream_of_c(stream))),
+        Spelling::kC);
+  });
+}
+
+cgt_status cgt_steps_compare_captures(cgt_function steps, const cgt_key_part* key, size_t key_size,
+                                      const cgt_binding* bindings, size_t binding_count,
+                                      const cgt_stream* stream, cgt_step_work work, void* user,
+                                      const char** text) {
+  return write_text(text, [&] {
+    required(work, "the work of a step");
+    const auto pin = FunctionTable::pin(steps);
+    StepsObject& object = pin->steps();
+    const auto enqueue = [&](std::span<void* const> addresses) {
+      const Callback callback(str_format("the work of '{}'", object.steps.name()));
+      callback.call([&] { return work(user, addresses.data(), addresses.size()); });
+    };
+    return spelled(to_string(compare_captures(object.steps, key_of(key, key_size),
+                                              bindings_of(object, bindings, binding_count), enqueue,
+                                              stream_of_c(stream))),
+                   Spelling::kC);
   });
 }
 

@@ -80,6 +80,9 @@ class GatherNode {
   // The executable graph has served another recording.
   void forget_patch() noexcept { must_patch_ = true; }
 
+  // What patches nodes in place of this one, or null, and the inputs of which it knows addresses.
+  Attachment* rebinding() const noexcept { return rebinding_.get(); }
+  const std::vector<std::uint32_t>& inputs() const noexcept { return inputs_; }
   // The arguments that bind() has found last.
   const std::vector<std::uint64_t>& words() const noexcept { return words_; }
   // Tells them to another executable graph; kNotReady where the next bind() patches in any case.

@@ -1,29 +1,24 @@
 // Captures a step once more, and finds the first node of a recording that differs.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
-#include "cgtree/record/open_recording.h"
 #include "extensions/inspect/found_recording.h"
 #include "extensions/inspect/inspect.h"
 #include "extensions/inspect/recording_facts.h"
+#include "extensions/inspect/trial_capture.h"
 #include "extensions/rebind/address_words.h"
-#include "extensions/rebind/probe.h"
+#include "extensions/rebind/read_graph.h"
 
 namespace cgtree {
 namespace {
 
 constexpr std::uint64_t kLowestPointer = 4096;
-
-// Returns whether the memory lies where it lay in each capture with the same inputs.
-bool stays(MemoryOwner owner) {
-  return owner == MemoryOwner::kForeign || owner == MemoryOwner::kDeclared ||
-         owner == MemoryOwner::kKept || owner == MemoryOwner::kLiveOutput ||
-         owner == MemoryOwner::kModule;
-}
 
 // Returns the numbers of the nodes that a node waits for, among the first `count`.
 std::vector<std::vector<std::uint32_t>> dependencies(
@@ -50,9 +45,7 @@ std::string form_of(const NodeContents& node) {
 std::string word_difference(const RecordingFacts& facts, std::size_t i, const InspectedWord& word,
                             std::size_t place, std::uint64_t now) {
   if (word.value == now) return "";
-  const MemoryUse* const use = facts.use(i, place);
-  const bool may_move = use != nullptr && !stays(facts.owner(*use));
-  if (may_move && now >= kLowestPointer) return "";
+  if (facts.may_move(i, place) && now >= kLowestPointer) return "";
   return str_format("has {:#x}{}{} where a new capture has {:#x}", word.value,
                     word.memory.empty() ? "" : ", ", word.memory, now);
 }
@@ -105,12 +98,9 @@ void compare(const RecordingFacts& facts, std::size_t step_nodes, const GraphCon
       str_format("it has {} nodes of the step, and a new capture {}", step_nodes, now.nodes.size());
 }
 
-}  // namespace
-
-CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs) {
-  FoundRecording found(function, inputs, "compare_captures()");
+CaptureComparison compare_with(FoundRecording& found, CaptureMode mode, const TrialWork& work) {
   CaptureComparison comparison;
-  comparison.function = function.name();
+  comparison.function = found.function.name;
   comparison.why_not = found.why_not;
   if (found.node == nullptr) return comparison;
   const Recording& recording = found.node->recording;
@@ -118,17 +108,12 @@ CaptureComparison compare_captures(const FunctionHandle& function, const InputLi
   if (!recording.further.empty()) comparison.why_not = kBreakIsOpaque;
   if (!recording.bodies.empty())
     comparison.why_not = "conditional nodes have another condition in each capture";
-  if (found.function.is_callers_work)
-    comparison.why_not = "its work is enqueued by the caller, and not by a step function";
   if (!comparison.why_not.empty()) return comparison;
   Engine& engine = found.engine;
   engine.gate.keep_context();
   const HeldInputs held(found.call().inputs());
   found.call().hold(held);
   const RecordingFacts facts(recording, found.call(), engine.memory->stream().api());
-  engine.memory->begin_tracking();
-  StandIns none;
-  none.inputs.resize(held.list().step_size());
   const auto look = [&](const Recording& made, std::span<const Tensor>) {
     const GraphContents now = read_graph(engine.memory->stream().api(), made.graph);
     if (now.nodes.empty() && !now.opaque.empty()) {
@@ -137,11 +122,58 @@ CaptureComparison compare_captures(const FunctionHandle& function, const InputLi
     }
     compare(facts, recording.costs.step_nodes, now, comparison);
   };
-  const std::string failure = engine.recorder.try_capture(
-      found.call(), found.node->key->output_allocations, std::move(none), look);
+  const std::string failure = capture_trial(found, mode, work, look);
   if (!failure.empty()) comparison.why_not = "a new capture has failed: " + failure;
   found.entry.finish();
   return comparison;
+}
+
+}  // namespace
+
+std::string capture_trial(FoundRecording& found, CaptureMode mode, const TrialWork& work,
+                          const OpenRecording::Look& look) {
+  ContextMemory& memory = *found.engine.memory;
+  try {
+    memory.begin_tracking();
+    OpenRecording open(memory, found.call(), found.engine.recorder.capture_on(found.function, mode),
+                       found.node->key->output_allocations);
+    std::vector<Tensor> outputs;
+    std::exception_ptr thrown;
+    try {
+      outputs = work(open.inputs());
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    const std::vector<Tensor> inputs(open.inputs().begin(), open.inputs().end());
+    return open.finish_trial(
+        std::move(outputs), thrown,
+        [&](const Recording& made, std::span<const Tensor>) { look(made, inputs); });
+  } catch (const std::exception& error) {
+    (void)memory.stream().graphs().take_last_error();
+    return error.what();
+  }
+}
+
+CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs) {
+  FoundRecording found(function, inputs, "compare_captures()");
+  return compare_with(found, CaptureMode::kThreadLocal, [&](std::span<const Tensor> step_inputs) {
+    return run_captured(found.call(), step_inputs);
+  });
+}
+
+CaptureComparison compare_captures(Steps& steps, const Key& key, std::span<const Binding> bindings,
+                                   const StepWork& work, StreamRef stream) {
+  const InputList inputs = steps.checked_inputs(key, bindings);
+  const StreamScope scope(stream ? stream : current_stream_or_none());
+  FoundRecording found(steps, inputs, "compare_captures()");
+  return compare_with(found, steps.capture_mode(), [&](std::span<const Tensor> step_inputs) {
+    std::vector<void*> addresses;
+    for (const Tensor& input : step_inputs)
+      addresses.push_back(reinterpret_cast<void*>(input.address()));
+    clear_stack();
+    work(addresses);
+    return std::vector<Tensor>();
+  });
 }
 
 }  // namespace cgtree

@@ -42,6 +42,7 @@ FoundRecording::FoundRecording(const FunctionHandle& handle, const InputList& in
   if (function.axes != nullptr) function.axes->read(inputs, call().axes());
   call().begin(function, *engine.memory, inputs);
   call().check();
+  if (function.is_callers_work) check_apart(call());
   function.takes_lent = entry.wait_for_producers(inputs);
   const Decision decision = decide(engine.decision_input(function), call());
   if (decision.outcome == Outcome::kReplay) {

@@ -12,13 +12,14 @@
 #include "cgtree/tree/ordering.h"
 #include "extensions/inspect/found_recording.h"
 #include "extensions/inspect/recording_facts.h"
+#include "extensions/rebind/node_rebinding.h"
 #include "interop/device/code.h"
 
 namespace cgtree {
 namespace {
 
-// An ExchangedExec gives a recording a second executable graph while it lives, which the next
-// bind() tells all: nodes may be left out of it.
+// An ExchangedExec gives a recording a second executable graph while it lives, of which nodes may
+// be left out. The next bind() tells all to either.
 class ExchangedExec {
  public:
   // Borrows the recording.
@@ -33,9 +34,13 @@ class ExchangedExec {
  private:
   void exchange() noexcept {
     std::swap(recording_.exec, other_);
-    for (std::vector<GatherNode>* const nodes : {&recording_.roots, &recording_.tails})
-      for (GatherNode& node : *nodes)
+    for (std::vector<GatherNode>* const nodes : {&recording_.roots, &recording_.tails}) {
+      for (GatherNode& node : *nodes) {
         node.forget_patch();
+        auto* const rebinding = dynamic_cast<NodeRebinding*>(node.rebinding());
+        if (rebinding != nullptr) rebinding->forget_patches();
+      }
+    }
   }
 
   Recording& recording_;
@@ -151,6 +156,13 @@ InspectionReport inspect(const FunctionHandle& function, const InputList& inputs
   if (report.why_not.empty()) run_as_replay(found, facts, report);
   if (!report.has_failed()) found.entry.finish();
   return report;
+}
+
+InspectionReport inspect(Steps& steps, const Key& key, std::span<const Binding> bindings,
+                         StreamRef stream) {
+  const InputList inputs = steps.checked_inputs(key, bindings);
+  const StreamScope scope(stream ? stream : current_stream_or_none());
+  return inspect(steps, inputs);
 }
 
 }  // namespace cgtree

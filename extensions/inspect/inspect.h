@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@
 
 #include "cgtree/compile.h"
 #include "cgtree/function_handle.h"
+#include "cgtree/steps.h"
 #include "cgtree/values/input_list.h"
 #include "interop/device/graph_api.h"
 
@@ -90,6 +92,17 @@ InspectionReport inspect(const FunctionHandle& function, const InputList& inputs
 // would replay with that: kernels, sizes, edges, and words that are no addresses. It launches
 // nothing; the host code of the step function runs. Throws as inspect().
 CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs);
+
+// Enqueues the work of a step on current_stream(). `addresses`: Step::address() of each binding.
+using StepWork = std::function<void(std::span<void* const> addresses)>;
+
+// The next two are the same for a call of Steps on `stream`, of which begin() says the default. The
+// inspection of a recording that serves all sessions uses the memory of the bindings. The
+// comparison captures `work`, which takes the place of the loop's body.
+InspectionReport inspect(Steps& steps, const Key& key, std::span<const Binding> bindings,
+                         StreamRef stream = {});
+CaptureComparison compare_captures(Steps& steps, const Key& key, std::span<const Binding> bindings,
+                                   const StepWork& work, StreamRef stream = {});
 
 // Returns "parameter 1, byte 8" or "source": the place of a word in its node.
 std::string place_of(const InspectedNode& node, const InspectedWord& word);

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "base/format.h"
 #include "cgtree/axes/axis_layout.h"
+#include "extensions/rebind/node_rebinding.h"
 #include "extensions/rebind/read_graph.h"
 #include "interop/device/code.h"
 
@@ -88,6 +88,8 @@ RecordingFacts::RecordingFacts(const Recording& recording, const Call& call, Dev
     next += in_bodies;
     place += in_bodies;
   }
+  for (const GatherNode& tail : recording.tails)
+    patch(tail);
   DeviceMemoryCache devices(api);
   gone_.resize(audit_.memory.size(), false);
   for (const MemoryUse& use : audit_.uses)
@@ -98,10 +100,34 @@ bool RecordingFacts::is_own(std::size_t i) const {
   return audited_[i] == UINT32_MAX;
 }
 
-std::vector<std::pair<std::uint32_t, std::uint32_t>> RecordingFacts::numbered_edges() const {
+std::map<NodeHandle, std::uint32_t> RecordingFacts::numbers() const {
   std::map<NodeHandle, std::uint32_t> numbers;
   for (std::uint32_t i = 0; i < nodes_.size(); ++i)
     numbers[nodes_[i].node] = i;
+  return numbers;
+}
+
+void RecordingFacts::patch(const GatherNode& tail) {
+  const auto* const rebinding = dynamic_cast<const NodeRebinding*>(tail.rebinding());
+  if (rebinding == nullptr) return;
+  const auto numbers = this->numbers();
+  rebinding->for_each_word([&](NodeHandle patched, const NodeRebinding::Word& word) {
+    const std::size_t i = numbers.at(patched);
+    NodeContents& node = nodes_[i];
+    const std::uint32_t input = tail.inputs()[word.input];
+    const std::uint64_t address = call_.inputs()[input].address() + word.distance;
+    if (node.type == NodeType::kKernel) {
+      std::memcpy(node.bytes.data() + word.offset, &address, sizeof(address));
+      rebound_[{i, word.offset}] = input;
+    } else {
+      node.memory[word.offset / sizeof(address)].address = address;
+      rebound_[{i, word.offset / sizeof(address)}] = input;
+    }
+  });
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> RecordingFacts::numbered_edges() const {
+  const auto numbers = this->numbers();
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
   for (const GraphEdge& edge : edges_)
     edges.emplace_back(numbers.at(edge.from), numbers.at(edge.to));
@@ -133,8 +159,6 @@ std::string RecordingFacts::why_not() const {
   if (!recording_.further.empty()) return "it has eager breaks, whose functions act on the world";
   if (recording_.share != nullptr)
     return "recordings share its executable graph (max_switch_nodes)";
-  if (std::ranges::any_of(recording_.rebinds, &RebindChoice::is_rebound))
-    return "inputs are rebound in its executable graph";
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const std::string_view type = not_alone(nodes_[i].type);
     if (!type.empty()) return str_format("node {} is {}, and cannot be run alone", i, type);
@@ -149,6 +173,25 @@ const MemoryUse* RecordingFacts::use(std::size_t i, std::size_t place) const {
   };
   const auto found = std::ranges::lower_bound(audit_.uses, wanted, {}, place_of);
   return found != audit_.uses.end() && place_of(*found) == wanted ? &*found : nullptr;
+}
+
+// An input whose address is checked lies where it lay.
+bool RecordingFacts::may_move(std::size_t i, std::size_t place) const {
+  if (const auto found = rebound_.find({i, place}); found != rebound_.end())
+    return cgtree::may_move(call_.treatment(found->second));
+  const MemoryUse* const found = use(i, place);
+  if (found == nullptr) return false;
+  const UsedMemory& memory = audit_.memory[found->memory];
+  switch (memory.owner) {
+    case MemoryOwner::kInput:
+      return recording_.inputs[memory.number].address_mask != ~std::uintptr_t{0};
+    case MemoryOwner::kOutput:
+    case MemoryOwner::kWorkspace:
+    case MemoryOwner::kScratch:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string RecordingFacts::text_of(const UsedMemory& memory, std::uintptr_t address) const {
@@ -172,6 +215,10 @@ std::string RecordingFacts::text_of(const UsedMemory& memory, std::uintptr_t add
 InspectedWord RecordingFacts::word(std::size_t i, std::uint32_t parameter, std::size_t offset,
                                    std::size_t place, std::uint64_t value) const {
   InspectedWord word{.parameter = parameter, .offset = offset, .value = value, .memory = {}};
+  if (const auto patched = rebound_.find({i, place}); patched != rebound_.end()) {
+    word.memory = call_.describe(patched->second);
+    return word;
+  }
   const MemoryUse* const found = use(i, place);
   if (found == nullptr) return word;
   const UsedMemory& memory = audit_.memory[found->memory];

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,8 @@ namespace cgtree {
 // Thread safety: used by the thread that is inside the context.
 class RecordingFacts {
  public:
-  // All are borrowed. Asks the device what it knows of foreign memory: later it may have failed.
-  // Throws DeviceError.
+  // All are borrowed. Addresses that each replay patches are those of the call. Asks the device
+  // what it knows of foreign memory: later it may have failed. Throws DeviceError.
   RecordingFacts(const Recording& recording, const Call& call, DeviceAPI& api);
 
   const std::vector<NodeContents>& nodes() const noexcept { return nodes_; }
@@ -32,7 +33,8 @@ class RecordingFacts {
   bool is_own(std::size_t i) const;
   // Returns the address that the audit has found at `place`, as MemoryUse::offset, or null.
   const MemoryUse* use(std::size_t i, std::size_t place) const;
-  MemoryOwner owner(const MemoryUse& use) const { return audit_.memory[use.memory].owner; }
+  // Whether a new capture with the same inputs may have another address at `place`.
+  bool may_move(std::size_t i, std::size_t place) const;
   // Returns the edges by the numbers of nodes.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> numbered_edges() const;
   // Returns all that is known of a node.
@@ -45,6 +47,8 @@ class RecordingFacts {
   InspectedWord word(std::size_t i, std::uint32_t parameter, std::size_t offset, std::size_t place,
                      std::uint64_t value) const;
   std::string text_of(const UsedMemory& memory, std::uintptr_t address) const;
+  std::map<NodeHandle, std::uint32_t> numbers() const;
+  void patch(const GatherNode& tail);
 
   const Recording& recording_;
   const Call& call_;
@@ -54,6 +58,8 @@ class RecordingFacts {
   std::vector<std::uint32_t> audited_;  // by node: MemoryUse::node
   std::vector<std::size_t> scoped_;     // by node: its place in NodeScopes::nodes
   std::vector<bool> gone_;              // by MemoryUse::memory
+  // The inputs whose addresses are patched, by node and place.
+  std::map<std::pair<std::size_t, std::size_t>, std::uint32_t> rebound_;
 };
 
 }  // namespace cgtree

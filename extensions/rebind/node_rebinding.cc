@@ -13,6 +13,11 @@ void NodeRebinding::add(NodePatch patch, std::vector<Word> words) {
   nodes_.push_back({std::move(patch), std::move(words)});
 }
 
+void NodeRebinding::forget_patches() noexcept {
+  for (Node& node : nodes_)
+    node.must_set = true;
+}
+
 Code NodeRebinding::bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) {
   for (Node& node : nodes_) {
     for (const Word& word : node.words) {

@@ -33,6 +33,15 @@ class NodeRebinding final : public Attachment {
 
   // Requires: the graph that exec is made from has the words of the patch.
   void add(NodePatch patch, std::vector<Word> words);
+  // The next bind() is of an executable graph that may have any words.
+  void forget_patches() noexcept;
+  // Calls visit(node, word) for each word.
+  template <typename Visit>
+  void for_each_word(Visit&& visit) const {
+    for (const Node& node : nodes_)
+      for (const Word& word : node.words)
+        visit(node.patch.node, word);
+  }
 
   // Attachment.
   Code bind(const GraphExec& exec, std::span<const std::uint64_t> addresses) override;

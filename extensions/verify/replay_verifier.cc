@@ -156,10 +156,9 @@ void ReplayVerifier::Check::compare(std::span<const Tensor> replayed,
     divergence.node = node.id;
     const std::vector<std::string> more = suspects(audit_of(node.recording));
     divergence.suspects.insert(divergence.suspects.end(), more.begin(), more.end());
-    if (!function.is_callers_work)
-      divergence.suspects.push_back(
-          "a node that a new capture has otherwise, which compare_captures() names in C++ "
-          "(docs/inspect.md)");
+    divergence.suspects.push_back(
+        "a node that a new capture has otherwise, which compare_captures() names "
+        "(docs/inspect.md)");
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;

@@ -58,6 +58,7 @@ constexpr Spelled kSpelled[] = {
             CGTREE_OUTPUT_OPTIONS(CGTREE_OUTPUT, CGTREE_OUTPUT)
                 CGTREE_AXIS_OPTIONS(CGTREE_AXIS, CGTREE_AXIS) CGTREE_CHOICES(CGTREE_CHOICE){
                     "a SizeLearner", "a SizeLearner", "cgt_function_learn()"},
+    {"is_per_session", "per_session", "CGT_INPUT_SESSION"},
     {"eager_break()", "eager_break()", "cgt_eager_break()"},
     {"empty()", "empty()", "cgt_tensor_empty()"},
     {"mark_step()", "mark_step()", "cgt_context_mark_step()"},

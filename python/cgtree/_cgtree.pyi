@@ -50,6 +50,37 @@ class Explanation(TypedDict):
     advice: str
     text: str
 
+class InspectedWord(TypedDict):
+    place: str
+    value: int
+    memory: str
+    is_foreign: bool
+    is_gone: bool
+
+class InspectedNode(TypedDict):
+    number: int
+    name: str
+    scope: str
+    words: list[InspectedWord]
+
+class InspectionReport(TypedDict):
+    recording: int
+    why_not: str
+    nodes: int
+    runs: int
+    failed: InspectedNode | None
+    error: str
+    suspects: list[InspectedNode]
+    text: str
+
+class CaptureComparison(TypedDict):
+    recording: int
+    why_not: str
+    nodes: int
+    recorded: InspectedNode | None
+    difference: str
+    text: str
+
 class Precaptured(TypedDict):
     sizes: dict[str, int | str]
     outcome: Literal["recorded", "already_there", "left_out", "predicted"]
@@ -328,6 +359,21 @@ class CompiledFunction:
         """What such a call would do now ('outcome'), and why: 'difference' has both sides of what
         differs from the nearest recording, 'advice' says what to change, and 'text' has all.
         """
+    def inspect(
+        self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
+    ) -> InspectionReport:
+        """Runs the nodes of the recording that such a call would replay, each alone: 'failed' is
+        the first node with an 'error', 'suspects' point to memory that nothing keeps, and 'text'
+        has all. 'why_not' says why no node was run. It does the work of a replay; after an error
+        of the device the process gets no more done there.
+        """
+    def compare_captures(
+        self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
+    ) -> CaptureComparison:
+        """Captures the step function once more, launches nothing, and compares the recording that
+        such a call would replay: 'difference' says of the node 'recorded' what the capture has
+        otherwise, 'why_not' why nothing was compared, and 'text' has all.
+        """
     def stats(self) -> FunctionStats:
         """Calls, warm_ups, recordings, replays, failures, kept_recordings, skips by reason;
         'last_failure', the text of the last call that raised, if any did.
@@ -478,7 +524,7 @@ class Steps:
         self,
         context: Context,
         name: str,
-        bindings: Sequence[tuple[str, bool, bool, int, bool]],
+        bindings: Sequence[tuple[str, bool, bool, int, bool, bool]],
         options: dict[str, Any],
         capture_mode: Literal["global", "thread_local", "relaxed"],
     ) -> None: ...
@@ -489,6 +535,21 @@ class Steps:
         stream: StreamLike | None = None,
     ) -> bool:
         """Whether the work must be enqueued."""
+    def inspect(
+        self,
+        bindings: Sequence[Any],
+        key: dict[str, int | str] | None = None,
+        stream: StreamLike | None = None,
+    ) -> InspectionReport:
+        """As that of a CompiledFunction."""
+    def compare_captures(
+        self,
+        work: Callable[[list[int]], object],
+        bindings: Sequence[Any],
+        key: dict[str, int | str] | None = None,
+        stream: StreamLike | None = None,
+    ) -> CaptureComparison:
+        """As that of a CompiledFunction; `work` is called in place of the loop's body."""
     def end(self) -> bool:
         """The work is enqueued; whether it must be enqueued once more."""
     def leave(self) -> None:

@@ -11,8 +11,8 @@ _OPTIONS = ("max_waste", "enabled", "require_graph", "on_static_change",
 class Steps(_cgtree.Steps):
     """Work between two points of a program, recorded and replayed where it stands.
 
-    Steps(context, name, *, bindings=(), copied=(), mutated=(), blocks=None, uncompared=(), keys=(),
-          capture_mode="thread_local", **options)
+    Steps(context, name, *, bindings=(), copied=(), mutated=(), blocks=None, uncompared=(), per_session=(),
+          keys=(), capture_mode="thread_local", **options)
 
     A call is a loop, whose body enqueues the work on current_stream(): it runs once, twice where the
     work could not be captured, and not at all where a recording is replayed. step.address(i) is where
@@ -26,6 +26,8 @@ class Steps(_cgtree.Steps):
     blocks: {name: nbytes}, step blocks: bytes of the host that the work finds on the device, in each
         replay those of the call, such as lengths and block tables.
     uncompared: names of mutated bindings that a verified replay does not compare.
+    per_session: names of the bindings that are a session's, such as a KV cache: one recording serves
+        all sessions (docs/rebinding.md).
     keys: as those of compile(); a call has key={name: int or str}.
     capture_mode: "global", "thread_local" or "relaxed".
     options: max_waste, enabled, require_graph, on_static_change,
@@ -45,10 +47,10 @@ class Steps(_cgtree.Steps):
     """
 
     def __new__(cls, context, name="steps", *, bindings=(), copied=(), mutated=(), blocks=None,
-                uncompared=(), keys=(), capture_mode="thread_local", **options):
+                uncompared=(), per_session=(), keys=(), capture_mode="thread_local", **options):
         names, blocks = list(bindings), blocks or {}
         for what, given in (("copied", copied), ("mutated", mutated), ("blocks", blocks),
-                            ("uncompared", uncompared)):
+                            ("uncompared", uncompared), ("per_session", per_session)):
             for item in given:
                 if item not in names:
                     raise InvalidArgument(f"{what}: there is no binding '{item}', only {names}")
@@ -58,7 +60,7 @@ class Steps(_cgtree.Steps):
                                       f"{', '.join(_OPTIONS)}")
         options["keys"] = [_axis_options(key) for key in keys]
         made = [(item, item in copied, item in mutated, blocks.get(item, 0),
-                 item not in uncompared) for item in names]
+                 item not in uncompared, item in per_session) for item in names]
         return super().__new__(cls, context, name, made, options, capture_mode)
 
     def __call__(self, *bindings, key=None, stream=None):
@@ -71,3 +73,12 @@ class Steps(_cgtree.Steps):
                 must_run = self.end()
         finally:
             self.leave()
+
+    def inspect(self, *bindings, key=None, stream=None):
+        """As that of a CompiledFunction, of the recording that such a call would replay."""
+        return super().inspect(bindings, key, stream)
+
+    def compare_captures(self, work, *bindings, key=None, stream=None):
+        """As that of a CompiledFunction. work(addresses) enqueues the work of the loop's body, and
+        finds binding i at addresses[i]."""
+        return super().compare_captures(work, bindings, key, stream)

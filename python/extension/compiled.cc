@@ -19,6 +19,7 @@
 #include "interop/tensor/tensor.h"
 #include "python/extension/compiled.h"
 #include "python/extension/import.h"
+#include "python/extension/inspection.h"
 #include "python/extension/results.h"
 #include "python/extension/tensor.h"
 
@@ -240,13 +241,33 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
   });
 }
 
-Reference explain(Compiled& compiled, Rest given, const Key& key, const Others& named) {
+// Returns look(core, inputs) of such a call.
+template <typename Look>
+auto look_at_call(Compiled& compiled, Rest given, const Key& key, const Others& named,
+                  const Look& look) {
   const std::vector<PyObject*> inputs = inputs_of(compiled, given, named);
   const Bound bound = python::bound(compiled);
   Arguments arguments(bound.context->stream(), inputs.size());
   arguments.add_all(inputs);
+  return without_gil([&] { return look(*bound.core, arguments.list(0).with_key(key.text())); });
+}
+
+InspectionReport inspect_call(Compiled& compiled, Rest given, const Key& key, const Others& named) {
+  return look_at_call(compiled, given, key, named,
+                      [](const auto& core, const auto& list) { return inspect(core, list); });
+}
+
+CaptureComparison compare_captures_of(Compiled& compiled, Rest given, const Key& key,
+                                      const Others& named) {
+  return look_at_call(compiled, given, key, named, [](const auto& core, const auto& list) {
+    return compare_captures(core, list);
+  });
+}
+
+Reference explain(Compiled& compiled, Rest given, const Key& key, const Others& named) {
   const Explanation explanation =
-      without_gil([&] { return bound.core->explain(arguments.list(0).with_key(key.text())); });
+      look_at_call(compiled, given, key, named,
+                   [](const auto& core, const auto& list) { return core.explain(list); });
   const auto with_names = [](const std::string& text) { return spelled(text, Spelling::kNames); };
   return new_dict("outcome", name(explanation.outcome), "skip_reason",
                   explanation.skip_reason ? name(*explanation.skip_reason) : "", "difference",
@@ -302,7 +323,10 @@ std::shared_ptr<void> keep_for_step(PyObject* object) {
 
 void add_compiled_type(PyObject* module) {
   std::vector<Method> methods = {
-      bind<&explain>("explain"), bind<&stats>("stats"),
+      bind<&explain>("explain"),
+      bind<&inspect_call>("inspect"),
+      bind<&compare_captures_of>("compare_captures"),
+      bind<&stats>("stats"),
       bind<[](Compiled& compiled, std::optional<WhenFrozen> when) {
         bound(compiled).core->freeze(when.value_or(WhenFrozen::kRunEagerly));
       }>("freeze"),

@@ -21,6 +21,7 @@
 #include "python/extension/compiled.h"
 #include "python/extension/context.h"
 #include "python/extension/import.h"
+#include "python/extension/inspection.h"
 #include "python/extension/module.h"
 #include "python/extension/stream.h"
 #include "python/extension/tensor.h"
@@ -129,7 +130,9 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
   return bindings;
 }
 
-bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream) {
+// Returns use(bindings, stream) of a call.
+template <typename Use>
+auto use_call(PythonSteps& steps, PyObject* given, PyObject* stream, const Use& use) {
   if (steps.open) {
     throw InvalidArgument(
         str_format("a step of '{}' is open: end or leave that one first", steps.steps->name()));
@@ -137,9 +140,34 @@ bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream
   const Context& context = *steps.context->open();
   const StreamRef place = to_stream(stream, context.device());
   const std::vector<Binding> bindings = bindings_of(steps, given, place ? place : context.stream());
-  without_gil([&] { steps.open.emplace(steps.steps->begin(key, bindings, place)); });
+  return without_gil([&] { return use(bindings, place); });
+}
+
+bool begin(PythonSteps& steps, PyObject* given, const Key& key, PyObject* stream) {
+  use_call(steps, given, stream, [&](const auto& bindings, StreamRef place) {
+    steps.open.emplace(steps.steps->begin(key, bindings, place));
+  });
   steps.thread = std::this_thread::get_id();
   return go_on(steps);
+}
+
+InspectionReport inspect_call(PythonSteps& steps, PyObject* given, const Key& key,
+                              PyObject* stream) {
+  return use_call(steps, given, stream, [&](const auto& bindings, StreamRef place) {
+    return inspect(*steps.steps, key, bindings, place);
+  });
+}
+
+CaptureComparison compare_captures_of(PythonSteps& steps, Callable work, PyObject* given,
+                                      const Key& key, PyObject* stream) {
+  const auto enqueue = [&](std::span<void* const> addresses) {
+    const GilAcquire gil;
+    (void)call_with(work.object, new_list(addresses.size(),
+                                          [&](std::size_t i) { return to_python(addresses[i]); }));
+  };
+  return use_call(steps, given, stream, [&](const auto& bindings, StreamRef place) {
+    return compare_captures(*steps.steps, key, bindings, enqueue, place);
+  });
 }
 
 bool end(PythonSteps& steps) {
@@ -153,10 +181,10 @@ bool end(PythonSteps& steps) {
   return go_on(steps);
 }
 
-// `bindings`: (name, copied, mutated, bytes, compared) of each.
+// `bindings`: (name, copied, mutated, bytes, compared, per session) of each.
 PythonSteps make(
     std::shared_ptr<ContextState> context, const std::string& name,
-    const std::vector<std::tuple<std::string, bool, bool, std::size_t, bool>>& bindings,
+    const std::vector<std::tuple<std::string, bool, bool, std::size_t, bool, bool>>& bindings,
     PyObject* options, CaptureMode mode) {
   PythonSteps made;
   made.context = std::move(context);
@@ -164,9 +192,9 @@ PythonSteps make(
   StepsOptions read;
   cgtree::detail::copy_shared_options(to_compile_options(options), read);
   read.capture_mode = mode;
-  for (const auto& [title, is_copied, is_mutated, bytes, is_compared] : bindings) {
+  for (const auto& [title, is_copied, is_mutated, bytes, is_compared, is_session] : bindings) {
     made.host_bytes.push_back(bytes);
-    read.bindings.push_back({title, is_copied, is_mutated, bytes, is_compared});
+    read.bindings.push_back({title, is_copied, is_mutated, bytes, is_compared, is_session});
   }
   made.steps = without_gil([&] { return std::make_unique<Steps>(*open, name, std::move(read)); });
   return made;
@@ -226,6 +254,7 @@ void add_steps(PyObject* module) {
       module,
       {.name = "cgtree._cgtree.Steps",
        .methods = {bind<&begin>("begin"), bind<&end>("end"), bind<&leave>("leave"),
+                   bind<&inspect_call>("inspect"), bind<&compare_captures_of>("compare_captures"),
                    bind<[](PythonSteps& steps, std::size_t binding) -> const void* {
                      return open_step(steps).address(binding);
                    }>("address"),

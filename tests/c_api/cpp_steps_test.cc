@@ -49,6 +49,26 @@ TEST_F(CppStepsTest, AStepThatHasEndedDoesNotEndTheNext) {
   EXPECT_THROW(third.end(), std::logic_error);
 }
 
+TEST_F(CppStepsTest, RecordingsAreInspectedAndComparedWithNewCaptures) {
+  for (int call = 0; call < 2; ++call)
+    begin().end();
+  EXPECT_NE(steps_.inspect({{"n", 1}}, {}).find("have run alone"), std::string::npos);
+  int runs = 0;
+  const auto work = [&runs](void* const*) { ++runs; };
+  EXPECT_NE(steps_.compare_captures({{"n", 1}}, {}, work).find("the same 0 nodes"),
+            std::string::npos);
+  EXPECT_EQ(runs, 1);
+  EXPECT_NE(steps_.compare_captures({{"n", 2}}, {}, work).find("no recording"), std::string::npos);
+
+  const auto make = [](cgt::Span<cgt::TensorRef> = {}) {
+    return cgt::empty({2}, CGT_FLOAT32, {CGT_DEVICE_HOST, 0});
+  };
+  const cgt::Function<1> function(context_, "f", make);
+  const cgt::Tensor x = make();
+  EXPECT_NE(function.inspect({x}).find("no recording"), std::string::npos);
+  EXPECT_NE(function.compare_captures({x}).find("no recording"), std::string::npos);
+}
+
 TEST_F(CppStepsTest, AWatchSaysHowFarReplaysHaveCome) {
   auto options = cgt::sized<cgt_progress_options>();
   options.flags = CGT_PROGRESS_NO_TIME_LIMIT;

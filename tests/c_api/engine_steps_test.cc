@@ -29,10 +29,10 @@ class EngineStepsTest : public CStepTest {
     EXPECT_DONE(cgt_stream_destroy(stream_));
   }
 
-  OwnedFunction make_steps() {
+  OwnedFunction make_steps(std::uint32_t of_cache = CGT_INPUT_MUTATED) {
     const cgt_input_options bindings[] = {
         {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_COPIED, .name = "tokens"},
-        {.struct_size = sizeof(cgt_input_options), .flags = CGT_INPUT_MUTATED, .name = "cache"}};
+        {.struct_size = sizeof(cgt_input_options), .flags = of_cache, .name = "cache"}};
     const cgt_function_options options = {
         .struct_size = sizeof(options), .inputs = bindings, .input_count = 2};
     OwnedFunction steps;
@@ -504,6 +504,83 @@ TEST_P(EngineStepsTest, ABindingIsCheckedUnlessItIsCopied) {
   OwnedFunction none;
   EXPECT_FAILS(cgt_compile(context_, "f", &step, &options, none.out()), CGT_INVALID_ARGUMENT,
                "CGT_INPUT_COPIED is for cgt_steps_create()");
+  role.flags = CGT_INPUT_SESSION;
+  EXPECT_FAILS(cgt_compile(context_, "f", &step, &options, none.out()), CGT_INVALID_ARGUMENT,
+               "CGT_INPUT_SESSION is for cgt_steps_create()");
+  role.flags = CGT_INPUT_SESSION | CGT_INPUT_COPIED;
+  EXPECT_FAILS(cgt_steps_create(context_, "f", &options, CGT_CAPTURE_MODE_THREAD_LOCAL, none.out()),
+               CGT_INVALID_ARGUMENT, "has CGT_INPUT_SESSION, and may lie anywhere");
+}
+
+TEST_P(EngineStepsTest, ABindingPerSessionHasOneRecordingForAllSessions) {
+  OwnedFunction steps = make_steps(CGT_INPUT_MUTATED | CGT_INPUT_SESSION);
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  int runs = 0;
+  for (int session = 0; session < 4; ++session) {
+    const OwnedTensor before = std::exchange(cache_, make_tensor_of(device(), {0, 0}));
+    for (int i = 0; i < 2; ++i)
+      runs += call(steps, tokens, 0);
+    EXPECT_THAT(values_of(cache_), ElementsAre(2, 4));
+  }
+  EXPECT_EQ(runs, 3);  // of the first session two, of the second one
+  EXPECT_EQ(stats(steps)["recordings"], 1);
+}
+
+// The work is that of enqueue(), with a factor that the host decides.
+struct WorkInC {
+  cgt_stream stream;
+  float factor;
+  cgt_status status = CGT_OK;
+
+  static cgt_status run(void* user, void* const* addresses, std::size_t bindings) {
+    const auto& self = *static_cast<WorkInC*>(user);
+    EXPECT_EQ(bindings, 2u);
+    cgt_stream current = {};
+    EXPECT_DONE(cgt_current_stream(&current));
+    EXPECT_EQ(current.native, self.stream.native);
+    const StreamRef on(device_of(self.stream), static_cast<StreamHandle>(self.stream.native));
+    const void* const tokens = addresses[0];
+    const std::int64_t count = 2;
+    check(on.graphs().launch_kernel(on.handle(), axpy_kernel(), dims_for(count),
+                                    arguments_of(self.factor, tokens, addresses[1], count)),
+          "axpy");
+    return self.status;
+  }
+  static Device device_of(cgt_stream stream) {
+    return {static_cast<DeviceType>(stream.device.type), stream.device.id};
+  }
+};
+
+TEST_P(EngineStepsTest, ARecordingIsInspectedAndComparedWithANewCapture) {
+  const OwnedFunction steps = make_steps();
+  const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
+  for (int i = 0; i < 3; ++i)
+    call(steps, tokens, 0);
+  const cgt_binding bindings[] = {binding_of(tokens), binding_of(cache_)};
+  const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", 0), CGT_KEY_TEXT("adapter", "en")};
+  EXPECT_THAT(text_of(cgt_steps_inspect, steps, key, 2, bindings, 2, &stream_),
+              HasSubstr("have run alone"));
+  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
+  EXPECT_THAT(text_of(cgt_steps_inspect, steps, nullptr, 0, bindings, 2, &stream_),
+              HasSubstr("no recording would be replayed"));
+  WorkInC work = {.stream = stream_, .factor = 1};
+  const auto compared = [&] {
+    return text_of(cgt_steps_compare_captures, steps, key, 2, bindings, 2, &stream_, WorkInC::run,
+                   static_cast<void*>(&work));
+  };
+  EXPECT_THAT(compared(), HasSubstr("the same 1 nodes"));
+  work.factor = 3;
+  EXPECT_THAT(compared(), HasSubstr("parameter 0 has 0x3f800000"));
+  work.status = CGT_INVALID_ARGUMENT;
+  EXPECT_THAT(compared(), HasSubstr("the work of 'decode'"));
+  EXPECT_THAT(values_of(cache_), ElementsAre(4, 8));
+  const char* text = nullptr;
+  EXPECT_FAILS(
+      cgt_steps_compare_captures(steps, key, 2, bindings, 2, &stream_, nullptr, nullptr, &text),
+      CGT_INVALID_ARGUMENT, "the work of a step");
+  EXPECT_FAILS(cgt_function_inspect(steps, nullptr, 0, nullptr, 0, &text), CGT_INVALID_ARGUMENT,
+               "cgt_compile()");
+  EXPECT_EQ(call(steps, tokens, 0), 0);
 }
 
 TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {

@@ -70,6 +70,12 @@ TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
 
   const cgt_key_part key[] = {CGT_KEY_NUMBER("draft", 2), CGT_KEY_TEXT("adapter", "en")};
   EXPECT_THAT(text_of(cgt_function_explain, function, key, 2, &input, 1), HasSubstr("replay"));
+  EXPECT_THAT(text_of(cgt_function_inspect, function, key, 2, &input, 1),
+              HasSubstr("have run alone"));
+  EXPECT_EQ(seen.size(), 4u);
+  EXPECT_THAT(text_of(cgt_function_compare_captures, function, key, 2, &input, 1),
+              HasSubstr("the same 1 nodes"));
+  EXPECT_EQ(seen.size(), 5u);
   EXPECT_EQ(text_of(cgt_function_suggest_buckets_json, function, 2), R"({"draft":[3,9]})");
   OwnedTensor y;
   const cgt_key_part wrong[] = {CGT_KEY_TEXT("draft", "two")};

@@ -254,8 +254,6 @@ TEST_P(InspectTest, RecordingsThatCannotBeRunNodeByNodeSayWhy) {
   });
   const auto shares =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); }, {.max_switch_nodes = 4});
-  const auto rebinds = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
-                               {.inputs = {{.rebind = Rebind::kAlways}}});
   const auto branches = compile(context(), "f", [](Tensor x, Tensor taken) {
     Tensor y = affine(x, 2, 0);
     branch(taken, [&] { update(y, 3, 1); });
@@ -266,13 +264,11 @@ TEST_P(InspectTest, RecordingsThatCannotBeRunNodeByNodeSayWhy) {
   const Tensor taken = from_host(Shape(), std::span(&one, 1), device());
   prepare(breaks, x);
   prepare(shares, x);
-  prepare(rebinds, x);
   prepare(branches, x, taken);
 
   EXPECT_THAT(inspect(breaks, x).why_not, HasSubstr("eager breaks"));
   EXPECT_THAT(compare_captures(breaks, x).why_not, HasSubstr("eager_break"));
   EXPECT_THAT(inspect(shares, x).why_not, HasSubstr("max_switch_nodes"));
-  EXPECT_THAT(inspect(rebinds, x).why_not, HasSubstr("rebound"));
   const InspectionReport report = inspect(branches, x, taken);
   if (branches.stats().recordings > 0) {
     EXPECT_THAT(report.why_not, HasSubstr("conditional node"));

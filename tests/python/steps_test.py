@@ -50,6 +50,53 @@ class StepsPythonTest(unittest.TestCase):
         self.assertEqual(steps.last_outcome(), ("replay", ""))
         self.assertEqual(steps.invalidate(cache.data_ptr, 4), 1)
 
+    def test_a_binding_per_session_has_one_recording_for_all_sessions(self):
+        steps = cgtree.Steps(self.context, bindings=["tokens", "cache"], mutated=["cache"], copied=["tokens"],
+                             per_session=["cache"])
+        tokens, runs, caches = floats(8), [], []
+        for session in range(4):
+            caches.append(tensor(numpy.zeros(8, "float32")))
+            for _ in range(2):
+                for step in steps(tensor(tokens), caches[-1]):
+                    runs.append(session)
+                    add_at(step, 0, 1, tokens)
+            self.context.synchronize()
+            numpy.testing.assert_allclose(values_of(caches[-1]), 2 * tokens, rtol=1e-5)
+        self.assertEqual(runs, [0, 0, 1])
+        self.assertEqual(steps.stats()["recordings"], 1)
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "per_session: there is no binding 'keys'"):
+            cgtree.Steps(self.context, bindings=["cache"], per_session=["keys"])
+        with self.assertRaisesRegex(cgtree.InvalidArgument, "has per_session, and may lie anywhere"):
+            cgtree.Steps(self.context, bindings=["cache"], copied=["cache"], per_session=["cache"])
+
+    def test_a_recording_is_inspected_and_compared_with_a_new_capture(self):
+        steps = cgtree.Steps(self.context, bindings=["tokens", "cache", "n"], mutated=["cache"], copied=["tokens"],
+                             blocks={"n": 8})
+        cache, tokens, block = tensor(numpy.zeros(8, "float32")), floats(8), bytes(8)
+        self.assertIn("no recording", steps.inspect(tensor(tokens), cache, block)["why_not"])
+        for _ in range(2):
+            for step in steps(tensor(tokens), cache, block):
+                add_at(step, 0, 1, tokens)
+        report = steps.inspect(tensor(tokens), cache, block)
+        self.assertEqual((report["why_not"], report["failed"], report["suspects"]), ("", None, []))
+        self.assertEqual(report["runs"], report["nodes"])
+        numpy.testing.assert_allclose(values_of(cache), 3 * tokens, rtol=1e-5)
+
+        def work(addresses):
+            self.assertEqual(addresses[1], cache.data_ptr)
+            cgtree.launch(lambda: None)
+
+        same = steps.compare_captures(work, tensor(tokens), cache, block)
+        self.assertEqual((same["why_not"], same["difference"], same["recorded"]), ("", "", None))
+        other = steps.compare_captures(lambda addresses: None, tensor(tokens), cache, block)
+        self.assertIn("a new capture 0", other["difference"])
+        self.assertIn(other["difference"], other["text"])
+        failed = steps.compare_captures(lambda addresses: 1 // 0, tensor(tokens), cache, block, stream=self.context.stream)
+        self.assertIn("division by zero", failed["why_not"])
+        for step in steps(tensor(tokens), cache, block, key={"n": 1}):
+            with self.assertRaisesRegex(cgtree.InvalidArgument, "is open"):
+                steps.inspect(tensor(tokens), cache, block)
+
     def test_a_decision_of_the_host_is_asked_before_each_replay(self):
         scale, fails = [2], []
 

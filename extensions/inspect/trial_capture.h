@@ -1,0 +1,23 @@
+// capture_trial(): one more capture of a call, which is not kept.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cgtree/record/open_recording.h"
+#include "extensions/inspect/found_recording.h"
+
+namespace cgtree {
+
+// Does the work of a step with the inputs that it is to see, and returns the outputs.
+using TrialWork = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
+
+// Captures the work, keeps nothing, and calls look(recording, inputs of the step) while the memory
+// of the step is allocated. Returns why there is nothing to see, or "". Requires: the inputs of the
+// call are held, and a recording was found.
+std::string capture_trial(FoundRecording& found, CaptureMode mode, const TrialWork& work,
+                          const OpenRecording::Look& look);
+
+}  // namespace cgtree
