@@ -96,7 +96,7 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
   }
   if (inputs.key() != recording.key) return Kind::kKey;
   const auto size = static_cast<std::uint32_t>(inputs.size());
-  std::uint32_t begin = 0;
+  std::uint32_t begin = 0, known = 0;
   if (recording.has_runs) {
     // What lies between the runs that are known is looked at one by one.
     const bool copies_first = recording.copies.begin() < recording.statics.begin();
@@ -106,11 +106,13 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
       const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, run->begin());
       if (kind != Kind::kNone) return kind;
       begin = run->end();
+      known += run->end() - run->begin();
     }
   }
   const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, size);
   if (kind != Kind::kNone) return kind;
-  if (recording.apart.meet(inputs)) return Kind::kOverlap;
+  // Those that are known have not moved since a replay for which they lay apart.
+  if (known != size && recording.apart.meet(inputs)) return Kind::kOverlap;
   if (memory.live().intersects(recording.conflicts)) return Kind::kFootprint;
   return Kind::kNone;
 }

@@ -294,10 +294,13 @@ Node* predict_sibling(const Node& current, const FunctionState& function, const 
   const Node* const last =
       inputs.key().empty() ? current.last_of(&function) : last_of_key(function, inputs);
   if (last == nullptr || last->is_held_back || is_off(function, graph_override)) return nullptr;
-  for (Node* node : last->key->nodes) {
-    const bool fits_now =
+  const std::vector<Node*>& nodes = last->key->nodes;
+  const auto at = static_cast<std::size_t>(std::ranges::find(nodes, last) - nodes.begin());
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    Node* const node = nodes[(at + i) % nodes.size()];
+    const bool is_it =
         hold(node->recording.guards) && fits<false>(node->recording, inputs, memory) == Kind::kNone;
-    if (fits_now) return node->is_held_back ? nullptr : node;
+    if (is_it) return node->is_held_back ? nullptr : node;
   }
   return nullptr;
 }

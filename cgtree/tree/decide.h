@@ -86,9 +86,9 @@ LentPrediction predict_lent(const Node& current, const FunctionState& function,
 Node* predict_by_key(const FunctionState& function, const InputList& inputs,
                      const ContextMemory& memory, GraphOverride graph_override);
 
-// As predict(), with the recordings of the key that followed last, in their order: other checked
-// addresses, or other answers of guards, came back. Returns null where decide() would find one that
-// is held back.
+// As predict(), with the other recordings of the key that followed last: other checked addresses,
+// or other answers of guards, came back. Begins behind that recording, as sessions take turns in
+// the order in which they were recorded. A recording that is held back is left to decide().
 Node* predict_sibling(const Node& current, const FunctionState& function, const InputList& inputs,
                       const ContextMemory& memory, GraphOverride graph_override);
 
