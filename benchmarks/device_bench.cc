@@ -60,6 +60,28 @@ void add_functions(const Options& options) {
   });
 }
 
+// The calls that order two streams.
+void add_orders(const Options& options) {
+  const auto add = [&](const char* name, auto call) {
+    add_row(name, options, [=, device = options.device](auto& state, const Batches& batches) {
+      const Stream stream(device), other(device);
+      Event event;
+      event.record(other);
+      HostTime(state, stream, batches).measure([&] { call(stream.ref(), other.ref(), event); });
+    });
+  };
+  add("BM_CaptureInfo", [](StreamRef stream, StreamRef, Event&) {
+    CaptureInfo info;
+    check(stream.graphs().capture_info(stream.handle(), &info), "ask for a capture");
+  });
+  add("BM_IsCapturing",
+      [](StreamRef stream, StreamRef, Event&) { benchmark::DoNotOptimize(stream.is_capturing()); });
+  add("BM_RecordEvent", [](StreamRef, StreamRef other, Event& event) { event.record(other); });
+  add("BM_WaitEvent", [](StreamRef stream, StreamRef, Event& event) { event.make_wait(stream); });
+  add("BM_WaitForStream",
+      [](StreamRef stream, StreamRef other, Event&) { stream.wait_for(other); });
+}
+
 void add_launches(const Options& options) {
   const Device device = options.device;
   if (device.type == DeviceType::kHost) {
@@ -140,6 +162,7 @@ void add_device_times(const Options& options) {
 
 void add_rows(const Options& options) {
   add_functions(options);
+  add_orders(options);
   add_launches(options);
   add_graphs(options);
   add_device_times(options);
