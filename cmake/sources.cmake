@@ -271,6 +271,7 @@ cgtree_sources(check
   extensions/audit/graph_estimate.cc
   extensions/audit/graph_examiner.cc
   extensions/inspect/compare_captures.cc
+  extensions/inspect/compare_runs.cc
   extensions/inspect/found_recording.cc
   extensions/inspect/inspect.cc
   extensions/inspect/inspect_text.cc

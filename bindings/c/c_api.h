@@ -566,16 +566,20 @@ CGT_API cgt_status cgt_current_key_text(const char* name, const char** text);
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, const char** text);
-// The next two are inspect() and compare_captures() of extensions/inspect/inspect.h: of the
-// recording that such a call would replay, they write which node fails if each runs alone, and
-// which node a new capture has otherwise. The first does the work of a replay; after an error of
-// the device the process gets no more done there. The second launches nothing.
+// The next three are inspect(), compare_captures() and compare_runs() of
+// extensions/inspect/inspect.h: of the recording that such a call would replay, they write which
+// node fails if each runs alone, which node a new capture has otherwise, and which leaves other
+// memory. The first does the work of a replay; after an error of the device the process gets no
+// more done there. The second launches nothing, and the third puts mutated inputs back.
 CGT_API cgt_status cgt_function_inspect(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, const char** text);
 CGT_API cgt_status cgt_function_compare_captures(cgt_function function, const cgt_key_part* key,
                                                  size_t key_size, const cgt_tensor* inputs,
                                                  size_t input_count, const char** text);
+CGT_API cgt_status cgt_function_compare_runs(cgt_function function, const cgt_key_part* key,
+                                             size_t key_size, const cgt_tensor* inputs,
+                                             size_t input_count, const char** text);
 // Writes the counters of FunctionStats by name, and skips by reason; "last_failure" is the text of
 // the last call that failed, if any did. Any thread.
 CGT_API cgt_status cgt_function_stats_json(cgt_function function, const char** text);

@@ -518,13 +518,17 @@ class Function : public FunctionHandle {
     return detail::result(cgt_function_explain, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
-  // The next two look at the recording of such a call, and return lines of text; see c_api.h.
+  // The next three look at the recording of such a call, and return lines of text; see c_api.h.
   std::string inspect(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::result(cgt_function_inspect, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
   std::string compare_captures(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::result(cgt_function_compare_captures, get(), key.data(), key.size(),
+                          reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
+  }
+  std::string compare_runs(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
+    return detail::result(cgt_function_compare_runs, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
 

@@ -360,6 +360,16 @@ cgt_status cgt_function_compare_captures(cgt_function function, const cgt_key_pa
   });
 }
 
+cgt_status cgt_function_compare_runs(cgt_function function, const cgt_key_part* key,
+                                     size_t key_size, const cgt_tensor* inputs, size_t input_count,
+                                     const char** text) {
+  return write_text(text, [&] {
+    return text_of_call(
+        function, Arguments(inputs, input_count), key_of(key, key_size),
+        [](const CompiledCore& core, const InputList& list) { return compare_runs(core, list); });
+  });
+}
+
 cgt_status cgt_function_stats_json(cgt_function function, const char** text) {
   return write_text(text, [&] { return to_json(FunctionTable::pin(function)->handle().stats()); });
 }

@@ -59,17 +59,10 @@ std::string difference_of(const RecordingFacts& facts, std::size_t i,
   if (then.type == NodeType::kMemset && then.bytes != now.bytes)
     return "writes another value than in a new capture";
   for (const InspectedWord& word : described.words) {
-    std::size_t place = word.parameter;
-    std::uint64_t value = 0;
-    if (then.type == NodeType::kKernel) {
-      const KernelParameter& parameter = now.parameters()[word.parameter];
-      place = parameter.offset + word.offset;
-      std::memcpy(&value, now.bytes.data() + place,
-                  std::min(sizeof(value), parameter.bytes - word.offset));
-    } else {
-      value = now.memory[word.parameter].address;
-    }
-    const std::string difference = word_difference(facts, i, word, place, value);
+    const bool is_kernel = then.type == NodeType::kKernel;
+    const std::size_t place =
+        is_kernel ? now.parameters()[word.parameter].offset + word.offset : word.parameter;
+    const std::string difference = word_difference(facts, i, word, place, value_of(now, word));
     if (difference.empty()) continue;
     return str_format("{} {}", place_of(described, word), difference);
   }
@@ -129,6 +122,15 @@ CaptureComparison compare_with(FoundRecording& found, CaptureMode mode, const Tr
 }
 
 }  // namespace
+
+std::uint64_t value_of(const NodeContents& node, const InspectedWord& word) {
+  if (node.type != NodeType::kKernel) return node.memory[word.parameter].address;
+  const auto [begin, bytes] = node.parameters()[word.parameter];
+  std::uint64_t value = 0;
+  std::memcpy(&value, node.bytes.data() + begin + word.offset,
+              std::min(sizeof(value), bytes - word.offset));
+  return value;
+}
 
 std::string capture_trial(FoundRecording& found, CaptureMode mode, const TrialWork& work,
                           const OpenRecording::Look& look) {

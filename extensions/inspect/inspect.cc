@@ -11,6 +11,7 @@
 #include "cgtree/record/outputs.h"
 #include "cgtree/tree/ordering.h"
 #include "extensions/inspect/found_recording.h"
+#include "extensions/inspect/node_runs.h"
 #include "extensions/inspect/recording_facts.h"
 #include "extensions/rebind/node_rebinding.h"
 #include "interop/device/code.h"
@@ -71,21 +72,32 @@ std::optional<GraphExec> instantiate(const Recording& recording, const Recording
   }
 }
 
-// Launches each node alone, in order, and waits for it, until one has failed.
-void run_nodes(Recording& recording, const RecordingFacts& facts, StreamRef stream,
-               InspectionReport& report) {
+// The context's work from now on waits for all that use memory of the recording, as a replay does.
+void wait_for_others(FoundRecording& found, const InputList& inputs) {
+  Engine& engine = found.engine;
+  note_moved_inputs(engine, *found.node, inputs);
+  wait_for_readers(engine, found.function, inputs);
+  wait_for_readers(found.node->recording, engine.memory->streams());
+  wait_for_neighbours(engine, found.function, inputs, &found.node->recording);
+  engine.memory->streams().wait_for_due();
+}
+
+}  // namespace
+
+void run_nodes(ExecHandle exec, std::span<const NodeContents> nodes,
+               std::span<const std::size_t> order, const RecordingFacts& facts, StreamRef stream,
+               InspectionReport& report, const NodeHooks& hooks) {
   GraphAPI& graphs = stream.graphs();
-  const ExecHandle exec = recording.exec.handle();
-  for (std::size_t i = 0; i < facts.nodes().size(); ++i) {
-    const Code code = graphs.enable_node(exec, facts.nodes()[i].node, false);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Code code = graphs.enable_node(exec, nodes[i].node, false);
     if (ok(code)) continue;
     report.why_not =
         str_format("{} cannot be left out of a launch: {}", facts.describe(i).name, name(code));
     (void)graphs.take_last_error();
     return;
   }
-  for (const std::size_t i : facts.order()) {
-    const NodeHandle node = facts.nodes()[i].node;
+  for (const std::size_t i : order) {
+    const NodeHandle node = nodes[i].node;
     Code code = graphs.enable_node(exec, node, true);
     if (ok(code)) code = graphs.launch(exec, stream.handle());
     if (ok(code)) code = stream.api().synchronize_stream(stream.handle());
@@ -97,21 +109,12 @@ void run_nodes(Recording& recording, const RecordingFacts& facts, StreamRef stre
       return;
     }
     ++report.runs;
+    if (hooks.after != nullptr) hooks.after(i);
   }
 }
 
-// The context's work from now on waits for all that use memory of the recording, as a replay does.
-void wait_for_others(FoundRecording& found, const InputList& inputs) {
-  Engine& engine = found.engine;
-  note_moved_inputs(engine, *found.node, inputs);
-  wait_for_readers(engine, found.function, inputs);
-  wait_for_readers(found.node->recording, engine.memory->streams());
-  wait_for_neighbours(engine, found.function, inputs, &found.node->recording);
-  engine.memory->streams().wait_for_due();
-}
-
-// As launch_replay(), of an executable graph that is the inspection's.
-void run_as_replay(FoundRecording& found, const RecordingFacts& facts, InspectionReport& report) {
+void run_as_replay(FoundRecording& found, const RecordingFacts& facts, InspectionReport& report,
+                   const NodeHooks& hooks) {
   Recording& recording = found.node->recording;
   ContextMemory& memory = *found.engine.memory;
   const StreamRef stream = memory.stream();
@@ -130,16 +133,15 @@ void run_as_replay(FoundRecording& found, const RecordingFacts& facts, Inspectio
   (void)bind(recording, copies ? copies->inputs() : inputs);
   const TakenDraws draws(recording);
   wait_for_others(found, inputs);
+  if (hooks.before != nullptr) hooks.before();
   stream.synchronize();  // an error of earlier work is no node's
   const auto begin = std::chrono::steady_clock::now();
-  run_nodes(recording, facts, stream, report);
+  run_nodes(recording.exec.handle(), facts.nodes(), facts.order(), facts, stream, report, hooks);
   report.time = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - begin);
   for (GatherNode& root : recording.roots)
     root.launched(stream);
 }
-
-}  // namespace
 
 InspectionReport inspect(const FunctionHandle& function, const InputList& inputs) {
   FoundRecording found(function, inputs, "inspect()");

@@ -64,7 +64,7 @@ struct InspectionReport {
   bool has_failed() const noexcept { return failed.has_value(); }
 };
 
-// The first node of a recording of which a new capture has another.
+// The first node of a recording of which a new capture has another, or that leaves other memory.
 struct CaptureComparison {
   std::string function;
   std::uint32_t recording = 0;
@@ -104,6 +104,12 @@ InspectionReport inspect(Steps& steps, const Key& key, std::span<const Binding> 
 CaptureComparison compare_captures(Steps& steps, const Key& key, std::span<const Binding> bindings,
                                    const StepWork& work, StreamRef stream = {});
 
+// Runs the nodes of the recording as inspect(), then those of a new capture as compare_captures()
+// has it, both from equal memory, and compares the memory that both nodes point to behind each:
+// outputs, mutated inputs, and other memory of the step. Mutated inputs keep their contents. Not
+// for random numbers, dynamic axes and Steps. Throws as inspect().
+CaptureComparison compare_runs(const FunctionHandle& function, const InputList& inputs);
+
 // Returns "parameter 1, byte 8" or "source": the place of a word in its node.
 std::string place_of(const InspectedNode& node, const InspectedWord& word);
 // The next three return lines for people.
@@ -111,7 +117,7 @@ std::string to_string(const InspectedNode& node);
 std::string to_string(const InspectionReport& report);
 std::string to_string(const CaptureComparison& comparison);
 
-// The next two are the same with the inputs of a call.
+// The next three are the same with the inputs of a call.
 template <typename R, typename... Inputs>
 InspectionReport inspect(const CompiledFunction<R(Inputs...)>& function,
                          const std::type_identity_t<Inputs>&... inputs) {
@@ -124,6 +130,12 @@ CaptureComparison compare_captures(const CompiledFunction<R(Inputs...)>& functio
   const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
   return compare_captures(function,
                           InputList(std::span<const Tensor* const>(list, sizeof...(Inputs))));
+}
+template <typename R, typename... Inputs>
+CaptureComparison compare_runs(const CompiledFunction<R(Inputs...)>& function,
+                               const std::type_identity_t<Inputs>&... inputs) {
+  const Tensor* const list[sizeof...(Inputs) + 1] = {&inputs..., nullptr};
+  return compare_runs(function, InputList(std::span<const Tensor* const>(list, sizeof...(Inputs))));
 }
 
 }  // namespace cgtree

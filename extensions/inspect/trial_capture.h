@@ -1,6 +1,7 @@
 // capture_trial(): one more capture of a call, which is not kept.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -8,6 +9,8 @@
 
 #include "cgtree/record/open_recording.h"
 #include "extensions/inspect/found_recording.h"
+#include "extensions/inspect/inspect.h"
+#include "interop/device/node_contents.h"
 
 namespace cgtree {
 
@@ -19,5 +22,8 @@ using TrialWork = std::function<std::vector<Tensor>(std::span<const Tensor> inpu
 // call are held, and a recording was found.
 std::string capture_trial(FoundRecording& found, CaptureMode mode, const TrialWork& work,
                           const OpenRecording::Look& look);
+
+// Returns what a node of one form with that of the word has in its place.
+std::uint64_t value_of(const NodeContents& node, const InspectedWord& word);
 
 }  // namespace cgtree

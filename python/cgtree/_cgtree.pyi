@@ -374,6 +374,13 @@ class CompiledFunction:
         such a call would replay: 'difference' says of the node 'recorded' what the capture has
         otherwise, 'why_not' why nothing was compared, and 'text' has all.
         """
+    def compare_runs(
+        self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
+    ) -> CaptureComparison:
+        """Runs the nodes of that recording and those of a new capture, each alone and from equal
+        memory: 'recorded' is the first node behind which the two differ, and 'difference' says
+        where. Mutated inputs are put back.
+        """
     def stats(self) -> FunctionStats:
         """Calls, warm_ups, recordings, replays, failures, kept_recordings, skips by reason;
         'last_failure', the text of the last call that raised, if any did.

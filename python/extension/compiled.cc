@@ -264,6 +264,12 @@ CaptureComparison compare_captures_of(Compiled& compiled, Rest given, const Key&
   });
 }
 
+CaptureComparison compare_runs_of(Compiled& compiled, Rest given, const Key& key,
+                                  const Others& named) {
+  return look_at_call(compiled, given, key, named,
+                      [](const auto& core, const auto& list) { return compare_runs(core, list); });
+}
+
 Reference explain(Compiled& compiled, Rest given, const Key& key, const Others& named) {
   const Explanation explanation =
       look_at_call(compiled, given, key, named,
@@ -326,6 +332,7 @@ void add_compiled_type(PyObject* module) {
       bind<&explain>("explain"),
       bind<&inspect_call>("inspect"),
       bind<&compare_captures_of>("compare_captures"),
+      bind<&compare_runs_of>("compare_runs"),
       bind<&stats>("stats"),
       bind<[](Compiled& compiled, std::optional<WhenFrozen> when) {
         bound(compiled).core->freeze(when.value_or(WhenFrozen::kRunEagerly));

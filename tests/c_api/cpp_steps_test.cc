@@ -67,6 +67,7 @@ TEST_F(CppStepsTest, RecordingsAreInspectedAndComparedWithNewCaptures) {
   const cgt::Tensor x = make();
   EXPECT_NE(function.inspect({x}).find("no recording"), std::string::npos);
   EXPECT_NE(function.compare_captures({x}).find("no recording"), std::string::npos);
+  EXPECT_NE(function.compare_runs({x}).find("no recording"), std::string::npos);
 }
 
 TEST_F(CppStepsTest, AWatchSaysHowFarReplaysHaveCome) {

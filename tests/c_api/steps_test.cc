@@ -74,8 +74,10 @@ TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheStepFunctionSeesThem) {
               HasSubstr("have run alone"));
   EXPECT_EQ(seen.size(), 4u);
   EXPECT_THAT(text_of(cgt_function_compare_captures, function, key, 2, &input, 1),
-              HasSubstr("the same 1 nodes"));
+              HasSubstr("the same 2 nodes"));
   EXPECT_EQ(seen.size(), 5u);
+  EXPECT_THAT(text_of(cgt_function_compare_runs, function, key, 2, &input, 1),
+              HasSubstr("the same 2 nodes"));
   EXPECT_EQ(text_of(cgt_function_suggest_buckets_json, function, 2), R"({"draft":[3,9]})");
   OwnedTensor y;
   const cgt_key_part wrong[] = {CGT_KEY_TEXT("draft", "two")};

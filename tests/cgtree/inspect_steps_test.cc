@@ -195,7 +195,7 @@ TEST_P(InspectStepsTest, AWordOfASessionIsThatOfTheCall) {
 TEST_P(InspectStepsTest, AnotherPlaceInACheckedBindingIsNamed) {
   for (const bool is_per_session : {false, true}) {
     Steps steps = make_steps(is_per_session);
-    std::size_t row = 0;
+    std::size_t row = 16;
     const auto work = [&](Addresses at) {
       axpy(1, at[0], at[1]);
       axpy(1, at[2], static_cast<float*>(at[1]) + row, 8);

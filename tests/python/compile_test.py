@@ -59,9 +59,10 @@ class CompilePythonTest(unittest.TestCase):
         self.assertEqual((report["why_not"], report["failed"], report["suspects"]), ("", None, []))
         self.assertEqual(report["runs"], report["nodes"])
         self.assertIn("have run alone", report["text"])
-        comparison = step.compare_captures(floats(8), w=tensor(floats(8)))
-        self.assertEqual((comparison["why_not"], comparison["difference"]), ("", ""))
-        self.assertGreater(comparison["nodes"], 0)
+        for compare in (step.compare_captures, step.compare_runs):
+            comparison = compare(floats(8), w=tensor(floats(8)))
+            self.assertEqual((comparison["why_not"], comparison["difference"]), ("", ""))
+            self.assertGreater(comparison["nodes"], 0)
         out, x, w = tensor(floats(8)), floats(8), floats(8)
         step(x, w=tensor(w), out=out)
         numpy.testing.assert_array_equal(values_of(out), x * 2 + w)

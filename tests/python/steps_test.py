@@ -51,17 +51,16 @@ class StepsPythonTest(unittest.TestCase):
         self.assertEqual(steps.invalidate(cache.data_ptr, 4), 1)
 
     def test_a_binding_per_session_has_one_recording_for_all_sessions(self):
-        steps = cgtree.Steps(self.context, bindings=["tokens", "cache"], mutated=["cache"], copied=["tokens"],
-                             per_session=["cache"])
-        tokens, runs, caches = floats(8), [], []
+        steps = cgtree.Steps(self.context, bindings=["tokens", "cache"], mutated=["cache"], per_session=["cache"])
+        tokens, runs, caches = tensor(floats(8)), [], []
         for session in range(4):
             caches.append(tensor(numpy.zeros(8, "float32")))
             for _ in range(2):
-                for step in steps(tensor(tokens), caches[-1]):
+                for _ in steps(tokens, caches[-1]):
                     runs.append(session)
-                    add_at(step, 0, 1, tokens)
+                    caches[-1].copy_from(tokens)
             self.context.synchronize()
-            numpy.testing.assert_allclose(values_of(caches[-1]), 2 * tokens, rtol=1e-5)
+            numpy.testing.assert_array_equal(values_of(caches[-1]), values_of(tokens))
         self.assertEqual(runs, [0, 0, 1])
         self.assertEqual(steps.stats()["recordings"], 1)
         with self.assertRaisesRegex(cgtree.InvalidArgument, "per_session: there is no binding 'keys'"):
@@ -92,7 +91,7 @@ class StepsPythonTest(unittest.TestCase):
         self.assertIn("a new capture 0", other["difference"])
         self.assertIn(other["difference"], other["text"])
         failed = steps.compare_captures(lambda addresses: 1 // 0, tensor(tokens), cache, block, stream=self.context.stream)
-        self.assertIn("division by zero", failed["why_not"])
+        self.assertIn("ZeroDivisionError", failed["why_not"])
         for step in steps(tensor(tokens), cache, block, key={"n": 1}):
             with self.assertRaisesRegex(cgtree.InvalidArgument, "is open"):
                 steps.inspect(tensor(tokens), cache, block)

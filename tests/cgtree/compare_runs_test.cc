@@ -1,0 +1,230 @@
+// Two runs from equal memory: the first node whose writes differ is named, and nothing else is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "extensions/inspect/inspect.h"
+#include "extensions/scopes/scope.h"
+#include "extensions/verify/verify.h"
+#include "interop/device/device_api.h"
+#include "interop/random/random.h"
+#include "tests/support/random_steps.h"
+#include "tests/support/test_kernels.h"
+#include "tests/support/tree_fixture.h"
+
+namespace cgtree::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kCount = 200;
+
+void axpy(float a, std::uintptr_t x, const Tensor& y, std::int64_t count = kCount) {
+  const StreamRef stream = current_stream();
+  const void* const from = reinterpret_cast<const void*>(x);
+  void* const to = reinterpret_cast<void*>(y.address());
+  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
+                                      arguments_of(a, from, to, count)),
+        "launch axpy");
+}
+
+class CompareRunsTest : public TreeTest {
+ protected:
+  template <typename F, typename... Inputs>
+  void prepare(const F& f, const Inputs&... inputs) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(inputs...);
+    context().synchronize();
+  }
+  template <typename F, typename... Inputs>
+  void expect_nothing(const F& f, const Inputs&... inputs) {
+    const CaptureComparison comparison = compare_runs(f, inputs...);
+    EXPECT_EQ(comparison.why_not, "");
+    EXPECT_EQ(comparison.difference, "");
+    EXPECT_GT(comparison.nodes, 0u);
+  }
+};
+CGTREE_ON_ALL_DEVICES(CompareRunsTest);
+
+TEST_P(CompareRunsTest, NothingIsNamedInRandomStepsAndMutatedInputsStay) {
+  for (int round = 0; round < 50; ++round) {
+    const unsigned plan = random_();
+    const bool is_static = random_() % 2 == 0;
+    const auto f = compile(context(), "f",
+                           [plan](Tensor x, Tensor y, Tensor state) {
+                             std::mt19937 choices(plan);
+                             std::vector<Tensor> made{x, y, state};
+                             const auto any = [&] { return made[choices() % made.size()]; };
+                             const std::size_t count = 1 + choices() % 12;
+                             for (std::size_t i = 0; i < count; ++i) {
+                               switch (choices() % 5) {
+                                 case 0:
+                                   made.push_back(affine(any(), 2, 1));
+                                   break;
+                                 case 1:
+                                   made.push_back(add(any(), any()));
+                                   break;
+                                 case 2:
+                                   update(state, 1, 1);
+                                   break;
+                                 case 3:  // its memory is free from here on
+                                   (void)affine(affine(any(), 3, 1), 2, 1);
+                                   break;
+                                 default: {  // the rest of it is not written
+                                   const Tensor part = empty(Shape({kCount}), DType::kFloat32);
+                                   axpy(0, any().address(), part, 8);
+                                 }
+                               }
+                             }
+                             return add(made.back(), x);
+                           },
+                           {.inputs = {{}, {}, {.is_static = is_static, .is_mutated = true}}});
+    const Tensor x = random_tensor({kCount}), y = random_tensor({kCount});
+    const Tensor state = random_tensor({kCount});
+    prepare(f, x, y, state);
+    const std::vector<float> before = values(state);
+    expect_nothing(f, x, y, state);
+    EXPECT_EQ(values(state), before);
+    const std::vector<float> result = values(f(x, y, state));
+    state.copy_from<float>(before);
+    EXPECT_EQ(values(f(x, y, state)), result);
+    if (HasFailure()) return;
+  }
+}
+
+// The step function writes it at each call, and so does the capture.
+TEST_P(CompareRunsTest, ATableOfOtherContentsIsNamedWhereItIsRead) {
+  DeviceAPI& api = device_api(device());
+  void* pinned = nullptr;
+  check(api.alloc_pinned(kCount * sizeof(float), &pinned), "allocate");
+  float number = 1;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    for (std::int64_t i = 0; i < kCount; ++i)
+      static_cast<float*>(pinned)[i] = i < 150 ? 1 : number;
+    Tensor y = affine(affine(x, 2, 0), 1, 1);
+    const Scope scope("lookup");
+    axpy(1, reinterpret_cast<std::uintptr_t>(pinned), y);
+    return affine(y, 2, 0);
+  });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  expect_nothing(f, x);
+  number = 2;
+  EXPECT_EQ(compare_captures(f, x).difference, "");
+  number = 3;
+
+  const CaptureComparison found = compare_runs(f, x);
+
+  EXPECT_THAT(found.difference, AllOf(HasSubstr("node 2 of 4: the memory of parameter 2"),
+                                      HasSubstr("between bytes 512 and 1024")));
+  ASSERT_TRUE(found.recorded);
+  EXPECT_EQ(found.recorded->scope, "lookup");
+  EXPECT_THAT(to_string(found), HasSubstr("axpy"));
+  expect_nothing(f, x);
+  check(api.free_pinned(pinned), "free");
+}
+
+TEST_P(CompareRunsTest, AScalarThatHasChangedIsNamedWhereItMatters) {
+  float factor = 2, unused = 1;
+  const Tensor zeros = tensor({kCount}, std::vector<float>(kCount, 0));
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    Tensor y = affine(x, 1, 0);
+    axpy(unused, zeros.address(), y);
+    axpy(factor, x.address(), y);
+    return y;
+  });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  unused = 2;
+  EXPECT_THAT(compare_captures(f, x).difference, HasSubstr("node 1 of 3"));
+  expect_nothing(f, x);
+  factor = 3;
+  EXPECT_THAT(compare_runs(f, x).difference,
+              AllOf(HasSubstr("node 2 of 3"), HasSubstr("output 0")));
+}
+
+TEST_P(CompareRunsTest, AnInputThatIsWrittenIsCompared) {
+  float shift = 1;
+  for (const bool is_static : {false, true}) {
+    const auto f = compile(context(), "f",
+                           [&](Tensor state) {
+                             update(state, 1, shift);
+                             return affine(state, 1, 0);
+                           },
+                           {.inputs = {{.is_static = is_static, .is_mutated = true}}});
+    const Tensor state = random_tensor({kCount});
+    shift = 1;
+    prepare(f, state);
+    shift = 2;
+    const std::vector<float> before = values(state);
+    EXPECT_THAT(compare_runs(f, state).difference,
+                AllOf(HasSubstr("node 0 of 2"), HasSubstr("input 0")));
+    EXPECT_EQ(values(state), before);
+  }
+}
+
+TEST_P(CompareRunsTest, MemoryThatLiesElsewhereInTheCaptureIsCompared) {
+  const auto other = compile(context(), "other", [](Tensor x) { return affine(x, 1, 0); });
+  float shift = 1;
+  std::vector<std::uintptr_t> seen;
+  const auto f = compile(context(), "f", [&](Tensor x, Tensor value) {
+    Tensor y = affine(add(x, value), 1, shift);
+    seen.push_back(y.address());
+    return y;
+  });
+  const Tensor x = random_tensor({kCount});
+  const std::vector<float> numbers = random_floats(kCount);
+  const Tensor value =
+      by_value(numbers.data(), kCount * sizeof(float), Shape({kCount}), DType::kFloat32);
+  std::vector<Tensor> held;
+  for (int i = 0; i < 3; ++i)
+    held.push_back(other(x));
+  prepare(f, x, value);
+  held.clear();
+  expect_nothing(f, x, value);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_NE(seen[2], seen[1]);
+  shift = 2;
+  EXPECT_THAT(compare_runs(f, x, value).difference,
+              AllOf(HasSubstr("node 1 of 2"), HasSubstr("output 0")));
+}
+
+TEST_P(CompareRunsTest, CallsThatCannotBeComparedSayWhy) {
+  const Generator generator(seed_);
+  const auto draws = compile(context(), "f", [&](Tensor x) { return add_noise(x, generator); });
+  const auto varies = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
+                              {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {kCount}}}});
+  bool is_longer = false;
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    return is_longer ? affine(affine(x, 2, 0), 1, 1) : affine(x, 2, 0);
+  });
+  const Tensor x = random_tensor({kCount});
+  EXPECT_THAT(compare_runs(f, x).why_not, HasSubstr("no recording would be replayed"));
+  prepare(draws, x);
+  prepare(varies, x);
+  prepare(f, x);
+  EXPECT_THAT(compare_runs(draws, x).why_not, HasSubstr("random numbers"));
+  EXPECT_THAT(compare_runs(varies, x).why_not, HasSubstr("dynamic axes"));
+  is_longer = true;
+  EXPECT_THAT(compare_runs(f, x).why_not, HasSubstr("1 nodes of the step, and a new capture 2"));
+  is_longer = false;
+  expect_nothing(f, x);
+}
+
+TEST_P(CompareRunsTest, AVerificationThatFailsOffersIt) {
+  make_context({.extensions = {verify({.every = 1})}});
+  float factor = 2;
+  const auto f = compile(context(), "f", [&](Tensor x) { return affine(x, factor, 0); });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  factor = 3;
+  EXPECT_THAT([&] { (void)f(x); },
+              ::testing::ThrowsMessage<VerifyError>(HasSubstr("compare_runs()")));
+  EXPECT_THAT(compare_runs(f, x).difference, HasSubstr("node 0 of 1"));
+}
+
+}  // namespace
+}  // namespace cgtree::testing
