@@ -96,6 +96,44 @@ TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
   EXPECT_EQ(decision().node, &node_);
 }
 
+TEST_F(DecideTest, ASiblingIsPredictedThatFitsAndIsNotHeldBack) {
+  Node other;
+  other.function = &function_;
+  other.recording.device = Device::host();
+  recorded_with(Treatment::kStatic, input_.address() + 256);
+  other.recording.inputs = {{input_.shape(), input_.dtype(), Treatment::kStatic, input_.address()}};
+  KeyState& key = warmed();
+  node_.key = other.key = &key;
+  key.nodes = {&other, &node_};
+  const auto sibling = [&] {
+    return predict_sibling(tree_.current(), function_, list(), *memory_, graph_override_);
+  };
+  EXPECT_EQ(sibling(), nullptr) << "nothing has followed";
+  tree_.follow(node_);
+  EXPECT_EQ(predict(tree_.current(), function_, list(), *memory_, graph_override_), nullptr);
+
+  EXPECT_EQ(sibling(), &other);
+  EXPECT_EQ(decision().node, &other);
+
+  int answer = 2;
+  other.recording.guards = {
+      {.name = "answer",
+       .function = std::shared_ptr<void>(&answer, [](void*) {}),
+       .call =
+           [](void* asked) {
+             return Guard::Answer{static_cast<std::uint64_t>(*static_cast<int*>(asked)), 0};
+           },
+       .answer = {1, 0}}};
+  EXPECT_EQ(sibling(), nullptr) << "a guard answers otherwise";
+  answer = 1;
+  EXPECT_EQ(sibling(), &other);
+  other.is_held_back = true;
+  EXPECT_EQ(sibling(), nullptr);
+  graph_override_ = GraphOverride::kNoGraph;
+  other.is_held_back = false;
+  EXPECT_EQ(sibling(), nullptr);
+}
+
 // predict_memory() finds the same one: it makes no recordings, and so leaves hints as they are.
 TEST_F(DecideTest, PrecaptureFindsTheOldestRecordingWhateverFollowedLastTime) {
   Node other;
