@@ -38,7 +38,7 @@ std::string to_string(const Divergence& d) {
         ": a recording keeps the value, or the address, that the step function found in what "
         "is no input: pass it as one";
   }
-  return text;
+  return text + ". How to find the node: docs/inspect.md";
 }
 
 VerifyError::VerifyError(Divergence divergence, std::source_location where)

@@ -156,9 +156,6 @@ void ReplayVerifier::Check::compare(std::span<const Tensor> replayed,
     divergence.node = node.id;
     const std::vector<std::string> more = suspects(audit_of(node.recording));
     divergence.suspects.insert(divergence.suspects.end(), more.begin(), more.end());
-    divergence.suspects.push_back(
-        "a node that a new capture has otherwise, which compare_captures() names; compare_runs() "
-        "names the first kernel whose writes differ (docs/inspect.md)");
     ++function.counters.verified;
     ++function.counters.differed;
     ++node.recording.costs.verified;

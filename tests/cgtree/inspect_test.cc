@@ -403,7 +403,7 @@ TEST_P(InspectTest, AVerificationThatFailsOffersTheComparison) {
     (void)f(x);
     ADD_FAILURE() << "it differs";
   } catch (const VerifyError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("compare_captures()"));
+    EXPECT_THAT(error.what(), HasSubstr("docs/inspect.md"));
   }
   EXPECT_THAT(compare_captures(f, x).difference, HasSubstr("node 0 of 1"));
 }
