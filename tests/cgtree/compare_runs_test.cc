@@ -222,7 +222,7 @@ TEST_P(CompareRunsTest, AVerificationThatFailsOffersIt) {
   prepare(f, x);
   factor = 3;
   EXPECT_THAT([&] { (void)f(x); },
-              ::testing::ThrowsMessage<VerifyError>(HasSubstr("compare_runs()")));
+              ::testing::ThrowsMessage<VerifyError>(HasSubstr("docs/inspect.md")));
   EXPECT_THAT(compare_runs(f, x).difference, HasSubstr("node 0 of 1"));
 }
 
