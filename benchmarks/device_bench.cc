@@ -1,8 +1,9 @@
 // What does the boundary to the device cost: a virtual call, a query, a launch, a graph's launch?
 //
-// Numbers are host time per call. BM_VirtualCall goes through DeviceAPI and does not
-// reach the device; BM_QueryStream enqueues nothing; BM_EmptyLaunch launches a host body that
-// does nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
+// Numbers are host time per call. BM_VirtualCall goes through DeviceAPI and does not reach the
+// device; BM_QueryStream, BM_CaptureInfo and BM_IsCapturing enqueue nothing; BM_RecordEvent and
+// BM_WaitEvent are the halves of BM_WaitForStream. BM_EmptyLaunch launches a host body that does
+// nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library. BM_Device rows are the
 // time per launch of many in a row: what the device takes for a kernel, and for an edge.
 #include <benchmark/benchmark.h>

@@ -593,7 +593,7 @@ TEST_F(FaultTest, ASecondSessionIsServedOrItsCallThrows) {
       context.synchronize();
       const std::vector<float> given = caches[1].to_vector<float>();
       if (done[1] == 0) caches[1].copy_from<float>(Floats{0});  // a part may have run eagerly
-      if (done[1] == 1) EXPECT_EQ(given, Floats{66}) << k;
+      EXPECT_TRUE(done[1] != 1 || given == Floats{66}) << k;
       validate(context);
       for (const std::size_t session : {0, 1, 2, 1, 0, 2})
         call(session);
