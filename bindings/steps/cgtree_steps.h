@@ -122,7 +122,7 @@ int cgs_refuse(cgs_steps* steps, const char* why);
 // Inside a step, captured or not: calls `ask(data)`, a decision of the host, for the work to use. A
 // recording keeps both, and later calls ask before they replay it: with another answer they run and
 // record. `ask` must not call functions cgs_*; `data` must stay until cgs_release() or cgs_close().
-// Where `data` is of a session, so is the recording: CGS_SESSION needs the same for all.
+// A recording with `data` of a session is that session's: CGS_SESSION needs the same for all.
 int cgs_guard(cgs_steps* steps, const char* name, int64_t (*ask)(void* data), void* data,
               int64_t* answer);
 

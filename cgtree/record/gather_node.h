@@ -80,7 +80,7 @@ class GatherNode {
   // The executable graph has served another recording.
   void forget_patch() noexcept { must_patch_ = true; }
 
-  // What patches nodes in place of this one, or null, and the inputs of which it knows addresses.
+  // The rebinding that patches nodes in place of this one, or null, and the inputs that it knows.
   Attachment* rebinding() const noexcept { return rebinding_.get(); }
   const std::vector<std::uint32_t>& inputs() const noexcept { return inputs_; }
   // The arguments that bind() has found last.

@@ -230,7 +230,7 @@ struct Recording {
   }
 
   bool copies_outputs() const noexcept { return !copies_of_outputs.empty(); }
-  // Whether the work draws random numbers.
+  // Returns true if the work draws random numbers.
   bool draws_numbers() const;
 
   // Changed by the thread that is inside the context.

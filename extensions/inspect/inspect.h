@@ -60,7 +60,7 @@ struct InspectionReport {
   std::vector<InspectedNode> suspects;  // with the words alone that point to foreign memory
   std::chrono::microseconds time{0};    // of the runs
 
-  // Whether a node has failed.
+  // Returns true if a node has failed.
   bool has_failed() const noexcept { return failed.has_value(); }
 };
 

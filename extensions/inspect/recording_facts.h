@@ -29,11 +29,11 @@ class RecordingFacts {
   std::vector<std::size_t> order() const;
   // Returns why the nodes cannot be run one by one, or "".
   std::string why_not() const;
-  // Whether the node brings inputs to the recording, or takes outputs from it.
+  // Returns true if the node brings inputs to the recording, or takes outputs from it.
   bool is_own(std::size_t i) const;
   // Returns the address that the audit has found at `place`, as MemoryUse::offset, or null.
   const MemoryUse* use(std::size_t i, std::size_t place) const;
-  // Whether a new capture with the same inputs may have another address at `place`.
+  // Returns true if a new capture with the same inputs may have another address at `place`.
   bool may_move(std::size_t i, std::size_t place) const;
   // Returns the edges by the numbers of nodes.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> numbered_edges() const;

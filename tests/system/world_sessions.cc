@@ -32,7 +32,7 @@ void axpy(float factor, const void* x, void* y, std::int64_t count) {
         "axpy");
 }
 
-// What the work does beside: cache += factor * tokens + rope + weights.
+// The work beside: cache += factor * tokens + rope + weights.
 enum Extra { kOwnGuard = 1, kWorkspace = 2, kOffset = 4 };
 
 struct Session {
@@ -118,7 +118,7 @@ class Sessions {
     for (std::size_t i = 0; i < session.model.size(); ++i)
       session.model[i] += factor * tokens[i] + session.rope_model[i] + weights_model[i];
   }
-  // What all sessions decide, or one.
+  // The decision of all sessions, or of a single one.
   void decide_otherwise(Session* session) {
     int& decision = session == nullptr ? *factor_ : *session->own;
     decision = decision % 3 + 1;

@@ -109,7 +109,7 @@ class Bench {
             {"inspection", to_string(report)},
             {"comparison", to_string(changed)}};
   }
-  // Whether the inspection is to name something.
+  // Each node that is named then is named falsely.
   bool has_no_fault() const { return has_fault("none"); }
 
  private:
