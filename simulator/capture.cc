@@ -153,6 +153,11 @@ Code CaptureTable::admit_work(const HostStream& stream) {
   return Code::kStreamCaptureInvalidated;
 }
 
+Code CaptureTable::admit_in_order(const HostStream& stream, const ThreadState& caller) {
+  const Code code = admit_work(stream);
+  return ok(code) && stream.capture == nullptr ? admit_unsafe(caller) : code;
+}
+
 Code CaptureTable::admit_launch(const HostStream& stream) {
   if (stream.is_legacy()) return admit_legacy();
   if (stream.capture == nullptr) return Code::kSuccess;

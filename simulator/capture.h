@@ -97,6 +97,9 @@ class CaptureTable {
   Code admit_legacy();
   // Checks work on a stream, captured or not: returns 906 or 901.
   Code admit_work(const HostStream& stream);
+  // Checks an allocation or a free in the order of a stream: as work where the stream captures, and
+  // else as a potentially unsafe call, too.
+  Code admit_in_order(const HostStream& stream, const ThreadState& caller);
   // Checks a launch of an executable graph: returns 906, or 900 on a stream that captures.
   Code admit_launch(const HostStream& stream);
   // Returns `code`. A kernel launch with impossible dimensions invalidates the stream's capture.

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "interop/device/graph_api.h"
+#include "simulator/memory.h"
 
 namespace cgtree::host {
 namespace {
@@ -86,14 +87,33 @@ bool Graph::has_conditionals() const {
       nodes_, [](const Node& node) { return std::holds_alternative<ConditionalWork>(node.work); });
 }
 
-// Source: cudaGraphInstantiate of a graph with a host function in a body: 1.
+bool Graph::has_memory_nodes() const {
+  return std::ranges::any_of(nodes_, [](const Node& node) {
+    return std::holds_alternative<AllocationWork>(node.work) ||
+           std::holds_alternative<FreeWork>(node.work);
+  });
+}
+
+std::shared_ptr<OrderedMemory> Graph::find_allocation(const void* data) const {
+  std::shared_ptr<OrderedMemory> found;
+  for (const Node& node : nodes_) {
+    const auto* const made = std::get_if<AllocationWork>(&node.work);
+    if (made != nullptr && made->memory->data == data) found = made->memory;
+    const auto* const freed = std::get_if<FreeWork>(&node.work);
+    if (freed != nullptr && freed->memory == found) found = nullptr;
+  }
+  return found;
+}
+
+// Source: cudaGraphInstantiate of a graph with a host function, or cudaMallocAsync, in a body: 1.
 bool Graph::is_executable() const {
   return std::ranges::all_of(nodes_, [](const Node& node) {
     const auto* const conditional = std::get_if<ConditionalWork>(&node.work);
     if (conditional == nullptr) return true;
     return std::ranges::all_of(conditional->bodies, [](const auto& body) {
       const bool calls_back = std::ranges::any_of(body->nodes(), [](const Node& inner) {
-        return std::holds_alternative<HostWork>(inner.work);
+        return std::holds_alternative<HostWork>(inner.work) ||
+               std::holds_alternative<AllocationWork>(inner.work);
       });
       return !calls_back && !body->is_lost() && body->is_executable();
     });
@@ -165,6 +185,17 @@ Code Graph::run() const {
     if (!ok(code)) return code;
   }
   return Code::kSuccess;
+}
+
+Exec::Exec(const Graph& graph, bool frees_on_launch)
+    : source_(graph.handle()), frees_on_launch_(frees_on_launch), graph_(graph.copy()) {
+  for (const std::size_t index : graph.order()) {
+    const Work& work = graph.nodes()[index].work;
+    if (const auto* const made = std::get_if<AllocationWork>(&work))
+      memory_steps_.push_back({made->memory, /*is_free=*/false});
+    if (const auto* const freed = std::get_if<FreeWork>(&work))
+      memory_steps_.push_back({freed->memory, /*is_free=*/true});
+  }
 }
 
 const Work* Exec::find(NodeHandle node) const noexcept {

@@ -72,9 +72,13 @@ class Graph {
   std::shared_ptr<HostCondition> add_condition();
   // Returns null for a condition of another graph.
   std::shared_ptr<HostCondition> find_condition(ConditionHandle handle) const;
-  // Returns whether it may be made executable: no body has a host function, and none is lost.
+  // Returns what a node has allocated at `data`, unless a node has freed it; else null.
+  std::shared_ptr<OrderedMemory> find_allocation(const void* data) const;
+  // Returns whether it may be made executable: no body has a host function or an allocation, and
+  // none is lost.
   bool is_executable() const;
   bool has_conditionals() const;
+  bool has_memory_nodes() const;
   // A capture to this body has failed, which has taken the graph with it.
   void lose() noexcept { is_lost_ = true; }
   bool is_lost() const noexcept { return is_lost_; }
@@ -115,9 +119,19 @@ std::string to_dot(const Graph& graph);
 // a time.
 class Exec {
  public:
-  explicit Exec(const Graph& graph) : source_(graph.handle()), graph_(graph.copy()) {}
+  // A MemoryStep is what a node allocates or frees.
+  struct MemoryStep {
+    std::shared_ptr<OrderedMemory> memory;
+    bool is_free;
+  };
+
+  Exec(const Graph& graph, bool frees_on_launch);
 
   GraphHandle source() const noexcept { return source_; }
+  // Returns the allocations and frees of a launch, in order.
+  const std::vector<MemoryStep>& memory_steps() const noexcept { return memory_steps_; }
+  // Returns true if each launch frees what the launch before has left.
+  bool frees_on_launch() const noexcept { return frees_on_launch_; }
   // Returns null for a node of another graph, or one that was added after this was made.
   const Work* find(NodeHandle node) const noexcept;
 
@@ -142,6 +156,8 @@ class Exec {
   Graph& own();
 
   const GraphHandle source_;
+  const bool frees_on_launch_;
+  std::vector<MemoryStep> memory_steps_;
   std::mutex running_;
   std::shared_ptr<Graph> graph_;
   bool is_shared_ = false;

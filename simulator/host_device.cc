@@ -126,9 +126,8 @@ AttributeValue EmbeddedDevice::attribute(int id, DeviceAttribute attribute) noex
     case DeviceAttribute::kSupportsConditionalNodes:
     case DeviceAttribute::kSupportsMapping:
     case DeviceAttribute::kSupportsProgress:
-      return std::int64_t{1};
     case DeviceAttribute::kSupportsMemoryPools:
-      return std::int64_t{0};
+      return std::int64_t{1};
     default:
       return std::monostate{};
   }

@@ -10,6 +10,7 @@
 
 #include "interop/device/graph_api.h"
 #include "simulator/graph.h"
+#include "simulator/memory.h"
 #include "simulator/strict_memory.h"
 
 namespace cgtree::host {
@@ -132,6 +133,47 @@ Code HostGraphs::launch_host_function(StreamHandle stream, void (*function)(void
   return runtime_.call_that_may_block("launch_host_function", [&](const ThreadState&) {
     if (function == nullptr) return Code::kInvalidValue;
     return runtime_.submit(stream, HostWork{function, data});
+  });
+}
+
+// The calls decide which memory is allocated, in their order; only contents follow the streams.
+Code HostGraphs::allocate_in_order(StreamHandle handle, std::size_t bytes, void** data) {
+  return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
+    if (bytes == 0) return Code::kInvalidValue;
+    if (const Code code = runtime_.captures.admit_in_order(*stream, thread); !ok(code)) return code;
+    const bool captures = stream->capture != nullptr;
+    auto made = OrderedMemory::make(runtime_.memory, stream->device, bytes, captures);
+    if (made == nullptr) return Code::kMemoryAllocation;
+    *data = made->data;
+    if (captures) {
+      runtime_.captures.append(*stream, AllocationWork{std::move(made)});
+    } else {
+      runtime_.allocated.emplace(made->data, std::move(made));
+    }
+    return Code::kSuccess;
+  });
+}
+
+Code HostGraphs::free_in_order(StreamHandle handle, void* data) {
+  return runtime_.call_that_may_block("free_in_order", [&](const ThreadState& thread) {
+    std::shared_ptr<OrderedMemory> freed;
+    {
+      const std::lock_guard lock(runtime_.mutex);
+      const auto stream = runtime_.find_stream(handle);
+      if (stream == nullptr) return Code::kInvalidResourceHandle;
+      const Code code = runtime_.captures.admit_in_order(*stream, thread);
+      if (!ok(code)) return code;
+      const bool captures = stream->capture != nullptr;
+      if (captures) freed = stream->capture->graph->find_allocation(data);
+      const auto found = runtime_.allocated.find(data);
+      if (freed == nullptr && found != runtime_.allocated.end()) {
+        if (captures && !found->second->is_of_graph) return Code::kInvalidValue;
+        freed = found->second;
+        if (!captures) runtime_.allocated.erase(found);
+      }
+    }
+    if (freed == nullptr) return Code::kInvalidValue;
+    return runtime_.submit(handle, FreeWork{std::move(freed)});
   });
 }
 
@@ -288,7 +330,7 @@ Code HostGraphs::insert_kernel(GraphHandle graph, std::span<const NodeHandle> af
   });
 }
 
-Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
+Code HostGraphs::instantiate(GraphHandle handle, bool frees_on_launch, ExecHandle* exec) {
   return runtime_.call_that_may_block("instantiate", [&](const ThreadState& thread) {
     std::shared_ptr<const Graph> graph;
     {
@@ -298,12 +340,13 @@ Code HostGraphs::instantiate(GraphHandle handle, ExecHandle* exec) {
       if (const Code code = runtime_.captures.admit_unsafe(thread); !ok(code)) return code;
       if (!graph->is_executable()) return Code::kInvalidValue;
       if (clears_lost_memory(*graph, runtime_.checker.get())) return Code::kInvalidValue;
-      const bool is_unique = graph->has_conditionals();  // one executable graph at a time
+      // One executable graph at a time.
+      const bool is_unique = graph->has_conditionals() || graph->has_memory_nodes();
       for (const auto& [name, other] : runtime_.execs) {
         if (is_unique && other->source() == handle) return Code::kNotSupported;
       }
     }
-    auto made = std::make_shared<Exec>(*graph);
+    auto made = std::make_shared<Exec>(*graph, frees_on_launch);
     const std::lock_guard lock(runtime_.mutex);
     const auto name = static_cast<ExecHandle>(runtime_.next_handle());
     runtime_.execs.emplace(name, std::move(made));
@@ -336,6 +379,7 @@ Code HostGraphs::launch(ExecHandle handle, StreamHandle stream_handle) {
       if (stream == nullptr) return Code::kInvalidResourceHandle;
       if (const Code code = runtime_.captures.admit_launch(*stream); !ok(code)) return code;
       exec = found->second;
+      if (const Code code = runtime_.allocate_for(*exec); !ok(code)) return code;
     }
     if (runtime_.queue != nullptr) return runtime_.enqueue_launch(*stream, *exec);
     return runtime_.run_in_order(*stream, [&] { return exec->run(); });

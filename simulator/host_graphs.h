@@ -29,6 +29,8 @@ class HostGraphs final : public GraphAPI {
   Code memset(StreamHandle stream, void* destination, std::uint8_t value,
               std::size_t bytes) override;
   Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) override;
+  Code allocate_in_order(StreamHandle stream, std::size_t bytes, void** data) override;
+  Code free_in_order(StreamHandle stream, void* data) override;
 
   Code begin_capture(StreamHandle stream, CaptureMode mode) override;
   Code end_capture(StreamHandle stream, GraphHandle* graph) override;
@@ -44,7 +46,12 @@ class HostGraphs final : public GraphAPI {
                        KernelArguments arguments, NodeHandle* node) override;
   Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
                        KernelArguments arguments, NodeHandle* node) override;
-  Code instantiate(GraphHandle graph, ExecHandle* exec) override;
+  Code instantiate(GraphHandle graph, ExecHandle* exec) override {
+    return instantiate(graph, /*frees_on_launch=*/false, exec);
+  }
+  Code instantiate_freeing(GraphHandle graph, ExecHandle* exec) override {
+    return instantiate(graph, /*frees_on_launch=*/true, exec);
+  }
   Code destroy_exec(ExecHandle exec) override;
   Code launch(ExecHandle exec, StreamHandle stream) override;
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
@@ -75,6 +82,7 @@ class HostGraphs final : public GraphAPI {
                      const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
 
  private:
+  Code instantiate(GraphHandle graph, bool frees_on_launch, ExecHandle* exec);
   Code make_event(const char* name, bool is_timed, EventHandle* event);
   // Call read() of an object with the runtime's mutex held. Return kInvalidValue if there is none.
   template <typename Read>

@@ -93,6 +93,13 @@ DeviceAllocation HostMemory::allocation_of(const void* address) const {
           reinterpret_cast<std::uintptr_t>(begin), allocation.bytes};
 }
 
+std::shared_ptr<OrderedMemory> OrderedMemory::make(HostMemory& memory, int device,
+                                                   std::size_t bytes, bool is_of_graph) {
+  void* data = nullptr;
+  if (!ok(memory.allocate(MemoryKind::kOrdered, device, bytes, &data))) return nullptr;
+  return std::shared_ptr<OrderedMemory>(new OrderedMemory(memory, data, bytes, is_of_graph));
+}
+
 std::size_t HostMemory::free() const {
   const std::lock_guard lock(mutex_);
   return total_ - in_use_;

@@ -1,10 +1,11 @@
 // HostMemory: the host device's allocations, each registered with its size and kind; and memory
-// that is mapped into reserved addresses.
+// that is mapped into reserved addresses. OrderedMemory: an allocation in the order of a stream.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "base/mutex.h"
 #include "interop/device/code.h"
@@ -14,7 +15,7 @@ namespace cgtree::host {
 
 class StrictMemory;
 
-enum class MemoryKind { kData, kPinned, kMapped };
+enum class MemoryKind { kData, kPinned, kMapped, kOrdered };
 
 // Physical memory is an anonymous file: its contents stay when it is mapped
 // elsewhere, as on a GPU.
@@ -84,6 +85,28 @@ class HostMemory {
   std::map<PhysicalMemory, Physical> physical_;
   std::uint64_t last_name_ = 0;
   std::size_t in_use_ = 0;  // bytes of physical_, and of live_ less mappings; <= total_
+};
+
+// An OrderedMemory is allocated in the order of a stream, or by a node of a graph. The runtime
+// shares it until it is freed, and a graph as long as it has nodes of it.
+class OrderedMemory {
+ public:
+  // Returns null where there is no room.
+  static std::shared_ptr<OrderedMemory> make(HostMemory& memory, int device, std::size_t bytes,
+                                             bool is_of_graph);
+  ~OrderedMemory() { (void)memory_.release(MemoryKind::kOrdered, data); }
+  OrderedMemory(const OrderedMemory&) = delete;
+  OrderedMemory& operator=(const OrderedMemory&) = delete;
+
+  void* const data;
+  const std::size_t bytes;
+  const bool is_of_graph;
+
+ private:
+  OrderedMemory(HostMemory& memory, void* place, std::size_t size, bool belongs_to_graph) noexcept
+      : data(place), bytes(size), is_of_graph(belongs_to_graph), memory_(memory) {}
+
+  HostMemory& memory_;
 };
 
 }  // namespace cgtree::host

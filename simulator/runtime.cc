@@ -261,6 +261,22 @@ OperationPtr Runtime::expand(const HostStream& stream, const std::shared_ptr<con
   return queue->add({nullptr, stream.number, stream.device}, all);
 }
 
+Code Runtime::allocate_for(const Exec& exec) {
+  const auto is_left = [&](const Exec::MemoryStep& step) {
+    return !step.is_free && allocated.contains(step.memory->data);
+  };
+  if (!exec.frees_on_launch() && std::ranges::any_of(exec.memory_steps(), is_left))
+    return Code::kInvalidValue;
+  for (const Exec::MemoryStep& step : exec.memory_steps()) {
+    if (step.is_free) {
+      allocated.erase(step.memory->data);
+    } else {
+      allocated.insert_or_assign(step.memory->data, step.memory);
+    }
+  }
+  return Code::kSuccess;
+}
+
 Code Runtime::enqueue_launch(HostStream& stream, Exec& exec) {
   Queued queued;
   {

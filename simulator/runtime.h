@@ -153,6 +153,9 @@ class Runtime {
   // Requires a queue. Adds work to the stream, behind all of `before`.
   OperationPtr enqueue(HostStream& stream, std::shared_ptr<const Work> work,
                        std::vector<OperationPtr> before = {});
+  // Allocates and frees what a launch does. Returns 1, and changes nothing, if the launch before
+  // has left an allocation, unless this one frees it. Source: measured, driver 580.
+  Code allocate_for(const Exec& exec);
   // Requires a queue, and that `mutex` is not held.
   Code enqueue_launch(HostStream& stream, Exec& exec);
 
@@ -169,6 +172,8 @@ class Runtime {
   std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
   std::unordered_map<GraphHandle, std::weak_ptr<Graph>> bodies;  // of conditional nodes
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
+  // Allocations in the order of a stream, or of launches, that are not freed; by address.
+  std::unordered_map<const void*, std::shared_ptr<OrderedMemory>> allocated;
 
  private:
   // A Turn is the right to run on a stream now. Its locks have no rank: they are the order in which

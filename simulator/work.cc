@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "interop/device/graph_api.h"
 #include "simulator/graph.h"
+#include "simulator/memory.h"
 
 namespace cgtree::host {
 namespace {
@@ -98,7 +99,8 @@ std::vector<FrozenArguments::Word> FrozenArguments::words() const {
 
 NodeType type_of(const Work& work) noexcept {
   constexpr std::array<NodeType, std::variant_size_v<Work>> kTypes = {
-      NodeType::kKernel, NodeType::kMemcpy, NodeType::kMemset, NodeType::kHost, NodeType::kOther};
+      NodeType::kKernel, NodeType::kMemcpy,     NodeType::kMemset, NodeType::kHost,
+      NodeType::kOther,  NodeType::kAllocation, NodeType::kFree};
   return kTypes[work.index()];
 }
 
@@ -124,6 +126,13 @@ std::string describe(const Work& work) {
                    return str_format("{} of {} bodies",
                                      kNames[static_cast<std::size_t>(conditional.kind)],
                                      conditional.bodies.size());
+                 },
+                 [](const AllocationWork& made) {
+                   return str_format("allocation of {} bytes at {}", made.memory->bytes,
+                                     made.memory->data);
+                 },
+                 [](const FreeWork& freed) {
+                   return str_format("free of the memory at {}", freed.memory->data);
                  }},
       work);
 }
@@ -135,29 +144,34 @@ NodeContents contents_of(const Work& work) {
   const auto use = [&](const void* begin, std::size_t bytes, bool is_written) {
     contents.memory.push_back({reinterpret_cast<std::uintptr_t>(begin), bytes, is_written});
   };
-  std::visit(Overloaded{[&](const KernelWork& kernel) {
-                          const auto bytes = kernel.arguments.bytes();
-                          contents.kernel = std::make_shared<KernelLayout>(
-                              KernelLayout{kernel.function.name, kernel.arguments.parameters()});
-                          contents.function = reinterpret_cast<const void*>(kernel.function.host);
-                          contents.dims = kernel.dims;
-                          contents.bytes.assign(bytes.begin(), bytes.end());
-                        },
-                        [&](const CopyWork& copy) {
-                          use(copy.source, copy.bytes, /*is_written=*/false);
-                          use(copy.destination, copy.bytes, /*is_written=*/true);
-                        },
-                        [&](const MemsetWork& fill) {
-                          use(fill.destination, fill.bytes, /*is_written=*/true);
-                          contents.bytes = {std::byte{fill.value}};
-                        },
-                        [&](const auto&) {
-                          contents.is_decoded = false;
-                          contents.why = contents.type == NodeType::kHost
-                                             ? "what a host function uses cannot be seen"
-                                             : "nodes of this type are not read";
-                        }},
-             work);
+  std::visit(
+      Overloaded{[&](const KernelWork& kernel) {
+                   const auto bytes = kernel.arguments.bytes();
+                   contents.kernel = std::make_shared<KernelLayout>(
+                       KernelLayout{kernel.function.name, kernel.arguments.parameters()});
+                   contents.function = reinterpret_cast<const void*>(kernel.function.host);
+                   contents.dims = kernel.dims;
+                   contents.bytes.assign(bytes.begin(), bytes.end());
+                 },
+                 [&](const CopyWork& copy) {
+                   use(copy.source, copy.bytes, /*is_written=*/false);
+                   use(copy.destination, copy.bytes, /*is_written=*/true);
+                 },
+                 [&](const MemsetWork& fill) {
+                   use(fill.destination, fill.bytes, /*is_written=*/true);
+                   contents.bytes = {std::byte{fill.value}};
+                 },
+                 [&](const AllocationWork& made) {
+                   use(made.memory->data, made.memory->bytes, /*is_written=*/false);
+                 },
+                 [&](const FreeWork& freed) { use(freed.memory->data, 0, /*is_written=*/false); },
+                 [&](const auto&) {
+                   contents.is_decoded = false;
+                   contents.why = contents.type == NodeType::kHost
+                                      ? "what a host function uses cannot be seen"
+                                      : "nodes of this type are not read";
+                 }},
+      work);
   return contents;
 }
 
@@ -216,7 +230,7 @@ bool are_alike(const Work& a, const Work& b) {
                    const auto& other = std::get<HostWork>(b);
                    return host.function == other.function && host.data == other.data;
                  },
-                 [](const ConditionalWork&) { return false; }},
+                 [](const auto&) { return false; }},
       a);
 }
 
@@ -242,6 +256,8 @@ std::size_t next_body(const ConditionalWork& conditional) noexcept {
 }
 
 namespace {
+
+constexpr int kJustAllocated = 0xa5;  // each byte of memory that a launch has allocated
 
 // Words are written at once, as on a GPU: a thread of the host may read them meanwhile.
 void run_memset(const MemsetWork& fill) {
@@ -271,7 +287,11 @@ Code run(const Work& work) noexcept try {
           },
           [](const CopyWork& copy) { std::memmove(copy.destination, copy.source, copy.bytes); },
           [](const MemsetWork& fill) { run_memset(fill); },
-          [](const HostWork& host) { host.function(host.data); }, [](const ConditionalWork&) {}},
+          [](const HostWork& host) { host.function(host.data); }, [](const ConditionalWork&) {},
+          [](const AllocationWork& made) {
+            std::memset(made.memory->data, kJustAllocated, made.memory->bytes);
+          },
+          [](const FreeWork&) {}},
       work);
   return Code::kSuccess;
 } catch (...) {

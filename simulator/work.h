@@ -81,6 +81,18 @@ struct HostWork {
   void* data;
 };
 
+class OrderedMemory;  // memory.h
+
+// Memory begins with a node of a graph, filled with a pattern.
+struct AllocationWork {
+  std::shared_ptr<OrderedMemory> memory;
+};
+
+// Memory ends in the order of a stream. That of a graph stays where it is for the next launch.
+struct FreeWork {
+  std::shared_ptr<OrderedMemory> memory;
+};
+
 struct HostCondition;  // graph.h
 class Graph;
 
@@ -91,7 +103,8 @@ struct ConditionalWork {
   std::vector<std::shared_ptr<Graph>> bodies;
 };
 
-using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork>;
+using Work = std::variant<KernelWork, CopyWork, MemsetWork, HostWork, ConditionalWork,
+                          AllocationWork, FreeWork>;
 
 NodeType type_of(const Work& work) noexcept;
 // Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.

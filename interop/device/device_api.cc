@@ -98,6 +98,18 @@ Code GraphAPI::read_nodes(GraphHandle, std::vector<NodeContents>*) {
   return Code::kNotSupported;
 }
 
+Code GraphAPI::allocate_in_order(StreamHandle, std::size_t, void**) {
+  return Code::kNotSupported;
+}
+
+Code GraphAPI::free_in_order(StreamHandle, void*) {
+  return Code::kNotSupported;
+}
+
+Code GraphAPI::instantiate_freeing(GraphHandle, ExecHandle*) {
+  return Code::kNotSupported;
+}
+
 Code GraphAPI::prepare_patch(NodeHandle, NodePatch*) {
   return Code::kNotSupported;
 }

@@ -38,8 +38,10 @@ NodeHandle Graph::add_leaf(const KernelFunction& kernel, const LaunchDims& dims,
   return node;
 }
 
-GraphExec::GraphExec(GraphAPI& api, const Graph& graph) : api_(&api) {
-  check(api.instantiate(graph.handle(), &handle_), "instantiate graph");
+GraphExec::GraphExec(GraphAPI& api, const Graph& graph, bool frees_on_launch) : api_(&api) {
+  check(frees_on_launch ? api.instantiate_freeing(graph.handle(), &handle_)
+                        : api.instantiate(graph.handle(), &handle_),
+        "instantiate graph");
   owner_ = {nullptr, [&api, handle = handle_](const void*) noexcept {
               const RelaxedCapture relaxed(&api);
               const Code code = api.destroy_exec(handle);

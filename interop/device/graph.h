@@ -35,8 +35,8 @@ class Graph {
 class GraphExec {
  public:
   GraphExec() = default;
-  // Throws DeviceError.
-  GraphExec(GraphAPI& api, const Graph& graph);
+  // `frees_on_launch`: see GraphAPI::instantiate_freeing(). Throws DeviceError.
+  GraphExec(GraphAPI& api, const Graph& graph, bool frees_on_launch = false);
 
   GraphAPI& api() const noexcept { return *api_; }
   ExecHandle handle() const noexcept { return handle_; }

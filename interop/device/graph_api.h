@@ -78,6 +78,13 @@ class GraphAPI {
                       std::size_t bytes) = 0;
   virtual Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) = 0;
 
+  // The next two allocate and free memory in the order of `stream`. While it captures, they add a
+  // node instead: the memory has its address at once and in each launch, and its contents from a
+  // launch until it is freed. Freeing twice is kInvalidValue. They return kNotSupported unless
+  // kSupportsMemoryPools is 1. Requires: bytes > 0. Source: cudaMallocAsync, cudaFreeAsync.
+  virtual Code allocate_in_order(StreamHandle stream, std::size_t bytes, void** data);
+  virtual Code free_in_order(StreamHandle stream, void* data);
+
   // The next three begin a capture, end it, and tell of it. Ending an invalidated one returns its
   // error, and no graph.
   virtual Code begin_capture(StreamHandle stream, CaptureMode mode) = 0;
@@ -110,10 +117,15 @@ class GraphAPI {
                                NodeHandle* node) = 0;
 
   // The next three are of executable graphs. Launches that are enqueued when one is destroyed still
-  // run.
+  // run. A graph that allocates or frees in order has one executable graph at a time. A launch
+  // returns kInvalidValue while memory that it allocates is left from the launch before. Destroying
+  // a graph, or an executable graph, frees no memory.
   virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
   virtual Code destroy_exec(ExecHandle exec) = 0;
   virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;
+  // As instantiate(); but each launch first frees the memory that the launch before has left.
+  // Source: cudaGraphInstantiateFlagAutoFreeOnLaunch.
+  virtual Code instantiate_freeing(GraphHandle graph, ExecHandle* exec);
   // Changes a kernel node of `exec`. Requires that `node` belongs to the graph that `exec` was made
   // from, and that the graph still exists. Launches that are enqueued keep the old arguments.
   virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,

@@ -21,7 +21,8 @@ struct KernelParameter {
   bool operator==(const KernelParameter&) const = default;
 };
 
-// A NodeMemory is a range that a copy or memset uses, or that an allocation node gives.
+// A NodeMemory is a range that a copy or memset uses, or that an allocation node gives. Of a free
+// node it is the address, with 0 bytes.
 struct NodeMemory {
   std::uintptr_t address;
   std::size_t bytes;
@@ -45,7 +46,7 @@ struct NodeContents {
   const void* function = nullptr;              // tells kernels of one name apart
   LaunchDims dims;
   std::vector<std::byte> bytes;  // of the parameters, in their layout; of a memset, of its value
-  // Of a copy, a memset or an allocation.
+  // Of a copy, a memset, an allocation or a free.
   std::vector<NodeMemory> memory;
 
   // Both are empty of a node that is no kernel.

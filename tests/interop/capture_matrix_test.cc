@@ -7,14 +7,14 @@
 // Not here, as DeviceAPI and GraphAPI have no such function:
 //   cudaMemcpy, cudaMemset       they are a call on the legacy stream and a wait for it
 //   cudaMallocManaged, cudaHostRegister   memory that cgtree does not use
-//   cudaMallocAsync, cudaFreeAsync        a graph with memory nodes cannot be launched twice
 //   cudaEventElapsedTime         events have no time
 //   cudaEventWaitExternal, cudaEventRecordExternal, cudaStreamBeginCaptureToGraph,
 //   cudaStreamUpdateCaptureDependencies   recordings are whole, and nothing outside is waited for
 //   cudaStreamAddCallback        deprecated; launch_host_function() takes its place
 //   cudaPointerGetAttributes, cudaFuncGetAttributes    not used
-// In capture_conformance_test and capture_threads_test, as they take several calls: joins, forks
-// that are destroyed, an origin that is destroyed, several captures at once.
+// In graph_conformance_test: allocate_in_order() and free_in_order(). In capture_conformance_test
+// and capture_threads_test, as they take several calls: joins, forks that are destroyed, an origin
+// that is destroyed, several captures at once.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "interop/device/device_api.h"
+#include "interop/device/node_contents.h"
 #include "tests/support/device_bench.h"
 
 namespace cgtree::testing {
@@ -354,6 +355,116 @@ TEST_P(GraphConformanceTest, ALaunchInTheQueueKeepsItsArguments) {
   check(bench.graphs.launch(exec, stream), "launch");
 
   EXPECT_EQ(bench.read(sum), 1111);
+}
+
+// A graph that allocates kCount floats, fills them with 3, and copies the last one to `seen`.
+struct Allocating {
+  static constexpr std::int64_t kCount = 1000;
+
+  explicit Allocating(DeviceBench& with, bool frees) : bench(with) {
+    begin(bench, stream);
+    check(bench.graphs.allocate_in_order(stream, kCount * sizeof(float), &memory), "allocate");
+    check(bench.fill(stream, floats(), 3, kCount), "fill");
+    check(bench.api.copy(stream, seen, floats() + kCount - 1, sizeof(float)), "copy");
+    if (frees) check(bench.graphs.free_in_order(stream, memory), "free");
+    graph = bench.end(stream);
+  }
+  float* floats() const { return static_cast<float*>(memory); }
+  // Launches, and reads what the graph has seen.
+  float launch(ExecHandle exec) const {
+    check(bench.fill(stream, seen, 0), "clear");
+    check(bench.graphs.launch(exec, stream), "launch");
+    return bench.read(seen);
+  }
+  ExecHandle instantiate_freeing() const {
+    ExecHandle exec = ExecHandle::kNull;
+    check(bench.graphs.instantiate_freeing(graph, &exec), "instantiate");
+    return exec;
+  }
+
+  DeviceBench& bench;
+  const StreamHandle stream = bench.stream();
+  float* const seen = bench.floats(1);
+  void* memory = nullptr;
+  GraphHandle graph = GraphHandle::kNull;
+};
+
+TEST_P(GraphConformanceTest, AGraphThatFreesWhatItAllocatesLaunchesAgain) {
+  DeviceBench bench(GetParam());
+  const Allocating made(bench, /*frees=*/true);
+  const std::vector<NodeHandle> nodes = nodes_of(bench, made.graph);
+  EXPECT_EQ(type_of(bench, nodes.front()), NodeType::kAllocation);
+  EXPECT_EQ(type_of(bench, nodes.back()), NodeType::kFree);
+  std::vector<NodeContents> contents;
+  check(bench.graphs.read_nodes(made.graph, &contents), "read nodes");
+  for (const NodeContents* const node : {&contents.front(), &contents.back()}) {
+    ASSERT_EQ(node->memory.size(), 1u);
+    EXPECT_EQ(node->memory[0].address, reinterpret_cast<std::uintptr_t>(made.memory));
+  }
+  EXPECT_GE(contents.front().memory[0].bytes, Allocating::kCount * sizeof(float));
+
+  const ExecHandle exec = bench.instantiate(made.graph);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(made.launch(exec), 3);
+  EXPECT_NE(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
+}
+
+// Source: measured, driver 580.
+TEST_P(GraphConformanceTest, AGraphThatLeavesMemoryLaunchesAgainOnceThatIsFreed) {
+  DeviceBench bench(GetParam());
+  const Allocating made(bench, /*frees=*/false);
+  const ExecHandle exec = bench.instantiate(made.graph);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(made.launch(exec), 3);
+    EXPECT_EQ(bench.read(made.floats()), 3);
+    EXPECT_EQ(bench.graphs.launch(exec, made.stream), Code::kInvalidValue);
+    EXPECT_EQ(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
+  }
+  EXPECT_NE(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
+}
+
+// Source: CUDA Programming Guide, Graph Memory Nodes.
+TEST_P(GraphConformanceTest, ALaunchFreesWhatTheLaunchBeforeHasLeftIfTheExecIsMadeSo) {
+  DeviceBench bench(GetParam());
+  const Allocating made(bench, /*frees=*/false);
+  const ExecHandle exec = made.instantiate_freeing();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(made.launch(exec), 3);
+    EXPECT_EQ(bench.read(made.floats()), 3);
+  }
+  EXPECT_EQ(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
+  EXPECT_EQ(made.launch(exec), 3);
+
+  // Neither end frees what the last launch has left.
+  check(bench.graphs.destroy_exec(exec), "destroy");
+  bench.forget(made.graph);
+  check(bench.graphs.destroy_graph(made.graph), "destroy");
+  EXPECT_EQ(bench.read(made.floats()), 3);
+  EXPECT_EQ(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
+}
+
+// Source: measured, driver 580.
+TEST_P(GraphConformanceTest, AGraphThatAllocatesHasOneExecAtATime) {
+  DeviceBench bench(GetParam());
+  const Allocating made(bench, /*frees=*/true);
+  const ExecHandle first = bench.instantiate(made.graph);
+  ExecHandle second = ExecHandle::kNull;
+  EXPECT_EQ(bench.graphs.instantiate(made.graph, &second), Code::kNotSupported);
+  bench.forget(first);
+  check(bench.graphs.destroy_exec(first), "destroy");
+  EXPECT_EQ(made.launch(bench.instantiate(made.graph)), 3);
+}
+
+TEST_P(GraphConformanceTest, MemoryInTheOrderOfAStreamNeedsNoGraph) {
+  DeviceBench bench(GetParam());
+  const StreamHandle stream = bench.stream();
+  float* const seen = bench.floats(1);
+  void* memory = nullptr;
+  ASSERT_EQ(bench.graphs.allocate_in_order(stream, sizeof(float), &memory), Code::kSuccess);
+  check(bench.fill(stream, static_cast<float*>(memory), 4), "fill");
+  check(bench.api.copy(stream, seen, memory, sizeof(float)), "copy");
+  EXPECT_EQ(bench.graphs.free_in_order(stream, memory), Code::kSuccess);
+  EXPECT_EQ(bench.read(seen), 4);
 }
 
 TEST_P(GraphConformanceTest, AHostFunctionOfAGraphMayNotCallTheDevice) {

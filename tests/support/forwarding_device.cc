@@ -191,6 +191,18 @@ Code ForwardingGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
   return hook().around({"instantiate", CallKind::kMake},
                        [&] { return target().instantiate(graph, exec); });
 }
+Code ForwardingGraphs::instantiate_freeing(GraphHandle graph, ExecHandle* exec) {
+  return hook().around({"instantiate_freeing", CallKind::kMake},
+                       [&] { return target().instantiate_freeing(graph, exec); });
+}
+Code ForwardingGraphs::allocate_in_order(StreamHandle stream, std::size_t bytes, void** data) {
+  return hook().around({"allocate_in_order", CallKind::kWork, stream},
+                       [&] { return target().allocate_in_order(stream, bytes, data); });
+}
+Code ForwardingGraphs::free_in_order(StreamHandle stream, void* data) {
+  return hook().around({"free_in_order", CallKind::kWork, stream},
+                       [&] { return target().free_in_order(stream, data); });
+}
 Code ForwardingGraphs::destroy_exec(ExecHandle exec) {
   return hook().around({"destroy_exec", CallKind::kDestroy},
                        [&] { return target().destroy_exec(exec); });

@@ -71,6 +71,8 @@ class ForwardingGraphs : public GraphAPI {
   Code memset(StreamHandle stream, void* destination, std::uint8_t value,
               std::size_t bytes) override;
   Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) override;
+  Code allocate_in_order(StreamHandle stream, std::size_t bytes, void** data) override;
+  Code free_in_order(StreamHandle stream, void* data) override;
   Code begin_capture(StreamHandle stream, CaptureMode mode) override;
   Code end_capture(StreamHandle stream, GraphHandle* graph) override;
   Code capture_info(StreamHandle stream, CaptureInfo* info) override;
@@ -85,6 +87,7 @@ class ForwardingGraphs : public GraphAPI {
   Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel, const LaunchDims& dims,
                        KernelArguments arguments, NodeHandle* node) override;
   Code instantiate(GraphHandle graph, ExecHandle* exec) override;
+  Code instantiate_freeing(GraphHandle graph, ExecHandle* exec) override;
   Code destroy_exec(ExecHandle exec) override;
   Code launch(ExecHandle exec, StreamHandle stream) override;
   Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,

@@ -125,6 +125,14 @@ Code CudaGraphs::launch_host_function(StreamHandle stream, void (*function)(void
   return to_code(cudaLaunchHostFunc(native(stream), function, data));
 }
 
+Code CudaGraphs::allocate_in_order(StreamHandle stream, std::size_t bytes, void** data) {
+  return to_code(cudaMallocAsync(data, bytes, native(stream)));
+}
+
+Code CudaGraphs::free_in_order(StreamHandle stream, void* data) {
+  return to_code(cudaFreeAsync(data, native(stream)));
+}
+
 Code CudaGraphs::begin_capture(StreamHandle stream, CaptureMode mode) {
   return to_code(cudaStreamBeginCapture(native(stream), static_cast<cudaStreamCaptureMode>(mode)));
 }
@@ -285,11 +293,23 @@ Code CudaGraphs::add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel
   return code;
 }
 
-Code CudaGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
+namespace {
+
+Code instantiate_with(unsigned long long flags, GraphHandle graph, ExecHandle* exec) {
   cudaGraphExec_t created = nullptr;
-  const Code code = to_code(cudaGraphInstantiate(&created, native(graph), 0));
+  const Code code = to_code(cudaGraphInstantiate(&created, native(graph), flags));
   if (ok(code)) *exec = to_handle<ExecHandle>(created);
   return code;
+}
+
+}  // namespace
+
+Code CudaGraphs::instantiate(GraphHandle graph, ExecHandle* exec) {
+  return instantiate_with(0, graph, exec);
+}
+
+Code CudaGraphs::instantiate_freeing(GraphHandle graph, ExecHandle* exec) {
+  return instantiate_with(cudaGraphInstantiateFlagAutoFreeOnLaunch, graph, exec);
 }
 
 Code CudaGraphs::destroy_exec(ExecHandle exec) {

@@ -158,6 +158,14 @@ void read_allocation(const NodeDriver& driver, CUgraphNode node, NodeContents& c
                              /*is_written=*/false});
 }
 
+void read_free(const NodeDriver& driver, CUgraphNode node, NodeContents& contents) {
+  CUdeviceptr address = 0;
+  if (const CUresult result = driver.free_node_params(node, &address); result != CUDA_SUCCESS) {
+    return refuse(contents, "cuGraphMemFreeNodeGetParams", result);
+  }
+  contents.memory.push_back({static_cast<std::uintptr_t>(address), 0, /*is_written=*/false});
+}
+
 void read_node(CUgraphNode node, Layouts& layouts, NodeContents& contents) {
   contents.is_decoded = true;
   const NodeDriver* const driver = node_driver();
@@ -171,8 +179,9 @@ void read_node(CUgraphNode node, Layouts& layouts, NodeContents& contents) {
       return read_memset(*driver, node, contents);
     case NodeType::kAllocation:
       return read_allocation(*driver, node, contents);
-    case NodeType::kEmpty:
     case NodeType::kFree:
+      return read_free(*driver, node, contents);
+    case NodeType::kEmpty:
       return;
     case NodeType::kHost:
       return refuse(contents, "what a host function uses cannot be seen");

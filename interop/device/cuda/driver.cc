@@ -127,6 +127,7 @@ const NodeDriver* node_driver() noexcept {
            find<kCopyNodeVersion>("cuGraphMemcpyNodeGetParams", &found.memcpy_node_params) &&
            find<kCopyNodeVersion>("cuGraphMemsetNodeGetParams", &found.memset_node_params) &&
            find<kAllocNodeVersion>("cuGraphMemAllocNodeGetParams", &found.alloc_node_params) &&
+           find<kAllocNodeVersion>("cuGraphMemFreeNodeGetParams", &found.free_node_params) &&
            find<kParameterVersion>("cuFuncGetParamInfo", &found.func_get_param_info) &&
            find<kParameterVersion>("cuKernelGetParamInfo", &found.kernel_get_param_info) &&
            find<kNameVersion>("cuFuncGetName", &found.func_get_name) &&

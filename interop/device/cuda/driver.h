@@ -99,6 +99,7 @@ struct NodeDriver {
   decltype(&cuGraphMemcpyNodeGetParams) memcpy_node_params = nullptr;
   decltype(&cuGraphMemsetNodeGetParams) memset_node_params = nullptr;
   decltype(&cuGraphMemAllocNodeGetParams) alloc_node_params = nullptr;
+  decltype(&cuGraphMemFreeNodeGetParams) free_node_params = nullptr;
   GetParamInfo<CUfunction> func_get_param_info = nullptr;
   GetParamInfo<CUkernel> kernel_get_param_info = nullptr;
   GetName<CUfunction> func_get_name = nullptr;

@@ -273,6 +273,8 @@ TEST_F(CudaNodesTest, AnAllocationSaysWhatItGives) {
   EXPECT_GE(nodes[0].memory[0].bytes, 4096u);
   EXPECT_EQ(nodes[1].type, NodeType::kFree);
   EXPECT_TRUE(nodes[1].is_decoded);
+  ASSERT_EQ(nodes[1].memory.size(), 1u);
+  EXPECT_EQ(nodes[1].memory[0].address, number(made));
 }
 
 TEST_F(CudaNodesTest, APatchedKernelKeepsItsCluster) {
