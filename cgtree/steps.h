@@ -77,6 +77,9 @@ struct StepsOptions {
   bool require_graph = false;  // a call that cannot be graphed throws
   OnStaticChange on_static_change = OnStaticChange::kRecord;
   std::size_t max_switch_nodes = 0;  // see CompileOptions
+  // The work may leave stream-ordered memory allocated: see CompileOptions. Memory of a run that is
+  // not captured is the engine's to free.
+  bool keeps_allocations = false;
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
 };
@@ -92,6 +95,7 @@ void copy_shared_options(const From& from, To& to) {
   to.require_graph = from.require_graph;
   to.on_static_change = from.on_static_change;
   to.max_switch_nodes = from.max_switch_nodes;
+  to.keeps_allocations = from.keeps_allocations;
   to.max_recordings = from.max_recordings;
   to.at_limit = from.at_limit;
 }

@@ -227,6 +227,7 @@ cgtree_sources(record
   cgtree/record/draws.cc
   cgtree/record/gather.cc
   cgtree/record/gather_node.cc
+  cgtree/record/graph_memory.cc
   cgtree/record/input_run.cc
   cgtree/record/open_recording.cc
   cgtree/record/open_run.cc

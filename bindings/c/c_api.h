@@ -491,7 +491,10 @@ typedef struct cgt_axis_options {
 
 enum {
   CGT_FUNCTION_EAGER = 1u << 0,  // not `enabled`
-  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1
+  CGT_FUNCTION_REQUIRE_GRAPH = 1u << 1,
+  // The step may leave stream-ordered memory allocated, which is the recording's: valid until that
+  // is replayed again or dropped.
+  CGT_FUNCTION_KEEPS_ALLOCATIONS = 1u << 2
 };
 // The treatment of a call whose static inputs have other addresses than recorded.
 typedef int32_t cgt_on_static_change;

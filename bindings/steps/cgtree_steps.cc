@@ -100,6 +100,7 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
   made.capture_mode = options.captures_strictly != 0 ? cgtree::CaptureMode::kThreadLocal
                                                      : cgtree::CaptureMode::kRelaxed;
   made.enabled = options.runs_eagerly == 0;
+  made.keeps_allocations = options.keeps_allocations != 0;
   made.max_recordings = most_recordings(options);
   made.at_limit = cgtree::AtLimit::kEvict;
   return made;

@@ -79,6 +79,9 @@ typedef struct {
   int captures_strictly;   // 0: captures are relaxed, as the work may call what others forbid, such
                            // as cudaMalloc
   int runs_eagerly;        // no graph is made: to compare
+  int keeps_allocations;   // the work may leave memory of cudaMallocAsync() allocated. What a graph
+                           // has left is not the caller's to free: it is valid until the graph is
+                           // launched again or dropped
 } cgs_options;
 
 typedef struct {

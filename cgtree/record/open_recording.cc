@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "cgtree/record/graph_bytes.h"
+#include "cgtree/record/graph_memory.h"
 #include "cgtree/record/outputs.h"
 #include "interop/device/graph_api.h"
 
@@ -27,8 +28,9 @@ std::string what_of(const std::exception_ptr& thrown) {
 
 // Counts what the step function has launched. Returns why a graph that allocates memory could be
 // launched only once, if that is so: what one launch allocates must be freed before the next one,
-// and by the graph itself.
-std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording) {
+// by the graph itself or, with CompileOptions::keeps_allocations, by the next launch.
+std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording,
+                                          bool keeps_allocations) {
   std::optional<CaptureFailure> failure;
   recording.for_each_graph_and_body([&](GraphHandle graph) {
     std::vector<NodeHandle> nodes;
@@ -43,13 +45,18 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording
       recording.costs.kernels += type == NodeType::kKernel;
     }
     recording.costs.step_nodes += nodes.size();
-    if (allocations == frees || failure) return;
+    recording.costs.allocations += allocations;
+    const bool leaves_some = allocations > frees;
+    if (allocations == frees || failure || (leaves_some && keeps_allocations)) return;
     failure = CaptureFailure{
         Code::kStreamCaptureUnsupported,
         str_format("its graph has {} allocations and {} frees of stream-ordered memory, and could "
                    "be launched only once: inside a step function allocate with empty() or "
-                   "Workspace, or free there what was allocated there",
-                   allocations, frees)};
+                   "Workspace, or free there what was allocated there{}",
+                   allocations, frees,
+                   leaves_some ? "; or set CompileOptions::keeps_allocations, with which each "
+                                 "launch frees what the launch before has left"
+                               : "")};
   });
   return failure;
 }
@@ -224,7 +231,31 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
                           nullptr};
   }
   recording.bodies = std::move(scope_.allocations().bodies);
-  return count_nodes(memory_.stream().graphs(), recording);
+  const bool keeps_allocations = call_.function().options.keeps_allocations;
+  auto failure = count_nodes(memory_.stream().graphs(), recording, keeps_allocations);
+  if (failure || !keeps_allocations || recording.costs.allocations == 0) return failure;
+  return keep_allocations();
+}
+
+// The recording keeps the memory, and writes it: calls of other contexts that use it are ordered.
+std::optional<CaptureFailure> OpenRecording::keep_allocations() {
+  Recording& recording = result_.recording;
+  StepAllocations& step = scope_.allocations();
+  std::vector<StorageRef> left;
+  Code code = Code::kSuccess;
+  recording.for_each_graph([&](const Graph& graph, const GraphExec&) {
+    if (ok(code)) code = find_left_allocations(graph, memory_, was_launched_, &left);
+  });
+  if (!ok(code)) {
+    return CaptureFailure{
+        code, str_format("the device does not tell what its graph allocates: {}", name(code))};
+  }
+  for (StorageRef& storage : left) {
+    recording.costs.allocated_bytes += storage->bytes();
+    step.plain_uses.push_back({{storage->address(), storage->bytes()}, /*is_written=*/true});
+    step.kept.push_back(std::move(storage));
+  }
+  return std::nullopt;
 }
 
 // Memory outside of the pools that the step has made is written by each replay, also while it is
@@ -367,15 +398,17 @@ bool OpenRecording::finish_graph() {
   added += recording.roots.size();
   recording.costs.kernels += added;
   recording.costs.nodes = recording.costs.step_nodes + added;
-  recording.costs.graph_bytes = graph_bytes_of_chain(recording.costs.nodes);
+  recording.costs.graph_bytes =
+      graph_bytes_of_chain(recording.costs.nodes) + recording.costs.allocated_bytes;
   if (on_.is_rehearsal) return true;
   if (on_.examination != nullptr && !recording.runs_once) {
     const Examination::Exec exec = on_.examination->share();
     if (exec != Examination::Exec::kOwn) return exec == Examination::Exec::kShared;
   }
   GraphAPI& api = memory_.stream().graphs();
+  const bool frees_on_launch = recording.costs.allocated_bytes > 0;
   recording.for_each_graph(
-      [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph); });
+      [&](const Graph& graph, GraphExec& exec) { exec = GraphExec(api, graph, frees_on_launch); });
   return true;
 }
 
@@ -488,6 +521,9 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (recording.runs_once && (on_.is_rehearsal || function.options.require_graph)) {
     throw InvalidArgument(result_.why_once);
   }
+  // The caller would use what ends with the recording.
+  if (recording.runs_once && recording.costs.allocated_bytes > 0)
+    return CaptureFailure{Code::kStreamCaptureUnsupported, result_.why_once};
   if (!finish_graph()) return ServedByEarlier();
   find_runs(recording);
   memory_.reserve_slots(result_.outputs);
@@ -524,6 +560,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
       memory_.streams().wait_for_due();
       check(launch(recording, memory_.streams()),
             str_format("launch the graph of '{}'", function.name));
+      *was_launched_ = true;
     } catch (...) {
       drawn_before.give_back();
       throw;

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -131,6 +132,7 @@ class OpenRecording final : private BreakHandler {
   void complete(std::vector<Tensor>& outputs, std::exception_ptr& thrown);
   Code end_graph();
   std::optional<CaptureFailure> end_capture(const std::exception_ptr& thrown);
+  std::optional<CaptureFailure> keep_allocations();
   void stand_in_for_inputs();
   std::optional<CaptureFailure> find_output_elsewhere();
   std::optional<CaptureFailure> find_foreign_write();
@@ -159,6 +161,7 @@ class OpenRecording final : private BreakHandler {
   std::vector<Tensor> unused_copies_;           // where stand-ins are used
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   std::optional<OutputCopies> copies_;
+  const std::shared_ptr<bool> was_launched_ = std::make_shared<bool>(false);
   AxisLengths lengths_;
   GuardsOfStep guards_;
   // While the capture is open. Destroyed from the last to the first.

@@ -140,11 +140,11 @@ Digest digest_of(const ContextOptions& options) {
 Digest digest_of(const CompileOptions& options) {
   const auto& [inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
                require_graph, on_static_change, max_static_changes, max_recordings, at_limit,
-               verify_first, max_switch_nodes] = options;
+               verify_first, max_switch_nodes, keeps_allocations] = options;
   Digest digest;
   add_all(digest, inputs, buckets, axes, keys, max_waste, while_missing, outputs, enabled,
           require_graph, on_static_change, max_static_changes, max_recordings, at_limit,
-          verify_first, max_switch_nodes);
+          verify_first, max_switch_nodes, keeps_allocations);
   return digest;
 }
 

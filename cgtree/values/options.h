@@ -200,6 +200,11 @@ struct CompileOptions {
   // Recordings that differ in at most this many nodes share an executable graph: a replay of one
   // after another patches these, for about half a microsecond each. 0: none do. Not in a group.
   std::size_t max_switch_nodes = 0;
+  // The step may leave stream-ordered memory allocated (cudaMallocAsync()), as engines do that
+  // allocate their outputs. The recording owns that memory, which has the same address after each
+  // replay. It is valid until the recording is replayed again or dropped, and counts as bytes of
+  // the graph. Without the option a step that leaves memory runs eagerly.
+  bool keeps_allocations = false;
 };
 
 }  // namespace cgtree

@@ -43,7 +43,8 @@ enum class MemoryOwner : std::uint8_t {
   kInput,       // an input: itself, or its copy in the pool
   kOutput,      // an output of the recording
   kWorkspace,   // memory that a step function of the context has kept since its warm-up
-  kKept,        // a tensor whose address the step function has asked for
+  kKept,        // a tensor whose address the step function has asked for, or memory that the
+                // graph allocates and leaves
   kScratch,     // else allocated by the recording, or by its graph
   kLiveOutput,  // an output of an earlier call, whose address the step function knew without asking
   kDeclared,    // see Context::declare()

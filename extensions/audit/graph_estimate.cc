@@ -81,7 +81,7 @@ std::size_t estimate_graph_bytes(Recording& recording, GraphAPI& api) {
     is_read = is_read && ok(api.read_nodes(graph, &nodes)) && ok(api.graph_edges(graph, &edges));
     if (is_read) bytes += estimate_graph_bytes(nodes, edges);
   });
-  return is_read ? bytes : recording.costs.graph_bytes;
+  return is_read ? bytes + recording.costs.allocated_bytes : recording.costs.graph_bytes;
 }
 
 }  // namespace cgtree

@@ -49,7 +49,9 @@ class GraphExamination final : public Examination {
     if (has_sessions(step_->call.function()))
       return examiner_.serve_by_earlier(*step_) ? Exec::kEarlier : Exec::kOwn;
     const bool is_rebound = std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound);
-    if (shared_ == nullptr || is_rebound || !recording.further.empty()) return Exec::kOwn;
+    const bool leaves_memory = recording.costs.allocated_bytes > 0;
+    if (shared_ == nullptr || is_rebound || leaves_memory || !recording.further.empty())
+      return Exec::kOwn;
     const Function& function = step_->call.function();
     shared_->share(function.id, step_->memory.stream().api(), recording,
                    function.options.max_switch_nodes);
@@ -88,7 +90,7 @@ class GraphExamination final : public Examination {
       is_read = read(graph.handle(), /*is_body=*/false, ids, &bytes) && is_read;
     });
     const bool is_joint = recording.share != nullptr && recording.costs.graph_bytes == 0;
-    if (is_read && !is_joint) recording.costs.graph_bytes = bytes;
+    if (is_read && !is_joint) recording.costs.graph_bytes = bytes + recording.costs.allocated_bytes;
   }
 
   // Reads a graph, and behind each conditional node its bodies. Returns whether all could be read.

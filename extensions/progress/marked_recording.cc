@@ -29,6 +29,8 @@ std::string MarkedRecording::why_not(const Recording& recording) {
   if (std::ranges::any_of(recording.rebinds, &RebindChoice::is_rebound)) {
     return "inputs are rebound in its executable graph";
   }
+  if (recording.costs.allocations > 0)
+    return "its graph allocates memory, so that there cannot be a second executable graph of it";
   return "";
 }
 

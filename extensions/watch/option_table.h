@@ -77,7 +77,8 @@
   X(Count, max_recordings, max_recordings, max_recordings)             \
   X(Choice, at_limit, at_limit, at_limit)                              \
   X(Count, verify_first, verify_first, verify_first)                   \
-  X(Count, max_switch_nodes, max_switch_nodes, max_switch_nodes)
+  X(Count, max_switch_nodes, max_switch_nodes, max_switch_nodes)       \
+  X(Flag, keeps_allocations, keeps_allocations, CGT_FUNCTION_KEEPS_ALLOCATIONS)
 
 #define CGTREE_INPUT_OPTIONS(FIRST, X)            \
   FIRST(Text, name, name, name)                   \

@@ -370,6 +370,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
         default with framework="torch", whose step functions read Python's state; 0 for none);
         max_switch_nodes (recordings share an executable graph where a replay of one after another
         has to patch at most this many nodes, each for about half a microsecond; 0 for none);
+        keeps_allocations (the step may leave stream-ordered memory allocated, which is the
+        recording's: valid until that is replayed again or dropped);
         max_waste (how many times the work, the product of all sizes
         and keys, may grow by padding; else the call runs eagerly); at_limit ("run_eagerly",
         "evict", "throw"),

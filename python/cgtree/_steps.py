@@ -5,7 +5,7 @@ from cgtree._context import _axis_options
 from cgtree._errors import InvalidArgument
 
 _OPTIONS = ("max_waste", "enabled", "require_graph", "on_static_change",
-            "max_switch_nodes", "max_recordings", "at_limit")
+            "max_switch_nodes", "keeps_allocations", "max_recordings", "at_limit")
 
 
 class Steps(_cgtree.Steps):
@@ -31,7 +31,7 @@ class Steps(_cgtree.Steps):
     keys: as those of compile(); a call has key={name: int or str}.
     capture_mode: "global", "thread_local" or "relaxed".
     options: max_waste, enabled, require_graph, on_static_change,
-        max_switch_nodes, max_recordings and at_limit, as those of compile().
+        max_switch_nodes, keeps_allocations, max_recordings and at_limit, as those of compile().
 
     A body that raises, or leaves the loop, leaves the call, which has then not happened. Raises
     InvalidArgument, OutOfMemory, CaptureError, DeviceError.

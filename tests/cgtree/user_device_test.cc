@@ -63,63 +63,6 @@ TEST(UserDeviceTest, AContextRecordsAndReplaysOnIt) {
   EXPECT_EQ(counter->calls["create_stream"], counter->calls["destroy_stream"]);
 }
 
-// On a device without stream-ordered allocation, a memset stands for an allocation: the graph of a
-// step that allocates and does not free could be launched only once.
-class AllocatingGraphs final : public ForwardingGraphs {
- public:
-  using ForwardingGraphs::ForwardingGraphs;
-  Code node_type(NodeHandle node, NodeType* type) override {
-    const Code code = ForwardingGraphs::node_type(node, type);
-    if (*type == NodeType::kMemset) *type = NodeType::kAllocation;
-    if (*type == NodeType::kHost) *type = NodeType::kFree;
-    return code;
-  }
-};
-
-class AllocatingDevice final : public ForwardingDevice {
- public:
-  explicit AllocatingDevice(CallHook& hook)
-      : ForwardingDevice(host_device_api(), hook,
-                         std::make_unique<AllocatingGraphs>(host_device_api(), hook)) {}
-  std::string_view name() const noexcept override { return "allocating"; }
-};
-
-TEST(UserDeviceTest, AStepThatAllocatesOnTheStreamAndDoesNotFreeRunsEagerly) {
-  static auto* const hook = new CallHook;
-  static auto* const api = new AllocatingDevice(*hook);
-  const auto type = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 1);
-  register_device_api(type, *api);
-  const Device device{type, 0};
-  const CapturedLog log;
-  Context context(device);
-  const auto step = [](bool frees) {
-    return [frees](Tensor x) {
-      const StreamRef stream = current_stream();
-      const Tensor y = affine(x, 2, 1);
-      const Tensor scratch = empty({4}, DType::kFloat32);
-      check(stream.graphs().memset(stream.handle(), scratch.data(), 0, 16), "allocate");
-      if (frees) {
-        check(stream.graphs().launch_host_function(
-                  stream.handle(), [](void*) {}, nullptr),
-              "free");
-      }
-      return y;
-    };
-  };
-  const auto leaks = compile(context, "leaks", step(false));
-  const auto frees = compile(context, "frees", step(true));
-  const Tensor x = from_host<float>({3}, std::vector<float>{1, 2, 3}, device);
-  for (int call = 0; call < 4; ++call) {
-    EXPECT_EQ(leaks(x).to_vector<float>(), (std::vector<float>{3, 5, 7}));
-    EXPECT_EQ(frees(x).to_vector<float>(), (std::vector<float>{3, 5, 7}));
-  }
-  EXPECT_EQ(leaks.stats().recordings, 0u);
-  EXPECT_EQ(leaks.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 3u);
-  EXPECT_EQ(frees.stats().replays, 2u);
-  ASSERT_EQ(log.lines().size(), 1u);
-  EXPECT_NE(log.lines()[0].find("1 allocations and 0 frees"), std::string::npos) << log.lines()[0];
-}
-
 // Notes the order of the calls, and can let one that reads a graph run out of host memory.
 class Sequence final : public CallHook {
  public:

@@ -1,0 +1,89 @@
+// Reads the allocations of a graph, and frees them when the recording ends.
+#include "cgtree/record/graph_memory.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "base/log_event.h"
+#include "interop/device/device_api.h"
+#include "interop/device/node_contents.h"
+#include "interop/tensor/stream_synchronization.h"
+
+namespace cgtree {
+namespace {
+
+// A LeftMemory owns the storage of one allocation.
+class LeftMemory final : public StorageOwner {
+ public:
+  LeftMemory(const Graph& graph, ContextMemory& memory, std::shared_ptr<const bool> was_launched,
+             std::uintptr_t address, std::size_t bytes)
+      : graph_(graph),
+        memory_(memory),
+        was_launched_(std::move(was_launched)),
+        storage_(*this, memory.device(), StreamRef(), reinterpret_cast<void*>(address), bytes) {}
+
+  Storage& storage() noexcept { return storage_; }
+
+  // StorageOwner.
+  void release(Storage&) noexcept override {
+    if (*was_launched_) free();
+    delete this;
+  }
+
+ private:
+  // The device refuses to free what the caller has freed.
+  void free() noexcept try {
+    const StreamRef stream = memory_.stream();
+    const DeviceScope current = stream.make_device_current();
+    if (capture_of(stream) != 0) {  // the free would become a node of that graph
+      log_event(LogLevel::kError, "graph_memory_lost bytes={}", storage_.bytes());
+      return;
+    }
+    GraphAPI& graphs = stream.graphs();
+    const RelaxedCapture relaxed(&graphs);
+    if (!ok(graphs.free_in_order(stream.handle(), storage_.data()))) (void)graphs.take_last_error();
+  } catch (const std::exception& error) {
+    log_event(LogLevel::kError, "graph_memory_lost bytes={} error=\"{}\"", storage_.bytes(),
+              error.what());
+  }
+
+  const Graph graph_;  // as long as it exists, the address is of no other memory
+  ContextMemory& memory_;
+  const std::shared_ptr<const bool> was_launched_;
+  Storage storage_;
+};
+
+}  // namespace
+
+Code find_left_allocations(const Graph& graph, ContextMemory& memory,
+                           const std::shared_ptr<const bool>& was_launched,
+                           std::vector<StorageRef>* left) {
+  std::vector<NodeContents> nodes;
+  const Code code = memory.stream().graphs().read_nodes(graph.handle(), &nodes);
+  if (!ok(code)) return code;
+  // Allocations of a graph whose lives do not overlap may have one address.
+  struct Allocation {
+    std::size_t bytes = 0;
+    int lives = 0;
+  };
+  std::map<std::uintptr_t, Allocation> allocations;
+  for (const NodeContents& node : nodes) {
+    const bool is_allocation = node.type == NodeType::kAllocation;
+    if (!is_allocation && node.type != NodeType::kFree) continue;
+    if (node.memory.empty()) return Code::kNotSupported;
+    Allocation& allocation = allocations[node.memory[0].address];
+    allocation.bytes = std::max(allocation.bytes, node.memory[0].bytes);
+    allocation.lives += is_allocation ? 1 : -1;
+  }
+  for (const auto& [address, allocation] : allocations) {
+    if (allocation.lives <= 0) continue;
+    auto* const owner = new LeftMemory(graph, memory, was_launched, address, allocation.bytes);
+    StorageRef storage(owner->storage());
+    left->push_back(std::move(storage));
+  }
+  return Code::kSuccess;
+}
+
+}  // namespace cgtree
