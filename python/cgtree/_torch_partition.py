@@ -290,7 +290,8 @@ def _(source, device):
 
 @torch.library.custom_op("cgtree::number", mutates_args=())
 def _number(value: torch.types.Number, dtype: torch.dtype) -> torch.Tensor:
-    return torch.tensor(value, dtype=dtype)
+    # torch.tensor() rounds an integer twice, and takes one that is too large for the type.
+    return torch.full((), value, dtype=dtype) if isinstance(value, int) else torch.tensor(value, dtype=dtype)
 
 
 @_number.register_fake

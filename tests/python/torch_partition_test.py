@@ -412,6 +412,10 @@ class PartitionPythonTest(unittest.TestCase):
                     self.assertEqual((got.dtype, str(got.tolist())), (want.dtype, str(want.tolist())))
         self.assertGreater(changed, 70)
 
+    def test_an_integer_is_rounded_once(self):
+        for n in (2**60 + 2**36 + 1, 2**24 + 1, -2**63):
+            self.assertEqual(torch.ops.cgtree.number(n, torch.float32).item(), torch.full((2,), n, dtype=torch.float32)[0].item())
+
     def test_sizes_that_never_come_back_are_not_recorded(self):
         lengths = torch.tensor([0])
         with torch._dynamo.config.patch(capture_scalar_outputs=True), torch.no_grad():
