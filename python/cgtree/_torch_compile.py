@@ -220,6 +220,9 @@ def explain(compiled):
                      f"{counts['replays']} replayed, {counts['recordings']} recordings")
         if graph.why_cut:
             lines.append(f"    it runs in pieces, because {graph.why_cut}")
+        if graph.uses_of_numbers and len(graph.kinds()) > 1:
+            lines.append("    each value of an integer is a kind of calls, because it is no tensor in "
+                         f"{', '.join(graph.uses_of_numbers)}")
         for kind in graph.kinds():
             state = (f"runs eagerly, because {kind['reason']}" if kind["reason"]
                      else "is recorded" if kind["recordings"]

@@ -15,7 +15,8 @@ import torch
 
 from cgtree import _torch_versions as versions
 from cgtree._errors import InvalidArgument
-from cgtree._torch_partition import as_list, attempt, decisions, devices_of, partition, prepare, refuse
+from cgtree._torch_partition import (
+    as_list, attempt, decisions, devices_of, give_back_inputs, partition, prepare, refuse, values_of)
 from cgtree._torch_scopes import with_scopes
 from cgtree._torch_seam import COUNTS, Graph, check_options, cudagraphify
 from cgtree._torch_state import python_operators
@@ -145,8 +146,10 @@ class Backend:
         """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""
         positions = [i for i, name in enumerate(names) if name in static]
         mutated = versions.mutated_inputs(graph)
+        values, uses = values_of(graph)
         model = as_list(versions.boxed(with_scopes(graph)))
-        made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording)
+        made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording, values=values)
+        made.uses_of_numbers = uses
         made.cut = functools.partial(self._cut, role, device, positions, graph)
         return self._add(made, python_operators(graph))
 
@@ -155,6 +158,7 @@ class Backend:
         if not refuse(graph.graph, operator):
             return None
         graph = torch.fx.GraphModule(graph, deepcopy(graph.graph))  # the calls that stay whole run the other
+        give_back_inputs(graph.graph)
         graph.graph.set_codegen(torch.fx.graph.CodeGen())
         names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
         record = functools.partial(self._record, role, device, {names[i] for i in static})

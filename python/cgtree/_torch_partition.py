@@ -119,8 +119,10 @@ _SIZES = ("sym_size", "sym_stride", "sym_numel", "sym_storage_offset")
 def _computes_number(node):
     """Returns whether an operator has to do with numbers that were read back, and with no elements of tensors
     but a number's on the device."""
-    if node.target is torch.ops.cgtree.number.default or _name(node) in _SIZES:
-        return versions.is_read_back(node.meta.get("val")) or _name(node) == "number"
+    if _is_tensor_of_number(node) or "is_computed" in node.meta:
+        return True
+    if _name(node) in _SIZES:
+        return versions.is_read_back(node.meta.get("val"))
     return (any(versions.is_read_back(given.meta.get("val")) for given in node.all_input_nodes)
             and not any(_values(given) for given in (*node.all_input_nodes, node)))
 
@@ -142,7 +144,7 @@ def place_of(node, device, places):
         return places.get(arguments[0], INSIDE)
     if _computes_number(node):
         of_places = {places.get(given) for given in arguments if given.op != "placeholder"}
-        if of_places == {OUTSIDE} or _name(node) == "number":
+        if of_places == {OUTSIDE} or _is_tensor_of_number(node) or "is_computed" in node.meta:
             return OUTSIDE
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
         # Such a number is an argument of the kernel, as that of any Python number.
@@ -194,52 +196,207 @@ def _put_on(graph, given, device):
     return graph.call_function(torch.ops.prims.device_put.default, (given, device))
 
 
-# By kind of number that was read back: what it is as a tensor, and types of tensors with which the two make
-# the same bits, of the same type.
+# By kind of number: what it is as a tensor, and types of tensors with which the two make the same bits, of the
+# same type.
 _NUMBERS = {torch.SymFloat: (torch.float64, (torch.float32, torch.float64)),
             torch.SymInt: (torch.int64, (torch.float32, torch.float64, torch.int64)),
             torch.SymBool: (torch.bool, (torch.float32, torch.float64, torch.int64, torch.bool))}
+# The same for integers beside tensors with axes, of which the type of the result is.
+_NARROW = (torch.int8, torch.int16, torch.int32, torch.uint8)
+_WIDENED = (torch.float32, torch.float64, torch.bfloat16, torch.bool)  # which hold each integer, rounded
+_FILLS = {"full": 1, "fill": 1, "scalar_tensor": 0}  # which argument fills a tensor
+_SLICES = {"slice": 2, "slice_scatter": 3}  # the argument at which the slice begins
 
 
-def take_numbers_as_tensors(graph, device, same=_SAME, kinds=tuple(_NUMBERS), copy_to=_copy_to):
-    """Gives operators numbers that were read back as tensors on the device: each value would need a recording
-    of its own."""
-    made = {}
+def by_value(number, _):
+    """Stands in a graph for an integer as a tensor of a type: the recording takes it by value."""
+    return number
 
-    def tensor_of(node, given, dtype):
-        if (given, dtype) not in made:
-            with graph.inserting_before(node):
-                tensor = graph.call_function(torch.ops.cgtree.number.default, (given, dtype))
-                tensor.meta["val"] = _values(node)[0].new_empty((), dtype=dtype, device=_CPU)
-                if device != _CPU:
-                    tensor = copy_to(graph, tensor, device)
-                    tensor.meta["val"] = _values(node)[0].new_empty((), dtype=dtype)
-            made[given, dtype] = tensor
-        return made[given, dtype]
 
-    for node in list(graph.nodes):
-        if node.op != "call_function" or not _lies_on(node, device) or len(node.args) != 2:
-            continue
-        (x, given), overload = node.args, getattr(node.target, "_overloadname", "")
-        number = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
-        if not isinstance(number, kinds) or not versions.is_read_back(number):
-            continue
-        if _name(node) == "full":
-            value = _values(node)[0]
-            with graph.inserting_after(tensor_of(node, given, value.dtype)):
-                wide = graph.call_function(torch.ops.aten.expand.default, (made[given, value.dtype], x))
+def _is_tensor_of_number(node):
+    return node.target in (by_value, torch.ops.cgtree.number.default)
+
+
+def _is_symbol(value):
+    return isinstance(value, tuple(_NUMBERS))
+
+
+class _Numbers:
+    """Gives operators of a graph numbers as tensors on the device: as numbers each value would need a recording of its
+    own. `same`: operators that make the same bits of both; `kinds`: of numbers; `copy_to`: copies a number
+    to the device; takes_values: recordings take integers by value."""
+
+    def __init__(self, graph, device, same, kinds, copy_to, takes_values):
+        self._graph, self._device, self._same, self._kinds = graph, device, same, kinds
+        self._copy_to, self._takes_values = copy_to, takes_values
+        self._made = {}
+
+    def take(self):
+        """Changes the graph."""
+        changing = set().union(*map(self._changing, self._graph.find_nodes(op="placeholder")))
+        for node in changing:
+            if node.op != "placeholder":
+                node.meta["is_computed"] = True
+        for node in list(self._graph.nodes):
+            number = self._number_of(node)
+            if number is not None and (number in changing or versions.is_read_back(number.meta["val"])):
+                self._change(node, number)
+
+    def _changing(self, given):
+        """Returns an integer that is an input, with the numbers that are computed of it, if it is used by operators alone
+        that take tensors in their place. Others, such as sizes, need the number itself, and a recording for each."""
+        if not isinstance(given.meta.get("val"), torch.SymInt):
+            return set()
+        numbers, waiting, is_used, needed_by = {given}, [given], False, []
+        while waiting:
+            number = waiting.pop()
+            for user in number.users:
+                if user.op == "output" or user in numbers:
+                    continue
+                if _is_symbol(user.meta.get("val")):
+                    numbers.add(user)
+                    waiting.append(user)
+                elif self._takes(user, number):
+                    is_used = True
+                elif not self._lies_elsewhere(user):
+                    needed_by.append(str(user.target))
+        given.meta["needed_by"] = needed_by
+        return numbers if is_used and not needed_by else set()
+
+    def _takes(self, node, number):
+        if _name(node) in _SLICES and node.args[-1] is number:  # the end
+            return self._number_of(node) is not None
+        # Whether an integer is too large to fill float16 depends on the number of elements.
+        return self._number_of(node) is number and (
+            _name(node) not in _FILLS or _values(node)[0].dtype in (torch.int64, *_NARROW, *_WIDENED))
+
+    def _lies_elsewhere(self, node):
+        """Returns whether an operator is no part of recordings, because it works on the CPU."""
+        return self._device != _CPU and _lies_on(node, _CPU)
+
+    def _number_of(self, node):
+        """Returns the number that the operator would take as a tensor, or None."""
+        if node.op != "call_function" or not _lies_on(node, self._device):
+            return None
+        name = _name(node)
+        place = _FILLS.get(name, _SLICES.get(name, 1))
+        number = node.args[place] if len(node.args) > place else None
+        value = number.meta.get("val") if isinstance(number, torch.fx.Node) else None
+        if not isinstance(value, self._kinds) or list(_arguments(node)).count(number) != 1:
+            return None
+        takes = (len(node.args) == place + 1 if name in _FILLS else self._begins(node, number) if name in _SLICES
+                 else self._makes_same_bits(node, value))
+        return number if takes else None
+
+    def _makes_same_bits(self, node, number):
+        overload = getattr(node.target, "_overloadname", "")
+        name, x = _name(node), node.args[0]
+        if (name not in self._same and (name != "rsub" or "sub" not in self._same)
+                or overload not in ("Tensor", "Scalar") or overload == "Scalar" and node.kwargs
+                or len(node.args) != 2 or not isinstance(x, torch.fx.Node) or not _lies_on(x, self._device)):
+            return False
+        [value] = _values(x)
+        is_narrow = isinstance(number, torch.SymInt) and value.dtype in _NARROW and value.dim()
+        return value.dtype in _NUMBERS[type(number)][1] or is_narrow
+
+    def _begins(self, node, number):
+        """Returns whether a slice of one constant length begins at a number, and lies in its tensor for all values."""
+        end = node.args[-1]
+        if len(node.args) != _SLICES[_name(node)] + 2 or not isinstance(end, torch.fx.Node) or _is_returned(node):
+            return False
+        x, axis, length = self._slice(node)
+        first, last, size = number.meta["val"], end.meta["val"], x.shape[axis]
+        return (isinstance(first, torch.SymInt) and isinstance(length, int) and length > 0 and isinstance(size, int)
+                and x.is_contiguous() and versions.is_always(0 <= first)
+                and versions.is_always(first + length == last) and versions.is_always(last <= size))
+
+    def _slice(self, node):
+        """Returns of what a slice is one, its axis and its length."""
+        [x] = _values(node.args[0])
+        [part] = _values(node.args[1] if _name(node) == "slice_scatter" else node)
+        axis = node.args[_SLICES[_name(node)] - 1] % x.dim()
+        return x, axis, part.shape[axis]
+
+    def _change(self, node, number):
+        name, value = _name(node), _values(node)[0]
+        if name in _FILLS:
+            tensor = self._tensor_of(node, number, value.dtype)
+            if name == "fill":
+                node.target, node.args = torch.ops.aten.fill.Tensor, (node.args[0], tensor)
+                return
+            with self._graph.inserting_before(node):
+                wide = self._graph.call_function(torch.ops.aten.expand.default, (
+                    tensor, node.args[0] if name == "full" else ()))
             wide.meta["val"] = value
             node.target, node.args = torch.ops.aten.clone.default, (wide,)
             node.kwargs = {"memory_format": torch.contiguous_format}
-            continue
-        dtype, others = _NUMBERS[type(number)]
-        if (_name(node) in same and overload in ("Tensor", "Scalar") and isinstance(x, torch.fx.Node)
-                and {value.dtype for value in _values(x)} <= set(others) and _lies_on(x, device)
-                and not (overload == "Scalar" and node.kwargs)):
-            if dtype == torch.float64 and _values(x)[0].dim() == 0:  # beside a tensor without axes it would be the wider
-                dtype = _values(x)[0].dtype
-            node.target = node.target.overloadpacket.Tensor
-            node.args = x, tensor_of(node, given, dtype)
+        elif name in _SLICES:
+            self._change_slice(node, number)
+        else:
+            [x] = _values(node.args[0])
+            dtype = _NUMBERS[type(number.meta["val"])][0]
+            if dtype == torch.float64 and x.dim() == 0:  # beside a tensor without axes it would be the wider
+                dtype = x.dtype
+            operands = node.args[0], self._tensor_of(node, number, dtype)
+            node.target = torch.ops.aten.sub.Tensor if name == "rsub" else node.target.overloadpacket.Tensor
+            node.args = operands[::-1] if name == "rsub" else operands
+
+    def _change_slice(self, node, number):
+        """Chooses rows in the place of a slice, whose place is a part of the recording."""
+        _, axis, length = self._slice(node)
+        first = self._tensor_of(node, number, torch.int64)
+        with self._graph.inserting_before(node):
+            rows = self._graph.call_function(torch.ops.prims.iota.default, (length,), {
+                "start": 0, "step": 1, "dtype": torch.int64, "device": self._device, "requires_grad": False})
+            place = self._graph.call_function(torch.ops.aten.add.Tensor, (rows, first))
+        rows.meta["val"] = place.meta["val"] = _values(first)[0].new_empty((length,))
+        is_written, indices = _name(node) == "slice_scatter", [*[None] * axis, place]
+        node.target = torch.ops.aten.index_put.default if is_written else torch.ops.aten.index.Tensor
+        node.args = (node.args[0], indices, *node.args[1:2] * is_written)
+
+    def _tensor_of(self, node, number, dtype):
+        if (number, dtype) not in self._made:
+            self._made[number, dtype] = self._make(node, number, dtype)
+        return self._made[number, dtype]
+
+    def _make(self, node, number, dtype):
+        like, graph = _values(node)[0], self._graph
+        takes_value = self._takes_values and isinstance(number.meta["val"], torch.SymInt)
+        if takes_value and dtype in _WIDENED:
+            whole = self._tensor_of(node, number, torch.int64)
+            with graph.inserting_before(node):
+                tensor = graph.call_function(torch.ops.aten._to_copy.default, (whole,), {"dtype": dtype})
+            tensor.meta["val"] = like.new_empty((), dtype=dtype)
+            return tensor
+        with graph.inserting_before(node):
+            if takes_value and dtype in (torch.int64, *_NARROW):
+                tensor = graph.call_function(by_value, (number, dtype))
+                tensor.meta.update(val=like.new_empty((), dtype=dtype), by_value=dtype)
+                return tensor
+            tensor = graph.call_function(torch.ops.cgtree.number.default, (number, dtype))
+            tensor.meta["val"] = like.new_empty((), dtype=dtype, device=_CPU)
+            if self._device != _CPU:
+                tensor = self._copy_to(graph, tensor, self._device)
+                tensor.meta["val"] = like.new_empty((), dtype=dtype)
+        return tensor
+
+
+def _is_returned(node):
+    """Returns whether a node, or a view of it, whose strides are its own, is a result of the graph."""
+    return any(user.op == "output" or getattr(user.target, "is_view", False) and _is_returned(user)
+               for user in node.users)
+
+
+def _arguments(node):
+    found = []
+    torch.fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+def take_numbers_as_tensors(graph, device, same=_SAME, kinds=tuple(_NUMBERS), copy_to=_copy_to, takes_values=False):
+    """Gives operators as tensors on the device the numbers that were read back, and integers among the inputs: each value
+    would need a recording of its own."""
+    _Numbers(graph, device, same, kinds, copy_to, takes_values).take()
 
 
 def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
@@ -341,7 +498,8 @@ def prepare(graph):
 def _prepare(device, graph):
     keep_on_cpu(graph.graph, device)
     # Inductor has no such value for a truth value.
-    take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on)
+    take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on,
+                            takes_values=False)
     move_operands(graph.graph, device, _INDEX, (), _put_on)
     fold(graph, device, with_sizes=False)
     put = torch.ops.prims.device_put.default
@@ -476,13 +634,64 @@ def _order(graph, outside):
     return numbers
 
 
+def _take_from_inputs(graph, outside):
+    """Has the graph itself take integers by value that are its inputs and are used in no other way. Returns whether
+    nothing is left outside of it."""
+    if any(node.target is not by_value or node.args[0].op != "placeholder" or len(node.args[0].users) > 1
+           for node in outside):
+        return False
+    for node in outside:
+        given, dtype = node.args
+        node.replace_all_uses_with(given)
+        graph.graph.erase_node(node)
+        given.meta = {**given.meta, "val": node.meta["val"], "by_value": dtype, "number": given.meta["val"]}
+    graph.recompile()
+    return True
+
+
+def give_back_inputs(graph):
+    """Makes what _take_from_inputs() has made of a graph what it was."""
+    for given in graph.find_nodes(op="placeholder"):
+        if "by_value" not in given.meta:
+            continue
+        dtype = given.meta.pop("by_value")
+        with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+            node = graph.call_function(by_value, (given, dtype))
+        node.meta.update(val=given.meta["val"], by_value=dtype)
+        given.meta["val"] = given.meta.pop("number")
+        given.replace_all_uses_with(node, delete_user_cb=lambda user, node=node: user is not node)
+
+
+def _make_for_outside(graph, outside, device):
+    """Makes tensors of integers for what runs between recordings."""
+    for node in [node for node in outside if node.target is by_value]:
+        users = [user for user in node.users if user in outside]
+        if not users:
+            continue
+        number, dtype = node.args
+        with graph.inserting_after(node):
+            made = graph.call_function(torch.ops.aten.full.default, ((), number), {"dtype": dtype, "device": device})
+        made.meta["val"] = node.meta["val"]
+        outside.add(made)
+        for user in users:
+            user.replace_input_with(node, made)
+
+
+def values_of(graph):
+    """Returns the positions of the inputs that a recording of a graph takes by value, with their types, and the names of
+    operators that need others as numbers, for each value of which there is a recording."""
+    given = graph.graph.find_nodes(op="placeholder")
+    values = {i: node.meta["by_value"] for i, node in enumerate(given) if "by_value" in node.meta}
+    return values, list(dict.fromkeys(name for node in given for name in node.meta.get("needed_by", ())))
+
+
 def partition(graph, device, make):
     """Returns a boxed function that runs the pieces of a graph, or None if nothing of it can be recorded.
 
     make(piece graph, names of its inputs): returns a boxed function that records the piece.
     """
     choose_by_masks(graph.graph)
-    take_numbers_as_tensors(graph.graph, device)
+    take_numbers_as_tensors(graph.graph, device, takes_values=True)
     move_operands(graph.graph, device)
     fold(graph, device)
     places = places_of(graph.graph, device)
@@ -491,6 +700,9 @@ def partition(graph, device, make):
                or (node.op == "call_function" and place == ONCE and not _lies_on(node, device))}
     if not outside:
         return make(graph, [node.name for node in graph.graph.find_nodes(op="placeholder")])
+    if _take_from_inputs(graph, outside):
+        return make(graph, [node.name for node in graph.graph.find_nodes(op="placeholder")])
+    _make_for_outside(graph.graph, outside, device)
     numbers = _order(graph.graph, outside)
     if not any(number % 2 for number in numbers.values()):
         return None

@@ -133,10 +133,12 @@ def _layout(tensor):
                             for number in pair])
 
 
-def _key(inputs):
-    """Returns what must be equal for two calls to share recordings."""
+def _key(inputs, values):
+    """Returns what must be equal for two calls to share recordings. `values`: the positions of integers of which
+    recordings take the value of each call."""
     return tuple([(_layout(given), given.dtype, given.is_cpu) if isinstance(given, torch.Tensor)
-                  and given.layout is torch.strided else _value(given) for given in inputs])
+                  and given.layout is torch.strided else int if i in values and type(given) is int
+                  else _value(given) for i, given in enumerate(inputs)])
 
 
 def _form(tensor):
@@ -178,13 +180,27 @@ def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def _with_tensors(model, values, device):
+    """Returns the function of a graph as one that takes integers where the graph takes tensors."""
+    def call(inputs):
+        for i, dtype in values.items():
+            if not isinstance(inputs[i], torch.Tensor):
+                inputs[i] = torch.full((), inputs[i], dtype=dtype, device=device)
+        return model(inputs)
+
+    return call
+
+
 class Graph:
     """A graph of PyTorch's as a boxed function: it takes a list of inputs, clears it, and returns the
     list of results."""
 
     def __init__(self, model, device, role, static, mutated, name="graph", options=None,
-                 reuses_inputs=False):
-        self.model, self.device, self.role, self.name = model, device, role, name
+                 reuses_inputs=False, values=None):
+        self.device, self.role, self.name = device, role, name
+        self.values = dict(values or {})  # by input: the type of an integer that recordings take by value
+        self.uses_of_numbers = ()  # operators that need others
+        self.model = model = _with_tensors(model, self.values, device) if values else model
         self.seeds = set()  # the inputs that a run which is not captured expects on the CPU
         if role == "backward" and device.type == "cuda":
             self.model = lambda inputs: model(self._with_seeds_on_host(inputs))
@@ -259,7 +275,7 @@ class Graph:
         if self._pieces is not None:
             return self._pieces(inputs)
         state = (versions.settings().read(), self.state and self.state())
-        key = (state, *_key(inputs))
+        key = (state, *_key(inputs, self.values))
         kind = self._kinds.get(key)
         if kind is None:
             self._expect_form(inputs)
@@ -271,7 +287,8 @@ class Graph:
         results = kind.flat.call(inputs)
         if results is NotImplemented:
             kind.eager_calls += 1
-            kind.exception = kind.exception or "an input is of another class, or has the conjugate or the negative bit"
+            kind.exception = kind.exception or (
+                "an input is of another class, has the conjugate or the negative bit, or is too large an integer")
             self._expect_form(inputs)
             return self.model(inputs)
         if self._kinds.get(key) is kind:  # and no reset() came in between
@@ -413,6 +430,7 @@ class Kind:
         self.flat = self._core = None
         self._given = list(inputs)
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
+        self._taken = sorted({*self._tensors, *graph.values})
         if graph.role == "backward":
             graph.seeds.update(i for i in self._tensors if is_on_host(inputs[i], graph.device))
         self._recipe = self._ran = self._failure = self._failed_at = None
@@ -475,10 +493,10 @@ class Kind:
         static = self._static(given)
         inputs, expected = [], []
         for i, item in enumerate(given):
-            if i not in self._tensors:
+            if i not in self._taken:
                 expected.append((item, None))
                 continue
-            expected.append((item, i in static))
+            expected.append((item, graph.values.get(i, i in static)))
             inputs.append({"name": f"input {i}", "static": i in static,
                            "mutated": i in self.mutated})
         options = {"inputs": inputs, **_DEFAULTS, **graph.options}
@@ -494,13 +512,13 @@ class Kind:
         self.flat.set_results(self._recipe.codes())
         if self._generators:
             self.flat.set_before(self._draw)
-        self._values = [None if i in self._tensors else item for i, item in enumerate(given)]
+        self._values = [None if i in self._taken else item for i, item in enumerate(given)]
 
     def _apart(self, given, static):
         """Returns the pairs of a tensor that is written and another one, which share no memory now, and
         never may: the graph is right for these alone, and Dynamo assumes of parameters and buffers
         that they are no arguments. Beside each is how far apart they lie now, if it is between one another."""
-        order = {i: number for number, i in enumerate(self._tensors)}
+        order = {i: number for number, i in enumerate(self._taken)}
         places = {i: (given[i].data_ptr(), given[i].data_ptr() + end_of(given[i])) for i in self._tensors}
         self._pairs, apart = [], []
         for i in self._tensors:
@@ -531,7 +549,7 @@ class Kind:
 
     def _inputs(self, tensors):
         inputs = list(self._values)
-        for i, tensor in zip(self._tensors, tensors):
+        for i, tensor in zip(self._taken, tensors):
             inputs[i] = tensor
         return inputs
 

@@ -373,6 +373,11 @@ def is_read_back(value):
         _get("torch.fx.experimental.symbolic_shapes", "free_unbacked_symbols")(value))
 
 
+def is_always(condition):
+    """Returns whether a condition of numbers of a graph holds for all that its guards let through."""
+    return _get("torch.fx.experimental.symbolic_shapes", "statically_known_true")(condition)
+
+
 # Methods of tensors that wait for their values.
 _READS = frozenset(("cpu", "item", "numpy", "nonzero", "synchronize", "tolist"))
 

@@ -39,10 +39,7 @@ Tensor make_empty(const Dims& dims, std::optional<DType> dtype, std::optional<De
 }
 
 Tensor integer_scalar(std::int64_t value, DType dtype) {
-  const bool is_signed = dtype <= DType::kInt64;
-  const std::size_t bits = 8 * size_of(dtype) - (is_signed ? 1 : 0);
-  const std::int64_t rest = bits >= 63 ? 0 : value >> bits;
-  if (rest != 0 && !(is_signed && rest == -1)) {
+  if (!is_in_range(value, dtype)) {
     throw InvalidArgument(str_format("scalar(): {} is out of the range of {}", value, name(dtype)));
   }
   return by_value(&value, size_of(dtype), Shape(), dtype);

@@ -34,7 +34,8 @@ namespace cgtree::python {
 namespace {
 
 struct Expected {
-  Reference value;                   // null for a tensor
+  Reference value;                   // null for a tensor and for a number
+  std::optional<DType> number;       // an integer that the recording takes by value: its type
   std::vector<std::int64_t> layout;  // rank, then size and stride of each axis
   dlpack::DataType type{};
   bool is_static = false;  // the library says that it stays where it is
@@ -185,6 +186,22 @@ bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::Device
   return true;
 }
 
+// Returns false for what is no integer of this type.
+bool take_number(FlatCall& flat, std::size_t i) {
+  if (!PyLong_CheckExact(flat.given[i])) return false;
+  const DType dtype = *flat.expected[i].number;
+  const std::optional<std::int64_t> value = find_int64(flat.given[i]);
+  if (!value || !is_in_range(*value, dtype)) return false;
+  flat.tensors[flat.tensor_of[i]] = by_value(&*value, size_of(dtype), Shape(), dtype);
+  return true;
+}
+
+bool take_input(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::DeviceRef device) {
+  const Expected& expected = flat.expected[i];
+  if (expected.value) return is_value(flat.given[i], expected.value.get());
+  return expected.number ? take_number(flat, i) : take_tensor(flat, i, stream, device);
+}
+
 bool is_in_place(const FlatCall& flat, std::size_t i) noexcept {
   PyObject* const object = flat.given[i];
   const Place& place = flat.places[i];
@@ -217,11 +234,7 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
     if (is_in_place(flat, i)) [[likely]] {
       continue;
     }
-    PyObject* const value = flat.expected[i].value.get();
-    if (value != nullptr ? !is_value(flat.given[i], value)
-                         : !take_tensor(flat, i, stream, device)) {
-      return false;
-    }
+    if (!take_input(flat, i, stream, device)) return false;
   }
   return true;
 }
@@ -429,10 +442,18 @@ PyObject* call(PyObject* self, PyObject* inputs) {
 
 // ---- The object ----
 
+// `is_static`: None for a value that is compared, the type of a number, or a truth value for a
+// tensor.
 Expected expected_of(const dlpack::Exchange& exchange, PyObject* value, PyObject* is_static) {
   Expected expected;
   if (is_static == Py_None) {
     expected.value = Reference::borrow(value);
+    return expected;
+  }
+  if (!PyBool_Check(is_static)) {
+    expected.number = to_dtype(is_static);
+    if (!has_integers(*expected.number))
+      throw InvalidArgument("FlatCall(): a number by value has a type of integers");
     return expected;
   }
   dlpack::TensorView view;

@@ -96,6 +96,17 @@ Device to_device(PyObject* object);
 // allocates from the pool; otherwise the device of the current stream, or the best device.
 std::optional<Device> device_for_empty(std::optional<Device> given);
 
+// Returns whether it is a type of integers that int64 has, too.
+inline bool has_integers(DType dtype) noexcept {
+  return dtype > DType::kBool && dtype < DType::kUInt64;
+}
+// Requires: has_integers(dtype).
+inline bool is_in_range(std::int64_t value, DType dtype) noexcept {
+  const bool is_signed = dtype <= DType::kInt64;
+  const std::size_t bits = 8 * size_of(dtype) - (is_signed ? 1 : 0);
+  const std::int64_t rest = bits >= 63 ? 0 : value >> bits;
+  return rest == 0 || (is_signed && rest == -1);
+}
 // Returns nullopt for an object that is no integer of 64 bits, and for a bool.
 std::optional<std::int64_t> find_int64(PyObject* object);
 bool is_tuple_or_list(PyObject* object);

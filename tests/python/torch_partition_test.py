@@ -1,6 +1,5 @@
 """Where graphs of PyTorch's are cut: the rule for graphs of a GPU, and the pieces on the CPU."""
 
-import contextlib
 import importlib.util
 import itertools
 import sys
@@ -16,19 +15,17 @@ except ImportError as error:
     raise unittest.SkipTest("PyTorch is absent") from error
 
 from support import SEED, cgtree, setUpModule  # noqa: E402,F401
+from torch_graphs import CPU, GPU, captured_on_host, graph_on_gpu, partitions, waits  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 from torch.fx.experimental import proxy_tensor  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
 import cgtree.torch  # noqa: E402
-from cgtree import _cgtree, _torch_host, _torch_partition, _torch_seam  # noqa: E402
+from cgtree import _torch_partition, _torch_seam  # noqa: E402
 from cgtree import _torch_versions as versions  # noqa: E402
 from cgtree._errors import NotSupported  # noqa: E402
 from cgtree._torch_kernels import Backend  # noqa: E402
 from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
-
-GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
-
 
 @torch.library.custom_op("cgtree_test::sizes", mutates_args=())
 def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -54,44 +51,6 @@ def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @halves.register_fake
 def _(x):
     return x[:len(x) // 2].clone(), x[len(x) // 2:].clone()
-
-
-is_captured = []  # whether `hidden` and the like fail, as what waits for the device does in a capture
-
-
-def waits():
-    if is_captured:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-
-@torch.library.custom_op("cgtree_test::hidden", mutates_args=())
-def hidden(x: torch.Tensor) -> torch.Tensor:
-    waits()
-    return x * 3
-
-
-@hidden.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-def captured_on_host(kind, tensors):
-    """Runs what is captured at once too, as on a GPU, where it may fail."""
-    if _cgtree.current_stream().is_capturing:
-        is_captured.append(True)
-        try:
-            kind.graph.model([_torch_host._on_host(given) for given in tensors])
-        finally:
-            is_captured.clear()
-    return _torch_host.run_on_host(kind, tensors)
-
-
-def graph_on_gpu(function, *given):
-    """Traces a function of tensors on an imaginary GPU. given: shape, type and device of each."""
-    with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
-          FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())):
-        tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in given]
-        return proxy_tensor.make_fx(function)(*tensors)
 
 
 class PlacesPythonTest(unittest.TestCase):
@@ -398,7 +357,7 @@ class PartitionPythonTest(unittest.TestCase):
         changed = 0
         for name, dtype, x in itertools.product(
                 _torch_partition._SAME[:3] + _torch_partition._SAME[5:], numbers,
-                (rows, rows[0], rows.double(), rows[0].double(), rows.long(), rows[1].long())):
+                (rows, rows[0], rows.double(), rows[0].double(), rows.long(), rows[1].long(), rows.int(), rows[1].int())):
             operator = getattr(torch, name)
             with self.subTest(name=name, number=dtype, x=x):
                 with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
@@ -410,7 +369,7 @@ class PartitionPythonTest(unittest.TestCase):
                 for number in numbers[dtype]:
                     got, want = graph(x, torch.tensor(number, dtype=dtype)), operator(x, number)
                     self.assertEqual((got.dtype, str(got.tolist())), (want.dtype, str(want.tolist())))
-        self.assertGreater(changed, 70)
+        self.assertGreater(changed, 80)
 
     def test_an_integer_is_rounded_once(self):
         for n in (2**60 + 2**36 + 1, 2**24 + 1, -2**63):
@@ -583,7 +542,7 @@ class PartitionPythonTest(unittest.TestCase):
         self.assertEqual(self.replays(), [0])
 
     def test_a_graph_that_cannot_be_cut_runs_eagerly_with_the_reason(self):
-        def fail(graph, *_):  # as a version of PyTorch might whose graphs have another form
+        def fail(graph, *_, **__):  # as a version of PyTorch might whose graphs have another form
             graph.erase_node(graph.output_node())
             raise KeyError("val")
 
@@ -646,56 +605,6 @@ def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @mixed.register_fake
 def _(x, y):
     return torch.empty_like(x)
-
-
-class Seen(Exception):
-    """Inductor has cut a graph, and need not go on."""
-
-
-def partitions(function, *given, **options):
-    """Returns what Inductor records of a function on an imaginary GPU, after prepare(): for each partition its
-    operators and the devices of its inputs, or the number that one is, and for what lies between them None."""
-    from torch._inductor import compile_fx, decomposition, scheduler
-    from torch._inductor.utils import BoxedBool
-    with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
-          FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()) as mode):
-        tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in given]
-        graph = proxy_tensor.make_fx(lambda *args: [function(*args)], decomposition_table=(
-            decomposition.select_decomp_table()))(*tensors)
-    found = []
-
-    def note(_, parts, signatures):
-        for nodes, signature in zip(parts, signatures):
-            # The node of a custom operator has no place. Its results have one.
-            devices = {str(value.get_device()) for value in signature.input_nodes.values()
-                       if "FallbackKernel" not in type(value).__name__}
-            found.append(None if signature.skip_cudagraph else (
-                {type(node.node).__name__ for node in nodes}, devices | set(signature.symbol_inputs)))
-        raise Seen()
-
-    properties = unittest.mock.Mock(major=9, minor=0, multi_processor_count=132, warp_size=32,
-                                    max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536)
-    never = dict.fromkeys(("set_rng_state", "_lazy_init", "synchronize"))
-    known = {"is_available": True, "current_device": 0, "device_count": 1, "_exchange_device": 0,
-             "_maybe_exchange_device": 0, "get_device_capability": (9, 0),
-             "get_device_properties": properties, "get_rng_state": torch.zeros(1), **never}
-    with contextlib.ExitStack() as stack:
-        for name, value in known.items():
-            stack.enter_context(unittest.mock.patch.object(torch.cuda, name, lambda *_, is_=value: is_))
-        stack.enter_context(unittest.mock.patch.object(scheduler.Scheduler, "_log_graph_partitions", note))
-        stack.enter_context(unittest.mock.patch("torch._inductor.fx_passes.post_grad.get_gpu_type",
-                                                lambda *_: "cuda"))
-        stack.enter_context(torch._inductor.config.patch(
-            {"triton.cudagraphs": True, "fx_graph_cache": False, "compile_threads": 1, **options}))
-        stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
-        stack.enter_context(versions.replaced_cudagraphify(lambda *_, **__: None, _torch_partition.prepare))
-        versions.partition_where_it_reads()
-        try:
-            compile_fx.compile_fx_inner(graph, tensors, is_inference=True, cudagraphs=BoxedBool(True))
-        except Exception as error:  # pylint: disable=broad-except
-            if "Seen" not in repr(error):
-                raise
-    return found
 
 
 @unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is absent")
