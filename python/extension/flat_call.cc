@@ -230,7 +230,9 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
     std::ranges::fill(flat.places, Place());
   }
   flat.stream = stream;
+  constexpr std::size_t kAhead = 8;  // inputs
   for (std::size_t i = 0; i < flat.given.size(); ++i) {
+    if (i + kAhead < flat.places.size()) flat.reader.prefetch(flat.places[i + kAhead]);
     if (is_in_place(flat, i)) [[likely]] {
       continue;
     }

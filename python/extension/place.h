@@ -16,7 +16,10 @@ namespace cgtree::python {
 struct Place {
   static constexpr std::size_t kWords = 16;
 
-  PyObject* object = nullptr;  // compared, never used; null: the place is not known
+  // These are compared before they are used: the loads of one need not wait for those of another.
+  PyObject* object = nullptr;  // null: the place is not known
+  const std::byte* tensor = nullptr;
+  const void* storage = nullptr;
   const void* data = nullptr;
   std::array<std::uint64_t, kWords> words{};
 };
@@ -43,21 +46,33 @@ struct PlaceReader {
     const auto* const tensor = at<const std::byte*>(object, implementation);
     const void* const memory = at<const void*>(tensor, storage);
     if (memory == nullptr || at<std::int64_t>(tensor, rank) > kInlineRank) return {};
-    Place place{object, at<const void*>(memory, data)};
+    Place place{object, tensor, memory, at<const void*>(memory, data)};
     std::memcpy(place.words.data(), words_of(tensor), sizeof place.words);
     return place;
   }
 
   // Returns whether the tensor lies there, and is as it was then. Requires: the place is known.
   bool is_at(PyObject* object, const Place& place) const noexcept {
-    const auto* const tensor = at<const std::byte*>(object, implementation);
-    const void* const memory = at<const void*>(tensor, storage);
-    if (memory == nullptr || at<const void*>(memory, data) != place.data) return false;
-    const std::byte* const words = words_of(tensor);
+    if (at<const std::byte*>(object, implementation) != place.tensor) return false;
+    if (at<const void*>(place.tensor, storage) != place.storage) return false;
+    if (at<const void*>(place.storage, data) != place.data) return false;
+    const std::byte* const words = words_of(place.tensor);
     std::uint64_t differences = 0;
     for (std::size_t i = 0; i < Place::kWords; ++i)
       differences |= place.words[i] ^ at<std::uint64_t>(words, i * sizeof(std::uint64_t));
     return differences == 0;
+  }
+
+  // Has the processor load what is_at() reads of a tensor that is still there.
+  void prefetch(const Place& place) const noexcept {
+    if (place.object == nullptr) return;
+    const std::byte* const words = words_of(place.tensor);
+    for (const void* const line :
+         {static_cast<const void*>(place.object), static_cast<const void*>(place.tensor + storage),
+          static_cast<const void*>(words), static_cast<const void*>(words + sizeof place.words / 2),
+          static_cast<const void*>(place.tensor + keys),
+          static_cast<const void*>(static_cast<const std::byte*>(place.storage) + data)})
+      __builtin_prefetch(line);
   }
 
   // Returns whether the memory of the tensor holds its values, and not their conjugates or
