@@ -1,10 +1,11 @@
 """What a call of a compiled PyTorch model costs the host: cgtree, PyTorch's graph trees, and Dynamo alone.
 
-usage: torch_seam_bench.py [--device=cuda] [--repeats=15] [--calls=200] [--rows=a,b] [--json=FILE]
-                           [--no-work]
+usage: torch_seam_bench.py [--device=cuda] [--repeats=15] [--calls=200] [--kinds=a,b] [--rows=a,b]
+                           [--json=FILE] [--no-work]
 
-Models have 50 and 350 parameters; inference without gradients, and a training step (forward, backward,
-and an SGD step with gradients kept). Rows, each in the same process and of the same model:
+Models have 50 and 350 parameters; inference without gradients, the same with a position that counts up and
+says where a row of a buffer is written, and a training step (forward, backward, and an SGD step with gradients
+kept). Rows, each in the same process and of the same model:
 
     eager            as it is
     floor            Dynamo with a back end that does nothing: its guards, and the call
@@ -20,6 +21,7 @@ with --no-work it is empty there, and its results are not defined: what is left 
 
 import argparse
 import gc
+import itertools
 import json
 import logging
 import os
@@ -38,7 +40,9 @@ from cgtree import _torch_seam  # noqa: E402
 from cgtree._torch_outputs import allocate  # noqa: E402
 
 ROWS = ("eager", "floor", "cgtree eager", "cgtree inductor", "graph trees")
+KINDS = ("inference", "position", "training")
 WARM_UPS = 12
+POSITIONS = 4096
 
 
 class Model(torch.nn.Module):
@@ -54,6 +58,19 @@ class Model(torch.nn.Module):
         return x
 
 
+class Decoder(Model):
+    """A model that writes a row of its buffer at a position."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters)
+        self.register_buffer("rows", torch.zeros(POSITIONS, 32))
+
+    def forward(self, x, position):  # pylint: disable=arguments-differ
+        y = super().forward(x)
+        self.rows[position:position + 1] = y[:1]
+        return y + position
+
+
 def floor(results):
     """A back end of Dynamo that returns the same results at once."""
     def backend(graph, inputs):
@@ -62,12 +79,12 @@ def floor(results):
     return backend
 
 
-def compiled(row, model, x):
+def compiled(row, model, inputs):
     if row == "eager":
         return model
     if row == "floor":
         with torch.no_grad():
-            return torch.compile(model, backend=floor(model(x)))
+            return torch.compile(model, backend=floor(model(*inputs)))
     if row == "graph trees":
         return torch.compile(model, mode="reduce-overhead")
     return cgtree.torch.compile(model, kernels=row.split()[1])
@@ -96,14 +113,15 @@ def measure(call, options, synchronize):
     return {"median": round(statistics.median(samples), 3), "least": round(min(samples), 3)}
 
 
-def inference(call, x, row):
+def inference(call, x, row, has_position):
     mark = torch.compiler.cudagraph_mark_step_begin if row == "graph trees" else None
+    positions = itertools.cycle(range(POSITIONS))
 
     def run():
         if mark is not None:
             mark()
         with torch.no_grad():
-            call(x)
+            call(x, next(positions)) if has_position else call(x)
     return run
 
 
@@ -125,6 +143,7 @@ def main():
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--parameters", default="50,350")
     parser.add_argument("--json", default="")
@@ -137,20 +156,20 @@ def main():
     synchronize = torch.cuda.synchronize if options.device != "cpu" else lambda: None
     results = []
     for parameters in map(int, options.parameters.split(",")):
-        for kind in ("inference", "training"):
+        for kind in options.kinds.split(","):
             bare = None
             for row in options.rows.split(","):
-                if row == "floor" and kind == "training":
+                if row == "floor" and kind != "inference":
                     continue
                 torch._dynamo.reset()
                 torch.manual_seed(0)
-                model = Model(parameters).to(options.device)
+                model = (Decoder if kind == "position" else Model)(parameters).to(options.device)
                 x = torch.randn(8, 32, device=options.device)
                 entry = {"parameters": parameters, "kind": kind, "row": row}
                 try:
-                    call = compiled(row, model, x)
-                    run = (inference(call, x, row) if kind == "inference"
-                           else training(call, x, row, model))
+                    call = compiled(row, model, (x,))
+                    run = (training(call, x, row, model) if kind == "training"
+                           else inference(call, x, row, kind == "position"))
                     entry.update(measure(run, options, synchronize))
                     if row.startswith("cgtree"):
                         entry["stats"] = cgtree.torch.stats(call)
