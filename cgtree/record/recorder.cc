@@ -1,7 +1,8 @@
 // Says where calls are captured, and makes captures that are not kept.
 #include "cgtree/record/recorder.h"
 
-#include <cstddef>
+#include <string.h>
+
 #include <utility>
 
 #include "base/error.h"
@@ -30,10 +31,8 @@ Run run_in(const OpenRecording& open, const Call& call) {
 }  // namespace
 
 void clear_stack() {
-  constexpr std::size_t kBytes = 16384;
-  volatile std::byte bytes[kBytes];
-  for (volatile std::byte& byte : bytes)
-    byte = std::byte{0};
+  char bytes[16384];
+  explicit_bzero(bytes, sizeof(bytes));
 }
 
 std::vector<Tensor> run_captured(const Call& call, std::span<const Tensor> step_inputs) {
