@@ -1,6 +1,6 @@
 // explain(): finds the nearest recording, and what keeps it from being replayed.
 #include <algorithm>
-#include <tuple>
+#include <ranges>
 #include <utility>
 
 #include "base/format.h"
@@ -27,23 +27,30 @@ struct Nearest {
   std::vector<Mismatch> mismatches;
 };
 
-// Returns the nearest recording of the function.
-Nearest find_nearest(const FunctionState& function, const Call& call, const ContextMemory& memory) {
+// Returns the nearest recording of the function: of the call's key, or else of the newest ones.
+Nearest find_nearest(const DecisionInput& facts, const Call& call) {
+  constexpr int kMost = 16;
+  const FunctionState* const function = &facts.function;
   Nearest nearest;
-  auto best = std::tuple(true, std::ptrdiff_t{0}, std::uint32_t{0});  // less is nearer
-  for (const auto& [hash, keys] : function.keys) {
-    for (const auto& key : keys) {
-      const bool other_key = !key->signature.matches(call.inputs());
-      for (const Node* node : key->nodes) {
-        auto found = find_mismatches(node->recording, call.inputs(), memory);
-        const auto held = std::ranges::count_if(found, is_of_held_output);
-        const auto count = std::ssize(found) - std::max<std::ptrdiff_t>(held - 1, 0);
-        const std::tuple rank(other_key, count, node->id);
-        if (nearest.node != nullptr && best <= rank) continue;
-        best = rank;
-        nearest = {node, std::move(found)};
-      }
-    }
+  std::ptrdiff_t least = 0;
+  const auto consider = [&](const Node& node) {
+    auto found = find_mismatches(node.recording, call.inputs(), facts.memory);
+    const auto held = std::ranges::count_if(found, is_of_held_output);
+    const auto count = std::ssize(found) - std::max<std::ptrdiff_t>(held - 1, 0);
+    if (nearest.node != nullptr && least <= count) return;
+    least = count;
+    nearest = {&node, std::move(found)};
+  };
+  if (const KeyState* const own = function->find(call); own != nullptr && !own->nodes.empty()) {
+    for (const Node* const node : own->nodes)
+      consider(*node);
+    return nearest;
+  }
+  const auto is_of_function = [&](const auto& node) { return node->function == function; };
+  for (const auto& node : facts.tree.nodes() | std::views::reverse |
+                              std::views::filter(is_of_function) | std::views::take(kMost)) {
+    consider(*node);
+    if (least == 1) break;
   }
   return nearest;
 }
@@ -111,7 +118,7 @@ Explanation explain(const Decision& decision, const DecisionInput& facts, const 
   if (const Node* const known = decision.nearest) {
     nearest = {known, find_mismatches(known->recording, call.inputs(), facts.memory)};
   } else if (!why.made_again) {
-    nearest = find_nearest(facts.function, call, facts.memory);
+    nearest = find_nearest(facts, call);
   }
   if (nearest.node != nullptr) why.nearest = nearest.node->id;
   why.mismatches = std::move(nearest.mismatches);
