@@ -26,8 +26,6 @@ namespace {
       node = predict<false, true>(current, function, inputs, memory, graph_override());
     if (node == nullptr && !inputs.key().empty())
       node = predict_by_key(function, inputs, memory, graph_override());
-    if (node == nullptr)
-      node = predict_sibling(current, function, inputs, memory, graph_override());
     if (node == nullptr && function.takes_lent) {
       const LentPrediction lent = predict_lent(current, function, inputs, memory, graph_override());
       if (lent.node != nullptr && entry.wait_for_producers(inputs, lent.known)) {
@@ -35,6 +33,8 @@ namespace {
       }
       node = lent.node;
     }
+    if (node == nullptr)
+      node = predict_sibling(current, function, inputs, memory, graph_override());
   }
   return node;
 }
