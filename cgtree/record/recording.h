@@ -149,16 +149,17 @@ struct OutputRecord {
     kCopied,    // copy `index`: see Recording::copies_of_outputs
   };
 
+  // The members that replays read of each output come first, in one cache line.
   Kind kind = Kind::kSlot;
   std::uint32_t index = 0;
   Slot* slot = nullptr;
-  StorageRef constant;
   std::size_t byte_offset = 0;
   Shape shape;
-  ShapeSupply shapes;  // of `shape`
   DType dtype = DType::kFloat32;
   std::vector<OutputSlice> slices;
-  ShapeCache sliced;  // the shapes handed out, if there are slices
+  ShapeSupply shapes;   // of `shape`
+  ShapeCache sliced;    // the shapes handed out, if there are slices
+  StorageRef constant;  // of kConstant
 };
 
 struct RecordingCosts {

@@ -72,7 +72,7 @@ struct StorageTag {
 // address matters.
 struct StorageDomain {};
 
-class Storage {
+class alignas(64) Storage {
  public:
   // A kBorrowed storage is always live, but each use has to consult its owner.
   enum class State : std::uint8_t { kLive, kStale, kBorrowed };
@@ -230,12 +230,13 @@ class Storage {
   }
   StreamRef live_stream() const;
 
-  // The members that every replay reads of every input come first, in one cache line.
+  // The members that replays use of each input and output come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
   const Device device_;
   const StorageDomain* const domain_;
   std::atomic<std::uint64_t> word_{of(State::kLive)};  // references, and the state above them
+  Shape former_shape_;                                 // used by who has the last reference
 
  public:
   StorageTag tag;
@@ -247,7 +248,6 @@ class Storage {
   bool may_be_invalidated_ = true;
   StreamRef stream_;
   StreamIdentity stream_identity_;  // kNone for those that never end
-  Shape former_shape_;              // used by who has the last reference
 };
 
 // A StorageRef is a counted reference to a storage.
