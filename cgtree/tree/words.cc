@@ -190,17 +190,25 @@ std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call&
   }
 }
 
-std::vector<std::string> notes_on_copies(const Call& call, std::span<const std::uint32_t> rebound) {
+// `node`: the recording that would be replayed, or null.
+std::vector<std::string> notes_on_copies(const Call& call, const Node* node) {
+  constexpr std::uint64_t kManyReplays = 100;
+  const bool stayed = node != nullptr && node->recording.costs.patches.get() == 0;
+  const std::uint64_t in_place = stayed ? node->recording.costs.replays.get() : 0;
   const InputList& inputs = call.inputs();
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < inputs.step_size(); ++i) {
-    if (!is_copied(call.treatment(i)) || inputs[i].bytes() <= kLargeCopyBytes) continue;
-    if (std::ranges::find(rebound, i) != rebound.end()) continue;
-    const bool is_back = call.treatment(i) == Treatment::kCopiedBack;
+    const Treatment treatment =
+        node != nullptr ? node->recording.inputs[i].treatment : call.treatment(i);
+    const bool is_large = inputs[i].bytes() > kLargeCopyBytes;
+    if (!is_copied(treatment) || (!is_large && in_place < kManyReplays)) continue;
     notes.push_back(str_format(
-        "{}: {} bytes are copied {}at each call, more than is worth it ({}): declare it static, "
-        "and keep it where it is, or let it be rebound",
-        call.describe(i), inputs[i].bytes(), is_back ? "in and back " : "", kLargeCopyBytes));
+        "{}: {} bytes are copied {}at each call, {}: declare it static, and keep it where it is{}",
+        call.describe(i), inputs[i].bytes(),
+        treatment == Treatment::kCopiedBack ? "in and back " : "",
+        is_large ? str_format("more than is worth it ({})", kLargeCopyBytes)
+                 : str_format("and have not moved in {} replays", in_place),
+        is_large ? ", or let it be rebound" : ""));
   }
   return notes;
 }
@@ -223,27 +231,21 @@ Explanation explain(const Decision& decision, const DecisionInput& facts, const 
 }
 
 std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
-  std::vector<std::uint32_t> rebound;
-  std::vector<std::string> of_inputs;
-  if (decision.node != nullptr) {
-    for (const RebindChoice& choice : decision.node->recording.rebinds) {
-      if (choice.is_rebound) rebound.push_back(choice.input);
-      of_inputs.push_back(
-          choice.is_rebound
-              ? str_format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
-              : str_format("{} is not rebound: {}", call.describe(choice.input), choice.why));
-    }
-  }
-  std::vector<std::string> notes = notes_on_copies(call, rebound);
-  if (decision.node != nullptr && decision.node->recording.copies_outputs()) {
+  std::vector<std::string> notes = notes_on_copies(call, decision.node);
+  if (decision.node == nullptr) return notes;
+  const Recording& recording = decision.node->recording;
+  if (recording.copies_outputs()) {
     notes.push_back(str_format(
         "its outputs are copied to memory of their own, because recordings were made again and "
         "again while outputs were held: {}",
         difference(decision.node->why)));
   }
-  notes.insert(notes.end(), of_inputs.begin(), of_inputs.end());
-  if (decision.node == nullptr) return notes;
-  const Recording& recording = decision.node->recording;
+  for (const RebindChoice& choice : recording.rebinds) {
+    notes.push_back(
+        choice.is_rebound
+            ? str_format("{} is rebound in {} nodes", call.describe(choice.input), choice.nodes)
+            : str_format("{} is not rebound: {}", call.describe(choice.input), choice.why));
+  }
   for (const auto& more : {notes_on_outputs(call.function(), call.axes(), recording),
                            notes_on_padding(call.function(), call.axes(), &recording)})
     notes.insert(notes.end(), more.begin(), more.end());

@@ -10,6 +10,7 @@
 namespace cgtree::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const CompileOptions kMutatesFirst{.inputs = {{.name = "state", .is_mutated = true}}};
@@ -214,6 +215,23 @@ TEST_P(MutatedInputsTest, ExplainNotesALargeInputThatIsCopied) {
   ASSERT_EQ(why.notes.size(), 1u);
   EXPECT_THAT(to_string(why), HasSubstr("input 0 'state': 4000000 bytes are copied in and back"));
   EXPECT_TRUE(f.explain(random_tensor({2})).notes.empty());
+}
+
+TEST_P(MutatedInputsTest, ExplainNotesAnInputThatIsCopiedAndNeverMoves) {
+  CompiledFunction f = bump();
+  const Tensor kept = random_tensor({2}), other = random_tensor({2});
+  for (int call = 0; call < 50; ++call)
+    f(kept);
+  EXPECT_TRUE(f.explain(kept).notes.empty());
+  for (int call = 0; call < 60; ++call)
+    f(kept);
+
+  ASSERT_EQ(f.explain(kept).notes.size(), 1u);
+  EXPECT_THAT(f.explain(kept).notes[0],
+              AllOf(HasSubstr("input 0 'state': 8 bytes are copied in and back at each call"),
+                    HasSubstr("have not moved in 108 replays: declare it static")));
+  f(other);
+  EXPECT_TRUE(f.explain(kept).notes.empty());
 }
 
 }  // namespace
