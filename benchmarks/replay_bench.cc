@@ -8,7 +8,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -294,6 +297,50 @@ void run_with_outputs(benchmark::State& state, const Batches& batches, Device de
   measure_replays(state, batches, context, context.stream(), outputs, [&] { (void)step(given); });
 }
 
+// The caller keeps the results of the last `kKept` calls, so that replays copy them.
+void run_with_kept(benchmark::State& state, const Batches& batches, Device device, int outputs) {
+  constexpr std::size_t kKept = 128;
+  Context context(device);
+  const CompiledFunction step =
+      compile(context, "step", [=](std::span<const Tensor> x) { return many_readers(x, outputs); },
+              {.inputs = {{.is_static = true}}});
+  const std::vector<Tensor> given = make_inputs(device, 1);
+  std::vector<std::vector<Tensor>> kept(kKept);
+  std::size_t call = 0;
+  const auto keep = [&] { kept[call++ % kKept] = step(given); };
+  while (call < 4 * kKept)
+    keep();
+  measure_replays(state, batches, context, context.stream(), outputs + 1, keep);
+}
+
+// What cannot be less where many inputs are proved at once: a comparison of their tensors.
+void run_bare_compare(benchmark::State& state, const Batches& batches, Device device, int inputs) {
+  const Stream stream(device);
+  const std::vector<Tensor> given = make_inputs(device, inputs), same = given;
+  HostTime(state, stream, batches).measure([&] {
+    const bool is_same =
+        std::memcmp(static_cast<const void*>(given.data()), static_cast<const void*>(same.data()),
+                    given.size() * sizeof(Tensor)) == 0;
+    benchmark::DoNotOptimize(is_same);
+  });
+}
+
+// What cannot be less for outputs: each has a count of its own, which its release changes.
+void run_bare_releases(benchmark::State& state, const Batches& batches, Device device,
+                       int outputs) {
+  struct alignas(64) Count {
+    std::atomic<std::uint64_t> references{1};
+  };
+  const Stream stream(device);
+  std::vector<Count> counts(static_cast<std::size_t>(outputs));
+  HostTime(state, stream, batches).measure([&] {
+    for (Count& count : counts) {
+      count.references.store(1, std::memory_order_relaxed);
+      benchmark::DoNotOptimize(count.references.fetch_sub(1, std::memory_order_acq_rel));
+    }
+  });
+}
+
 // What cannot be less: a launch behind the stream of a library, and the library's behind it.
 void run_bare_order(benchmark::State& state, const Batches& batches, Device device) {
   const KernelChain graph(device, 1);
@@ -375,6 +422,18 @@ void add_other_calls(const Options& options) {
   add_row(
       "BM_Call/outputs:64", batches_for(options, 64),
       [=](benchmark::State& state, const Batches& b) { run_with_outputs(state, b, device, 64); });
+  for (const int outputs : {1, 16}) {
+    add_row(fmt::format("BM_Call/kept:{}", outputs), batches_for(options, outputs),
+            [=](benchmark::State& state, const Batches& b) {
+              run_with_kept(state, b, device, outputs);
+            });
+  }
+  add_row("BM_BareCompare/inputs:300", batches, [=](benchmark::State& state, const Batches& b) {
+    run_bare_compare(state, b, device, 300);
+  });
+  add_row("BM_BareReleases/outputs:64", batches, [=](benchmark::State& state, const Batches& b) {
+    run_bare_releases(state, b, device, 64);
+  });
   for (const int guards : {0, 1, 4}) {
     add_row(fmt::format("BM_Call/guards:{}", guards), batches,
             [=](benchmark::State& state, const Batches& b) {

@@ -8,6 +8,7 @@ says where a row of a buffer is written, and a training step (forward, backward,
 kept). Rows, each in the same process and of the same model:
 
     eager            as it is
+    bare graph       torch.cuda.CUDAGraph of the model, replayed: what its launch takes
     floor            Dynamo with a back end that does nothing: its guards, and the call
     cgtree eager     cgtree.torch.compile(kernels="eager")
     cgtree inductor  cgtree.torch.compile(kernels="inductor")
@@ -39,7 +40,7 @@ import cgtree.torch  # noqa: E402
 from cgtree import _torch_seam  # noqa: E402
 from cgtree._torch_outputs import allocate  # noqa: E402
 
-ROWS = ("eager", "floor", "cgtree eager", "cgtree inductor", "graph trees")
+ROWS = ("eager", "bare graph", "floor", "cgtree eager", "cgtree inductor", "graph trees")
 KINDS = ("inference", "position", "training")
 WARM_UPS = 12
 POSITIONS = 4096
@@ -79,9 +80,20 @@ def floor(results):
     return backend
 
 
+def bare_graph(model, inputs):
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        model(*inputs)
+        with torch.cuda.graph(graph):
+            model(*inputs)
+    return lambda *_: graph.replay()
+
+
 def compiled(row, model, inputs):
     if row == "eager":
         return model
+    if row == "bare graph":
+        return bare_graph(model, inputs)
     if row == "floor":
         with torch.no_grad():
             return torch.compile(model, backend=floor(model(*inputs)))
@@ -159,7 +171,9 @@ def main():
         for kind in options.kinds.split(","):
             bare = None
             for row in options.rows.split(","):
-                if row == "floor" and kind != "inference":
+                if row in ("bare graph", "floor") and kind != "inference":
+                    continue
+                if row == "bare graph" and options.device == "cpu":
                     continue
                 torch._dynamo.reset()
                 torch.manual_seed(0)
