@@ -286,13 +286,14 @@ void make_outputs(Recording& recording, std::uint32_t function, ContextMemory& m
 }
 
 OutputCopies::OutputCopies(ContextMemory& memory, const InputList& inputs,
-                           std::span<const std::size_t> bytes) {
-  tensors_.reserve(bytes.size());
-  for (const std::size_t size : bytes) {
-    const std::int64_t dims[] = {static_cast<std::int64_t>(size)};
-    tensors_.emplace_back(memory.allocate_value(size), 0, Shape(dims), DType::kUInt8);
+                           std::span<const Shape> shapes) {
+  tensors_.reserve(shapes.size());
+  for (const Shape& shape : shapes) {
+    tensors_.push_back(
+        Tensor::known_to_fit(memory.allocate_value(static_cast<std::size_t>(shape.elements())), 0,
+                             shape, DType::kUInt8));
   }
-  addresses_.reserve(inputs.size() + bytes.size());
+  addresses_.reserve(inputs.size() + shapes.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     addresses_.push_back(&inputs[i]);
   for (const Tensor& tensor : tensors_)
@@ -325,7 +326,7 @@ void copy_outputs(const Call& call, const ContextMemory& memory, std::span<const
                                        strides, strides, 1)});
     records[i].kind = Kind::kCopied;
     records[i].index = static_cast<std::uint32_t>(recording.copies_of_outputs.size());
-    recording.copies_of_outputs.push_back(end - begin);
+    recording.copies_of_outputs.emplace_back(dims);
   }
 }
 

@@ -64,8 +64,8 @@ Tensor input_output(OutputRecord& record, const InputList& inputs);
 // node finds it: the call's inputs, and behind them the copies.
 class OutputCopies {
  public:
-  // Allocates in the eager region. `bytes`: Recording::copies_of_outputs. Throws OutOfMemory.
-  OutputCopies(ContextMemory& memory, const InputList& inputs, std::span<const std::size_t> bytes);
+  // Allocates in the eager region. `shapes`: Recording::copies_of_outputs. Throws OutOfMemory.
+  OutputCopies(ContextMemory& memory, const InputList& inputs, std::span<const Shape> shapes);
   OutputCopies(const OutputCopies&) = delete;
   OutputCopies& operator=(const OutputCopies&) = delete;
 

@@ -188,9 +188,9 @@ struct Recording {
   Guards guards;    // fits() does not ask them
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
-  // The bytes of each copy of outputs. The tail node makes them, in memory that each call
-  // allocates: the recording writes none that may be held.
-  std::vector<std::size_t> copies_of_outputs;
+  // The copies of outputs, as bytes. The tail node makes them, in memory that each call allocates:
+  // the recording writes none that may be held.
+  std::vector<Shape> copies_of_outputs;
   std::vector<RebindChoice> rebinds;  // one for each input, or buffer, that may be rebound
   Footprint footprint;
   KeptStorages kept;                    // memory that replays may use beside footprint and inputs

@@ -37,8 +37,8 @@ std::size_t copied_bytes(const Node& node) noexcept {
     const std::size_t times = is_once ? 1 : input.treatment == Treatment::kCopiedBack ? 2 : 0;
     bytes += times * static_cast<std::size_t>(input.shape.elements()) * size_of(input.dtype);
   }
-  for (const std::size_t output : node.recording.copies_of_outputs)
-    bytes += output;
+  for (const Shape& output : node.recording.copies_of_outputs)
+    bytes += static_cast<std::size_t>(output.elements());
   return bytes;
 }
 
