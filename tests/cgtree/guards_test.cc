@@ -290,6 +290,25 @@ TEST_P(GuardsTest, AnAnswerThatStaysForAWhileIsRecordedHoweverManyThereAre) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
+// The explanation of a recording asks the guards of those that it is compared with.
+TEST_P(GuardsTest, ANewKeyIsComparedWithSixteenRecordingsAtMost) {
+  const auto asked = std::make_shared<int>(0);
+  const auto f = compile(context(), "counted", [asked](Tensor x, Tensor) {
+    (void)decide("one", [asked] { return ++*asked, 1; });
+    return affine(x, 2, 0);
+  });
+  const auto record = [&](std::int64_t size) {
+    *asked = 0;
+    for (int i = 0; i < 2; ++i)
+      (void)f(random_tensor({size}), random_tensor({size + 1}));
+    return f.last_outcome()->outcome;
+  };
+  for (std::int64_t size = 1; size <= 40; ++size)
+    ASSERT_EQ(record(size), Outcome::kRecord);
+  EXPECT_GT(*asked, 16);
+  EXPECT_LE(*asked, 16 + 8);
+}
+
 TEST_P(GuardsTest, RecordingsOfOtherAnswersCountAgainstTheLimit) {
   F f = scaled(decision_, {.max_recordings = 2, .at_limit = AtLimit::kEvict});
   for (const int scale : {1, 2, 3})
