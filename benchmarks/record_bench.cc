@@ -49,17 +49,19 @@ Graph capture(StreamRef stream, const Tensor& arena, int kernels) {
   return graph;
 }
 
+// Keeps the graphs, as a context keeps its recordings.
 void by_hand(benchmark::State& state, Device device, int kernels, bool runs_first) {
   const Stream stream(device);
   const Stream captured(device);
   const Tensor arena = empty({1024}, DType::kFloat32, device);
-  GraphAPI& graphs = stream.ref().graphs();
+  std::deque<std::pair<Graph, GraphExec>> kept;
   HostTime(state, stream, kBatches).measure([&] {
     if (runs_first) launch_on_elements(stream, arena, kernels);
-    const Graph graph = capture(captured, arena, kernels);
-    const GraphExec exec(graphs, graph);
-    check(graphs.launch(exec.handle(), stream.ref().handle()), "launch");
+    Graph graph = capture(captured, arena, kernels);
+    GraphExec exec(stream.ref().graphs(), graph);
+    check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
     stream.synchronize();
+    kept.emplace_back(std::move(graph), std::move(exec));
   });
 }
 
@@ -79,11 +81,10 @@ Tensor step(StepKind kind, int kernels, const Tensor& x) {
 
 void through_context(benchmark::State& state, Device device, int kernels, StepKind kind,
                      bool both_calls) {
-  Context context(device);
+  constexpr std::size_t kAll = 1 << 20;
+  Context context(device, {.max_recordings = kAll});
   const auto f = compile(context, "step", [=](Tensor x) { return step(kind, kernels, x); },
-                         {.inputs = {{.name = "x", .is_static = true}},
-                          .max_recordings = 1,
-                          .at_limit = AtLimit::kEvict});
+                         {.inputs = {{.name = "x", .is_static = true}}, .max_recordings = kAll});
   const Tensor x = empty({1}, DType::kFloat32, device);
   std::int64_t key = 0;
   std::vector<double> samples;
@@ -104,6 +105,8 @@ void through_context(benchmark::State& state, Device device, int kernels, StepKi
     state.SetIterationTime(samples.back());
   }
   add_counters(state, std::move(samples));
+  if (f.stats().recordings != static_cast<std::uint64_t>(key))
+    state.SkipWithError("a call was not recorded");
 }
 
 // Instantiators are threads that make graphs executable as they come in.

@@ -72,7 +72,7 @@ struct StorageTag {
 // address matters.
 struct StorageDomain {};
 
-class alignas(64) Storage {
+class Storage {
  public:
   // A kBorrowed storage is always live, but each use has to consult its owner.
   enum class State : std::uint8_t { kLive, kStale, kBorrowed };
