@@ -82,7 +82,8 @@ class MadeUpTree {
   // A recording that follows the root.
   Node& add_node(FunctionState& function, KeyState& key) {
     tree_.go_to_root();
-    Node& node = tree_.add(function, key, Recording(), Explanation(), memory_);
+    Recording none;
+    Node& node = tree_.add(tree_.make_node(function, key, none, Explanation(), memory_));
     tree_.go_to_root();
     return node;
   }

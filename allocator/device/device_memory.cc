@@ -91,11 +91,6 @@ void DeviceMemory::keep_pending(std::unique_ptr<StreamPool> pool,
   }
 }
 
-std::size_t DeviceMemory::pending_pools() const {
-  const std::lock_guard lock(mutex_);
-  return ended_.size();
-}
-
 // A pool gives its segments back without the lock, because the device may be waited for.
 void DeviceMemory::collect() noexcept {
   cache_.progress().poll();

@@ -49,8 +49,6 @@ class DeviceMemory {
   void keep_pending(std::unique_ptr<StreamPool> pool,
                     std::shared_ptr<SegmentAccount> account) noexcept;
   void collect() noexcept;
-  // Returns how many of these there are.
-  std::size_t pending_pools() const;
 
   // Returns the client of this memory, which `make` makes on the first call. It ends with the
   // memory, before the cache.

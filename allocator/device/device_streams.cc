@@ -146,9 +146,4 @@ void DeviceStreamEvents::give_back(EventId id) noexcept {
   unused_.push_back(&event_of(id));
 }
 
-std::size_t DeviceStreamEvents::events_made() const {
-  const std::lock_guard lock(mutex_);
-  return made_.size();
-}
-
 }  // namespace cgtree

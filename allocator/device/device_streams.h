@@ -38,8 +38,6 @@ class DeviceStreamEvents final : public StreamEvents {
   void wait(EventId event) override;
   void give_back(EventId event) noexcept override;
 
-  std::size_t events_made() const;
-
  private:
   // An event belongs to one device. Its address is the EventId.
   struct Event {

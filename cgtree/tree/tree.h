@@ -360,10 +360,6 @@ class Tree {
   // Adds a recording that follows the current node, and goes to it. Requires: make_node() has made
   // it, and no other node was added since.
   Node& add(std::unique_ptr<Node> made) noexcept;
-  Node& add(FunctionState& function, KeyState& key, Recording recording, Explanation why,
-            const ContextMemory& memory) {
-    return add(make_node(function, key, recording, std::move(why), memory));
-  }
   void drop(Node& node) noexcept;
   // Calls change() while no monitor reads, to change what is constant once recorded.
   template <typename Change>

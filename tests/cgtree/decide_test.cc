@@ -46,7 +46,11 @@ class DecideTest : public ::testing::Test {
   // Other recordings of the function; the first was used longest ago. They fit nothing.
   void add_recordings(int count) {
     for (int i = 0; i < count; ++i)
-      tree_.add(function_, other_key_, Recording(), Explanation(), *memory_);
+      add_recording(function_);
+  }
+  Node& add_recording(FunctionState& function) {
+    Recording recording;
+    return tree_.add(tree_.make_node(function, other_key_, recording, Explanation(), *memory_));
   }
 
   ContextMemory* memory_;
@@ -386,7 +390,7 @@ TEST_F(DecideTest, EachLimitIsNamed) {
 TEST_F(DecideTest, AtALimitTheLeastRecentlyUsedThatCountsIsEvicted) {
   warmed();
   FunctionState& other = tree_.add_function("g", function_.step, {});
-  Node& oldest = tree_.add(other, other_key_, Recording(), Explanation(), *memory_);
+  Node& oldest = add_recording(other);
   add_recordings(3);
   Node& ours = *tree_.nodes()[1];
   function_.options.at_limit = AtLimit::kEvict;
