@@ -11,7 +11,7 @@
 #include "interop/device/device_api.h"
 #include "interop/random/random.h"
 #include "tests/support/random_steps.h"
-#include "tests/support/test_kernels.h"
+#include "tests/support/step_work.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -22,23 +22,8 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kCount = 200;
 
-void axpy(float a, std::uintptr_t x, const Tensor& y, std::int64_t count = kCount) {
-  const StreamRef stream = current_stream();
-  const void* const from = reinterpret_cast<const void*>(x);
-  void* const to = reinterpret_cast<void*>(y.address());
-  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
-                                      arguments_of(a, from, to, count)),
-        "launch axpy");
-}
-
 class CompareRunsTest : public TreeTest {
  protected:
-  template <typename F, typename... Inputs>
-  void prepare(const F& f, const Inputs&... inputs) {
-    for (int call = 0; call < 3; ++call)
-      (void)f(inputs...);
-    context().synchronize();
-  }
   template <typename F, typename... Inputs>
   void expect_nothing(const F& f, const Inputs&... inputs) {
     const CaptureComparison comparison = compare_runs(f, inputs...);
@@ -75,7 +60,7 @@ TEST_P(CompareRunsTest, NothingIsNamedInRandomStepsAndMutatedInputsStay) {
                                    break;
                                  default: {  // the rest of it is not written
                                    const Tensor part = empty(Shape({kCount}), DType::kFloat32);
-                                   axpy(0, any().address(), part, 8);
+                                   axpy(0, any(), part, 8);
                                  }
                                }
                              }
@@ -106,7 +91,7 @@ TEST_P(CompareRunsTest, ATableOfOtherContentsIsNamedWhereItIsRead) {
       static_cast<float*>(pinned)[i] = i < 150 ? 1 : number;
     Tensor y = affine(affine(x, 2, 0), 1, 1);
     const Scope scope("lookup");
-    axpy(1, reinterpret_cast<std::uintptr_t>(pinned), y);
+    axpy(1, pinned, y, kCount);
     return affine(y, 2, 0);
   });
   const Tensor x = random_tensor({kCount});
@@ -132,8 +117,8 @@ TEST_P(CompareRunsTest, AScalarThatHasChangedIsNamedWhereItMatters) {
   const Tensor zeros = tensor({kCount}, std::vector<float>(kCount, 0));
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 1, 0);
-    axpy(unused, zeros.address(), y);
-    axpy(factor, x.address(), y);
+    axpy(unused, zeros, y, kCount);
+    axpy(factor, x, y, kCount);
     return y;
   });
   const Tensor x = random_tensor({kCount});

@@ -17,7 +17,7 @@
 #include "interop/device/graph.h"
 #include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"
-#include "tests/support/test_kernels.h"
+#include "tests/support/step_work.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -30,17 +30,6 @@ using Addresses = std::span<void* const>;
 
 constexpr std::int64_t kCount = 96;
 
-void axpy(float a, const void* x, void* y, std::int64_t count = kCount) {
-  const StreamRef stream = current_stream();
-  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
-                                      arguments_of(a, x, y, count)),
-        "launch axpy");
-}
-
-Binding binding_of(const Tensor& tensor) {
-  return {reinterpret_cast<const void*>(tensor.address()), tensor.bytes()};
-}
-
 std::vector<void*> addresses_of(const Step& step, std::size_t count) {
   std::vector<void*> addresses;
   for (std::size_t i = 0; i < count; ++i)
@@ -50,9 +39,9 @@ std::vector<void*> addresses_of(const Step& step, std::size_t count) {
 
 // One step: cache += tokens + weights + block.
 void forward(Addresses at) {
-  axpy(1, at[0], at[1]);
+  axpy(1, at[0], at[1], kCount);
   const Scope scope("weights");
-  axpy(1, at[2], at[1]);
+  axpy(1, at[2], at[1], kCount);
   axpy(1, at[3], at[1], 1);
 }
 
@@ -174,7 +163,7 @@ TEST_P(InspectStepsTest, AWordOfASessionIsThatOfTheCall) {
   float factor = 1;
   const auto work = [&](Addresses at) {
     forward(at);
-    axpy(factor, at[2], at[1]);
+    axpy(factor, at[2], at[1], kCount);
   };
   const Tensor a = new_cache(), b = new_cache(), c = new_cache();
   for (const Tensor& cache : {a, a, b})
@@ -197,7 +186,7 @@ TEST_P(InspectStepsTest, AnotherPlaceInACheckedBindingIsNamed) {
     Steps steps = make_steps(is_per_session);
     std::size_t row = 16;
     const auto work = [&](Addresses at) {
-      axpy(1, at[0], at[1]);
+      axpy(1, at[0], at[1], kCount);
       axpy(1, at[2], static_cast<float*>(at[1]) + row, 8);
       axpy(1, at[3], at[1], 1);
     };
@@ -320,7 +309,7 @@ TEST_P(StrictInspectStepsTest, AStalePointerIsNamedWithItsScope) {
   const auto work = [&](void* cache) {
     for (int i = 0; i < 20; ++i) {
       const Scope scope("layer " + std::to_string(i));
-      axpy(1, i == 13 ? table_ : cache, cache);
+      axpy(1, i == 13 ? table_ : cache, cache, kCount);
     }
   };
   for (const Tensor& cache : {a, a, b, b}) {

@@ -20,7 +20,7 @@
 #include "simulator/strict_memory.h"
 #include "tests/support/host_slot.h"
 #include "tests/support/random_steps.h"
-#include "tests/support/test_kernels.h"
+#include "tests/support/step_work.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -31,14 +31,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr std::int64_t kCount = 8;
-
-void axpy(float a, const void* x, const Tensor& y) {
-  const StreamRef stream = current_stream();
-  void* const out = reinterpret_cast<void*>(y.address());
-  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
-                                      arguments_of(a, x, out, kCount)),
-        "launch axpy");
-}
 
 // Memory of a device that is no tensor, filled with zeros.
 class Table {
@@ -69,13 +61,6 @@ class Table {
 
 class InspectTest : public TreeTest {
  protected:
-  // Warms up and records.
-  template <typename F, typename... Inputs>
-  void prepare(const F& f, const Inputs&... inputs) {
-    for (int call = 0; call < 3; ++call)
-      (void)f(inputs...);
-    context().synchronize();
-  }
   template <typename F, typename... Inputs>
   void expect_nothing(const F& f, const Inputs&... inputs) {
     const InspectionReport report = inspect(f, inputs...);
@@ -210,7 +195,7 @@ TEST_P(InspectTest, ForeignMemoryIsSuspected) {
   const auto f = compile(context(), "f", [&](Tensor x) {
     const Scope scope("lookup");
     Tensor y = affine(x, 1, 0);
-    axpy(1, table.data(), y);
+    axpy(1, table.data(), y, kCount);
     return y;
   });
   prepare(f, random_tensor({kCount}));
@@ -288,7 +273,7 @@ TEST_P(InspectTest, ForeignMemoryBehindABranchIsSuspected) {
       update(y, 3, 1);
     });
     const Scope scope("behind");
-    axpy(1, table.data(), y);
+    axpy(1, table.data(), y, kCount);
     return affine(y, 1, 0);
   });
   const Tensor x = random_tensor({kCount});
@@ -374,7 +359,7 @@ TEST_P(InspectTest, AScalarThatHasChangedIsNamed) {
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 1, 0);
     const Scope scope("scaled");
-    axpy(factor, reinterpret_cast<const void*>(x.address()), y);
+    axpy(factor, x, y, kCount);
     return affine(y, 2, 0);
   });
   const Tensor x = random_tensor({kCount});
@@ -414,7 +399,7 @@ TEST_P(InspectTest, APointerThatHasMovedIsNamed) {
   const Table* table = &first;
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 1, 0);
-    axpy(1, table->data(), y);
+    axpy(1, table->data(), y, kCount);
     return y;
   });
   const Tensor x = random_tensor({kCount});
@@ -429,7 +414,7 @@ TEST_P(InspectTest, ADrawThatIsNotPatchedIsNamed) {
   float drawn = 0;  // a generator of the host
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 1, 0);
-    axpy(++drawn, reinterpret_cast<const void*>(x.address()), y);
+    axpy(++drawn, x, y, kCount);
     return y;
   });
   const Tensor x = random_tensor({kCount});
@@ -528,7 +513,7 @@ TEST_P(StrictInspectTest, AStalePointerInNode173Of300IsNamed) {
     Tensor y = affine(x, 1, 0);
     for (int i = 1; i < 299; ++i) {
       const Scope scope("layer " + std::to_string(i));
-      i == 173 ? axpy(1, table, y) : update(y, 1, 0);
+      i == 173 ? axpy(1, table, y, kCount) : update(y, 1, 0);
     }
     return y;
   });

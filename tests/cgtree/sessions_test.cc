@@ -19,7 +19,7 @@
 #include "interop/device/kernel.h"
 #include "interop/random/random.h"
 #include "tests/support/failing_device.h"
-#include "tests/support/test_kernels.h"
+#include "tests/support/step_work.h"
 #include "tests/support/tree_fixture.h"
 
 namespace cgtree::testing {
@@ -32,19 +32,6 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 constexpr std::int64_t kCount = 96;  // of a cache, which ends inside of its block
-
-void axpy(float a, std::uintptr_t x, std::uintptr_t y, std::int64_t count = kCount) {
-  const StreamRef stream = current_stream();
-  const auto* const from = reinterpret_cast<const void*>(x);
-  auto* const to = reinterpret_cast<void*>(y);
-  check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(count),
-                                      arguments_of(a, from, to, count)),
-        "launch axpy");
-}
-
-Binding binding_of(const Tensor& tensor) {
-  return {reinterpret_cast<const void*>(tensor.address()), tensor.bytes()};
-}
 
 std::uintptr_t address(const Step& step, std::size_t i) {
   return reinterpret_cast<std::uintptr_t>(step.address(i));
@@ -94,8 +81,8 @@ class SessionsTest : public TreeTest {
     return Steps(context(), "decode", std::move(options));
   }
   static void forward(const Step& step) {
-    axpy(1, address(step, 0), address(step, 1));
-    axpy(1, address(step, 2), address(step, 1));
+    axpy(1, address(step, 0), address(step, 1), kCount);
+    axpy(1, address(step, 2), address(step, 1), kCount);
   }
   // One call, checked.
   Done call(Steps& steps, Session& session, const Work& work = forward, const Key& key = {}) {
@@ -252,7 +239,7 @@ TEST_P(SessionsTest, AScalarThatDiffersKeepsARecordingForEachAndComparisonsEnd) 
   float counter = 0;
   const Work work = [&](const Step& step) {
     forward(step);
-    axpy(counter += 1, address(step, 2), scratch.cache.address());
+    axpy(counter += 1, address(step, 2), scratch.cache.address(), kCount);
   };
   Session a = recorded_session(steps, work);
   std::vector<Session> sessions;
@@ -304,7 +291,7 @@ TEST_P(SessionsTest, MemoryThatNoNodeNamesIsNoProof) {
     const Binding bound[] = {binding_of(cache)};
     for (int i = 0; i < 2; ++i)
       for (Step step = steps.begin({}, bound); step.must_run(); step.end())
-        axpy(1, weights_.address(), sum.address());
+        axpy(1, weights_.address(), sum.address(), kCount);
   }
   EXPECT_EQ(steps.stats().recordings, 2u);
   EXPECT_THAT(why_not(0), HasSubstr("no node has its address"));
@@ -327,8 +314,8 @@ class ArenaTest : public SessionsTest {
     const Binding bound[] = {binding_of(k), binding_of(v)};
     int runs = 0;
     for (Step step = steps.begin({}, bound); step.must_run(); step.end()) {
-      axpy(1, weights_.address(), address(step, 0));
-      axpy(2, weights_.address(), address(step, 1));
+      axpy(1, weights_.address(), address(step, 0), kCount);
+      axpy(2, weights_.address(), address(step, 1), kCount);
       ++runs;
     }
     context().synchronize();
@@ -440,7 +427,7 @@ TEST_P(ArenaTest, ASessionMayLackABinding) {
     const std::uint64_t replays = steps.stats().replays;
     const Binding bound[] = {binding_of(k[session]), {v[session], 0}};
     for (Step step = steps.begin({}, bound); step.must_run(); step.end())
-      axpy(1, weights_.address(), address(step, 0));
+      axpy(1, weights_.address(), address(step, 0), kCount);
     context().synchronize();
     EXPECT_LE(steps.stats().replays, replays + 1);
   }
@@ -482,9 +469,9 @@ TEST_P(SessionsTest, AnswersOfGuardsMustBeAlike) {
 
 TEST_P(SessionsTest, BreaksAndHostFunctionsAreNoProof) {
   const Work breaks = [](const Step& step) {
-    axpy(1, address(step, 0), address(step, 1));
+    axpy(1, address(step, 0), address(step, 1), kCount);
     eager_break([](const StepValues&) {});
-    axpy(1, address(step, 2), address(step, 1));
+    axpy(1, address(step, 2), address(step, 1), kCount);
   };
   const Work calls_host = [](const Step& step) {
     forward(step);
@@ -516,9 +503,9 @@ TEST_P(SessionsTest, GuardsThatAskTheirOwnSessionAreNoProof) {
   const auto step_of = [&](std::size_t i) {
     return call(steps, sessions[i], [&, length = lengths[i]](const Step& step) {
       captured = decide("factor", [length] { return *length; });
-      axpy(static_cast<float>(captured), address(step, 0), address(step, 1));
-      axpy(1, address(step, 2), address(step, 1));
-      axpy(static_cast<float>(1 - captured), address(step, 0), address(step, 1));
+      axpy(static_cast<float>(captured), address(step, 0), address(step, 1), kCount);
+      axpy(1, address(step, 2), address(step, 1), kCount);
+      axpy(static_cast<float>(1 - captured), address(step, 0), address(step, 1), kCount);
     });
   };
   for (const std::size_t i : {0, 0, 1, 2})

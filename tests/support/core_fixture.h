@@ -105,6 +105,14 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
     EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 4u);
   }
 
+  // Warms up, records and replays.
+  template <typename F, typename... Inputs>
+  void prepare(const F& f, const Inputs&... inputs) {
+    for (int call = 0; call < 3; ++call)
+      (void)f(inputs...);
+    context().synchronize();
+  }
+
   unsigned seed_ = 0;
   std::mt19937 random_;
   std::unique_ptr<CountingSegments> segments_;
