@@ -77,8 +77,8 @@ struct StepsOptions {
   bool require_graph = false;  // a call that cannot be graphed throws
   OnStaticChange on_static_change = OnStaticChange::kRecord;
   std::size_t max_switch_nodes = 0;  // see CompileOptions
-  // The work may leave stream-ordered memory allocated: see CompileOptions. Memory of a run that is
-  // not captured is the engine's to free.
+  // The work may leave stream-ordered memory allocated: see CompileOptions. The engine frees that
+  // of a run that is not captured, and of the last one if Step::outcome() is kRunEagerly.
   bool keeps_allocations = false;
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;

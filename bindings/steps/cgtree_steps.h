@@ -81,7 +81,8 @@ typedef struct {
   int runs_eagerly;        // no graph is made: to compare
   int keeps_allocations;   // the work may leave memory of cudaMallocAsync() allocated. What a graph
                            // has left is not the caller's to free: it is valid until the graph is
-                           // launched again or dropped
+                           // launched again or dropped. But of a step that was captured and that
+                           // cgs_stats.eager counts it is, as of one that ran without a graph
 } cgs_options;
 
 typedef struct {

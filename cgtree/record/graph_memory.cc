@@ -17,18 +17,18 @@ namespace {
 // A LeftMemory owns the storage of one allocation.
 class LeftMemory final : public StorageOwner {
  public:
-  LeftMemory(const Graph& graph, ContextMemory& memory, std::shared_ptr<const bool> was_launched,
+  LeftMemory(const Graph& graph, ContextMemory& memory, std::shared_ptr<const bool> is_freed,
              std::uintptr_t address, std::size_t bytes)
       : graph_(graph),
         memory_(memory),
-        was_launched_(std::move(was_launched)),
+        is_freed_(std::move(is_freed)),
         storage_(*this, memory.device(), StreamRef(), reinterpret_cast<void*>(address), bytes) {}
 
   Storage& storage() noexcept { return storage_; }
 
   // StorageOwner.
   void release(Storage&) noexcept override {
-    if (*was_launched_) free();
+    if (*is_freed_) free();
     delete this;
   }
 
@@ -51,39 +51,43 @@ class LeftMemory final : public StorageOwner {
 
   const Graph graph_;  // as long as it exists, the address is of no other memory
   ContextMemory& memory_;
-  const std::shared_ptr<const bool> was_launched_;
+  const std::shared_ptr<const bool> is_freed_;
   Storage storage_;
 };
 
 }  // namespace
 
-Code find_left_allocations(const Graph& graph, ContextMemory& memory,
-                           const std::shared_ptr<const bool>& was_launched,
+Code find_left_allocations(Recording& recording, ContextMemory& memory,
                            std::vector<StorageRef>* left) {
-  std::vector<NodeContents> nodes;
-  const Code code = memory.stream().graphs().read_nodes(graph.handle(), &nodes);
-  if (!ok(code)) return code;
   // Allocations of a graph whose lives do not overlap may have one address.
   struct Allocation {
+    const Graph* graph = nullptr;
     std::size_t bytes = 0;
     int lives = 0;
   };
   std::map<std::uintptr_t, Allocation> allocations;
-  for (const NodeContents& node : nodes) {
-    const bool is_allocation = node.type == NodeType::kAllocation;
-    if (!is_allocation && node.type != NodeType::kFree) continue;
-    if (node.memory.empty()) return Code::kNotSupported;
-    Allocation& allocation = allocations[node.memory[0].address];
-    allocation.bytes = std::max(allocation.bytes, node.memory[0].bytes);
-    allocation.lives += is_allocation ? 1 : -1;
-  }
+  Code code = Code::kSuccess;
+  recording.for_each_graph([&](const Graph& graph, const GraphExec&) {
+    std::vector<NodeContents> nodes;
+    if (ok(code)) code = memory.stream().graphs().read_nodes(graph.handle(), &nodes);
+    for (const NodeContents& node : nodes) {
+      const bool is_allocation = node.type == NodeType::kAllocation;
+      if (!is_allocation && node.type != NodeType::kFree) continue;
+      if (node.memory.empty()) return void(code = Code::kNotSupported);
+      Allocation& allocation = allocations[node.memory[0].address];
+      if (is_allocation) allocation.graph = &graph;
+      allocation.bytes = std::max(allocation.bytes, node.memory[0].bytes);
+      allocation.lives += is_allocation ? 1 : -1;
+    }
+  });
   for (const auto& [address, allocation] : allocations) {
-    if (allocation.lives <= 0) continue;
-    auto* const owner = new LeftMemory(graph, memory, was_launched, address, allocation.bytes);
+    if (allocation.lives <= 0 || !ok(code)) continue;
+    auto* const owner =
+        new LeftMemory(*allocation.graph, memory, recording.frees_left, address, allocation.bytes);
     StorageRef storage(owner->storage());
     left->push_back(std::move(storage));
   }
-  return Code::kSuccess;
+  return code;
 }
 
 }  // namespace cgtree

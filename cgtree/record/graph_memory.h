@@ -2,22 +2,20 @@
 // the launch before has left, and the end of the recording frees what the last one has left.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "cgtree/memory/context_memory.h"
-#include "interop/device/graph.h"
+#include "cgtree/record/recording.h"
 #include "interop/tensor/storage.h"
 
 namespace cgtree {
 
-// Adds to `left` a storage for each allocation of the graph that the graph does not free. The last
-// reference frees it in the order of the context's stream, if `*was_launched`. Requires: `memory`
-// outlives the storages. Returns kNotSupported if the device cannot tell addresses.
+// Adds to `left` a storage for each allocation that no graph of the recording frees. The last
+// reference frees it in the order of the context's stream, if `*recording.frees_left`. Requires:
+// `memory` outlives the storages. Returns kNotSupported if the device cannot tell addresses.
 //
 // Source: CUDA Programming Guide, Graph Memory Nodes. Destroying a graph frees none of its memory.
-Code find_left_allocations(const Graph& graph, ContextMemory& memory,
-                           const std::shared_ptr<const bool>& was_launched,
+Code find_left_allocations(Recording& recording, ContextMemory& memory,
                            std::vector<StorageRef>* left);
 
 }  // namespace cgtree

@@ -242,10 +242,7 @@ std::optional<CaptureFailure> OpenRecording::keep_allocations() {
   Recording& recording = result_.recording;
   StepAllocations& step = scope_.allocations();
   std::vector<StorageRef> left;
-  Code code = Code::kSuccess;
-  recording.for_each_graph([&](const Graph& graph, const GraphExec&) {
-    if (ok(code)) code = find_left_allocations(graph, memory_, was_launched_, &left);
-  });
+  const Code code = find_left_allocations(recording, memory_, &left);
   if (!ok(code)) {
     return CaptureFailure{
         code, str_format("the device does not tell what its graph allocates: {}", name(code))};
@@ -521,9 +518,6 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   if (recording.runs_once && (on_.is_rehearsal || function.options.require_graph)) {
     throw InvalidArgument(result_.why_once);
   }
-  // The caller would use what ends with the recording.
-  if (recording.runs_once && recording.costs.allocated_bytes > 0)
-    return CaptureFailure{Code::kStreamCaptureUnsupported, result_.why_once};
   if (!finish_graph()) return ServedByEarlier();
   find_runs(recording);
   memory_.reserve_slots(result_.outputs);
@@ -560,7 +554,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
       memory_.streams().wait_for_due();
       check(launch(recording, memory_.streams()),
             str_format("launch the graph of '{}'", function.name));
-      *was_launched_ = true;
+      *recording.frees_left = true;
     } catch (...) {
       drawn_before.give_back();
       throw;

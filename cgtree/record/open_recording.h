@@ -161,7 +161,6 @@ class OpenRecording final : private BreakHandler {
   std::vector<Tensor> unused_copies_;           // where stand-ins are used
   std::vector<std::uintptr_t> buffer_sources_;  // of each buffer; 0: no output of its layout
   std::optional<OutputCopies> copies_;
-  const std::shared_ptr<bool> was_launched_ = std::make_shared<bool>(false);
   AxisLengths lengths_;
   GuardsOfStep guards_;
   // While the capture is open. Destroyed from the last to the first.

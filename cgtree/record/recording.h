@@ -253,8 +253,9 @@ struct Recording {
   std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 
-  std::unique_ptr<Attachment> findings;   // null: nothing has looked
-  std::vector<ConditionalBodies> bodies;  // constant once recorded
+  std::unique_ptr<Attachment> findings;                              // null: nothing has looked
+  std::vector<ConditionalBodies> bodies;                             // constant once recorded
+  std::shared_ptr<bool> frees_left = std::make_shared<bool>(false);  // see graph_memory.h
 };
 
 // Returns the pairs of inputs that must lie apart, by which of them may move.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cgtree/record/outputs.h"
 #include "cgtree/tree/ordering.h"
 #include "cgtree/tree/outcomes.h"
@@ -454,7 +455,11 @@ void Attempt::settle(std::optional<CaptureResult> result, const std::exception_p
     return;
   }
   Recorded& recorded = std::get<Recorded>(*result);
-  if (recorded.recording.runs_once) {
+  const std::size_t bytes = recorded.recording.costs.graph_bytes;
+  key.is_too_large = function_.options.keeps_allocations && bytes > engine_.limits.graph_bytes;
+  if (key.is_too_large)
+    recorded.why_once = str_format("its graph takes {} bytes, more than max_graph_bytes", bytes);
+  if (recorded.recording.runs_once || key.is_too_large) {
     end_run_once(recorded, key);
   } else {
     recorded.recording.costs.record_us = stopwatch_->elapsed().count();
@@ -465,18 +470,21 @@ void Attempt::settle(std::optional<CaptureResult> result, const std::exception_p
 }
 
 // The step keeps a tensor that it has made, so that its launch stands for an eager run: the tensor
-// is filled, where an eager run after the capture would find it unfilled (docs/decisions/0039).
+// is filled, where an eager run after the capture would find it unfilled (docs/decisions/0039). Or
+// the graph is too large to stay. The memory that it leaves is the caller's, as of an eager run.
 void Attempt::end_run_once(Recorded& recorded, KeyState& key) {
   TakenDraws draws(recorded.recording);
   launch_further(recorded.recording, memory_, call_.inputs());
+  if (recorded.why_once.empty()) recorded.why_once = why_kept(function_.name, 0);
+  const CaptureFailure failure{
+      Code::kUnknown, recorded.why_once, nullptr,
+      key.is_too_large ? SkipReason::kGraphBytesLimit : SkipReason::kKeepsTensor};
+  expect_capture_failure(failure, function_, key);
   hand_out(std::move(recorded.outputs), outputs_);
   engine_.votes.settle(nullptr);
   draws.keep();
   outcome_ = Outcome::kRunEagerly;
-  if (recorded.why_once.empty()) recorded.why_once = why_kept(function_.name, 0);
-  const CaptureFailure failure{Code::kUnknown, recorded.why_once, nullptr,
-                               SkipReason::kKeepsTensor};
-  expect_capture_failure(failure, function_, key);
+  *recorded.recording.frees_left = false;
   count_skip(engine_, function_, announce_skip(engine_, function_, failure.reason));
   count_capture_failure(engine_, failure, function_, key);
 }

@@ -130,5 +130,45 @@ TEST_P(GraphMemoryTest, AStepThatAlsoKeepsATensorRunsEagerly) {
   kept = Tensor();
 }
 
+// The capture has made a tensor that an eager run would find unfilled.
+TEST_P(GraphMemoryTest, AStepThatKeepsATensorOfItsCaptureIsLaunchedOnce) {
+  Steps steps = make_steps();
+  const Tensor expected = random_tensor({4});
+  Tensor kept;
+  bool keeps = false;
+  for (const Outcome outcome : {Outcome::kWarmUp, Outcome::kRunEagerly, Outcome::kRecord}) {
+    const std::vector<float> x = random_floats(kCount);
+    x_on_device_.copy_from<float>(x);
+    Step step = steps.begin({}, bindings());
+    void* output = nullptr;
+    for (; step.must_run(); step.end()) {
+      output = forward(2, step.address(0), false);
+      if (keeps && !kept.defined()) kept = affine(expected, 1, 0);
+    }
+    keeps = true;
+    EXPECT_EQ(step.outcome(), outcome);
+    expect_output(output, affine_of(x, 2, 0));
+    if (outcome != Outcome::kRecord) {
+      EXPECT_EQ(free(output), Code::kSuccess) << "it is the engine's";
+    }
+    if (kept.defined()) {
+      EXPECT_EQ(values(kept), values(expected));
+    }
+  }
+  kept = Tensor();
+}
+
+// A recording that is dropped in the call that has made it would take the memory with it.
+TEST_P(GraphMemoryTest, ARecordingThatIsTooLargeLeavesItsMemoryToTheEngine) {
+  make_context({.max_graph_bytes = kBytes / 2, .at_limit = AtLimit::kEvict});
+  Steps steps = make_steps();
+  EXPECT_EQ(call(steps, 2), Outcome::kWarmUp);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(call(steps, 2), Outcome::kRunEagerly) << i;
+  EXPECT_EQ(recording_count(), 0u);
+  EXPECT_EQ(stats().graph_bytes, 0u);
+  EXPECT_EQ(steps.stats().skipped(SkipReason::kGraphBytesLimit), 3u);
+}
+
 }  // namespace
 }  // namespace cgtree::testing
