@@ -81,6 +81,7 @@ Code find_left_allocations(Recording& recording, ContextMemory& memory,
     }
   });
   for (const auto& [address, allocation] : allocations) {
+    if (allocation.lives < 0 && ok(code)) code = Code::kStreamCaptureUnsupported;
     if (allocation.lives <= 0 || !ok(code)) continue;
     auto* const owner =
         new LeftMemory(*allocation.graph, memory, recording.frees_left, address, allocation.bytes);

@@ -12,7 +12,8 @@ namespace cgtree {
 
 // Adds to `left` a storage for each allocation that no graph of the recording frees. The last
 // reference frees it in the order of the context's stream, if `*recording.frees_left`. Requires:
-// `memory` outlives the storages. Returns kNotSupported if the device cannot tell addresses.
+// `memory` outlives the storages. Returns kNotSupported if the device cannot tell addresses, and
+// kStreamCaptureUnsupported if memory is freed that the recording does not allocate.
 //
 // Source: CUDA Programming Guide, Graph Memory Nodes. Destroying a graph frees none of its memory.
 Code find_left_allocations(Recording& recording, ContextMemory& memory,

@@ -231,9 +231,9 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
                           nullptr};
   }
   recording.bodies = std::move(scope_.allocations().bodies);
-  const bool keeps_allocations = call_.function().options.keeps_allocations;
-  auto failure = count_nodes(memory_.stream().graphs(), recording, keeps_allocations);
-  if (failure || !keeps_allocations || recording.costs.allocations == 0) return failure;
+  auto failure =
+      count_nodes(memory_.stream().graphs(), recording, call_.function().options.keeps_allocations);
+  if (failure || recording.costs.allocations == 0) return failure;
   return keep_allocations();
 }
 
@@ -243,9 +243,11 @@ std::optional<CaptureFailure> OpenRecording::keep_allocations() {
   StepAllocations& step = scope_.allocations();
   std::vector<StorageRef> left;
   const Code code = find_left_allocations(recording, memory_, &left);
-  if (!ok(code)) {
+  const bool is_known = ok(code) || code == Code::kStreamCaptureUnsupported;
+  if (!ok(code) && (is_known || call_.function().options.keeps_allocations)) {
     return CaptureFailure{
-        code, str_format("the device does not tell what its graph allocates: {}", name(code))};
+        code, is_known ? "its graph frees memory that it does not allocate: free it outside"
+                       : str_format("the device does not tell its allocations: {}", name(code))};
   }
   for (StorageRef& storage : left) {
     recording.costs.allocated_bytes += storage->bytes();

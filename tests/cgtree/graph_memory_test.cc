@@ -170,5 +170,31 @@ TEST_P(GraphMemoryTest, ARecordingThatIsTooLargeLeavesItsMemoryToTheEngine) {
   EXPECT_EQ(steps.stats().skipped(SkipReason::kGraphBytesLimit), 3u);
 }
 
+// Its graph has as many allocations as frees, and frees what no launch of it has allocated.
+TEST_P(GraphMemoryTest, AGraphThatFreesMemoryOfAnotherOneRunsEagerly) {
+  for (const bool keeps : {true, false}) {
+    Steps first = make_steps();
+    Steps steps = make_steps({.keeps_allocations = keeps});
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_EQ(call(first, 3), i == 0   ? Outcome::kWarmUp
+                                : i == 1 ? Outcome::kRecord
+                                         : Outcome::kReplay);
+      const std::vector<float> x = random_floats(kCount);
+      x_on_device_.copy_from<float>(x);
+      Step step = steps.begin({}, bindings());
+      void* output = nullptr;
+      for (; step.must_run(); step.end()) {
+        const StreamRef stream = current_stream();
+        output = forward(2, step.address(0), false);
+        if (i > 0) check(stream.graphs().free_in_order(stream.handle(), outputs_[3]), "free");
+      }
+      EXPECT_EQ(step.outcome(), i == 0 ? Outcome::kWarmUp : Outcome::kRunEagerly);
+      expect_output(output, affine_of(x, 2, 0));
+      EXPECT_EQ(free(output), Code::kSuccess);
+    }
+    outputs_.clear();
+  }
+}
+
 }  // namespace
 }  // namespace cgtree::testing
