@@ -41,6 +41,8 @@ class LeftMemory final : public StorageOwner {
       log_event(LogLevel::kError, "graph_memory_lost bytes={}", storage_.bytes());
       return;
     }
+    const PlainUse use{{storage_.address(), storage_.bytes()}, /*is_written=*/true};
+    (void)memory_.plain().begin({&use, 1}, stream);
     GraphAPI& graphs = stream.graphs();
     const RelaxedCapture relaxed(&graphs);
     if (!ok(graphs.free_in_order(stream.handle(), storage_.data()))) (void)graphs.take_last_error();

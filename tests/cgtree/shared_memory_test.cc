@@ -17,6 +17,7 @@
 #include "interop/tensor/empty.h"
 #include "tests/cgtree/stream_order_fixture.h"
 #include "tests/support/call_trace.h"
+#include "tests/support/step_work.h"
 
 namespace cgtree::testing {
 namespace {
@@ -125,6 +126,40 @@ TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
     }
     return is_right && prefill.stats().replays >= 6;
   });
+}
+
+// An engine of one context reads on its own stream what a recording of another has left.
+TEST_F(SharedMemoryTest, WhatAGraphLeavesIsReadBeforeTheEndOfItsRecordingFreesIt) {
+  expect_right_in_any_order(
+      [](Device device) {
+        Context a(device), b(device);
+        Steps writes(a, "writes", {.bindings = {{.name = "x"}}, .keeps_allocations = true});
+        Steps reads(b, "reads",
+                    {.bindings = {{.name = "left"}, {.name = "y", .is_mutated = true}}});
+        const Tensor x = filled(device, 2), y = filled(device, 0);
+        void* left = nullptr;
+        for (int call = 0; call < 4; ++call) {
+          const Binding of_writer[] = {{x.data(), x.bytes()}};
+          for (Step step = writes.begin({}, of_writer); step.must_run(); step.end()) {
+            const StreamRef stream = current_stream();
+            check(stream.graphs().allocate_in_order(stream.handle(), x.bytes(), &left), "allocate");
+            check(stream.api().copy(stream.handle(), left, step.address(0), x.bytes()), "copy");
+          }
+          if (call == 0) {  // memory of the warm-up
+            check(a.stream().graphs().free_in_order(a.stream().handle(), left), "free");
+            continue;
+          }
+          const Binding of_reader[] = {{left, x.bytes()}, {y.data(), y.bytes()}};
+          for (Step step = reads.begin({}, of_reader); step.must_run(); step.end()) {
+            for (int i = 0; i < 4; ++i)
+              axpy(1, step.address(0), step.address(1), kSize);
+          }
+        }
+        (void)writes.invalidate(left, 1);
+        wait_for_all(device);
+        return writes.stats().replays == 2 && holds(y, 24);
+      },
+      /*free_waits=*/false);
 }
 
 // All calls with the cache are replays whose inputs have moved.
