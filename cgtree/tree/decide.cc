@@ -30,9 +30,8 @@ std::optional<SkipReason> refused(const DecisionInput& s, const Call& call) {
 // Returns a recording of the key that fits, or null and the nearest mismatch.
 Node* choose(const DecisionInput& s, const KeyState& key, const Call& call, Decision* decision) {
   for (Node* node : key.nodes) {
-    Kind mismatch = Kind::kGuard;
-    if (hold(node->recording.guards))
-      mismatch = fits<true>(node->recording, call.inputs(), s.memory);
+    Kind mismatch = fits<true>(node->recording, call.inputs(), s.memory);
+    if (!hold(node->recording.guards, mismatch == Kind::kNone)) mismatch = Kind::kGuard;
     if (mismatch == Kind::kNone) return node;
     if (mismatch <= decision->mismatch) continue;
     decision->mismatch = mismatch;
@@ -298,8 +297,8 @@ Node* predict_sibling(const Node& current, const FunctionState& function, const 
   const auto at = static_cast<std::size_t>(std::ranges::find(nodes, last) - nodes.begin());
   for (std::size_t i = 1; i < nodes.size(); ++i) {
     Node* const node = nodes[(at + i) % nodes.size()];
-    const bool is_it =
-        hold(node->recording.guards) && fits<false>(node->recording, inputs, memory) == Kind::kNone;
+    const bool is_it = hold(node->recording.guards, /*throws=*/false) &&
+                       fits<false>(node->recording, inputs, memory) == Kind::kNone;
     if (is_it) return node->is_held_back ? nullptr : node;
   }
   return nullptr;

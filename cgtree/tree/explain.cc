@@ -63,12 +63,12 @@ std::string in_words(const Guard::Answer& answer) {
 // Adds the first guard that answers otherwise, with both sides in words.
 void add_guard(const Guards& guards, std::vector<Mismatch>& mismatches) {
   for (const Guard& guard : guards) {
-    const Guard::Answer answer = guard.ask();
+    const std::optional<Guard::Answer> answer = guard.try_ask();
     if (answer == guard.answer) continue;
     mismatches.push_back({.kind = Kind::kGuard,
                           .input_name = guard.name,
                           .recorded = in_words(guard.answer),
-                          .given = in_words(answer)});
+                          .given = answer ? in_words(*answer) : "an exception"});
     return;
   }
 }

@@ -133,7 +133,10 @@ struct KeyState {
   // A recording is made, and the key has others. Requires: it is not added yet.
   void note_remake() noexcept;
   void note_warmed(Guards asked);
-  bool knows_answers() const { return warmed_for.empty() || std::ranges::any_of(warmed_for, hold); }
+  bool knows_answers() const {
+    const auto holds = [](const Guards& asked) { return hold(asked, /*throws=*/false); };
+    return warmed_for.empty() || std::ranges::any_of(warmed_for, holds);
+  }
   // The functions of guards end. Until a recording asks, all answers are known to a key that had
   // recordings; another one is warmed up again.
   void forget_guards() noexcept;

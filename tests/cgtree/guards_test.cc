@@ -221,6 +221,54 @@ TEST_P(GuardsTest, AnAnswerMayBeAnyValueOfSixteenBytes) {
   EXPECT_EQ(call(f, 0.5, 7), Outcome::kReplay);
 }
 
+// Sessions have each a recording, with a guard that asks the session. One is over, and calls of
+// others, in any order, replay theirs; new ones are recorded.
+TEST_P(GuardsTest, AGuardThatThrowsSpeaksForItsOwnRecordingAlone) {
+  struct Session {
+    Tensor cache;
+    std::shared_ptr<bool> is_over = std::make_shared<bool>(false);
+  };
+  std::vector<Session> sessions;
+  const Session* current = nullptr;
+  const auto f =
+      compile(context(), "f",
+              [&](Tensor x, Tensor cache) {
+                const auto scale = [is_over = current->is_over] {
+                  if (*is_over) throw std::runtime_error("it is over");
+                  return 2;
+                };
+                return add(affine(x, static_cast<float>(decide("scale", scale)), 0), cache);
+              },
+              {.inputs = {{}, {.is_static = true}}});
+  const Tensor x = random_tensor({5});
+  const auto call_of = [&](std::size_t i) {
+    current = &sessions[i];
+    return f(x, current->cache);
+  };
+  for (int i = 0; i < 6; ++i)
+    sessions.push_back({random_tensor({5})});
+  for (int round = 0; round < 4; ++round) {
+    for (std::size_t i = 0; i < sessions.size(); ++i)
+      (void)call_of(i);
+  }
+  *sessions[0].is_over = true;
+  for (int round = 0; round < 40; ++round) {
+    const std::size_t i = random_() % sessions.size();
+    if (i == 0) {
+      EXPECT_THAT([&] { (void)call_of(0); }, ThrowsMessage<std::runtime_error>("it is over"));
+      continue;
+    }
+    EXPECT_NO_THROW((void)call_of(i));
+    EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
+  }
+  sessions.push_back({random_tensor({5})});
+  for (const Outcome outcome : {Outcome::kWarmUp, Outcome::kRecord, Outcome::kReplay}) {
+    EXPECT_NO_THROW((void)call_of(6));
+    EXPECT_EQ(f.last_outcome()->outcome, outcome);
+  }
+  EXPECT_NO_THROW((void)f.explain(x, random_tensor({5})));
+}
+
 TEST_P(GuardsTest, WhatAGuardThrowsReachesTheCallerAndTheNextCallReplays) {
   const auto fails = std::make_shared<bool>(false);
   F f = compile(context(), "f", [fails, decision = decision_](Tensor x) {
