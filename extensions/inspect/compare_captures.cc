@@ -101,6 +101,8 @@ CaptureComparison compare_with(FoundRecording& found, CaptureMode mode, const Tr
   if (!recording.further.empty()) comparison.why_not = kBreakIsOpaque;
   if (!recording.bodies.empty())
     comparison.why_not = "conditional nodes have another condition in each capture";
+  if (recording.costs.allocations > 0)
+    comparison.why_not = "memory that its graph allocates lies elsewhere in each capture";
   if (!comparison.why_not.empty()) return comparison;
   Engine& engine = found.engine;
   engine.gate.keep_context();

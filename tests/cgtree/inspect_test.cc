@@ -130,6 +130,27 @@ TEST_P(InspectTest, OutputsThatAreHeldStay) {
     EXPECT_EQ(values(held[i]), expected[i]) << i;
 }
 
+// Each capture has it elsewhere.
+TEST_P(InspectTest, AGraphThatAllocatesIsNeitherRunNorCompared) {
+  const auto f = compile(context(), "f", [](Tensor x) {
+    const StreamRef stream = current_stream();
+    const std::size_t bytes = kCount * sizeof(float);
+    void* memory = nullptr;
+    check(stream.graphs().allocate_in_order(stream.handle(), bytes, &memory), "allocate");
+    check(stream.graphs().memset(stream.handle(), memory, 0, bytes), "clear");
+    const Tensor y = affine(x, 2, 0);
+    axpy(1, memory, y, kCount);
+    check(stream.graphs().free_in_order(stream.handle(), memory), "free");
+    return y;
+  });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  EXPECT_THAT(inspect(f, x).why_not, HasSubstr("an allocation of stream-ordered memory"));
+  const CaptureComparison comparison = compare_captures(f, x);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_THAT(comparison.why_not, HasSubstr("lies elsewhere in each capture"));
+}
+
 TEST_P(InspectTest, GeneratorsStayWhereTheyAre) {
   const Generator drawn(7);
   const Generator other(7);
