@@ -104,10 +104,11 @@ InspectionReport inspect(Steps& steps, const Key& key, std::span<const Binding> 
 CaptureComparison compare_captures(Steps& steps, const Key& key, std::span<const Binding> bindings,
                                    const StepWork& work, StreamRef stream = {});
 
-// Runs the nodes of the recording as inspect(), then those of a new capture as compare_captures()
-// has it, both from equal memory, and compares the memory that both nodes point to behind each:
-// outputs, mutated inputs, and other memory of the step. Mutated inputs keep their contents. Not
-// for random numbers, dynamic axes and Steps. Throws as inspect().
+// Runs the nodes of the recording twice as inspect(), then those of a new capture as
+// compare_captures() has it, all from equal memory, and compares the memory that the nodes point to
+// behind each: outputs, mutated inputs, and other memory of the step. Mutated inputs keep their
+// contents. Not for random numbers, dynamic axes, Steps, and recordings whose two runs differ.
+// Throws as inspect().
 CaptureComparison compare_runs(const FunctionHandle& function, const InputList& inputs);
 
 // Returns "parameter 1, byte 8" or "source": the place of a word in its node.

@@ -10,6 +10,7 @@
 #include "extensions/verify/verify.h"
 #include "interop/device/device_api.h"
 #include "interop/random/random.h"
+#include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/step_work.h"
 #include "tests/support/tree_fixture.h"
@@ -197,6 +198,50 @@ TEST_P(CompareRunsTest, CallsThatCannotBeComparedSayWhy) {
   EXPECT_THAT(compare_runs(f, x).why_not, HasSubstr("1 nodes of the step, and a new capture 2"));
   is_longer = false;
   expect_nothing(f, x);
+}
+
+// It would be named in each comparison, with all that depends on it.
+TEST_P(CompareRunsTest, AStepThatWritesMemoryThatIsNoInputIsNotCompared) {
+  const Tensor state = random_tensor({kCount});
+  const auto f = compile(context(), "f", [&](Tensor x) {
+    update(state, 1, 1);
+    return add(affine(x, 2, 0), state);
+  });
+  const Tensor x = random_tensor({kCount});
+  prepare(f, x);
+  const CaptureComparison comparison = compare_runs(f, x);
+  EXPECT_EQ(comparison.difference, "");
+  EXPECT_THAT(comparison.why_not, HasSubstr("two runs of the recording differ behind node 2"));
+}
+
+TEST(CompareRunsFailureTest, MutatedInputsStayWhicheverCallFails) {
+  FailingDevice& failing = FailingDevice::instance();
+  Context context(failing.device());
+  const auto f = compile(context, "f",
+                         [](Tensor x, Tensor state) {
+                           update(state, 1, 1);
+                           return add(x, state);
+                         },
+                         {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+  const std::vector<float> numbers(kCount, 1);
+  const Tensor x = from_host<float>({kCount}, numbers, failing.device());
+  const Tensor state = from_host<float>({kCount}, numbers, failing.device());
+  for (int call = 0; call < 3; ++call)
+    (void)f(x, state);
+  const std::vector<float> before = state.to_vector<float>();
+  for (long at = 0;; ++at) {
+    std::string why_not;
+    failing.arm({.at = at, .code = Code::kInvalidValue, .function = "", .kind = {}});
+    try {
+      why_not = compare_runs(f, x, state).why_not;
+    } catch (const Error& error) {
+      why_not = error.what();
+    }
+    const bool has_failed = !failing.failed_function().empty();
+    failing.disarm();
+    EXPECT_EQ(state.to_vector<float>(), before) << at << ": " << why_not;
+    if (!has_failed) break;
+  }
 }
 
 TEST_P(CompareRunsTest, AVerificationThatFailsOffersIt) {
