@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,15 @@ void axpy(float factor, const void* x, void* y, std::int64_t count) {
 }
 
 // The work beside: cache += factor * tokens + rope + weights.
-enum Extra { kOwnGuard = 1, kWorkspace = 2, kOffset = 4 };
+enum Extra { kOwnGuard = 1, kWorkspace = 2, kOffset = 4, kLeaves = 8 };
+
+// The recordings of a session that is over are invalid: none fits a call that asks its guard.
+constexpr int kOver = -1;
+
+int answer_of(int own) {
+  if (own == kOver) throw std::runtime_error("a guard of a session that is over");
+  return own;
+}
 
 struct Session {
   std::int64_t count = 0;
@@ -51,7 +60,8 @@ class Sessions {
               {.bindings = {{.name = "tokens", .is_copied = true},
                             {.name = "cache", .is_mutated = true, .is_per_session = true},
                             {.name = "rope", .is_per_session = true},
-                            {.name = "weights"}}}) {
+                            {.name = "weights"}},
+               .keeps_allocations = true}) {
     for (Session& session : sessions)
       renew(session, kMost, 0, with);
   }
@@ -64,7 +74,8 @@ class Sessions {
     if (session.cache.defined() && invalidates)
       (void)steps.invalidate(session.cache.data(), session.cache.bytes());
     if (number >= 3 && !arena_.defined()) arena_ = empty({8 * kMost}, DType::kFloat32, device_);
-    if (session.own == nullptr || invalidates) session.own = std::make_shared<int>(2);
+    if (session.own != nullptr && invalidates) *std::exchange(session.own, nullptr) = kOver;
+    if (session.own == nullptr) session.own = std::make_shared<int>(2);
     session.count = count;
     session.cache = session.rope = {};
     const auto memory = [&](std::int64_t at) {
@@ -85,9 +96,10 @@ class Sessions {
   void work(const Step& step, const Session& session, int extras) {
     const std::int64_t count = session.count;
     const int factor = extras & kOwnGuard
-                           ? decide("own", [own = session.own] { return *own; })
+                           ? decide("own", [own = session.own] { return answer_of(*own); })
                            : decide("factor", [shared = factor_] { return *shared; });
     void* to = step.address(1);
+    const void* const tokens = extras & kLeaves ? left_behind(step, count) : step.address(0);
     std::optional<Workspace> workspace;
     void* held = nullptr;
     const auto hold = [&](void* data, std::size_t) { held = data; };
@@ -104,7 +116,7 @@ class Sessions {
       check(stream.graphs().memset(stream.handle(), to, 0, bytes), "clear a workspace");
       check(stream.api().copy(stream.handle(), to, step.address(1), bytes), "copy a cache");
     }
-    axpy(static_cast<float>(factor), step.address(0), to, count);
+    axpy(static_cast<float>(factor), tokens, to, count);
     const std::int64_t first = extras & kOffset ? 3 : 0;  // addresses inside of the memory
     axpy(1, static_cast<float*>(step.address(2)) + first, static_cast<float*>(to) + first,
          count - first);
@@ -112,6 +124,19 @@ class Sessions {
     axpy(1, step.address(3), to, count);
     if (extras & kWorkspace)
       check(stream.api().copy(stream.handle(), step.address(1), to, bytes), "copy it back");
+  }
+  // Returns a copy of the tokens in memory of its own, which the step leaves.
+  const void* left_behind(const Step& step, std::int64_t count) {
+    const StreamRef stream = current_stream();
+    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(count);
+    check(stream.graphs().allocate_in_order(stream.handle(), bytes, &left), "allocate");
+    check(stream.api().copy(stream.handle(), left, step.address(0), bytes), "copy the tokens");
+    return left;
+  }
+  // The engine's part: see StepsOptions::keeps_allocations.
+  void free_left(StreamRef stream) {
+    void* const memory = std::exchange(left, nullptr);
+    if (memory != nullptr) check(stream.graphs().free_in_order(stream.handle(), memory), "free");
   }
   void work_on(Session& session, const std::vector<float>& tokens, int extras) const {
     const auto factor = static_cast<float>(extras & kOwnGuard ? *session.own : *factor_);
@@ -135,6 +160,7 @@ class Sessions {
   Steps steps;
   std::array<Session, kSessions> sessions;
   const Session* last = nullptr;  // that was replayed
+  void* left = nullptr;           // by the last run
 };
 
 }  // namespace
@@ -143,7 +169,7 @@ void World::session(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Sessions& engine = with.family<Sessions>();
   std::mt19937 random(operation.choice + 256u * operation.x + 2048u * operation.y);
-  const int extras = operation.to % 8;
+  const int extras = operation.to % 8 + (random() % 4 == 0 ? kLeaves : 0);
   settle();
   for (Session& session : engine.sessions) {
     if (random() % 8 == 0) engine.renew(session, random() % 4 == 0 ? kMost / 2 : kMost, 1, with);
@@ -178,11 +204,21 @@ void World::session(const WorldOperation& operation) {
       if (!step.must_run() && engine.last != &session)
         ++totals_.done["a recording is replayed for another session"];
       while (step.must_run()) {
+        const bool is_captured = step.is_captured();
         engine.work(step, session, extras);
         step.end();
+        if (is_captured && step.must_run()) engine.left = nullptr;  // it was not captured
+        if (!is_captured) engine.free_left(with.context().stream());
       }
+      if (engine.left != nullptr && step.outcome() == Outcome::kRunEagerly) {
+        engine.free_left(with.context().stream());
+        ++totals_.done["a graph that is launched once leaves memory"];
+      }
+      if (engine.left != nullptr) ++totals_.done["a recording leaves memory"];
+      engine.left = nullptr;
       if (step.replayed()) engine.last = &session;
     } catch (const OutOfMemory&) {
+      engine.left = nullptr;
       if (!program_.has(Feature::kBudgets)) throw;
       ++totals_.refused;
       settle();

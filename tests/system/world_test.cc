@@ -104,6 +104,7 @@ constexpr std::string_view kDone[] = {
     "a closure reads an output of another context",
     "a replay has asked guards",
     "a recording is replayed for another session",
+    "a recording leaves memory",
     "a call draws",
     "a call that draws throws",
     "sizes are recorded beforehand",
