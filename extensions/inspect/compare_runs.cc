@@ -252,6 +252,7 @@ std::string obstacle_of(const FoundRecording& found, const RecordingFacts& facts
 }
 
 void compare(FoundRecording& found, const RecordingFacts& facts, CaptureComparison& comparison) {
+  wait_for_others(found);  // before memory is saved
   TwoRuns runs(found, facts, comparison);
   for (int run = 0; run < 2 && comparison.why_not.empty(); ++run)
     runs.run_recording(found);

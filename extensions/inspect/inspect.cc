@@ -72,17 +72,17 @@ std::optional<GraphExec> instantiate(const Recording& recording, const Recording
   }
 }
 
-// The context's work from now on waits for all that use memory of the recording, as a replay does.
-void wait_for_others(FoundRecording& found, const InputList& inputs) {
+}  // namespace
+
+void wait_for_others(FoundRecording& found) {
   Engine& engine = found.engine;
+  const InputList& inputs = found.call().inputs();
   note_moved_inputs(engine, *found.node, inputs);
   wait_for_readers(engine, found.function, inputs);
   wait_for_readers(found.node->recording, engine.memory->streams());
   wait_for_neighbours(engine, found.function, inputs, &found.node->recording);
   engine.memory->streams().wait_for_due();
 }
-
-}  // namespace
 
 void run_nodes(ExecHandle exec, std::span<const NodeContents> nodes,
                std::span<const std::size_t> order, const RecordingFacts& facts, StreamRef stream,
@@ -132,7 +132,7 @@ void run_as_replay(FoundRecording& found, const RecordingFacts& facts, Inspectio
   const ExchangedExec exchanged(recording, *std::move(exec));
   (void)bind(recording, copies ? copies->inputs() : inputs);
   const TakenDraws draws(recording);
-  wait_for_others(found, inputs);
+  wait_for_others(found);
   if (hooks.before != nullptr) hooks.before();
   stream.synchronize();  // an error of earlier work is no node's
   const auto begin = std::chrono::steady_clock::now();

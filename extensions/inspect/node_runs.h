@@ -24,6 +24,8 @@ struct NodeHooks {
 void run_nodes(ExecHandle exec, std::span<const NodeContents> nodes,
                std::span<const std::size_t> order, const RecordingFacts& facts, StreamRef stream,
                InspectionReport& report, const NodeHooks& hooks = {});
+// The context's work from now on waits for all that use memory of the recording, as a replay does.
+void wait_for_others(FoundRecording& found);
 // As launch_replay(), of a second executable graph, whose nodes run alone.
 void run_as_replay(FoundRecording& found, const RecordingFacts& facts, InspectionReport& report,
                    const NodeHooks& hooks = {});

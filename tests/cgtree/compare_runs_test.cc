@@ -10,6 +10,7 @@
 #include "extensions/verify/verify.h"
 #include "interop/device/device_api.h"
 #include "interop/random/random.h"
+#include "tests/cgtree/stream_order_fixture.h"
 #include "tests/support/failing_device.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/step_work.h"
@@ -212,6 +213,39 @@ TEST_P(CompareRunsTest, AStepThatWritesMemoryThatIsNoInputIsNotCompared) {
   const CaptureComparison comparison = compare_runs(f, x);
   EXPECT_EQ(comparison.difference, "");
   EXPECT_THAT(comparison.why_not, HasSubstr("two runs of the recording differ behind node 2"));
+}
+
+class CompareRunsOrderTest : public StreamOrderTest {};
+
+// What is put back is what the other context has written by then.
+TEST_F(CompareRunsOrderTest, AMutatedInputIsSavedBehindAContextThatWritesIt) {
+  expect_right_in_any_order([](Device device) {
+    Context a(device), b(device);
+    const auto prefill = compile(a, "prefill",
+                                 [](Tensor x, Tensor cache) {
+                                   const Tensor y = twice(x);
+                                   update(cache, 0, -1);
+                                   enqueue_copy(current_stream(), cache, y);
+                                 },
+                                 {.inputs = {{}, {.is_static = true, .is_mutated = true}}});
+    const auto decode = compile(b, "decode",
+                                [](Tensor cache) {
+                                  update(cache, 1, 1);
+                                  return affine(cache, 1, 1);
+                                },
+                                {.inputs = {{.is_static = true, .is_mutated = true}}});
+    const Tensor x = filled(device, 2), cache = filled(device, 0);
+    for (int call = 0; call < 3; ++call) {
+      prefill(x, cache);
+      (void)decode(cache);
+    }
+    prefill(x, cache);
+    const CaptureComparison comparison = compare_runs(decode, cache);
+    prefill(x, cache);
+    (void)decode(cache);
+    wait_for_all(device);
+    return comparison.why_not.empty() && comparison.difference.empty() && holds(cache, 5);
+  });
 }
 
 TEST(CompareRunsFailureTest, MutatedInputsStayWhicheverCallFails) {
