@@ -146,9 +146,10 @@ class Backend:
         """Returns the Graph of a graph, or of a piece of one, whose inputs have these names."""
         positions = [i for i, name in enumerate(names) if name in static]
         mutated = versions.mutated_inputs(graph)
-        values, uses = values_of(graph)
+        values, operands, uses = values_of(graph)
         model = as_list(versions.boxed(with_scopes(graph)))
-        made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording, values=values)
+        made = Graph(model, device, role, positions, mutated, f"{self.name} {role}", self.recording, values=values,
+                     operands=operands)
         made.uses_of_numbers = uses
         made.cut = functools.partial(self._cut, role, device, positions, graph)
         return self._add(made, python_operators(graph))

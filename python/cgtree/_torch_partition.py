@@ -321,6 +321,7 @@ class _Numbers:
         name, value = _name(node), _values(node)[0]
         if name in _FILLS:
             tensor = self._tensor_of(node, number, value.dtype)
+            tensor.meta["fills"] = True
             if name == "fill":
                 node.target, node.args = torch.ops.aten.fill.Tensor, (node.args[0], tensor)
                 return
@@ -644,7 +645,8 @@ def _take_from_inputs(graph, outside):
         given, dtype = node.args
         node.replace_all_uses_with(given)
         graph.graph.erase_node(node)
-        given.meta = {**given.meta, "val": node.meta["val"], "by_value": dtype, "number": given.meta["val"]}
+        given.meta = {**given.meta, "val": node.meta["val"], "by_value": dtype, "number": given.meta["val"],
+                      "fills": node.meta.get("fills")}
     graph.recompile()
     return True
 
@@ -657,7 +659,7 @@ def give_back_inputs(graph):
         dtype = given.meta.pop("by_value")
         with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
             node = graph.call_function(by_value, (given, dtype))
-        node.meta.update(val=given.meta["val"], by_value=dtype)
+        node.meta.update(val=given.meta["val"], by_value=dtype, fills=given.meta.pop("fills"))
         given.meta["val"] = given.meta.pop("number")
         given.replace_all_uses_with(node, delete_user_cb=lambda user, node=node: user is not node)
 
@@ -678,11 +680,13 @@ def _make_for_outside(graph, outside, device):
 
 
 def values_of(graph):
-    """Returns the positions of the inputs that a recording of a graph takes by value, with their types, and the names of
-    operators that need others as numbers, for each value of which there is a recording."""
+    """Returns the positions of the inputs that a recording of a graph takes by value, with their types; those that fill no
+    tensor of int64, which holds no more than they do; and the names of operators that need others as numbers, for each
+    value of which there is a recording."""
     given = graph.graph.find_nodes(op="placeholder")
     values = {i: node.meta["by_value"] for i, node in enumerate(given) if "by_value" in node.meta}
-    return values, list(dict.fromkeys(name for node in given for name in node.meta.get("needed_by", ())))
+    operands = {i for i, dtype in values.items() if dtype is torch.int64 and not given[i].meta.get("fills")}
+    return values, operands, list(dict.fromkeys(name for node in given for name in node.meta.get("needed_by", ())))
 
 
 def partition(graph, device, make):

@@ -180,12 +180,14 @@ def _is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def _with_tensors(model, values, device):
-    """Returns the function of a graph as one that takes integers where the graph takes tensors."""
+def _with_tensors(model, values, operands, device):
+    """Returns the function of a graph as one that takes integers where the graph takes tensors. `operands`: those that
+    may have 64 bits without a sign, as PyTorch's operators take them."""
     def call(inputs):
         for i, dtype in values.items():
             if not isinstance(inputs[i], torch.Tensor):
-                inputs[i] = torch.full((), inputs[i], dtype=dtype, device=device)
+                is_unsigned = i in operands and 2**63 <= inputs[i] < 2**64
+                inputs[i] = torch.full((), inputs[i], dtype=torch.uint64 if is_unsigned else dtype, device=device)
         return model(inputs)
 
     return call
@@ -196,11 +198,11 @@ class Graph:
     list of results."""
 
     def __init__(self, model, device, role, static, mutated, name="graph", options=None,
-                 reuses_inputs=False, values=None):
+                 reuses_inputs=False, values=None, operands=()):
         self.device, self.role, self.name = device, role, name
         self.values = dict(values or {})  # by input: the type of an integer that recordings take by value
         self.uses_of_numbers = ()  # operators that need others
-        self.model = model = _with_tensors(model, self.values, device) if values else model
+        self.model = model = _with_tensors(model, self.values, operands, device) if values else model
         self.seeds = set()  # the inputs that a run which is not captured expects on the CPU
         if role == "backward" and device.type == "cuda":
             self.model = lambda inputs: model(self._with_seeds_on_host(inputs))

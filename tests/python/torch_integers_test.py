@@ -158,6 +158,23 @@ class IntegersPythonTest(unittest.TestCase):
                 self.assertEqual(compiled(torch.ones(3), n).tolist(), [n + 1.0] * 3)
         self.assertGreaterEqual(cgtree.torch.stats(compiled)["replays"], 2)
 
+    def test_an_integer_of_64_bits_without_a_sign_is_an_operand_as_in_pytorch(self):
+        large = [3, 2, 2**63 - 1, 2**63, 2**63 + 2**39 + 1, 2**64 - 2, 7, 8, 9]
+        for function in (
+                lambda x, n: (x + n, x.double() * n, n - x.long(), x < n, torch.full((2,), n, dtype=torch.float32)),
+                lambda x, n: x.double() + (n + 1)):
+            torch._dynamo.reset()
+            compiled = cgtree.torch.compile(function, kernels="eager")
+            self.expect_calls(compiled, function, rows_of((3,)), large)
+            self.assertGreaterEqual(cgtree.torch.stats(compiled)["replays"], 1)
+        compiled = cgtree.torch.compile(lambda x, n: (x + n, torch.full((3,), n)), kernels="eager")
+        for n in (3, 2, 4, 2**63, 5):
+            if n < 2**63:
+                self.assertEqual(compiled(torch.ones(3), n)[1].tolist(), [n] * 3)
+            else:
+                with self.assertRaisesRegex(RuntimeError, "without overflow"):  # as torch.full() does
+                    compiled(torch.ones(3), n)
+
     def test_a_graph_whose_capture_fails_takes_it_in_each_piece(self):
         def step(x, n):
             return torch.ops.cgtree_test.hidden(x + n) * n + torch.full((3,), n)
@@ -185,7 +202,7 @@ class IntegersPythonTest(unittest.TestCase):
             graph, made = graph_on_gpu(function, ((4, 3), torch.float32, GPU), int), []
             _torch_partition.partition(graph, GPU, lambda part, names: made.append(part) or part.forward)
             [part] = made
-            values, uses = _torch_partition.values_of(part)
+            values, _, uses = _torch_partition.values_of(part)
             self.assertEqual((list(values.values()), uses), ([torch.int64] * count, []))
             placeholders = part.graph.find_nodes(op="placeholder")
             self.assertEqual({node.meta["val"].device for node in placeholders}, {GPU})
