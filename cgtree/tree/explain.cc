@@ -27,7 +27,7 @@ struct Nearest {
   std::vector<Mismatch> mismatches;
 };
 
-// Returns the nearest recording of the function: of the call's key, or else of the newest ones.
+// Returns the nearest recording of the function: of the call's key, or else of the oldest ones.
 Nearest find_nearest(const DecisionInput& facts, const Call& call) {
   constexpr int kMost = 16;
   const FunctionState* const function = &facts.function;
@@ -47,8 +47,8 @@ Nearest find_nearest(const DecisionInput& facts, const Call& call) {
     return nearest;
   }
   const auto is_of_function = [&](const auto& node) { return node->function == function; };
-  for (const auto& node : facts.tree.nodes() | std::views::reverse |
-                              std::views::filter(is_of_function) | std::views::take(kMost)) {
+  for (const auto& node :
+       facts.tree.nodes() | std::views::filter(is_of_function) | std::views::take(kMost)) {
     consider(*node);
     if (least == 1) break;
   }

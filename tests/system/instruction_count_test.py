@@ -1,4 +1,4 @@
-"""How many instructions a replay takes, less the device's own, and a pair of calls of a pool.
+"""How many instructions a replay or a recording takes, less the launch, and a pair of calls of a pool.
 
 Counted by callgrind.
 """
@@ -16,7 +16,7 @@ MOST = {
     "fastbuild": {"static": 7825, "copied": 9868, "copied_back": 10376,
                   "padded": 80877, "outputs": 145925},
     "opt": {"static": 673, "copied": 1145, "copied_back": 4217, "padded": 9011,
-            "outputs": 8965, "one_size": 262, "random_sizes": 547},
+            "outputs": 8965, "recordings": 74500, "one_size": 262, "random_sizes": 547},
 }
 # A guard that is asked first, and each other.
 MOST_OF_GUARDS = {"fastbuild": {"first": 1260, "other": 463}}
@@ -28,8 +28,8 @@ def count(inputs):
     """The build's mode and the instructions per replay."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "callgrind.out")
-        toggles = ["cgtree::testing::counted_replays(*", "cgtree::testing::counted_pairs(*",
-                   *DEVICE]
+        toggles = ["cgtree::testing::counted_replays(*", "cgtree::testing::counted_recordings(*",
+                   "cgtree::testing::counted_pairs(*", *DEVICE]
         result = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
              *(f"--toggle-collect={name}" for name in toggles), PROGRAM, inputs],
@@ -88,6 +88,9 @@ class InstructionCountTest(unittest.TestCase):
 
     def test_a_replay_with_sixty_four_outputs(self):
         self.check("outputs")
+
+    def test_a_recording_beside_others_of_the_function(self):
+        self.check("recordings")
 
     def test_a_pair_of_calls_of_a_pool_with_one_size(self):
         self.check("one_size")

@@ -1,6 +1,6 @@
 // A loop of replays, or of pairs of calls of a pool, for counting the instructions of one:
-// replay_program static|in_group|guard|guards|copied|copied_back|padded|outputs|one_size|
-// random_sizes.
+// replay_program static|in_group|guard|guards|copied|copied_back|padded|outputs|recordings|
+// one_size|random_sizes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -34,6 +34,12 @@ using ManyStep = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
 [[gnu::noinline]] void counted_replays(const ManyStep& step, std::span<const Tensor> inputs) {
   for (int i = 0; i < kReplays; ++i)
     (void)step(inputs);
+}
+
+// The same for calls with a key each, which are warmed up.
+[[gnu::noinline]] void counted_recordings(const Step& step, std::span<const Tensor> inputs) {
+  for (int i = 0; i < kReplays; ++i)
+    (void)step.keyed({{"call", i}})(inputs);
 }
 
 struct Pair {
@@ -111,8 +117,22 @@ int run_outputs() {
   return 0;
 }
 
+int run_recordings() {
+  Context context(Device::host());
+  const Step step =
+      compile(context, "step", [](std::span<const Tensor> x) { return affine(x[0], 1, 0); },
+              {.inputs = {{.is_static = true}}});
+  const Tensor x = from_host<float>({1}, std::vector<float>{1}, Device::host());
+  for (int i = 0; i < kReplays; ++i)
+    (void)step.keyed({{"call", i}})({&x, 1});
+  counted_recordings(step, {&x, 1});
+  fmt::print("{} {}\n", mode(), step.stats().recordings);
+  return 0;
+}
+
 int run(std::string_view inputs) {
   if (inputs == "outputs") return run_outputs();
+  if (inputs == "recordings") return run_recordings();
   if (inputs == "one_size" || inputs == "random_sizes") return run_pairs(inputs == "one_size");
   const bool is_in_group = inputs == "in_group";
   const int guards = inputs == "guard" ? 1 : inputs == "guards" ? 4 : 0;
