@@ -271,6 +271,7 @@ cgtree_sources(check
   extensions/verify/compare.cc
   extensions/audit/graph_estimate.cc
   extensions/audit/graph_examiner.cc
+  extensions/audit/node_bytes.cc
   extensions/inspect/compare_captures.cc
   extensions/inspect/compare_runs.cc
   extensions/inspect/found_recording.cc

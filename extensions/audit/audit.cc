@@ -2,22 +2,18 @@
 #include "extensions/audit/audit.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <queue>
 #include <utility>
 
 #include "base/format.h"
 #include "cgtree/record/recording.h"
+#include "extensions/audit/node_words.h"
 #include "extensions/audit/program_image.h"
 #include "interop/device/device_api.h"
 
 namespace cgtree {
 namespace {
-
-// User space has no more addresses, and none in its first pages.
-constexpr std::uintptr_t kLowestAddress = 0x10000;
-constexpr std::uintptr_t kEndOfAddresses = std::uintptr_t{1} << 48;
 
 // Source: CUtensorMap, which kernels take by value.
 constexpr std::size_t kTensorMapBytes = 128;
@@ -253,16 +249,10 @@ void Auditor::read_kernel(const NodeContents& kernel, std::uint32_t node) {
   for (std::uint32_t i = 0; i < kernel.parameters().size(); ++i) {
     const auto [begin, bytes] = kernel.parameters()[i];
     if (bytes == kTensorMapBytes && begin % kTensorMapAlignment == 0) maps_.emplace_back(node, i);
-    constexpr std::size_t kWord = sizeof(std::uintptr_t);
-    for (std::size_t at = (begin + kWord - 1) / kWord * kWord; at + kWord <= begin + bytes;
-         at += kWord) {
-      std::uintptr_t address = 0;
-      std::memcpy(&address, kernel.bytes.data() + at, kWord);
-      if (address < kLowestAddress || address >= kEndOfAddresses) continue;
-      words_.push_back(
-          {{node, static_cast<std::uint32_t>(at), {address, 1}}, i, /*is_certain=*/false});
-    }
   }
+  for_each_word(kernel, [&](std::uint32_t i, std::uint32_t at, std::uintptr_t address) {
+    words_.push_back({{node, at, {address, 1}}, i, /*is_certain=*/false});
+  });
 }
 
 Audit Auditor::finish() {

@@ -1,0 +1,22 @@
+// Estimates the device memory of an executable graph by its nodes and branches: see
+// record/graph_bytes.h.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "interop/device/graph_api.h"
+#include "interop/device/node_contents.h"
+
+namespace cgtree {
+
+// Of a kernel, by the bytes of its parameters, and of a copy on the device. Memsets and host
+// functions take none, nor do copies to and from the host, which are counted all the same.
+inline constexpr std::size_t kGraphBytesPerNodeAbove1KiB = 3'328;
+inline constexpr std::size_t kGraphBytesPerNodeAbove2KiB = 8'704;
+
+// Returns the estimate for a graph with these nodes and edges.
+std::size_t estimate_graph_bytes(std::span<const NodeContents> nodes,
+                                 std::span<const GraphEdge> edges);
+
+}  // namespace cgtree
