@@ -110,6 +110,10 @@ class RoomTest(unittest.TestCase):
     def test_a_room_with_more_lines_than_it_may_have_is_found(self):
         self.assertEqual(violations_of({"core/a.cc": SAYS * 99}), [])
         self.assertEqual(violations_of({"core/a.cc": SAYS * 100}), ["core/ROOM:1: 101 lines, and 100 are allowed"])
+        self.assertEqual(violations_of({"programs/a.cc": SAYS * 100}), [])
+        says = {"programs": ROOMS["programs"] + "lines: 100\n"}
+        self.assertEqual(violations_of({"programs/a.cc": SAYS * 100}, says), [])
+        self.assertEqual(len(violations_of({"programs/a.cc": SAYS * 101}, says)), 1)
 
 
 class DoorTest(unittest.TestCase):
