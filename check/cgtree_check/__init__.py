@@ -1,0 +1,149 @@
+"""cgtree-check: finds stale pointers and lost calls in the CUDA graphs of a program.
+
+    cgtree-check run [--json FILE] [--fail-on=stale,...] PROGRAM [ARGUMENTS]
+
+runs a program with libcgtree_check.so. Each process that uses CUDA prints what was found in it at its end.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+FAULTS = ("freed", "reused", "unmapped", "refused", "legacy", "pageable", "allocating")
+REMARKS = ("recaptured", "leaked", "unlaunched")
+GROUPS = {"any": FAULTS, "stale": ("freed", "reused", "unmapped")}
+# Exit statuses, beside those of the program.
+FOUND = 66
+NOT_WATCHED = 67
+CANNOT_RUN = 127
+
+HERE = pathlib.Path(__file__).resolve().parent
+STATUSES = f"""
+The exit status is the program's, or 128 and the number of the signal that ended it. With --fail-on, of a program
+that succeeds, it is {FOUND} if there is a finding of these kinds, and {NOT_WATCHED} if nothing could be watched. SIGUSR1 to
+the program prints a report while it runs."""
+
+
+def say(line):
+    print(f"cgtree-check: {line}", file=sys.stderr, flush=True)
+
+
+def kinds(text):
+    """The kinds of findings that a list with commas names."""
+    found = set()
+    for word in text.split(","):
+        if word not in (*GROUPS, *FAULTS, *REMARKS):
+            raise argparse.ArgumentTypeError(f"{word} is none of {', '.join((*GROUPS, *FAULTS, *REMARKS))}")
+        found.update(GROUPS.get(word, (word,)))
+    return found
+
+
+def find_cupti():
+    """The libcupti of a wheel of NVIDIA's, for programs that bring none, or ""."""
+    paths = (path for folder in sys.path for path in pathlib.Path(folder).glob("nvidia/*/lib/libcupti.so.*"))
+    return str(next(paths, ""))
+
+
+def environment(library, folder):
+    """The program's: CUDA loads the library, and Python the hooks."""
+    hooks = str(HERE / "hooks")
+    before = os.environ.get("PYTHONPATH")
+    return {"CGTREE_CHECK_CUPTI": find_cupti(), **os.environ, "CUDA_INJECTION64_PATH": str(library),
+            "CGTREE_CHECK_DIR": folder, "PYTHONPATH": f"{hooks}:{before}" if before else hooks}
+
+
+def run_program(words, environ=None):
+    """Runs it, and passes on the signals that this process gets. Returns its status as a shell has it."""
+    try:
+        program = subprocess.Popen(words, env=environ)  # noqa: S603
+    except OSError as error:
+        say(f"{words[0]}: {error.strerror}")
+        return CANNOT_RUN
+    # The terminal sends these two to both.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda number, _: program.send_signal(number))
+    status = program.wait()
+    if status < 0:
+        say(f"the program was ended by signal {-status}")
+    return status if status >= 0 else 128 - status
+
+
+def read_json(text):
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return None
+
+
+def read_reports(folder):
+    """The reports of all processes. One that was killed, or has left by _exit(), has left its findings."""
+    reports = []
+    for path in sorted(pathlib.Path(folder).glob("*.json*")):
+        if path.suffix == ".json":
+            reports.append(read_json(path.read_text(encoding="utf-8", errors="replace")))
+        elif path.suffix == ".jsonl" and not path.with_suffix(".json").exists():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            findings = [finding for finding in map(read_json, lines) if finding is not None]
+            reports.append({"pid": int(path.stem), "has_ended_early": True, "findings": findings})
+    return [report for report in reports if report is not None]
+
+
+def print_early(report):
+    """Prints the findings of a process that could not do so itself."""
+    say(f"process {report['pid']} has ended without a report; findings until then: {len(report['findings'])}")
+    for finding in report["findings"]:
+        print(f"{finding['kind']}:\n{finding['text']}", end="", file=sys.stderr)
+
+
+def run(options):
+    library = options.library.resolve()
+    other = os.environ.get("CUDA_INJECTION64_PATH")
+    why_not = (f"CUDA_INJECTION64_PATH is {other} already" if other
+               else "" if library.exists() else f"{library} is not there")
+    reports = []
+    if why_not:
+        say(f"{why_not}; the program runs on without it")
+        status = run_program(options.program)
+    else:
+        with tempfile.TemporaryDirectory(prefix="cgtree-check-") as folder:
+            status = run_program(options.program, environment(library, folder))
+            reports = read_reports(folder)
+        if not reports:
+            say("nothing was watched: no process has used CUDA, or the library has said why")
+    for report in reports:
+        if report.get("has_ended_early"):
+            print_early(report)
+    if options.json:
+        options.json.write_text(json.dumps({"processes": reports}, indent=1) + "\n", encoding="utf-8")
+    if status != 0 or options.fail_on is None:
+        return status
+    if not reports:
+        return NOT_WATCHED
+    has_found = any(finding["kind"] in options.fail_on for report in reports for finding in report["findings"])
+    return FOUND if has_found else 0
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="cgtree-check", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("run", help="runs a program and prints what was found", epilog=STATUSES,
+                                  usage="cgtree-check run [--json FILE] [--fail-on=KIND,...] PROGRAM [ARGUMENTS]",
+                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--json", type=pathlib.Path, metavar="FILE", help="gets the reports of all processes")
+    command.add_argument("--fail-on", type=kinds, metavar="KIND,...",
+                         help="any (of the faults), stale (freed, reused, unmapped), or kinds of the table")
+    command.add_argument("--library", type=pathlib.Path, default=HERE / "libcgtree_check.so",
+                         help="libcgtree_check.so; the default is beside this package")
+    command.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.program = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not options.program:
+        command.error("name a program")
+    return run(options)

@@ -1,0 +1,143 @@
+"""Python's part of cgtree-check: frames at captures, and what PyTorch's allocator frees and keeps.
+
+`cgtree-check run` puts this folder in front of PYTHONPATH. A sitecustomize that was there is imported, too.
+CGTREE_CHECK_TORCH=0 leaves PyTorch alone; CGTREE_CHECK_TORCH_ENTRIES is how many events its allocator keeps.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+
+def chain():
+    """Imports the sitecustomize that this one hides."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def library():
+    """The library that CUDA has loaded. Where it has not, its functions do nothing."""
+    import ctypes
+
+    found = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    found.cgtree_check_blocks.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    found.cgtree_check_blocks.restype = None
+    found.cgtree_check_python_frames.argtypes = [ctypes.c_char_p]
+    found.cgtree_check_python_frames.restype = None
+    return found
+
+
+def where(frames):
+    """The innermost line of the program in frames of PyTorch's allocator, or ""."""
+    for frame in frames or []:
+        if frame["filename"].endswith(".py") and "/torch/" not in frame["filename"]:
+            return f"{frame['filename']}:{frame['line']}"
+    return ""
+
+
+def blocks_of(snapshot):
+    """What check/blocks.h reads, of a snapshot of torch.cuda.memory."""
+    actions = {"alloc": "allocate", "free_completed": "free", "free": "free"}
+    lines = [f"{event['time_us']},{actions[event['action']]},{event['addr']:x},{event['size']},"
+             f"{where(event.get('frames'))}"
+             for trace in snapshot["device_traces"] for event in trace
+             if event["action"] in actions and "time_us" in event]
+    lines += [f"0,kept,{segment['address']:x},{segment['total_size']},"
+              for segment in snapshot["segments"]
+              if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)]
+    return "\n".join(lines)
+
+
+def watch_allocator(torch, checker):
+    """Has PyTorch's allocator keep its last events, and hands them over at the end and when asked."""
+    import atexit
+    import ctypes
+
+    entries = int(os.environ.get("CGTREE_CHECK_TORCH_ENTRIES", "200000"))
+
+    def hand_over():
+        try:
+            text = blocks_of(torch.cuda.memory._snapshot()).encode()
+            checker.cgtree_check_blocks(text, len(text))
+        except Exception as error:  # the program must not notice
+            print(f"cgtree-check: no blocks of PyTorch: {error}", file=sys.stderr)
+
+    ask = ctypes.CFUNCTYPE(None)(hand_over)
+
+    def start():  # inside of PyTorch's own start
+        try:
+            torch.cuda.memory._record_memory_history(context="all", stacks="python", max_entries=entries)
+            checker.cgtree_check_set_source(ask)
+        except Exception as error:
+            print(f"cgtree-check: no history of PyTorch's allocator: {error}", file=sys.stderr)
+
+    def end():
+        checker.cgtree_check_set_source(ctypes.CFUNCTYPE(None)())
+        if torch.cuda.is_initialized():
+            hand_over()
+
+    torch.cuda._lazy_call(start)
+    atexit.register(end)
+
+
+def watch_captures(torch, checker):
+    """Gives the frames of Python where PyTorch gives up the interpreter's lock before it calls CUDA."""
+    import traceback
+
+    def with_frames(method):
+        def call(self, *arguments, **options):
+            stack = traceback.extract_stack(sys._getframe(1), limit=32)
+            lines = "\n".join(f"{frame.name} at {frame.filename}:{frame.lineno}" for frame in reversed(stack))
+            checker.cgtree_check_python_frames(lines.encode())
+            try:
+                return method(self, *arguments, **options)
+            finally:
+                checker.cgtree_check_python_frames(b"")
+
+        return call
+
+    graph = torch.cuda.CUDAGraph
+    for name in ("capture_begin", "capture_end", "instantiate"):
+        if hasattr(graph, name):
+            setattr(graph, name, with_frames(getattr(graph, name)))
+
+
+def after_torch(torch):
+    """Never fails: another version of PyTorch may lack what is used."""
+    for watch in (watch_captures, watch_allocator):
+        try:
+            if torch.backends.cuda.is_built():
+                watch(torch, library())
+        except Exception as error:
+            print(f"cgtree-check: {watch.__name__}: {error}", file=sys.stderr)
+
+
+class AfterTorch(importlib.abc.MetaPathFinder):
+    """Calls after_torch() when the program has imported torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                after_torch(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+if os.environ.get("CUDA_INJECTION64_PATH") and os.environ.get("CGTREE_CHECK_TORCH") != "0":
+    sys.meta_path.insert(0, AfterTorch())
+chain()

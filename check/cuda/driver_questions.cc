@@ -1,0 +1,95 @@
+// Reads graphs with the library's reader of nodes, and asks what an address is.
+#include "check/cuda/watch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "extensions/audit/node_bytes.h"
+#include "extensions/audit/program_image.h"
+#include "interop/device/cuda/cuda_device.h"
+#include "interop/device/device_api.h"
+#include "interop/device/graph_api.h"
+
+namespace cgtree::graph_check {
+namespace {
+
+// The runtime in this library is another one than the program's, whose last error stays as it is.
+GraphAPI& graphs() {
+  return *cuda_device_api().graphs();
+}
+
+// Makes the runtime start, which may make calls that a capture forbids.
+void start() {
+  const RelaxedCapture relaxed(&graphs());
+  cudaGraph_t graph = nullptr;
+  if (cudaGraphCreate(&graph, 0) != cudaSuccess) return;
+  std::vector<NodeContents> nodes;
+  static_cast<void>(graphs().read_nodes(
+      static_cast<GraphHandle>(reinterpret_cast<std::uintptr_t>(graph)), &nodes));
+  static_cast<void>(cudaGraphDestroy(graph));
+}
+
+// Adds the nodes of a graph and of its child graphs.
+Code add_nodes(GraphHandle graph, GraphContents* contents) {
+  std::vector<NodeContents> nodes;
+  std::vector<GraphEdge> edges;
+  Code code = graphs().read_nodes(graph, &nodes);
+  if (ok(code)) code = graphs().graph_edges(graph, &edges);
+  if (!ok(code)) return code;
+  contents->bytes += estimate_graph_bytes(nodes, edges);
+  for (NodeContents& node : nodes) {
+    cudaGraph_t child = nullptr;
+    const bool is_child =
+        node.type == NodeType::kChildGraph &&
+        cudaGraphChildGraphNodeGetGraph(
+            reinterpret_cast<cudaGraphNode_t>(static_cast<std::uintptr_t>(node.node)), &child) ==
+            cudaSuccess;
+    if (is_child) {
+      code = add_nodes(static_cast<GraphHandle>(reinterpret_cast<std::uintptr_t>(child)), contents);
+      if (!ok(code)) return code;
+      node.is_decoded = true;
+    }
+    contents->nodes.push_back(std::move(node));
+  }
+  return code;
+}
+
+std::string read(GraphHandle graph, GraphContents* contents) {
+  const RelaxedCapture relaxed(&graphs());
+  const Code code = add_nodes(graph, contents);
+  if (ok(code)) return "";
+  return str_format("graphs could not be read: {} ({}). {}", name(code), static_cast<int>(code),
+                    explain(code));
+}
+
+bool is_capturing(CUstream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+// Static storage stays as long as the program.
+bool is_pageable(std::uintptr_t address) {
+  DeviceAllocation found;
+  const Code code = cuda_device_api().allocation_of(reinterpret_cast<const void*>(address), &found);
+  return ok(code) && found.attributes.kind == PointerKind::kUnknown &&
+         !is_in_program_image(address);
+}
+
+std::size_t bytes_of(std::uintptr_t address) {
+  DeviceAllocation found;
+  const Code code = cuda_device_api().allocation_of(reinterpret_cast<const void*>(address), &found);
+  return ok(code) ? found.bytes : 0;
+}
+
+}  // namespace
+
+Questions driver_questions() {
+  return {start, read, is_capturing, is_pageable, bytes_of, {}};
+}
+
+}  // namespace cgtree::graph_check

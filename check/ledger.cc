@@ -1,0 +1,557 @@
+// Follows memory, captures and executables, and makes findings of them.
+#include "check/ledger.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/format.h"
+#include "extensions/audit/node_words.h"
+
+namespace cgtree::graph_check {
+namespace {
+
+// Fewer of a kind are no remark.
+constexpr std::uint64_t kLeastRecaptures = 8;
+constexpr std::uint64_t kMostLaunchesOfRecaptured = 4;  // on average
+constexpr std::uint64_t kLeastReplaced = 16;
+
+// Mixes a number into a hash. Source: FNV-1a, with words in place of bytes.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
+  return (hash ^ word) * 0x100000001b3;
+}
+
+std::uint64_t form_of(std::span<const NodeContents> nodes) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const NodeContents& node : nodes) {
+    hash = mix(hash, static_cast<std::uint64_t>(node.type));
+    hash = mix(hash, reinterpret_cast<std::uintptr_t>(node.function));
+    for (const Dim3& dims : {node.dims.grid, node.dims.block})
+      hash = mix(mix(mix(hash, dims.x), dims.y), dims.z);
+    for (const NodeMemory& memory : node.memory)
+      hash = mix(hash, memory.bytes);
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::string_view name(FindingKind kind) noexcept {
+  constexpr std::string_view kNames[kFindingKinds] = {
+      "freed",    "reused",     "unmapped",   "refused", "legacy",
+      "pageable", "allocating", "recaptured", "leaked",  "unlaunched"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const char* call,
+                               bool is_mapping, const TakeStack& take) {
+  if (bytes == 0) return 0;
+  // The free of what was here has not been told yet: its call has not returned on its thread.
+  for (auto found = allocation_of(address + bytes - 1);
+       found != allocations_.end() && found->first + found->second.bytes > address;
+       found = allocation_of(address + bytes - 1)) {
+    take_away(found, call, take);
+  }
+  Allocation made{bytes, next_allocation_++, call, is_mapping, {}};
+  if (!gone_.empty()) restore(address, bytes, made, take);
+  const std::uint64_t number = made.number;
+  allocations_[address] = std::move(made);
+  return number;
+}
+
+std::uint64_t Ledger::number_at(std::uintptr_t address) const noexcept {
+  const auto found = allocations_.find(address);
+  return found == allocations_.end() ? 0 : found->second.number;
+}
+
+void Ledger::free(std::uintptr_t address, std::uint64_t number, const char* call,
+                  const TakeStack& take) {
+  const auto found = allocations_.find(address);
+  if (found != allocations_.end() && found->second.number == number) take_away(found, call, take);
+}
+
+void Ledger::unmap(std::uintptr_t address, std::size_t bytes, const char* call,
+                   const TakeStack& take) {
+  for (auto next = allocations_.lower_bound(address);
+       next != allocations_.end() && next->first < address + bytes;) {
+    const auto current = next++;
+    if (current->second.is_mapping) take_away(current, call, take);
+  }
+}
+
+// Returns the last allocation that begins at the address or before.
+Ledger::Allocations::iterator Ledger::allocation_of(std::uintptr_t address) noexcept {
+  const auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return allocations_.end();
+  const auto found = std::prev(after);
+  return address - found->first < found->second.bytes ? found : allocations_.end();
+}
+
+void Ledger::take_away(Allocations::iterator allocation, const char* call, const TakeStack& take) {
+  std::vector<Exec*> users;
+  for (const std::uint32_t number : allocation->second.users)
+    if (const auto found = by_number_.find(number); found != by_number_.end())
+      users.push_back(found->second);
+  if (!users.empty()) {
+    const std::uintptr_t begin = allocation->first;
+    const std::size_t bytes = allocation->second.bytes;
+    gone_.push_back({begin, allocation->second, call, take(), false, "", {}});
+    for (Exec* const user : users) {
+      const auto overlaps = [&](const Word& word) { return word.overlaps(begin, bytes); };
+      if (std::ranges::any_of(user->words, overlaps))
+        user->stale.push_back({gone_.size() - 1, kNone, user->launches});
+    }
+  }
+  allocations_.erase(allocation);
+}
+
+// A mapping at the place of one that was unmapped gives the range back to its graphs: a program
+// chooses where it maps.
+void Ledger::restore(std::uintptr_t address, std::size_t bytes, const Allocation& by,
+                     const TakeStack& take) {
+  for (Gone& gone : gone_) {
+    const bool overlaps =
+        gone.address < address + bytes && address < gone.address + gone.memory.bytes;
+    if (!overlaps || gone.is_restored || !gone.again.empty()) continue;
+    if (gone.memory.is_mapping && by.is_mapping) {
+      gone.is_restored =
+          address <= gone.address && gone.address + gone.memory.bytes <= address + bytes;
+      continue;
+    }
+    gone.again = str_format("{} bytes of {} at {:#x}", bytes, by.call, address);
+    gone.allocated = take();
+  }
+}
+
+void Ledger::begin_capture(StreamKey stream, std::uint64_t thread, StackId stack) {
+  captures_[stream] = {thread, {0, stack, {}, {}}};
+}
+
+void Ledger::end_capture(StreamKey stream, GraphHandle graph) {
+  const auto found = captures_.find(stream);
+  if (found == captures_.end()) return;
+  if (graph != GraphHandle::kNull) {
+    Graph& made = graph_of(graph);
+    auto& [number, captured, refused, legacy] = found->second.graph;
+    // A body or a part of a graph may be captured to a graph that is there.
+    if (made.captured == StackId::kNone) made.captured = captured;
+    std::ranges::move(refused, std::back_inserter(made.refused));
+    std::ranges::move(legacy, std::back_inserter(made.legacy));
+  }
+  captures_.erase(found);
+}
+
+void Ledger::refuse(StreamKey stream, std::uint64_t thread, std::string call,
+                    const TakeStack& take) {
+  auto found = captures_.find(stream);
+  if (found == captures_.end()) found = capture_of(thread);
+  if (found == captures_.end() && captures_.size() == 1) found = captures_.begin();
+  if (found != captures_.end()) found->second.graph.refused.push_back({std::move(call), take()});
+}
+
+void Ledger::use_legacy_stream(std::uint64_t thread, const char* call, const TakeStack& take) {
+  if (const auto found = capture_of(thread); found != captures_.end())
+    found->second.graph.legacy.push_back({call, take()});
+}
+
+Ledger::Captures::iterator Ledger::capture_of(std::uint64_t thread) {
+  return std::ranges::find(captures_, thread,
+                           [](const auto& entry) { return entry.second.thread; });
+}
+
+Ledger::Graph& Ledger::graph_of(GraphHandle handle) {
+  Graph& graph = graphs_[handle];
+  if (graph.number == 0) graph.number = static_cast<std::uint32_t>(++totals_.graphs);
+  return graph;
+}
+
+Ledger::Exec* Ledger::find(ExecHandle handle) const noexcept {
+  const auto found = execs_.find(handle);
+  return found == execs_.end() ? nullptr : found->second.get();
+}
+
+void Ledger::instantiate(GraphHandle graph, ExecHandle exec, GraphContents contents, StackId stack,
+                         Time now) {
+  destroy_exec(exec);
+  auto made = std::make_unique<Exec>();
+  made->number = static_cast<std::uint32_t>(++totals_.instantiated);
+  made->made = stack;
+  made->flags = contents.flags;
+  made->site = &sites_[stack];
+  ++made->site->made;
+  Exec& kept = *made;
+  by_number_[made->number] = made.get();
+  execs_[exec] = std::move(made);
+  read(kept, graph_of(graph), std::move(contents), now);
+}
+
+void Ledger::update(ExecHandle exec, GraphHandle graph, GraphContents contents, StackId stack,
+                    Time now) {
+  Exec* const found = find(exec);
+  if (found == nullptr) return;
+  ++totals_.updates;
+  found->made = stack;
+  read(*found, graph_of(graph), std::move(contents), now);
+}
+
+void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time now) {
+  exec.graph = graph.number;
+  exec.captured = graph.captured;
+  exec.bytes = contents.bytes;
+  exec.made_at = now;
+  exec.nodes.clear();
+  exec.words.clear();
+  exec.stale.clear();
+  std::vector<std::uintptr_t> unfreed;
+  for (const NodeContents& node : contents.nodes) {
+    if (!node.is_decoded) ++totals_.unread_nodes;
+    if (node.type == NodeType::kAllocation && !node.memory.empty())
+      unfreed.push_back(node.memory[0].address);
+    if (node.type == NodeType::kFree && !node.memory.empty()) {
+      const auto same = std::ranges::find(unfreed, node.memory[0].address);
+      if (same != unfreed.end()) unfreed.erase(same);
+    }
+    exec.nodes.push_back(
+        {node.node, node.type, node.kernel, !node.memory.empty() && node.memory[0].is_written});
+    const auto number = static_cast<std::uint32_t>(exec.nodes.size() - 1);
+    if (node.type == NodeType::kKernel) read_kernel(exec, number, node);
+    if (node.type == NodeType::kMemcpy || node.type == NodeType::kMemset)
+      read_memory(exec, graph, number, node, contents);
+  }
+  totals_.nodes += contents.nodes.size();
+  exec.unfreed = unfreed.size();
+  std::ranges::sort(exec.words, {}, &Word::address);
+  exec.form = nullptr;
+  if (graph.captured != StackId::kNone) {
+    exec.form = &forms_[{graph.captured, form_of(contents.nodes)}];
+    if (exec.form->made++ == 0) exec.form->first = now;
+    exec.form->last = now;
+    exec.form->graph = graph.number;
+  }
+  tell_events(graph, exec);
+}
+
+void Ledger::read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents) {
+  struct Found {
+    Word word;
+    std::uintptr_t begin;
+    std::uintptr_t end;
+  };
+  std::vector<Found> found;
+  for_each_word(contents, [&](std::uint32_t i, std::uint32_t at, std::uintptr_t address) {
+    const auto memory = allocation_of(address);
+    if (memory == allocations_.end()) return;
+    const std::size_t offset = at - contents.parameters()[i].offset;
+    found.push_back(
+        {{address, 1, node, static_cast<std::uint16_t>(i), static_cast<std::uint16_t>(offset)},
+         memory->first,
+         memory->first + memory->second.bytes});
+  });
+  // Code passes the end of a range as the address behind it, where another allocation may begin.
+  for (const Found& one : found) {
+    const bool is_end =
+        one.word.address == one.begin &&
+        std::ranges::any_of(found, [&](const Found& other) { return other.end == one.begin; });
+    if (!is_end) refer(exec, one.word);
+  }
+}
+
+void Ledger::read_memory(Exec& exec, const Graph& graph, std::uint32_t node,
+                         const NodeContents& contents, const GraphContents& all) {
+  for (std::size_t i = 0; i < contents.memory.size(); ++i) {
+    const auto& [address, bytes, is_written] = contents.memory[i];
+    const Word word{address, bytes, node, static_cast<std::uint16_t>(i), 0};
+    if (allocation_of(address) != allocations_.end()) {
+      refer(exec, word);
+    } else if (contents.type == NodeType::kMemcpy && all.is_pageable && all.is_pageable(address)) {
+      exec.graph = graph.number;
+      Finding finding = finding_of(exec, FindingKind::kPageable);
+      describe(exec, word, finding);
+      finding.memory = str_format("{} bytes of pageable host memory", bytes);
+      add(std::move(finding));
+    }
+  }
+}
+
+// An allocation keeps the number of each executable once, and is cleared of those that are gone
+// before its list would grow.
+void Ledger::refer(Exec& exec, Word word) {
+  exec.words.push_back(word);
+  std::vector<std::uint32_t>& users = allocation_of(word.address)->second.users;
+  if (!users.empty() && users.back() == exec.number) return;
+  if (users.size() == users.capacity())
+    std::erase_if(users, [&](std::uint32_t user) { return !by_number_.contains(user); });
+  if (std::ranges::find(users, exec.number) == users.end()) users.push_back(exec.number);
+}
+
+void Ledger::forget_node(ExecHandle handle, NodeHandle node) {
+  Exec* const exec = find(handle);
+  if (exec == nullptr) return;
+  const auto forgotten = std::erase_if(
+      exec->words, [&](const Word& word) { return exec->nodes[word.node].handle == node; });
+  if (forgotten > 0) ++totals_.forgotten_nodes;
+}
+
+void Ledger::destroy_exec(ExecHandle handle) {
+  const auto found = execs_.find(handle);
+  if (found == execs_.end()) return;
+  const Exec& exec = *found->second;
+  if (is_unlaunched(exec)) ++exec.site->destroyed_unlaunched;
+  by_number_.erase(exec.number);
+  execs_.erase(found);
+}
+
+// The host does not launch what the device launches.
+bool Ledger::is_unlaunched(const Exec& exec) noexcept {
+  return exec.launches == 0 && (exec.flags & kDeviceLaunch) == 0;
+}
+
+void Ledger::destroy_graph(GraphHandle graph) {
+  graphs_.erase(graph);
+}
+
+void Ledger::launch(ExecHandle handle, Time now) {
+  Exec* const exec = find(handle);
+  if (exec == nullptr) return;
+  exec->launched_at = now;
+  exec->made_before = exec->site->made;
+  ++exec->launches;
+  if (exec->form != nullptr) ++exec->form->launches;
+  ++totals_.launches;
+  if (!exec->stale.empty()) [[unlikely]]
+    tell_stale(*exec);
+}
+
+void Ledger::refuse_launch(ExecHandle handle, std::string call, const TakeStack& take) {
+  const Exec* const exec = find(handle);
+  if (exec == nullptr || exec->unfreed == 0 || exec->launches == 0 ||
+      (exec->flags & kAutoFreeOnLaunch) != 0) {
+    return;
+  }
+  Finding finding = finding_of(*exec, FindingKind::kAllocating);
+  finding.call = std::move(call);
+  finding.called = take();
+  finding.memory = str_format("{} allocation nodes whose memory no node frees", exec->unfreed);
+  add(std::move(finding));
+}
+
+Finding Ledger::finding_of(const Exec& exec, FindingKind kind) const {
+  Finding finding;
+  finding.kind = kind;
+  finding.graph = exec.graph;
+  finding.executable = exec.number;
+  finding.captured = exec.captured;
+  finding.instantiated = exec.made;
+  return finding;
+}
+
+void Ledger::describe(const Exec& exec, const Word& word, Finding& finding) const {
+  const Node& node = exec.nodes[word.node];
+  finding.node = word.node;
+  finding.address = word.address;
+  finding.node_text = node.type == NodeType::kKernel   ? "kernel"
+                      : node.type == NodeType::kMemcpy ? "copy"
+                                                       : "memset";
+  if (node.kernel != nullptr)
+    finding.node_text += str_format(" '{}'", demangled(node.kernel->name));
+  if (node.type == NodeType::kKernel) {
+    finding.place = str_format("parameter {}", word.parameter);
+    if (word.offset > 0) finding.place += str_format(" (byte {})", word.offset);
+  } else {
+    const bool is_written = (word.parameter == 0) == node.writes_first;
+    finding.place = is_written ? "the destination" : "the source";
+  }
+}
+
+void Ledger::tell_stale(Exec& exec) {
+  for (Stale& stale : exec.stale) {
+    const Gone& gone = gone_[stale.gone];
+    if (gone.is_restored) continue;
+    if (stale.finding == kNone) {
+      Finding finding =
+          finding_of(exec, gone.memory.is_mapping ? FindingKind::kUnmapped : FindingKind::kFreed);
+      const Word* first = nullptr;
+      for (const Word& word : exec.words) {
+        if (!word.overlaps(gone.address, gone.memory.bytes)) continue;
+        if (first == nullptr || word.node < first->node) first = &word;
+        ++finding.words;
+      }
+      if (first == nullptr) continue;  // patched since
+      describe(exec, *first, finding);
+      finding.memory = str_format("byte {} of {} bytes of {}", first->address - gone.address,
+                                  gone.memory.bytes, gone.memory.call);
+      finding.call = gone.call;
+      finding.called = gone.called;
+      stale.finding = add(std::move(finding));
+    }
+    Finding& told = findings_[stale.finding];
+    told.launches = std::max(told.launches, exec.launches - stale.from);
+    if (!gone.again.empty() && told.again.empty()) {
+      told.kind = FindingKind::kReused;
+      told.again = gone.again;
+      told.allocated = gone.allocated;
+    }
+  }
+}
+
+void Ledger::tell_events(const Graph& graph, const Exec& exec) {
+  const auto tell = [&](FindingKind kind, const std::vector<Event>& events) {
+    for (const Event& event : events) {
+      Finding finding = finding_of(exec, kind);
+      finding.call = event.call;
+      finding.called = event.called;
+      add(std::move(finding));
+    }
+  };
+  tell(FindingKind::kRefused, graph.refused);
+  tell(FindingKind::kLegacy, graph.legacy);
+}
+
+// A finding that differs from an earlier one in the graph alone is counted there.
+std::size_t Ledger::add(Finding finding) {
+  const auto [same, is_new] = told_.try_emplace({finding.kind, finding.captured, finding.called,
+                                                 finding.node_text + finding.call, finding.place},
+                                                findings_.size());
+  if (is_new) {
+    findings_.push_back(std::move(finding));
+  } else {
+    ++findings_[same->second].count;
+  }
+  return same->second;
+}
+
+namespace {
+
+// One word of an executable that is alive, while the events of blocks are read.
+struct BlockWord {
+  enum class State : std::uint8_t { kUnknown, kNewer, kFreed, kReused };
+
+  std::uintptr_t address;
+  std::uint32_t executable;  // by its place in a list
+  std::uint32_t word;        // by its place in the executable
+  State state = State::kUnknown;
+  const BlockEvent* freed = nullptr;
+  const BlockEvent* again = nullptr;
+};
+
+std::span<BlockWord> words_in(std::vector<BlockWord>& words, std::uintptr_t address,
+                              std::size_t bytes) {
+  const auto begin = std::ranges::lower_bound(words, address, {}, &BlockWord::address);
+  const auto end = std::ranges::lower_bound(words, address + bytes, {}, &BlockWord::address);
+  return {begin, end};
+}
+
+}  // namespace
+
+// A block that was allocated after the executable was made is not the one whose address it has.
+void Ledger::add_blocks(std::string_view source, std::span<const BlockEvent> events,
+                        std::span<const BlockRange> kept) {
+  std::vector<const Exec*> execs;
+  std::vector<BlockWord> words;
+  for (const auto& [handle, exec] : execs_) {
+    if (exec->launches == 0) continue;
+    for (std::uint32_t i = 0; i < exec->words.size(); ++i)
+      words.push_back({exec->words[i].address, static_cast<std::uint32_t>(execs.size()), i});
+    execs.push_back(exec.get());
+  }
+  std::ranges::sort(words, {}, &BlockWord::address);
+  for (const BlockRange& range : kept)
+    for (BlockWord& word : words_in(words, range.address, range.bytes))
+      word.state = BlockWord::State::kNewer;
+  for (const BlockEvent& event : events) {
+    for (BlockWord& word : words_in(words, event.address, event.bytes)) {
+      const Exec& exec = *execs[word.executable];
+      if (event.time <= exec.made_at || event.time >= exec.launched_at) continue;
+      if (word.state == BlockWord::State::kUnknown) {
+        word.state = event.is_free ? BlockWord::State::kFreed : BlockWord::State::kNewer;
+        word.freed = &event;
+      } else if (word.state == BlockWord::State::kFreed && !event.is_free) {
+        word.state = BlockWord::State::kReused;
+        word.again = &event;
+      }
+    }
+  }
+  for (const BlockWord& word : words) {
+    if (word.state != BlockWord::State::kFreed && word.state != BlockWord::State::kReused) continue;
+    const Exec& exec = *execs[word.executable];
+    if (!told_blocks_.emplace(exec.number, word.word).second) continue;
+    const bool is_reused = word.state == BlockWord::State::kReused;
+    Finding finding = finding_of(exec, is_reused ? FindingKind::kReused : FindingKind::kFreed);
+    describe(exec, exec.words[word.word], finding);
+    finding.words = 1;
+    finding.memory = str_format("byte {} of a block of {} bytes of {}",
+                                word.address - word.freed->address, word.freed->bytes, source);
+    finding.call =
+        str_format("{}{}{}", source, word.freed->where.empty() ? "" : " at ", word.freed->where);
+    if (is_reused) {
+      finding.again = str_format("a block of {} bytes{}{}", word.again->bytes,
+                                 word.again->where.empty() ? "" : " at ", word.again->where);
+    }
+    add(std::move(finding));
+  }
+}
+
+// Adds an executable to a remark on the executables of one stack. The remark names the first graph.
+void Ledger::count(const Exec& exec, FindingKind kind,
+                   std::map<const Site*, Finding>& remarks) const {
+  const auto [found, is_new] = remarks.try_emplace(exec.site, finding_of(exec, kind));
+  Finding& remark = found->second;
+  if (!is_new) ++remark.count;
+  if (exec.number < remark.executable) {
+    remark.graph = exec.graph;
+    remark.executable = exec.number;
+  }
+  remark.bytes += exec.bytes;
+}
+
+std::vector<Finding> Ledger::remarks() const {
+  std::vector<Finding> found;
+  for (const auto& [key, form] : forms_) {
+    const bool is_seldom_launched = form.launches <= kMostLaunchesOfRecaptured * form.made;
+    if (form.made < kLeastRecaptures || !is_seldom_launched) continue;
+    Finding finding;
+    finding.kind = FindingKind::kRecaptured;
+    finding.graph = form.graph;
+    finding.captured = key.first;
+    finding.count = form.made;
+    finding.launches = form.launches;
+    const auto time = std::max<Time>(form.last - form.first, 1);
+    finding.per_second = static_cast<double>(form.made - 1) * 1e6 / static_cast<double>(time);
+    found.push_back(std::move(finding));
+  }
+  std::map<const Site*, Finding> leaked;
+  std::map<const Site*, Finding> unlaunched;
+  for (const auto& [handle, exec] : execs_) {
+    if (is_unlaunched(*exec)) count(*exec, FindingKind::kUnlaunched, unlaunched);
+    if (exec->launches > 0 && exec->site->made - exec->made_before >= kLeastReplaced)
+      count(*exec, FindingKind::kLeaked, leaked);
+  }
+  for (const auto& [stack, site] : sites_) {
+    if (const auto some = leaked.find(&site);
+        some != leaked.end() && some->second.count >= kLeastReplaced) {
+      found.push_back(some->second);
+    }
+    Finding remark;
+    remark.kind = FindingKind::kUnlaunched;
+    remark.instantiated = stack;
+    remark.count = 0;
+    if (const auto some = unlaunched.find(&site); some != unlaunched.end()) remark = some->second;
+    remark.count += site.destroyed_unlaunched;
+    if (remark.count > 0) found.push_back(std::move(remark));
+  }
+  return found;
+}
+
+LedgerTotals Ledger::totals() const {
+  LedgerTotals totals = totals_;
+  totals.alive = execs_.size();
+  for (const auto& [handle, exec] : execs_) {
+    totals.bytes_alive += exec->bytes;
+    const bool is_dangling = std::ranges::any_of(exec->stale, [&](const Stale& stale) {
+      return stale.finding == kNone && !gone_[stale.gone].is_restored;
+    });
+    totals.dangling += is_dangling;
+  }
+  return totals;
+}
+
+}  // namespace cgtree::graph_check

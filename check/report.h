@@ -1,0 +1,37 @@
+// Reports: findings as JSON, and as text for people.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "check/finding.h"
+#include "check/ledger.h"
+#include "check/stacks.h"
+
+namespace cgtree::graph_check {
+
+// What a report says of the process besides findings.
+struct Process {
+  int pid = 0;
+  std::string program;
+  std::string cuda;                 // "CUPTI 130001"
+  std::vector<std::string> unseen;  // what could not be seen
+  std::vector<std::string> calls;   // "cuMemAlloc_v2 12": calls that were seen
+};
+
+struct Report {
+  std::string json;
+  std::string table;
+};
+
+// Returns a finding with all that it has, and with "text", its entry in a table.
+nlohmann::json to_json(const Finding& finding, const Stacks& stacks);
+
+// The report of one process. Faults come before remarks. Its JSON:
+//
+//   {"pid": 7, "program": "...", "cuda": "...", "findings": [...], "totals": {"graphs": 2, ...},
+//    "unseen": [...], "calls": [...]}
+Report make_report(const Process& process, const Ledger& ledger, const Stacks& stacks);
+
+}  // namespace cgtree::graph_check

@@ -1,0 +1,127 @@
+"""Python's part of cgtree-check: the sitecustomize that it hides, and what it makes of a snapshot."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HOOKS = os.path.realpath("check/cgtree_check/hooks")
+# A torch that has what the hooks use.
+TORCH = """\
+class memory:
+    calls = []
+
+    def _record_memory_history(**options):
+        memory.calls.append(options)
+
+    def _snapshot():
+        return {
+            "device_traces": [[
+                {"action": "alloc", "addr": 0x7f00, "size": 256, "time_us": 10, "frames": [
+                    {"filename": "/x/torch/nn.py", "line": 1, "name": "f"},
+                    {"filename": "train.py", "line": 3, "name": "main"}]},
+                {"action": "free_requested", "addr": 0x7f00, "size": 256, "time_us": 19},
+                {"action": "free_completed", "addr": 0x7f00, "size": 256, "time_us": 20}]],
+            "segments": [{"address": 0x8000, "total_size": 4096, "segment_pool_id": (0, 1)},
+                         {"address": 0x9000, "total_size": 4096, "segment_pool_id": (0, 0)}]}
+
+
+class CUDAGraph:
+    def capture_begin(self, pool=None):
+        return f"begun {pool}"
+
+
+class cuda:
+    memory = memory
+    CUDAGraph = CUDAGraph
+
+    def _lazy_call(start):
+        start()
+
+    def is_initialized():
+        return True
+
+
+class backends:
+    class cuda:
+        def is_built():
+            return True
+"""
+# The library, which notes its calls.
+PROGRAM = """\
+import ctypes
+calls = []
+
+class Library:
+    def __init__(self, path):
+        pass
+    def __getattr__(self, name):
+        class Function:
+            def __call__(self, *arguments):
+                calls.append((name, arguments))
+        function = Function()
+        setattr(self, name, function)
+        return function
+
+ctypes.CDLL = Library
+import torch
+graph = torch.cuda.CUDAGraph()
+
+def outer():
+    assert graph.capture_begin(pool=7) == "begun 7"
+
+outer()
+frames = [arguments[0].decode() for name, arguments in calls if name == "cgtree_check_python_frames"]
+assert len(frames) == 2 and frames[1] == "", frames
+assert "outer at <string>:" in frames[0].splitlines()[0], frames[0]
+assert torch.memory.calls[0]["stacks"] == "python", torch.memory.calls
+import atexit
+atexit._run_exitfuncs()
+blocks = [arguments[0].decode() for name, arguments in calls if name == "cgtree_check_blocks"]
+print(blocks)
+"""
+
+
+class HooksTest(unittest.TestCase):
+    def run_python(self, program, **modules):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in modules.items():
+                pathlib.Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
+            return subprocess.run(
+                [sys.executable, "-c", program], text=True, capture_output=True, check=False, timeout=60,
+                env={**os.environ, "PYTHONPATH": f"{HOOKS}:{folder}", "CUDA_INJECTION64_PATH": "/no/library.so"})
+
+    def test_the_sitecustomize_that_is_hidden_runs(self):
+        said = self.run_python("import sitecustomize; print(sitecustomize.mine)",
+                               sitecustomize="mine = 'chained'\n")
+        self.assertEqual("chained\n", said.stdout, said.stderr)
+
+    def test_a_program_without_torch_notices_nothing(self):
+        said = self.run_python("print('ran')")
+        self.assertEqual(("ran\n", "", 0), (said.stdout, said.stderr, said.returncode))
+
+    def test_a_torch_without_cuda_is_left_alone(self):
+        said = self.run_python("import torch; print(torch.x)", torch="x = 1\nclass backends:\n  class cuda:\n    is_built = lambda: False\n")
+        self.assertEqual("1\n", said.stdout)
+        self.assertNotIn("Traceback", said.stderr)
+
+    def test_captures_get_frames_and_the_allocator_is_read(self):
+        said = self.run_python(PROGRAM, torch=TORCH)
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertIn("10,allocate,7f00,256,train.py:3\\n20,free,7f00,256,\\n0,kept,8000,4096,", said.stdout)
+        self.assertNotIn("9000", said.stdout)
+
+    def test_another_version_of_torch_is_said_in_a_line(self):
+        program = PROGRAM.partition("graph = ")[0] + "print('ran')"
+        for there, elsewhere in [("def _lazy_call", "def _renamed"), ("(**options)", "(is_wanted)")]:
+            with self.subTest(there=there):
+                said = self.run_python(program, torch=TORCH.replace(there, elsewhere))
+                self.assertIn("cgtree-check: ", said.stderr)
+                self.assertNotIn("Traceback", said.stderr)
+                self.assertEqual(("ran\n", 0), (said.stdout, said.returncode))
+
+
+if __name__ == "__main__":
+    unittest.main()
