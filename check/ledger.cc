@@ -201,11 +201,14 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
   exec.nodes.clear();
   exec.words.clear();
   exec.stale.clear();
+  std::vector<NodeMemory> own;
   std::vector<std::uintptr_t> unfreed;
   for (const NodeContents& node : contents.nodes) {
     if (!node.is_decoded) ++totals_.unread_nodes;
-    if (node.type == NodeType::kAllocation && !node.memory.empty())
+    if (node.type == NodeType::kAllocation && !node.memory.empty()) {
+      own.push_back(node.memory[0]);
       unfreed.push_back(node.memory[0].address);
+    }
     if (node.type == NodeType::kFree && !node.memory.empty()) {
       const auto same = std::ranges::find(unfreed, node.memory[0].address);
       if (same != unfreed.end()) unfreed.erase(same);
@@ -215,7 +218,7 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
     const auto number = static_cast<std::uint32_t>(exec.nodes.size() - 1);
     if (node.type == NodeType::kKernel) read_kernel(exec, number, node);
     if (node.type == NodeType::kMemcpy || node.type == NodeType::kMemset)
-      read_memory(exec, graph, number, node, contents);
+      read_memory(exec, number, node, contents, own);
   }
   totals_.nodes += contents.nodes.size();
   exec.unfreed = unfreed.size();
@@ -231,39 +234,35 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
 }
 
 void Ledger::read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents) {
-  struct Found {
-    Word word;
-    std::uintptr_t begin;
-    std::uintptr_t end;
-  };
-  std::vector<Found> found;
+  std::vector<std::pair<Word, Allocations::iterator>> found;
   for_each_word(contents, [&](std::uint32_t i, std::uint32_t at, std::uintptr_t address) {
     const auto memory = allocation_of(address);
     if (memory == allocations_.end()) return;
-    const std::size_t offset = at - contents.parameters()[i].offset;
-    found.push_back(
-        {{address, 1, node, static_cast<std::uint16_t>(i), static_cast<std::uint16_t>(offset)},
-         memory->first,
-         memory->first + memory->second.bytes});
+    const auto offset = static_cast<std::uint16_t>(at - contents.parameters()[i].offset);
+    found.push_back({{address, 1, node, static_cast<std::uint16_t>(i), offset}, memory});
   });
   // Code passes the end of a range as the address behind it, where another allocation may begin.
-  for (const Found& one : found) {
-    const bool is_end =
-        one.word.address == one.begin &&
-        std::ranges::any_of(found, [&](const Found& other) { return other.end == one.begin; });
-    if (!is_end) refer(exec, one.word);
+  for (const auto& [word, memory] : found) {
+    const auto ends_here = [begin = memory->first](const auto& other) {
+      return other.second->first + other.second->second.bytes == begin;
+    };
+    if (word.address != memory->first || std::ranges::none_of(found, ends_here))
+      refer(exec, word, memory->second);
   }
 }
 
-void Ledger::read_memory(Exec& exec, const Graph& graph, std::uint32_t node,
-                         const NodeContents& contents, const GraphContents& all) {
+// The driver knows nothing yet of what the graph's own nodes allocate.
+void Ledger::read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
+                         const GraphContents& all, std::span<const NodeMemory> own) {
   for (std::size_t i = 0; i < contents.memory.size(); ++i) {
     const auto& [address, bytes, is_written] = contents.memory[i];
     const Word word{address, bytes, node, static_cast<std::uint16_t>(i), 0};
-    if (allocation_of(address) != allocations_.end()) {
-      refer(exec, word);
-    } else if (contents.type == NodeType::kMemcpy && all.is_pageable && all.is_pageable(address)) {
-      exec.graph = graph.number;
+    const auto is_own = [&](const NodeMemory& memory) {
+      return word.overlaps(memory.address, memory.bytes);
+    };
+    if (const auto memory = allocation_of(address); memory != allocations_.end()) {
+      refer(exec, word, memory->second);
+    } else if (all.pageable.contains(address) && std::ranges::none_of(own, is_own)) {
       Finding finding = finding_of(exec, FindingKind::kPageable);
       describe(exec, word, finding);
       finding.memory = str_format("{} bytes of pageable host memory", bytes);
@@ -274,9 +273,9 @@ void Ledger::read_memory(Exec& exec, const Graph& graph, std::uint32_t node,
 
 // An allocation keeps the number of each executable once, and is cleared of those that are gone
 // before its list would grow.
-void Ledger::refer(Exec& exec, Word word) {
+void Ledger::refer(Exec& exec, const Word& word, Allocation& memory) {
   exec.words.push_back(word);
-  std::vector<std::uint32_t>& users = allocation_of(word.address)->second.users;
+  std::vector<std::uint32_t>& users = memory.users;
   if (!users.empty() && users.back() == exec.number) return;
   if (users.size() == users.capacity())
     std::erase_if(users, [&](std::uint32_t user) { return !by_number_.contains(user); });

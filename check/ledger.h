@@ -53,8 +53,8 @@ struct GraphContents {
   std::vector<NodeContents> nodes;
   std::size_t bytes = 0;  // of device memory that an executable takes, an estimate
   std::uint64_t flags = 0;
-  // Returns whether an address that no allocation has is pageable host memory. May be empty.
-  std::function<bool(std::uintptr_t)> is_pageable;
+  std::set<std::uintptr_t>
+      pageable;  // what copies use of host memory that the driver does not know
 };
 
 // The flags of instantiation that matter. Source: CUgraphInstantiate_flags.
@@ -236,9 +236,9 @@ class Ledger {
                const TakeStack& take);
   void read(Exec& exec, const Graph& graph, GraphContents contents, Time now);
   void read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents);
-  void read_memory(Exec& exec, const Graph& graph, std::uint32_t node, const NodeContents& contents,
-                   const GraphContents& all);
-  void refer(Exec& exec, Word word);
+  void read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
+                   const GraphContents& all, std::span<const NodeMemory> own);
+  void refer(Exec& exec, const Word& word, Allocation& memory);
   void tell_stale(Exec& exec);
   Finding finding_of(const Exec& exec, FindingKind kind) const;
   void describe(const Exec& exec, const Word& word, Finding& finding) const;

@@ -68,9 +68,8 @@ std::string facts(const Finding& finding) {
 
 void add_stack(std::string& out, std::string_view title, const std::vector<std::string>& frames) {
   for (std::size_t i = 0; i < std::min(frames.size(), kMostFramesOfTable); ++i) {
-    out += "      ";
-    out += i == 0 ? std::string(title) : std::string(title.size(), ' ');
-    out += " " + frames[i] + "\n";
+    const std::string left = i == 0 ? std::string(title) : std::string(title.size(), ' ');
+    out += str_format("      {} {}\n", left, frames[i]);
   }
 }
 

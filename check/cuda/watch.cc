@@ -405,7 +405,10 @@ GraphContents Watch::read(std::uintptr_t graph) {
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(unseen_, why) == unseen_.end()) unseen_.push_back(why);
   }
-  contents.is_pageable = questions_.is_pageable;
+  for (const NodeContents& node : contents.nodes)
+    for (const NodeMemory& memory : node.memory)
+      if (node.type == NodeType::kMemcpy && questions_.is_pageable(memory.address))
+        contents.pageable.insert(memory.address);
   return contents;
 }
 

@@ -77,7 +77,7 @@ class LedgerTest : public ::testing::Test {
     contents.nodes = std::move(nodes);
     contents.flags = flags;
     contents.bytes = 1000;
-    contents.is_pageable = [](std::uintptr_t address) { return address == 0x5000'0000; };
+    contents.pageable = {0x5000'0000};
     ledger_.instantiate(graph, exec, std::move(contents), kMake, now_ += 1'000'000);
   }
   void launch(ExecHandle exec = kExec) { ledger_.launch(exec, now_ += 1'000'000); }
@@ -237,6 +237,12 @@ TEST_F(LedgerTest, ACopyOfPageableMemoryIsAFault) {
   instantiate({of_memory(NodeType::kMemcpy, {{0x5000'0000, 64, false}, {kBuffer, 64, true}})});
   ASSERT_EQ(std::vector{FindingKind::kPageable}, kinds());
   EXPECT_EQ("the source", ledger_.findings()[0].place);
+}
+
+TEST_F(LedgerTest, MemoryOfTheGraphsOwnNodesIsNotPageable) {
+  instantiate({of_memory(NodeType::kAllocation, {{0x5000'0000 - 64, 128, false}}),
+               of_memory(NodeType::kMemcpy, {{0x5000'0000, 64, false}, {0x6000'0000, 64, true}})});
+  EXPECT_TRUE(kinds().empty());
 }
 
 TEST_F(LedgerTest, ACopyToMemoryThatWasFreedIsAFault) {

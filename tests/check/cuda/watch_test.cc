@@ -35,7 +35,7 @@ class WatchTest : public ::testing::Test {
       return why_;
     };
     questions.is_capturing = [this](CUstream stream) { return stream == stream_ && is_capturing_; };
-    questions.is_pageable = [](std::uintptr_t) { return false; };
+    questions.is_pageable = [](std::uintptr_t address) { return address == 0x5000'0000; };
     questions.bytes_of = [](std::uintptr_t) { return std::size_t{4096}; };
     questions.watch_work = [this](bool is_wanted) { is_work_watched_.push_back(is_wanted); };
     return questions;
@@ -297,6 +297,17 @@ TEST_F(WatchTest, WorkOnTheLegacyStreamIsSeen) {
   end_capture();
   instantiate();
   EXPECT_EQ((std::vector{FindingKind::kLegacy, FindingKind::kLegacy}), found_);
+}
+
+TEST_F(WatchTest, TheDriverSaysWhichMemoryOfCopiesIsPageable) {
+  nodes_.emplace_back();
+  nodes_[0].type = NodeType::kMemset;
+  nodes_[0].memory = {{0x5000'0000, 64, false}};
+  instantiate();
+  EXPECT_TRUE(found_.empty());
+  nodes_[0].type = NodeType::kMemcpy;
+  instantiate();
+  EXPECT_EQ(std::vector{FindingKind::kPageable}, found_);
 }
 
 TEST_F(WatchTest, ANodeThatIsPatchedIsForgotten) {
