@@ -29,10 +29,10 @@ void add(Blocks& blocks, Time time, const char* line) {
   unsigned long long address = 0;
   unsigned long long bytes = 0;
   if (std::sscanf(line, "%15[^,],%llx,%llu,%511[^\n]", action, &address, &bytes, rest) < 3) return;
-  const std::string_view what = action;
-  if (what == "kept") blocks.kept.push_back({address, bytes});
-  if (what == "allocate" || what == "free")
-    blocks.events.push_back({time, address, bytes, what == "free", rest});
+  const std::string_view kind = action;
+  if (kind == "kept") blocks.kept.push_back({address, bytes});
+  if (kind == "allocate" || kind == "free")
+    blocks.events.push_back({time, address, bytes, kind == "free", rest});
 }
 
 }  // namespace

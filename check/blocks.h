@@ -1,4 +1,4 @@
-// Blocks: what caching allocators say of themselves, since the driver does not see it.
+// Blocks: events of caching allocators, which the driver does not see.
 #pragma once
 
 #include <string_view>
@@ -13,9 +13,9 @@ struct Blocks {
   std::vector<BlockRange> kept;    // segments of graphs' own pools
 };
 
-// Reads what check/hooks/sitecustomize.py makes of a snapshot of PyTorch's allocator, a line each:
-// "TIME,allocate,ADDRESS,BYTES,WHERE", the same with "free", and "0,kept,ADDRESS,BYTES,". TIME is
-// in microseconds since 1970, ADDRESS is hexadecimal.
+// Reads a snapshot of PyTorch's allocator as cgtree_check/hooks/sitecustomize.py writes it, in
+// lines: "TIME,allocate,ADDRESS,BYTES,WHERE", the same with "free", and "0,kept,ADDRESS,BYTES,".
+// TIME is in microseconds since 1970, ADDRESS is hexadecimal.
 Blocks read_torch_blocks(std::string_view text);
 
 // Reads a log of RMM, whose rows have the time of day; `now` says of which day. Source: RMM's

@@ -50,7 +50,7 @@ struct Finding {
   std::string memory;               // "byte 16 of 4096 bytes of cuMemAlloc_v2"
   std::string call;                 // that freed, was refused, or ran at once; with its result
   StackId called = StackId::kNone;  // from where
-  std::string again;                // kReused: what was allocated there
+  std::string again;                // kReused: the new allocation
   StackId allocated = StackId::kNone;
   std::size_t words = 0;       // of parameters that lie in the memory
   std::uint64_t launches = 0;  // since the memory was freed

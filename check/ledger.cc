@@ -45,7 +45,7 @@ std::string_view name(FindingKind kind) noexcept {
 std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const char* call,
                                bool is_mapping, const TakeStack& take) {
   if (bytes == 0) return 0;
-  // The free of what was here has not been told yet: its call has not returned on its thread.
+  // Another thread has freed the memory that was here, and its call has not returned yet.
   for (auto found = allocation_of(address + bytes - 1);
        found != allocations_.end() && found->first + found->second.bytes > address;
        found = allocation_of(address + bytes - 1)) {
@@ -251,7 +251,7 @@ void Ledger::read_kernel(Exec& exec, std::uint32_t node, const NodeContents& con
   }
 }
 
-// The driver knows nothing yet of what the graph's own nodes allocate.
+// Until a launch the driver does not know the memory that the graph's own nodes allocate.
 void Ledger::read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
                          const GraphContents& all, std::span<const NodeMemory> own) {
   for (std::size_t i = 0; i < contents.memory.size(); ++i) {
@@ -299,7 +299,7 @@ void Ledger::destroy_exec(ExecHandle handle) {
   execs_.erase(found);
 }
 
-// The host does not launch what the device launches.
+// The host does not launch executables that are made for launches by the device.
 bool Ledger::is_unlaunched(const Exec& exec) noexcept {
   return exec.launches == 0 && (exec.flags & kDeviceLaunch) == 0;
 }

@@ -1,5 +1,5 @@
-// Ledger: what a program has allocated, captured, instantiated and launched, and the faults that
-// follow from it.
+// Ledger: the memory, captures, executables and launches of a program, and the faults that follow
+// from them.
 //
 // A word of a kernel's parameters is an address if it lies in memory that is allocated when the
 // graph is instantiated; so is each range of a copy or memset. An allocation knows the executables
@@ -48,13 +48,12 @@ struct StreamKey {
   auto operator<=>(const StreamKey&) const = default;
 };
 
-// What is in a graph, as far as it can be read.
+// The nodes of a graph, as far as they can be read.
 struct GraphContents {
   std::vector<NodeContents> nodes;
   std::size_t bytes = 0;  // of device memory that an executable takes, an estimate
   std::uint64_t flags = 0;
-  std::set<std::uintptr_t>
-      pageable;  // what copies use of host memory that the driver does not know
+  std::set<std::uintptr_t> pageable;  // host memory of copies that the driver does not know
 };
 
 // The flags of instantiation that matter. Source: CUgraphInstantiate_flags.
@@ -124,9 +123,9 @@ class Ledger {
   void launch(ExecHandle exec, Time now);
   void refuse_launch(ExecHandle exec, std::string call, const TakeStack& take);
 
-  // Compares what a caching allocator did with the graphs that are alive: a block that was freed
-  // after an executable took its address and before its last launch is a finding. `source` names
-  // the allocator. `events` are in the order of time.
+  // Compares the events of a caching allocator with the graphs that are alive: a block that was
+  // freed after an executable took its address and before its last launch is a finding. `source`
+  // names the allocator. `events` are in the order of time.
   void add_blocks(std::string_view source, std::span<const BlockEvent> events,
                   std::span<const BlockRange> kept);
 
@@ -256,7 +255,7 @@ class Ledger {
   std::map<std::pair<StackId, std::uint64_t>, Form> forms_;
   std::map<StackId, Site> sites_;
   std::deque<Finding> findings_;
-  // What tells findings apart: kind, stacks, node and place.
+  // Findings by kind, stacks, node and place: equal ones are one.
   std::map<std::tuple<FindingKind, StackId, StackId, std::string, std::string>, std::size_t> told_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> told_blocks_;  // executable, word
   std::uint64_t next_allocation_ = 1;

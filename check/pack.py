@@ -53,7 +53,8 @@ def contents(library, version, tag):
     info = f"cgtree_check-{version}.dist-info"
     files = {f"cgtree_check/{path.relative_to(PACKAGE)}": path.read_bytes() for path in PACKAGE.rglob("*.py")}
     files["cgtree_check/libcgtree_check.so"] = stripped(library)
-    files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    for licence in ("LICENSE", "THIRD_PARTY_LICENSES.md"):
+        files[f"{info}/{licence}"] = (ROOT / licence).read_bytes()
     files[f"{info}/METADATA"] = METADATA.format(version=version).encode()
     files[f"{info}/WHEEL"] = WHEEL.format(tag=tag).encode()
     files[f"{info}/entry_points.txt"] = ENTRY_POINTS.encode()

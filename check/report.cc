@@ -119,8 +119,8 @@ std::string table(const Process& process, const std::vector<Finding>& findings,
     }
   }
   out += text_of(totals);
-  for (const std::string& what : process.unseen)
-    out += "not seen: " + what + "\n";
+  for (const std::string& unseen : process.unseen)
+    out += "not seen: " + unseen + "\n";
   return out;
 }
 

@@ -11,12 +11,12 @@
 
 namespace cgtree::graph_check {
 
-// What a report says of the process besides findings.
+// Facts of the process in a report.
 struct Process {
   int pid = 0;
   std::string program;
   std::string cuda;                 // "CUPTI 130001"
-  std::vector<std::string> unseen;  // what could not be seen
+  std::vector<std::string> unseen;  // memory and nodes that could not be seen
   std::vector<std::string> calls;   // "cuMemAlloc_v2 12": calls that were seen
 };
 

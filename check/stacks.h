@@ -15,7 +15,7 @@ namespace cgtree::graph_check {
 // Thread safety: none; callers hold a lock.
 class Stacks {
  public:
-  // Loads what unwinding needs, so that take() loads nothing.
+  // Loads the unwinder, so that take() loads nothing.
   Stacks();
 
   // Returns the number of this thread's stack. Equal stacks have one number. Frames of Python are

@@ -1,4 +1,4 @@
-// Reads graphs with the library's reader of nodes, and asks what an address is.
+// Reads graphs with the library's reader of nodes, and asks the driver about addresses.
 #include "check/cuda/watch.h"
 
 #include <cuda_runtime_api.h>

@@ -131,9 +131,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   return is_made ? 1 : 0;
 }
 
-// For check/hooks/sitecustomize.py. Each does nothing where CUDA has not started.
+// For cgtree_check/hooks/sitecustomize.py. Each does nothing where CUDA has not started.
 
-// Takes what PyTorch's allocator has done, as read_torch_blocks() reads it.
+// Takes the events of PyTorch's allocator, as read_torch_blocks() reads them.
 extern "C" __attribute__((visibility("default"))) void cgtree_check_blocks(const char* text,
                                                                            std::size_t bytes) {
   auto* const to = injection.load();

@@ -1,4 +1,4 @@
-// Translates callbacks: which function it was, whether it has succeeded, and what it was given.
+// Translates callbacks into events, by a table of the functions and their parameters.
 #include "check/cuda/watch.h"
 
 #include <cupti.h>
@@ -16,7 +16,7 @@
 
 namespace cgtree::graph_check {
 
-// What a call does. Its parameters are named in parentheses.
+// The effect of a call, with its parameters in parentheses.
 enum class Does : std::uint8_t {
   kAllocate,         // (address, written by the call; bytes)
   kAllocateRows,     // (address, written by the call; rows; bytes of a row, written by the call)
@@ -313,7 +313,7 @@ void Watch::freed(const Data& data, std::uintptr_t address) {
   }
 }
 
-// What is destroyed is so when the call begins: another thread may get the handle before it
+// An object is destroyed when the call begins: another thread may get the handle before it
 // returns.
 void Watch::on_change(const Call& call, const Data& data) {
   const bool is_destruction = call.does == Does::kDestroyExec || call.does == Does::kDestroyGraph;

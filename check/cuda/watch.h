@@ -26,7 +26,7 @@
 
 namespace cgtree::graph_check {
 
-// What is asked of CUDA inside of callbacks. Calls of CUDA are allowed at the end of a call.
+// Questions to CUDA inside of callbacks. They are allowed at the end of a call.
 struct Questions {
   // Called once, before the first capture or instantiation.
   std::function<void()> prepare;

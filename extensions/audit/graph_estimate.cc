@@ -1,4 +1,4 @@
-// Counts what the graphs of a recording take device memory for.
+// Counts the device memory of the graphs of a recording.
 #include "extensions/audit/graph_estimate.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Counts what the nodes and branches of a graph take.
+// Counts the memory of the nodes and branches of a graph.
 #include "extensions/audit/node_bytes.h"
 
 #include <algorithm>

@@ -12,6 +12,25 @@ import unittest
 LIBRARY = os.path.realpath("check/libcgtree_check.so")
 CUPTI = os.path.realpath("tests/check/libfake_cupti.so")
 PROGRAM = os.path.realpath("tests/check/fake_program")
+# Calls with the interpreter's lock held, as extensions that do not give it up. Numbers are of cupti_driver_cbid.h.
+PYTHON = """
+import ctypes, os
+ctypes.PyDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+cupti = ctypes.PyDLL(os.environ["CGTREE_CHECK_CUPTI"])
+
+def call(number, name, *words, result=0):
+    cupti.fake_cupti_call(number, name, (ctypes.c_uint64 * len(words))(*words), result)
+
+def begin_in_python():
+    call(539, b"cuStreamBeginCapture_v2", 0x500, 0)
+
+begin_in_python()
+call(776, b"cuMemcpyBatchAsync", *[0] * 8, 0x500, result=900)
+graph, exec = ctypes.c_uint64(0x100), ctypes.c_uint64(0x300)
+call(497, b"cuStreamEndCapture", 0x500, ctypes.addressof(graph))
+call(643, b"cuGraphInstantiateWithFlags", ctypes.addressof(exec), 0x100, 0)
+call(514, b"cuGraphLaunch", 0x300, 0x500)
+"""
 RUN = [sys.executable, "-m", "cgtree_check", "run", f"--library={LIBRARY}"]
 
 
@@ -66,6 +85,14 @@ class RunTest(unittest.TestCase):
         self.assertIn("cuMemcpyBatchAsync returned 900", said.stderr)
         said, [report] = self.run_json("--fail-on=refused", PROGRAM, "refused", "leave")
         self.assertEqual(66, said.returncode)
+
+    def test_frames_of_python_are_told_where_its_lock_is_held(self):
+        said, [report] = self.run_json(sys.executable, "-c", PYTHON)
+        self.assertEqual(0, said.returncode, said.stderr)
+        [finding] = report["findings"]
+        self.assertEqual("refused", finding["kind"])
+        self.assertEqual(["call at <string>:7", "begin_in_python at <string>:10", "<module> at <string>:12"],
+                         finding["captured"][:3])
 
     def test_a_fork_says_that_it_is_not_watched(self):
         said, reports = self.run_json(PROGRAM, "refused", "fork")

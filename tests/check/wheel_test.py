@@ -26,7 +26,8 @@ class WheelTest(unittest.TestCase):
         names = {name.split("/", 1)[1] if ".dist-info/" in name else name for name in self.files.namelist()}
         self.assertEqual(
             {"cgtree_check/__init__.py", "cgtree_check/__main__.py", "cgtree_check/hooks/sitecustomize.py",
-             "cgtree_check/libcgtree_check.so", "LICENSE", "METADATA", "WHEEL", "RECORD", "entry_points.txt"}, names)
+             "cgtree_check/libcgtree_check.so", "LICENSE", "THIRD_PARTY_LICENSES.md", "METADATA", "WHEEL", "RECORD",
+             "entry_points.txt"}, names)
 
     def test_its_record_is_true(self):
         [record] = [name for name in self.files.namelist() if name.endswith("/RECORD")]

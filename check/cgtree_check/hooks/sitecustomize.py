@@ -1,4 +1,4 @@
-"""Python's part of cgtree-check: frames at captures, and what PyTorch's allocator frees and keeps.
+"""Python's part of cgtree-check: frames at captures, and the events of PyTorch's allocator.
 
 `cgtree-check run` puts this folder in front of PYTHONPATH. A sitecustomize that was there is imported, too.
 CGTREE_CHECK_TORCH=0 leaves PyTorch alone; CGTREE_CHECK_TORCH_ENTRIES is how many events its allocator keeps.
@@ -23,7 +23,7 @@ def chain():
 
 
 def library():
-    """The library that CUDA has loaded. Where it has not, its functions do nothing."""
+    """The library that CUDA loads. Its functions do nothing before CUDA starts."""
     import ctypes
 
     found = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
@@ -43,7 +43,7 @@ def where(frames):
 
 
 def blocks_of(snapshot):
-    """What check/blocks.h reads, of a snapshot of torch.cuda.memory."""
+    """A snapshot of torch.cuda.memory, as check/blocks.h reads it."""
     actions = {"alloc": "allocate", "free_completed": "free", "free": "free"}
     lines = [f"{event['time_us']},{actions[event['action']]},{event['addr']:x},{event['size']},"
              f"{where(event.get('frames'))}"

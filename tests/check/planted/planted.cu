@@ -32,7 +32,7 @@ __global__ void touch(float* data, const int* flag) {
   if (*flag != 0) data[threadIdx.x] += 1;
 }
 
-// What each program has.
+// The stream and the flag of each program.
 struct Base {
   Base() {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
