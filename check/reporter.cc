@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -53,8 +54,9 @@ std::string file_in(const std::string& folder, std::string_view end) {
 }
 
 void on_signal(int) {
-  const char byte = 0;
-  static_cast<void>(!write(of_process.wake, &byte, 1));
+  const int before = errno;
+  static_cast<void>(!write(of_process.wake, "", 1));
+  errno = before;
 }
 
 // A program that has a handler of its own keeps it.
