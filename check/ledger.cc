@@ -14,6 +14,7 @@ namespace {
 constexpr std::uint64_t kLeastRecaptures = 8;
 constexpr std::uint64_t kMostLaunchesOfRecaptured = 4;  // on average
 constexpr std::uint64_t kLeastReplaced = 16;
+constexpr std::size_t kMostEnded = 4'096;
 
 // Mixes a number into a hash. Source: FNV-1a, with words in place of bytes.
 std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
@@ -59,34 +60,36 @@ std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const 
 }
 
 std::uint64_t Ledger::number_at(std::uintptr_t address) const noexcept {
-  const auto found = allocations_.find(address);
+  const auto found = allocation_of(address);
   return found == allocations_.end() ? 0 : found->second.number;
 }
 
 void Ledger::free(std::uintptr_t address, std::uint64_t number, const char* call,
                   const TakeStack& take) {
-  const auto found = allocations_.find(address);
+  const auto found = allocation_of(address);
   if (found != allocations_.end() && found->second.number == number) take_away(found, call, take);
 }
 
+// An allocation that the driver has told may be a mapping.
 void Ledger::unmap(std::uintptr_t address, std::size_t bytes, const char* call,
                    const TakeStack& take) {
   for (auto next = allocations_.lower_bound(address);
-       next != allocations_.end() && next->first < address + bytes;) {
-    const auto current = next++;
-    if (current->second.is_mapping) take_away(current, call, take);
+       next != allocations_.end() && next->first + next->second.bytes <= address + bytes;) {
+    next->second.is_mapping = true;
+    take_away(next++, call, take);
   }
 }
 
 // Returns the last allocation that begins at the address or before.
-Ledger::Allocations::iterator Ledger::allocation_of(std::uintptr_t address) noexcept {
+Ledger::Allocations::const_iterator Ledger::allocation_of(std::uintptr_t address) const noexcept {
   const auto after = allocations_.upper_bound(address);
   if (after == allocations_.begin()) return allocations_.end();
   const auto found = std::prev(after);
   return address - found->first < found->second.bytes ? found : allocations_.end();
 }
 
-void Ledger::take_away(Allocations::iterator allocation, const char* call, const TakeStack& take) {
+void Ledger::take_away(Allocations::const_iterator allocation, const char* call,
+                       const TakeStack& take) {
   std::vector<Exec*> users;
   for (const std::uint32_t number : allocation->second.users)
     if (const auto found = by_number_.find(number); found != by_number_.end())
@@ -97,8 +100,9 @@ void Ledger::take_away(Allocations::iterator allocation, const char* call, const
     gone_.push_back({begin, allocation->second, call, take(), false, "", {}});
     for (Exec* const user : users) {
       const auto overlaps = [&](const Word& word) { return word.overlaps(begin, bytes); };
-      if (std::ranges::any_of(user->words, overlaps))
-        user->stale.push_back({gone_.size() - 1, kNone, user->launches});
+      if (std::ranges::none_of(user->words, overlaps)) continue;
+      if (user->stale.empty()) ++marked_;
+      user->stale.push_back({gone_.size() - 1, kNone, user->launches});
     }
   }
   allocations_.erase(allocation);
@@ -177,6 +181,7 @@ void Ledger::instantiate(GraphHandle graph, ExecHandle exec, GraphContents conte
   made->made = stack;
   made->flags = contents.flags;
   made->site = &sites_[stack];
+  made->site->stack = stack;
   ++made->site->made;
   Exec& kept = *made;
   by_number_[made->number] = made.get();
@@ -200,7 +205,12 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
   exec.made_at = now;
   exec.nodes.clear();
   exec.words.clear();
+  if (!exec.stale.empty()) --marked_;
   exec.stale.clear();
+  launches_since_made_ = 0;
+  for (const auto& [address, bytes] : contents.older)
+    if (allocation_of(address) == allocations_.end())
+      allocations_[address] = {bytes, next_allocation_++, "memory", false, {}};
   std::vector<NodeMemory> own;
   std::vector<std::uintptr_t> unfreed;
   for (const NodeContents& node : contents.nodes) {
@@ -234,7 +244,7 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
 }
 
 void Ledger::read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents) {
-  std::vector<std::pair<Word, Allocations::iterator>> found;
+  std::vector<std::pair<Word, Allocations::const_iterator>> found;
   for_each_word(contents, [&](std::uint32_t i, std::uint32_t at, std::uintptr_t address) {
     const auto memory = allocation_of(address);
     if (memory == allocations_.end()) return;
@@ -273,13 +283,28 @@ void Ledger::read_memory(Exec& exec, std::uint32_t node, const NodeContents& con
 
 // An allocation keeps the number of each executable once, and is cleared of those that are gone
 // before its list would grow.
-void Ledger::refer(Exec& exec, const Word& word, Allocation& memory) {
+void Ledger::refer(Exec& exec, const Word& word, const Allocation& memory) {
   exec.words.push_back(word);
   std::vector<std::uint32_t>& users = memory.users;
   if (!users.empty() && users.back() == exec.number) return;
   if (users.size() == users.capacity())
     std::erase_if(users, [&](std::uint32_t user) { return !by_number_.contains(user); });
   if (std::ranges::find(users, exec.number) == users.end()) users.push_back(exec.number);
+}
+
+std::set<std::uintptr_t> Ledger::unknown_words(std::span<const NodeContents> nodes) const {
+  std::set<std::uintptr_t> unknown;
+  const auto note = [&](std::uintptr_t address) {
+    if (allocation_of(address) == allocations_.end()) unknown.insert(address);
+  };
+  for (const NodeContents& node : nodes) {
+    if (node.type == NodeType::kKernel)
+      for_each_word(node, [&](auto, auto, std::uintptr_t address) { note(address); });
+    if (node.type == NodeType::kMemcpy || node.type == NodeType::kMemset)
+      for (const NodeMemory& memory : node.memory)
+        note(memory.address);
+  }
+  return unknown;
 }
 
 void Ledger::forget_node(ExecHandle handle, NodeHandle node) {
@@ -295,7 +320,10 @@ void Ledger::destroy_exec(ExecHandle handle) {
   if (found == execs_.end()) return;
   const Exec& exec = *found->second;
   if (is_unlaunched(exec)) ++exec.site->destroyed_unlaunched;
+  if (!exec.stale.empty()) --marked_;
   by_number_.erase(exec.number);
+  if (expects_blocks_) ended_.push_back(std::move(found->second));
+  if (ended_.size() > kMostEnded) ended_.pop_front();
   execs_.erase(found);
 }
 
@@ -314,6 +342,7 @@ void Ledger::launch(ExecHandle handle, Time now) {
   exec->launched_at = now;
   exec->made_before = exec->site->made;
   ++exec->launches;
+  ++launches_since_made_;
   if (exec->form != nullptr) ++exec->form->launches;
   ++totals_.launches;
   if (!exec->stale.empty()) [[unlikely]]
@@ -322,7 +351,7 @@ void Ledger::launch(ExecHandle handle, Time now) {
 
 void Ledger::refuse_launch(ExecHandle handle, std::string call, const TakeStack& take) {
   const Exec* const exec = find(handle);
-  if (exec == nullptr || exec->unfreed == 0 || exec->launches == 0 ||
+  if (exec == nullptr || exec->unfreed == 0 || exec->launches < 2 ||
       (exec->flags & kAutoFreeOnLaunch) != 0) {
     return;
   }
@@ -446,12 +475,13 @@ void Ledger::add_blocks(std::string_view source, std::span<const BlockEvent> eve
                         std::span<const BlockRange> kept) {
   std::vector<const Exec*> execs;
   std::vector<BlockWord> words;
-  for (const auto& [handle, exec] : execs_) {
-    if (exec->launches == 0) continue;
-    for (std::uint32_t i = 0; i < exec->words.size(); ++i)
-      words.push_back({exec->words[i].address, static_cast<std::uint32_t>(execs.size()), i});
+  for (const auto& [handle, exec] : execs_)
     execs.push_back(exec.get());
-  }
+  for (const auto& exec : ended_)
+    execs.push_back(exec.get());
+  for (std::uint32_t i = 0; i < execs.size(); ++i)
+    for (std::uint32_t word = 0; word < execs[i]->words.size(); ++word)
+      words.push_back({execs[i]->words[word].address, i, word});
   std::ranges::sort(words, {}, &BlockWord::address);
   for (const BlockRange& range : kept)
     for (BlockWord& word : words_in(words, range.address, range.bytes))
@@ -489,19 +519,6 @@ void Ledger::add_blocks(std::string_view source, std::span<const BlockEvent> eve
   }
 }
 
-// Adds an executable to a remark on the executables of one stack. The remark names the first graph.
-void Ledger::count(const Exec& exec, FindingKind kind,
-                   std::map<const Site*, Finding>& remarks) const {
-  const auto [found, is_new] = remarks.try_emplace(exec.site, finding_of(exec, kind));
-  Finding& remark = found->second;
-  if (!is_new) ++remark.count;
-  if (exec.number < remark.executable) {
-    remark.graph = exec.graph;
-    remark.executable = exec.number;
-  }
-  remark.bytes += exec.bytes;
-}
-
 std::vector<Finding> Ledger::remarks() const {
   std::vector<Finding> found;
   for (const auto& [key, form] : forms_) {
@@ -517,26 +534,29 @@ std::vector<Finding> Ledger::remarks() const {
     finding.per_second = static_cast<double>(form.made - 1) * 1e6 / static_cast<double>(time);
     found.push_back(std::move(finding));
   }
-  std::map<const Site*, Finding> leaked;
-  std::map<const Site*, Finding> unlaunched;
+  std::map<std::pair<StackId, FindingKind>, Finding> remarks;  // each names one of its graphs
+  const auto count = [&](StackId stack, const Finding& finding, std::uint64_t more) {
+    const auto [remark, is_new] = remarks.try_emplace({stack, finding.kind}, finding);
+    remark->second.count += is_new ? more - 1 : more;
+    if (!is_new) remark->second.bytes += finding.bytes;
+  };
   for (const auto& [handle, exec] : execs_) {
-    if (is_unlaunched(*exec)) count(*exec, FindingKind::kUnlaunched, unlaunched);
+    Finding finding = finding_of(*exec, FindingKind::kUnlaunched);
+    finding.bytes = exec->bytes;
+    if (is_unlaunched(*exec)) count(exec->site->stack, finding, 1);
+    finding.kind = FindingKind::kLeaked;
     if (exec->launches > 0 && exec->site->made - exec->made_before >= kLeastReplaced)
-      count(*exec, FindingKind::kLeaked, leaked);
+      count(exec->site->stack, finding, 1);
   }
   for (const auto& [stack, site] : sites_) {
-    if (const auto some = leaked.find(&site);
-        some != leaked.end() && some->second.count >= kLeastReplaced) {
-      found.push_back(some->second);
-    }
-    Finding remark;
-    remark.kind = FindingKind::kUnlaunched;
-    remark.instantiated = stack;
-    remark.count = 0;
-    if (const auto some = unlaunched.find(&site); some != unlaunched.end()) remark = some->second;
-    remark.count += site.destroyed_unlaunched;
-    if (remark.count > 0) found.push_back(std::move(remark));
+    Finding finding;
+    finding.kind = FindingKind::kUnlaunched;
+    finding.instantiated = stack;
+    if (site.destroyed_unlaunched > 0) count(stack, finding, site.destroyed_unlaunched);
   }
+  for (const auto& [key, remark] : remarks)
+    if (remark.kind != FindingKind::kLeaked || remark.count >= kLeastReplaced)
+      found.push_back(remark);
   return found;
 }
 

@@ -48,12 +48,19 @@ struct StreamKey {
   auto operator<=>(const StreamKey&) const = default;
 };
 
+// A range of memory.
+struct BlockRange {
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+};
+
 // The nodes of a graph, as far as they can be read.
 struct GraphContents {
   std::vector<NodeContents> nodes;
   std::size_t bytes = 0;  // of device memory that an executable takes, an estimate
   std::uint64_t flags = 0;
-  std::set<std::uintptr_t> pageable;  // host memory of copies that the driver does not know
+  std::vector<BlockRange> older;      // allocations that no call has told, which the driver knows
+  std::set<std::uintptr_t> pageable;  // addresses of copies: host memory, if in no allocation
 };
 
 // The flags of instantiation that matter. Source: CUgraphInstantiate_flags.
@@ -67,12 +74,6 @@ struct BlockEvent {
   std::size_t bytes = 0;
   bool is_free = false;
   std::string where;  // the source line, or ""
-};
-
-// A range that a caching allocator keeps for graphs: its blocks may be free between launches.
-struct BlockRange {
-  std::uintptr_t address = 0;
-  std::size_t bytes = 0;
 };
 
 // Numbers for a report.
@@ -96,9 +97,9 @@ class Ledger {
   // other allocation has.
   std::uint64_t allocate(std::uintptr_t address, std::size_t bytes, const char* call,
                          bool is_mapping, const TakeStack& take);
-  // Returns the number of the allocation that begins at the address, or 0.
+  // Returns the number of the allocation that the address lies in, or 0.
   std::uint64_t number_at(std::uintptr_t address) const noexcept;
-  // Frees the allocation that begins at the address, if it has that number still.
+  // Frees the allocation that the address lies in, if it has that number still.
   void free(std::uintptr_t address, std::uint64_t number, const char* call, const TakeStack& take);
   // Unmaps all mappings in the range.
   void unmap(std::uintptr_t address, std::size_t bytes, const char* call, const TakeStack& take);
@@ -123,12 +124,21 @@ class Ledger {
   void launch(ExecHandle exec, Time now);
   void refuse_launch(ExecHandle exec, std::string call, const TakeStack& take);
 
-  // Compares the events of a caching allocator with the graphs that are alive: a block that was
+  // Returns the words of nodes that may be addresses, and lie in no allocation.
+  std::set<std::uintptr_t> unknown_words(std::span<const NodeContents> nodes) const;
+
+  // From now on executables that end are kept for add_blocks().
+  void expect_blocks() noexcept { expects_blocks_ = true; }
+  // Compares the events of a caching allocator with the executables that are kept: a block that was
   // freed after an executable took its address and before its last launch is a finding. `source`
   // names the allocator. `events` are in the order of time.
   void add_blocks(std::string_view source, std::span<const BlockEvent> events,
                   std::span<const BlockRange> kept);
 
+  // Returns whether launches matter: executables are marked, or some were made not long ago.
+  bool wants_launches() const noexcept {
+    return expects_blocks_ || marked_ > 0 || launches_since_made_ < kWatchedLaunches;
+  }
   // The findings so far, in the order in which they were made. Each stays at its index; counts and
   // kinds may change.
   const std::deque<Finding>& findings() const noexcept { return findings_; }
@@ -160,7 +170,7 @@ class Ledger {
     std::uint64_t number = 0;
     const char* call = "";
     bool is_mapping = false;
-    std::vector<std::uint32_t> users;  // numbers of executables; some may be gone
+    mutable std::vector<std::uint32_t> users;  // numbers of executables; some may be gone
   };
   // Memory that executables refer to, and that is gone.
   struct Gone {
@@ -201,6 +211,7 @@ class Ledger {
   };
   // The executables that were instantiated for one stack.
   struct Site {
+    StackId stack = StackId::kNone;
     std::uint64_t made = 0;
     std::uint64_t destroyed_unlaunched = 0;
   };
@@ -229,22 +240,24 @@ class Ledger {
   Captures::iterator capture_of(std::uint64_t thread);
   Graph& graph_of(GraphHandle handle);
   Exec* find(ExecHandle handle) const noexcept;
-  Allocations::iterator allocation_of(std::uintptr_t address) noexcept;
-  void take_away(Allocations::iterator allocation, const char* call, const TakeStack& take);
+  Allocations::const_iterator allocation_of(std::uintptr_t address) const noexcept;
+  void take_away(Allocations::const_iterator allocation, const char* call, const TakeStack& take);
   void restore(std::uintptr_t address, std::size_t bytes, const Allocation& by,
                const TakeStack& take);
   void read(Exec& exec, const Graph& graph, GraphContents contents, Time now);
   void read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents);
   void read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
                    const GraphContents& all, std::span<const NodeMemory> own);
-  void refer(Exec& exec, const Word& word, Allocation& memory);
+  void refer(Exec& exec, const Word& word, const Allocation& memory);
   void tell_stale(Exec& exec);
   Finding finding_of(const Exec& exec, FindingKind kind) const;
   void describe(const Exec& exec, const Word& word, Finding& finding) const;
   void tell_events(const Graph& graph, const Exec& exec);
   static bool is_unlaunched(const Exec& exec) noexcept;
-  void count(const Exec& exec, FindingKind kind, std::map<const Site*, Finding>& remarks) const;
   std::size_t add(Finding finding);
+
+  // As many launches are counted after an instantiation. A steady loop has more.
+  static constexpr std::uint64_t kWatchedLaunches = 10'000;
 
   Allocations allocations_;
   std::deque<Gone> gone_;
@@ -252,6 +265,10 @@ class Ledger {
   std::unordered_map<GraphHandle, Graph> graphs_;
   std::unordered_map<ExecHandle, std::unique_ptr<Exec>> execs_;
   std::unordered_map<std::uint32_t, Exec*> by_number_;
+  std::deque<std::unique_ptr<Exec>> ended_;  // if blocks are expected; the newest
+  bool expects_blocks_ = false;
+  std::size_t marked_ = 0;  // executables with stale memory
+  std::uint64_t launches_since_made_ = kWatchedLaunches;
   std::map<std::pair<StackId, std::uint64_t>, Form> forms_;
   std::map<StackId, Site> sites_;
   std::deque<Finding> findings_;

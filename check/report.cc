@@ -158,10 +158,8 @@ Report make_report(const Process& process, const Ledger& ledger, const Stacks& s
   std::vector<Finding> findings(ledger.findings().begin(), ledger.findings().end());
   std::ranges::copy(ledger.remarks(), std::back_inserter(findings));
   const LedgerTotals totals = ledger.totals();
-  Json json = {{"pid", process.pid},    {"program", process.program},
-               {"cuda", process.cuda},  {"findings", Json::array()},
-               {"totals", totals},      {"unseen", process.unseen},
-               {"calls", process.calls}};
+  Json json = {{"pid", process.pid}, {"program", process.program}, {"findings", Json::array()},
+               {"totals", totals},   {"unseen", process.unseen},   {"calls", process.calls}};
   for (const Finding& finding : findings)
     json["findings"].push_back(to_json(finding, stacks));
   return {json.dump(1, ' ', false, Json::error_handler_t::replace),

@@ -15,7 +15,6 @@ namespace cgtree::graph_check {
 struct Process {
   int pid = 0;
   std::string program;
-  std::string cuda;                 // "CUPTI 130001"
   std::vector<std::string> unseen;  // memory and nodes that could not be seen
   std::vector<std::string> calls;   // "cuMemAlloc_v2 12": calls that were seen
 };
@@ -30,7 +29,7 @@ nlohmann::json to_json(const Finding& finding, const Stacks& stacks);
 
 // The report of one process. Faults come before remarks. Its JSON:
 //
-//   {"pid": 7, "program": "...", "cuda": "...", "findings": [...], "totals": {"graphs": 2, ...},
+//   {"pid": 7, "program": "...", "findings": [...], "totals": {"graphs": 2, ...},
 //    "unseen": [...], "calls": [...]}
 Report make_report(const Process& process, const Ledger& ledger, const Stacks& stacks);
 

@@ -60,16 +60,26 @@ def environment(library, folder):
 
 def run_program(words, environ=None):
     """Runs it, and passes on the signals that this process gets. Returns its status as a shell has it."""
+    program, early = None, []
+
+    def pass_on(number, _):
+        if program is None:
+            early.append(number)
+        else:
+            program.send_signal(number)
+
+    # Before the program starts, which may be signalled at once. The terminal sends the last two to both.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pass_on)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
     try:
-        program = subprocess.Popen(words, env=environ)  # noqa: S603
+        program = subprocess.Popen(words, env=environ)
     except OSError as error:
         say(f"{words[0]}: {error.strerror}")
         return CANNOT_RUN
-    # The terminal sends these two to both.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda number, _: program.send_signal(number))
+    for number in early:
+        program.send_signal(number)
     status = program.wait()
     if status < 0:
         say(f"the program was ended by signal {-status}")

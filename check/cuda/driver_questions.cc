@@ -9,8 +9,8 @@
 
 #include "base/format.h"
 #include "extensions/audit/node_bytes.h"
-#include "extensions/audit/program_image.h"
 #include "interop/device/cuda/cuda_device.h"
+#include "interop/device/cuda/runtime.h"
 #include "interop/device/device_api.h"
 #include "interop/device/graph_api.h"
 
@@ -28,8 +28,7 @@ void start() {
   cudaGraph_t graph = nullptr;
   if (cudaGraphCreate(&graph, 0) != cudaSuccess) return;
   std::vector<NodeContents> nodes;
-  static_cast<void>(graphs().read_nodes(
-      static_cast<GraphHandle>(reinterpret_cast<std::uintptr_t>(graph)), &nodes));
+  static_cast<void>(graphs().read_nodes(cuda::to_handle<GraphHandle>(graph), &nodes));
   static_cast<void>(cudaGraphDestroy(graph));
 }
 
@@ -45,11 +44,9 @@ Code add_nodes(GraphHandle graph, GraphContents* contents) {
     cudaGraph_t child = nullptr;
     const bool is_child =
         node.type == NodeType::kChildGraph &&
-        cudaGraphChildGraphNodeGetGraph(
-            reinterpret_cast<cudaGraphNode_t>(static_cast<std::uintptr_t>(node.node)), &child) ==
-            cudaSuccess;
+        cudaGraphChildGraphNodeGetGraph(cuda::native(node.node), &child) == cudaSuccess;
     if (is_child) {
-      code = add_nodes(static_cast<GraphHandle>(reinterpret_cast<std::uintptr_t>(child)), contents);
+      code = add_nodes(cuda::to_handle<GraphHandle>(child), contents);
       if (!ok(code)) return code;
       node.is_decoded = true;
     }
@@ -72,24 +69,17 @@ bool is_capturing(CUstream stream) {
          status != cudaStreamCaptureStatusNone;
 }
 
-// Static storage stays as long as the program.
-bool is_pageable(std::uintptr_t address) {
+BlockRange allocation_of(std::uintptr_t address) {
   DeviceAllocation found;
   const Code code = cuda_device_api().allocation_of(reinterpret_cast<const void*>(address), &found);
-  return ok(code) && found.attributes.kind == PointerKind::kUnknown &&
-         !is_in_program_image(address);
-}
-
-std::size_t bytes_of(std::uintptr_t address) {
-  DeviceAllocation found;
-  const Code code = cuda_device_api().allocation_of(reinterpret_cast<const void*>(address), &found);
-  return ok(code) ? found.bytes : 0;
+  const bool is_known = ok(code) && found.attributes.kind != PointerKind::kUnknown;
+  return is_known ? BlockRange{found.address, found.bytes} : BlockRange{};
 }
 
 }  // namespace
 
 Questions driver_questions() {
-  return {start, read, is_capturing, is_pageable, bytes_of, {}};
+  return {start, read, is_capturing, allocation_of, {}};
 }
 
 }  // namespace cgtree::graph_check

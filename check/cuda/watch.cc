@@ -12,24 +12,22 @@
 #include <utility>
 
 #include "base/format.h"
+#include "extensions/audit/program_image.h"
 #include "interop/device/code.h"
 
 namespace cgtree::graph_check {
 
 // The effect of a call, with its parameters in parentheses.
 enum class Does : std::uint8_t {
-  kAllocate,         // (address, written by the call; bytes)
-  kAllocateRows,     // (address, written by the call; rows; bytes of a row, written by the call)
-  kAllocateInOrder,  // (address; bytes; stream)
-  kRegister,         // (address; bytes)
-  kMap,              // (address; bytes)
-  kImport,           // (address, written by the call)
-  kFree,             // (address)
-  kFreeInOrder,      // (address; stream)
-  kUnmap,            // (address; bytes)
-  kBeginCapture,     // (stream)
-  kEndCapture,       // (stream; graph, written by the call)
-  kInstantiate,      // (executable, written by the call; graph)
+  kAllocate,               // (address, written by the call; bytes)
+  kAllocateInOrder,        // (address; bytes; stream)
+  kMap,                    // (address; bytes)
+  kFree,                   // (address)
+  kFreeInOrder,            // (address; stream)
+  kUnmap,                  // (address; bytes)
+  kBeginCapture,           // (stream)
+  kEndCapture,             // (stream; graph, written by the call)
+  kInstantiate,            // (executable, written by the call; graph)
   kInstantiateWithFlags,   // (the same; flags)
   kInstantiateWithParams,  // (the same; parameters with flags)
   kUpdate,                 // (executable; graph)
@@ -54,7 +52,7 @@ struct Call {
 
 namespace {
 
-using Calls = std::unordered_map<CUpti_CallbackId, Call>;
+using CallTable = std::unordered_map<CUpti_CallbackId, Call>;
 
 // Functions of the driver by their names in cupti_driver_cbid.h, with their parameters by the names
 // in generated_cuda_meta.h, without "cu": cuda.h has macros of some names. Those with "_ptsz" or
@@ -76,22 +74,12 @@ using Calls = std::unordered_map<CUpti_CallbackId, Call>;
 #define AT_ONCE(call) {ID(call), {Does::kWork, false}}, {ID(call##_ptds), {Does::kWork, true}},
 
 // clang-format off
-Calls make_calls() {
+CallTable make_calls() {
   return {
       TWO(MemAlloc_v2, kAllocate, dptr, bytesize)
-      THREE(MemAllocPitch_v2, kAllocateRows, dptr, Height, pPitch)
-      TWO(MemAllocManaged, kAllocate, dptr, bytesize)
-      TWO(MemHostAlloc, kAllocate, pp, bytesize)
-      {ID(MemHostAlloc_v2),
-       {Does::kAllocate, false, AT(MemHostAlloc, pp), AT(MemHostAlloc, bytesize)}},
-      TWO(MemAllocHost_v2, kAllocate, pp, bytesize)
-      TWO(MemHostRegister_v2, kRegister, p, bytesize)
       THREE_PTSZ(MemAllocAsync, kAllocateInOrder, dptr, bytesize, hStream)
       THREE_PTSZ(MemAllocFromPoolAsync, kAllocateInOrder, dptr, bytesize, hStream)
       TWO(MemMap, kMap, ptr, size)
-      ONE(IpcOpenMemHandle_v2, kImport, pdptr)
-      ONE(MemPoolImportPointer, kImport, ptr_out)
-      ONE(ExternalMemoryGetMappedBuffer, kImport, devPtr)
       ONE(MemFree_v2, kFree, dptr)
       ONE(MemFreeHost, kFree, p)
       ONE(MemHostUnregister, kFree, p)
@@ -137,8 +125,8 @@ Calls make_calls() {
 }
 // clang-format on
 
-const Calls& calls() {
-  static const Calls made = make_calls();
+const CallTable& calls() {
+  static const CallTable made = make_calls();
   return made;
 }
 
@@ -171,12 +159,6 @@ bool has_succeeded(const CUpti_CallbackData& data) noexcept {
   return is_exit(data) && result_of(data) == CUDA_SUCCESS;
 }
 
-// Source: cudaError_t, 900 to 908.
-bool is_refused_for_capture(const CUpti_CallbackData& data) noexcept {
-  return is_exit(data) && result_of(data) >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-         result_of(data) <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-}
-
 std::uint64_t this_thread() noexcept {
   return std::hash<std::thread::id>()(std::this_thread::get_id());
 }
@@ -195,7 +177,6 @@ std::string text_of(const CUpti_CallbackData& data) {
 
 // Calls of CUDA that callbacks make have none themselves.
 thread_local bool is_inside = false;
-thread_local std::uint32_t refused_in_driver = 0;  // the last call, by its correlation
 
 }  // namespace
 
@@ -205,33 +186,24 @@ Time now() noexcept {
       .count();
 }
 
-std::vector<CUpti_CallbackId> driver_calls(bool are_work) {
+std::vector<CUpti_CallbackId> driver_calls(Calls wanted) {
+  const auto group_of = [](Does does) {
+    if (does == Does::kLaunch) return Calls::kLaunches;
+    if (does >= Does::kWork) return Calls::kWork;
+    return does <= Does::kUnmap ? Calls::kMemory : Calls::kGraphs;
+  };
   std::vector<CUpti_CallbackId> found;
   for (const auto& [id, call] : calls())
-    if ((call.does >= Does::kWork) == are_work) found.push_back(id);
+    if (group_of(call.does) == wanted) found.push_back(id);
   return found;
 }
 
-std::vector<CUpti_CallbackId> runtime_work_calls() {
-  return {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyBatchAsync_v12080,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyBatchAsync_ptsz_v12080,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy3DBatchAsync_v12080,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy3DBatchAsync_ptsz_v12080,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyBatchAsync_v13000,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyBatchAsync_ptsz_v13000,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy3DBatchAsync_v13000,
-          CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy3DBatchAsync_ptsz_v13000};
-}
-
-void Watch::on_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
+void Watch::on_call(CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
   if (is_inside || is_stopped_.load(std::memory_order_relaxed)) return;
   is_inside = true;
   try {
-    if (domain == CUPTI_CB_DOMAIN_RUNTIME_API) {
-      on_runtime_call(*static_cast<const Data*>(data));
-    } else {
-      on_driver_call(id, *static_cast<const Data*>(data));
-    }
+    on_driver_call(id, data);
+    follow();
   } catch (...) {  // no memory: the event is lost
   }
   is_inside = false;
@@ -246,11 +218,8 @@ void Watch::on_driver_call(CUpti_CallbackId id, const Data& data) {
     case Does::kLaunch:
       return launched(data, word(data, first));
     case Does::kAllocate:
-    case Does::kAllocateRows:
     case Does::kAllocateInOrder:
-    case Does::kRegister:
     case Does::kMap:
-    case Does::kImport:
       return on_allocation(call, data);
     case Does::kFreeInOrder:
       if (is_captured(word(data, second), is_per_thread)) return;
@@ -282,15 +251,12 @@ void Watch::on_driver_call(CUpti_CallbackId id, const Data& data) {
   }
 }
 
-// An allocation counts when its call has returned.
+// An allocation counts when its call has returned. The driver is asked for those of other functions
+// when a graph refers to them.
 void Watch::on_allocation(const Call& call, const Data& data) {
-  if (is_refused_for_capture(data)) return refused(data, {});
   if (!has_succeeded(data)) return;
-  const bool is_written = call.does != Does::kRegister && call.does != Does::kMap;
-  const std::uintptr_t address = is_written ? written(data, call.first) : word(data, call.first);
-  std::size_t bytes = call.second != Call::kNone ? word(data, call.second) : 0;
-  if (call.does == Does::kAllocateRows) bytes *= written(data, call.third);
-  if (call.does == Does::kImport) bytes = questions_.bytes_of(address);
+  const bool is_mapping = call.does == Does::kMap;
+  const std::uintptr_t address = is_mapping ? word(data, call.first) : written(data, call.first);
   // While the stream captures, the memory is that of a node.
   if (call.does == Does::kAllocateInOrder &&
       is_captured(word(data, call.third), call.is_per_thread)) {
@@ -298,7 +264,7 @@ void Watch::on_allocation(const Call& call, const Data& data) {
   }
   const std::lock_guard lock(mutex_);
   ++calls_[data.functionName];
-  ledger_.allocate(address, bytes, data.functionName, call.does == Does::kMap, take_);
+  ledger_.allocate(address, word(data, call.second), data.functionName, is_mapping, take_);
 }
 
 // Another thread may get the address before this call has returned: the number tells which
@@ -310,6 +276,7 @@ void Watch::freed(const Data& data, std::uintptr_t address) {
   } else if (has_succeeded(data)) {
     ++calls_[data.functionName];
     ledger_.free(address, *data.correlationData, data.functionName, take_);
+    tell_new();
   }
 }
 
@@ -329,6 +296,7 @@ void Watch::on_change(const Call& call, const Data& data) {
                         static_cast<NodeHandle>(word(data, call.second)));
   } else {
     ledger_.unmap(object, word(data, call.second), data.functionName, take_);
+    tell_new();
   }
 }
 
@@ -350,14 +318,7 @@ void Watch::on_work(const Call& call, const Data& data) {
 
 void Watch::refused(const Data& data, StreamKey stream) {
   const std::lock_guard lock(mutex_);
-  refused_in_driver = data.correlationId;
   ledger_.refuse(stream, this_thread(), text_of(data), take_);
-}
-
-// Calls that the runtime refuses without asking the driver.
-void Watch::on_runtime_call(const Data& data) {
-  if (!is_exit(data) || open_captures_ == 0 || has_succeeded(data)) return;
-  if (refused_in_driver != data.correlationId) refused(data, {});
 }
 
 bool Watch::is_captured(std::uintptr_t stream, bool is_per_thread) {
@@ -366,35 +327,62 @@ bool Watch::is_captured(std::uintptr_t stream, bool is_per_thread) {
 }
 
 void Watch::begin_capture(const Data& data, StreamKey stream) {
-  if (!is_exit(data)) return std::call_once(prepared_, questions_.prepare);
+  if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ++calls_[data.functionName];
-    ledger_.begin_capture(stream, this_thread(), stacks_.take());
-    open_captures_ = ledger_.open_captures();
-  }
-  follow_captures();
+  const std::lock_guard lock(mutex_);
+  ++calls_[data.functionName];
+  ledger_.begin_capture(stream, this_thread(), stacks_.take());
+  open_captures_ = ledger_.open_captures();
 }
 
 // On a wrong thread the capture goes on.
 void Watch::end_capture(const Data& data, StreamKey stream, std::size_t graph) {
   if (!is_exit(data) || result_of(data) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ledger_.end_capture(stream, has_succeeded(data) ? static_cast<GraphHandle>(written(data, graph))
-                                                    : GraphHandle::kNull);
-    open_captures_ = ledger_.open_captures();
-  }
-  follow_captures();
+  const std::lock_guard lock(mutex_);
+  ledger_.end_capture(stream, has_succeeded(data) ? static_cast<GraphHandle>(written(data, graph))
+                                                  : GraphHandle::kNull);
+  open_captures_ = ledger_.open_captures();
 }
 
-// The last of several threads leaves it as the number of captures says.
-void Watch::follow_captures() {
-  const std::lock_guard lock(work_mutex_);
-  const bool is_wanted = open_captures_ > 0;
-  if (is_wanted != is_work_watched_) questions_.watch_work(is_wanted);
-  is_work_watched_ = is_wanted;
+void Watch::prepare() {
+  std::call_once(prepared_, [this] {
+    questions_.prepare();
+    questions_.watch(Calls::kMemory, true);
+  });
+}
+
+// Has callbacks made as captures and the ledger want them. The last of several threads leaves them
+// so.
+void Watch::follow() {
+  if (is_work_watched_ == (open_captures_ > 0) && are_launches_watched_ == wants_launches_) return;
+  const std::lock_guard lock(calls_mutex_);
+  if (const bool is_open = open_captures_ > 0; is_open != is_work_watched_) {
+    questions_.watch(Calls::kWork, is_open);
+    is_work_watched_ = is_open;
+  }
+  if (const bool is_wanted = wants_launches_; is_wanted != are_launches_watched_) {
+    questions_.watch(Calls::kLaunches, is_wanted);
+    are_launches_watched_ = is_wanted;
+  }
+}
+
+// Asks the driver for the memory that no call has told.
+void Watch::ask(GraphContents& contents) {
+  std::set<std::uintptr_t> words;
+  {
+    const std::lock_guard lock(mutex_);
+    words = ledger_.unknown_words(contents.nodes);
+  }
+  BlockRange last;
+  for (const std::uintptr_t word : words) {
+    if (word - last.address < last.bytes) continue;
+    last = questions_.allocation_of(word);
+    if (last.bytes > 0) contents.older.push_back(last);
+  }
+  for (const NodeContents& node : contents.nodes)
+    for (const NodeMemory& memory : node.memory)
+      if (node.type == NodeType::kMemcpy && !is_in_program_image(memory.address))
+        contents.pageable.insert(memory.address);
 }
 
 // The lock is not held while CUDA is asked.
@@ -405,16 +393,13 @@ GraphContents Watch::read(std::uintptr_t graph) {
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(unseen_, why) == unseen_.end()) unseen_.push_back(why);
   }
-  for (const NodeContents& node : contents.nodes)
-    for (const NodeMemory& memory : node.memory)
-      if (node.type == NodeType::kMemcpy && questions_.is_pageable(memory.address))
-        contents.pageable.insert(memory.address);
+  ask(contents);
   return contents;
 }
 
 void Watch::instantiated(const Data& data, std::size_t exec, std::size_t graph,
                          std::uint64_t flags) {
-  if (!is_exit(data)) return std::call_once(prepared_, questions_.prepare);
+  if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
   GraphContents contents = read(word(data, graph));
   contents.flags = flags;
@@ -436,10 +421,11 @@ void Watch::updated(const Data& data, std::uintptr_t exec, std::uintptr_t graph)
   tell_new();
 }
 
+// A launch of stale memory may be the end of the program: it counts when the call begins.
 void Watch::launched(const Data& data, std::uintptr_t exec) {
-  if (!is_exit(data)) return;
+  if (has_succeeded(data)) return;
   const std::lock_guard lock(mutex_);
-  if (has_succeeded(data)) {
+  if (!is_exit(data)) {
     ledger_.launch(static_cast<ExecHandle>(exec), now());
   } else {
     ledger_.refuse_launch(static_cast<ExecHandle>(exec), text_of(data), take_);
@@ -447,15 +433,24 @@ void Watch::launched(const Data& data, std::uintptr_t exec) {
   tell_new();
 }
 
+// Called at the end of each event that may change findings or wishes.
 void Watch::tell_new() {
+  wants_launches_ = ledger_.wants_launches();
   const auto& findings = ledger_.findings();
   for (; told_ < findings.size(); ++told_)
     tell_(findings[told_], stacks_);
 }
 
+void Watch::expect_blocks() {
+  const std::lock_guard lock(mutex_);
+  ledger_.expect_blocks();
+  wants_launches_ = true;
+}
+
 void Watch::add_blocks(std::string_view source, std::span<const BlockEvent> events,
                        std::span<const BlockRange> kept) {
   const std::lock_guard lock(mutex_);
+  calls_[source] += events.size();
   ledger_.add_blocks(source, events, kept);
   tell_new();
 }

@@ -26,6 +26,15 @@
 
 namespace cgtree::graph_check {
 
+// Functions that have callbacks together, each as long as it must: a callback takes CUPTI a
+// microsecond.
+enum class Calls : std::uint8_t {
+  kGraphs,    // always
+  kMemory,    // from the first capture or instantiation on
+  kLaunches,  // while the ledger wants them
+  kWork,      // while a capture is open
+};
+
 // Questions to CUDA inside of callbacks. They are allowed at the end of a call.
 struct Questions {
   // Called once, before the first capture or instantiation.
@@ -33,22 +42,19 @@ struct Questions {
   // Returns why a graph cannot be read, or "".
   std::function<std::string(GraphHandle graph, GraphContents* contents)> read;
   std::function<bool(CUstream stream)> is_capturing;
-  std::function<bool(std::uintptr_t address)> is_pageable;
-  // Returns how many bytes an allocation has; 0 if that is unknown.
-  std::function<std::size_t(std::uintptr_t address)> bytes_of;
-  // Has callbacks of work made, or not.
-  std::function<void(bool is_wanted)> watch_work;
+  // Returns the allocation of an address; one of 0 bytes if the driver knows none.
+  std::function<BlockRange(std::uintptr_t address)> allocation_of;
+  // Has callbacks of these functions made, or not.
+  std::function<void(Calls calls, bool is_wanted)> watch;
 };
 
-// Returns all questions but watch_work (driver_questions.cc).
+// Returns all questions but watch (driver_questions.cc).
 Questions driver_questions();
 
 // Returns the time by the clock that allocators use.
 Time now() noexcept;
-// The functions that have callbacks at all times, and those that have them while a capture is open
-// (`are_work`); and of these the runtime's, which may refuse them without asking the driver.
-std::vector<CUpti_CallbackId> driver_calls(bool are_work);
-std::vector<CUpti_CallbackId> runtime_work_calls();
+// Returns functions of the driver, by their numbers for CUPTI.
+std::vector<CUpti_CallbackId> driver_calls(Calls calls);
 
 struct Call;
 
@@ -60,10 +66,11 @@ class Watch {
       : questions_(std::move(questions)), tell_(std::move(tell)) {}
 
   // The callback. Calls of CUDA that it makes have none themselves. Never throws.
-  void on_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
+  void on_call(CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept;
   // From now on callbacks do nothing.
   void stop() noexcept { is_stopped_ = true; }
-  // As Ledger::add_blocks().
+  // The next two are as those of Ledger.
+  void expect_blocks();
   void add_blocks(std::string_view source, std::span<const BlockEvent> events,
                   std::span<const BlockRange> kept);
   Report report(Process process);
@@ -72,7 +79,6 @@ class Watch {
   using Data = CUpti_CallbackData;
 
   void on_driver_call(CUpti_CallbackId id, const Data& data);
-  void on_runtime_call(const Data& data);
   void on_allocation(const Call& call, const Data& data);
   void on_change(const Call& call, const Data& data);
   void on_work(const Call& call, const Data& data);
@@ -85,7 +91,9 @@ class Watch {
   void updated(const Data& data, std::uintptr_t exec, std::uintptr_t graph);
   void launched(const Data& data, std::uintptr_t exec);
   GraphContents read(std::uintptr_t graph);
-  void follow_captures();
+  void prepare();
+  void follow();
+  void ask(GraphContents& contents);
   void tell_new();
 
   Questions questions_;
@@ -93,8 +101,10 @@ class Watch {
   std::atomic<bool> is_stopped_{false};
   std::atomic<std::size_t> open_captures_{0};
   std::once_flag prepared_;
-  std::mutex work_mutex_;  // of the next one; never held with mutex_
-  bool is_work_watched_ = false;
+  std::atomic<bool> wants_launches_{false};
+  std::mutex calls_mutex_;  // of changes of the next two; never taken with mutex_
+  std::atomic<bool> is_work_watched_{false};
+  std::atomic<bool> are_launches_watched_{false};
 
   std::mutex mutex_;  // of all below
   Ledger ledger_;

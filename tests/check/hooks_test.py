@@ -32,6 +32,9 @@ class CUDAGraph:
     def capture_begin(self, pool=None):
         return f"begun {pool}"
 
+    def capture_end(self):
+        return "ended"
+
 
 class cuda:
     memory = memory
@@ -42,6 +45,9 @@ class cuda:
 
     def is_initialized():
         return True
+
+    def memory_snapshot():
+        return [{"address": 0xa000, "total_size": 64, "segment_pool_id": (0, 2)}]
 
 
 class backends:
@@ -71,10 +77,11 @@ graph = torch.cuda.CUDAGraph()
 
 def outer():
     assert graph.capture_begin(pool=7) == "begun 7"
+    assert graph.capture_end() == "ended"
 
 outer()
 frames = [arguments[0].decode() for name, arguments in calls if name == "cgtree_check_python_frames"]
-assert len(frames) == 2 and frames[1] == "", frames
+assert len(frames) == 4 and frames[1] == "", frames
 assert "outer at <string>:" in frames[0].splitlines()[0], frames[0]
 assert torch.memory.calls[0]["stacks"] == "python", torch.memory.calls
 import atexit
@@ -110,7 +117,7 @@ class HooksTest(unittest.TestCase):
     def test_captures_get_frames_and_the_allocator_is_read(self):
         said = self.run_python(PROGRAM, torch=TORCH)
         self.assertEqual(0, said.returncode, said.stderr)
-        self.assertIn("10,allocate,7f00,256,train.py:3\\n20,free,7f00,256,\\n0,kept,8000,4096,", said.stdout)
+        self.assertIn("10,allocate,7f00,256,train.py:3\\n20,free,7f00,256,\\n0,kept,8000,4096,\\n0,kept,a000,64,", said.stdout)
         self.assertNotIn("9000", said.stdout)
 
     def test_another_version_of_torch_is_said_in_a_line(self):

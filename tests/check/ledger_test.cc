@@ -262,14 +262,17 @@ TEST_F(LedgerTest, AllocationNodesAreAFaultWhereALaunchIsRefused) {
   const auto release = of_memory(NodeType::kFree, {{0x9'0000, 0, false}});
   instantiate({alloc, release});
   launch();
+  launch();
   ledger_.refuse_launch(kExec, "cuGraphLaunch returned 700", at(kFree));
   instantiate({alloc}, kGraph, kExec, kAutoFreeOnLaunch);
   launch();
+  launch();
   ledger_.refuse_launch(kExec, "cuGraphLaunch returned 1", at(kFree));
   instantiate({alloc});
-  ledger_.refuse_launch(kExec, "cuGraphLaunch returned 1", at(kFree));
   launch();
+  ledger_.refuse_launch(kExec, "cuGraphLaunch returned 1", at(kFree));
   EXPECT_TRUE(kinds().empty());
+  launch();
   ledger_.refuse_launch(kExec, "cuGraphLaunch returned 1", at(kFree));
   EXPECT_EQ(std::vector{FindingKind::kAllocating}, kinds());
 }
@@ -441,6 +444,13 @@ TEST_F(BlocksOfLedgerTest, ABlockThatIsFreedBeforeTheLastLaunchIsAFault) {
   EXPECT_EQ("PyTorch at train.py:3", ledger_.findings()[0].call);
   ledger_.add_blocks("PyTorch", events, {});
   EXPECT_EQ(1u, ledger_.findings()[0].count);
+}
+
+TEST_F(BlocksOfLedgerTest, ExecutablesThatEndAreKeptIfBlocksAreExpected) {
+  ledger_.expect_blocks();
+  ledger_.destroy_exec(kExec);
+  ledger_.add_blocks("PyTorch", std::vector{event(made_ + 10, true)}, {});
+  EXPECT_EQ(std::vector{FindingKind::kFreed}, kinds());
 }
 
 TEST_F(BlocksOfLedgerTest, ABlockThatIsAllocatedAgainIsTold) {

@@ -106,9 +106,18 @@ class RunTest(unittest.TestCase):
             self.assertEqual("ready\n", program.stdout.readline())
             program.send_signal(signal.SIGUSR1)
             said = program.stderr.readline()
-            _, rest = program.communicate(input="\n", timeout=60)
+            _, rest = program.communicate(input="\n", timeout=30)
         self.assertIn("faults: 1", said)
         self.assertIn("faults: 1", rest)
+
+    def test_signals_are_passed_on_from_the_start(self):
+        program = "trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"
+        for _ in range(5):
+            self.assertEqual(9, self.run_check("sh", "-c", program).returncode)
+
+    def test_the_terminals_signals_are_the_programs(self):
+        said = self.run_check("sh", "-c", "kill -INT $PPID; kill -INT $$; sleep 5")
+        self.assertEqual(128 + signal.SIGINT, said.returncode)
 
     def test_the_report_needs_no_launcher(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,7 @@ class ReportTest : public ::testing::Test {
     GraphContents contents;
     contents.nodes.emplace_back();
     ledger_.instantiate(static_cast<GraphHandle>(2), exec, std::move(contents), take(), 1);
-    process_ = {.pid = 7, .program = "decode", .cuda = "CUPTI 1", .unseen = {"much"}, .calls = {}};
+    process_ = {.pid = 7, .program = "decode", .unseen = {"much"}, .calls = {}};
   }
 
   Stacks stacks_;
@@ -91,11 +91,10 @@ TEST_F(ReportTest, TheJsonHasTheSame) {
 }
 
 TEST(EmptyReportTest, AProgramWithoutGraphsHasALine) {
-  EXPECT_EQ(
-      "cgtree-check: process 7 (decode): no graph was used\n",
-      make_report({.pid = 7, .program = "decode", .cuda = "", .unseen = {"much"}, .calls = {}},
-                  Ledger(), Stacks())
-          .table);
+  EXPECT_EQ("cgtree-check: process 7 (decode): no graph was used\n",
+            make_report({.pid = 7, .program = "decode", .unseen = {"much"}, .calls = {}}, Ledger(),
+                        Stacks())
+                .table);
 }
 
 TEST(BlocksTest, ASnapshotOfPyTorchIsRead) {

@@ -42,16 +42,24 @@ def where(frames):
     return ""
 
 
+# Segments of graphs' own pools, as (address, bytes). They go with their graphs.
+POOLS = set()
+
+
+def note_pools(segments):
+    POOLS.update((segment["address"], segment["total_size"]) for segment in segments
+                 if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0))
+
+
 def blocks_of(snapshot):
     """A snapshot of torch.cuda.memory, as check/blocks.h reads it."""
+    note_pools(snapshot["segments"])
     actions = {"alloc": "allocate", "free_completed": "free", "free": "free"}
     lines = [f"{event['time_us']},{actions[event['action']]},{event['addr']:x},{event['size']},"
              f"{where(event.get('frames'))}"
              for trace in snapshot["device_traces"] for event in trace
              if event["action"] in actions and "time_us" in event]
-    lines += [f"0,kept,{segment['address']:x},{segment['total_size']},"
-              for segment in snapshot["segments"]
-              if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)]
+    lines += [f"0,kept,{address:x},{size}," for address, size in sorted(POOLS)]
     return "\n".join(lines)
 
 
@@ -91,6 +99,11 @@ def watch_captures(torch, checker):
     """Gives the frames of Python where PyTorch gives up the interpreter's lock before it calls CUDA."""
     import traceback
 
+    def end(self, method=torch.cuda.CUDAGraph.capture_end):
+        ended = method(self)
+        note_pools(torch.cuda.memory_snapshot())
+        return ended
+
     def with_frames(method):
         def call(self, *arguments, **options):
             stack = traceback.extract_stack(sys._getframe(1), limit=32)
@@ -104,6 +117,7 @@ def watch_captures(torch, checker):
         return call
 
     graph = torch.cuda.CUDAGraph
+    graph.capture_end = end
     for name in ("capture_begin", "capture_end", "instantiate"):
         if hasattr(graph, name):
             setattr(graph, name, with_frames(getattr(graph, name)))
