@@ -60,13 +60,13 @@ std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const 
 }
 
 std::uint64_t Ledger::number_at(std::uintptr_t address) const noexcept {
-  const auto found = allocation_of(address);
+  const auto found = allocations_.find(address);
   return found == allocations_.end() ? 0 : found->second.number;
 }
 
 void Ledger::free(std::uintptr_t address, std::uint64_t number, const char* call,
                   const TakeStack& take) {
-  const auto found = allocation_of(address);
+  const auto found = allocations_.find(address);
   if (found != allocations_.end() && found->second.number == number) take_away(found, call, take);
 }
 

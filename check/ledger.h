@@ -97,9 +97,10 @@ class Ledger {
   // other allocation has.
   std::uint64_t allocate(std::uintptr_t address, std::size_t bytes, const char* call,
                          bool is_mapping, const TakeStack& take);
-  // Returns the number of the allocation that the address lies in, or 0.
+  // Returns the number of the allocation that begins at the address, or 0. The range that the
+  // driver tells may be larger than an allocation: a block of a pool.
   std::uint64_t number_at(std::uintptr_t address) const noexcept;
-  // Frees the allocation that the address lies in, if it has that number still.
+  // Frees the allocation that begins at the address, if it has that number still.
   void free(std::uintptr_t address, std::uint64_t number, const char* call, const TakeStack& take);
   // Unmaps all mappings in the range.
   void unmap(std::uintptr_t address, std::size_t bytes, const char* call, const TakeStack& take);

@@ -14,7 +14,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The findings that each program has with its fault. Without it there is none.
-EXPECTED = {"freed": ["freed"], "freed_in_order": ["freed"], "freed_pinned": ["freed"], "reused": ["reused"],
+EXPECTED = {"freed": ["freed"], "freed_later": ["freed"], "freed_in_order": ["freed"], "freed_pinned": ["freed"], "reused": ["reused"],
             "unmapped": ["unmapped"], "refused": ["refused"], "legacy": ["legacy"], "pageable": ["pageable"],
             "allocating": ["allocating"], "recaptured": ["recaptured"], "leaked": ["leaked"],
             "unlaunched": ["unlaunched"], "workspace": ["freed"], "updated": ["freed"]}

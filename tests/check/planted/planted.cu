@@ -76,6 +76,20 @@ float* allocate() {
   return data;
 }
 
+// The same of memory that is allocated after the first graph.
+void freed_later(bool has_fault) {
+  Base base;
+  base.replay(base.capture(allocate()));
+  float* data = nullptr;
+  CHECK(cudaMallocAsync(&data, kBytes, base.stream));
+  CHECK(cudaStreamSynchronize(base.stream));
+  const cudaGraphExec_t exec = base.capture(data);
+  base.replay(exec);
+  CHECK(cudaFreeAsync(data, base.stream));
+  if (has_fault) base.replay(exec);
+  CHECK(cudaGraphExecDestroy(exec));
+}
+
 void freed(bool has_fault) {
   Base base;
   float* const data = allocate();
@@ -90,9 +104,13 @@ void freed(bool has_fault) {
 void freed_in_order(bool has_fault) {
   Base base;
   float* data = nullptr;
+  float* neighbour = nullptr;
   CHECK(cudaMallocAsync(&data, kBytes, base.stream));
+  CHECK(cudaMallocAsync(&neighbour, kBytes, base.stream));
   CHECK(cudaStreamSynchronize(base.stream));
   const cudaGraphExec_t exec = base.capture(data);
+  base.replay(exec);
+  CHECK(cudaFreeAsync(neighbour, base.stream));
   base.replay(exec);
   CHECK(cudaFreeAsync(data, base.stream));
   if (has_fault) base.replay(exec);
@@ -311,6 +329,7 @@ struct Case {
 };
 constexpr Case kCases[] = {
     {"freed", freed},
+    {"freed_later", freed_later},
     {"freed_in_order", freed_in_order},
     {"freed_pinned", freed_pinned},
     {"reused", reused},
