@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the wheel cgtree-check of the library and of the package beside this file.
 
-    bazel build -c opt //check:libcgtree_check.so
+    bazel build -c opt //check:library
     check/pack.py --out=dist bazel-bin/check/libcgtree_check.so
 """
 
