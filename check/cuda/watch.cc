@@ -347,22 +347,25 @@ void Watch::end_capture(const Data& data, StreamKey stream, std::size_t graph) {
 void Watch::prepare() {
   std::call_once(prepared_, [this] {
     questions_.prepare();
+    const std::lock_guard lock(calls_mutex_);
     questions_.watch(Calls::kMemory, true);
   });
 }
 
-// Has callbacks made as captures and the ledger want them. The last of several threads leaves them
-// so.
+// Has callbacks made as captures and the ledger want them. No thread waits for another, which is
+// inside of CUPTI: the one that changes them looks again.
 void Watch::follow() {
-  if (is_work_watched_ == (open_captures_ > 0) && are_launches_watched_ == wants_launches_) return;
-  const std::lock_guard lock(calls_mutex_);
-  if (const bool is_open = open_captures_ > 0; is_open != is_work_watched_) {
-    questions_.watch(Calls::kWork, is_open);
-    is_work_watched_ = is_open;
-  }
-  if (const bool is_wanted = wants_launches_; is_wanted != are_launches_watched_) {
-    questions_.watch(Calls::kLaunches, is_wanted);
-    are_launches_watched_ = is_wanted;
+  while (is_work_watched_ != (open_captures_ > 0) || are_launches_watched_ != wants_launches_) {
+    const std::unique_lock lock(calls_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    if (const bool is_open = open_captures_ > 0; is_open != is_work_watched_) {
+      questions_.watch(Calls::kWork, is_open);
+      is_work_watched_ = is_open;
+    }
+    if (const bool is_wanted = wants_launches_; is_wanted != are_launches_watched_) {
+      questions_.watch(Calls::kLaunches, is_wanted);
+      are_launches_watched_ = is_wanted;
+    }
   }
 }
 

@@ -26,8 +26,8 @@
 
 namespace cgtree::graph_check {
 
-// Functions that have callbacks together, each as long as it must: a callback takes CUPTI a
-// microsecond.
+// Functions that have callbacks together, each as long as it must: those of a call take CUPTI about
+// a microsecond.
 enum class Calls : std::uint8_t {
   kGraphs,    // always
   kMemory,    // from the first capture or instantiation on
@@ -102,7 +102,7 @@ class Watch {
   std::atomic<std::size_t> open_captures_{0};
   std::once_flag prepared_;
   std::atomic<bool> wants_launches_{false};
-  std::mutex calls_mutex_;  // of changes of the next two; never taken with mutex_
+  std::mutex calls_mutex_;  // of questions_.watch; never taken with mutex_
   std::atomic<bool> is_work_watched_{false};
   std::atomic<bool> are_launches_watched_{false};
 
