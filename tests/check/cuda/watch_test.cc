@@ -200,7 +200,7 @@ TEST_F(WatchTest, EachKindOfMemoryIsFollowed) {
   use();
   CALL(cuMemFree_v2, 0, kBuffer);
   expect(FindingKind::kFreed, __LINE__);
-  CALL(cuMemMap, 0, kBuffer, 4096);
+  CALL(cuMemMap, 0, kBuffer, 4096, 0, 0, 0);
   use();
   CALL(cuMemUnmap, 0, kBuffer, 4096);
   expect(FindingKind::kUnmapped, __LINE__);
@@ -311,7 +311,7 @@ TEST_F(WatchTest, WorkOnTheLegacyStreamIsSeen) {
   EXPECT_TRUE(found_.empty());
   begin_capture();
   CUlaunchConfig config = {};
-  const cuLaunchKernelEx_params extended = {&config};
+  const cuLaunchKernelEx_params extended = {&config, nullptr, nullptr, nullptr};
   call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, "cuLaunchKernelEx", &extended);
   end_capture();
   instantiate();
@@ -346,7 +346,7 @@ TEST_F(WatchTest, ANodeThatIsPatchedIsForgotten) {
   allocate();
   nodes_ = {kernel(kBuffer)};
   instantiate();
-  CALL(cuGraphExecKernelNodeSetParams_v2, 0, exec_, handle<CUgraphNode>(0x900));
+  CALL(cuGraphExecKernelNodeSetParams_v2, 0, exec_, handle<CUgraphNode>(0x900), nullptr);
   CALL(cuMemFree_v2, 0, kBuffer);
   launch();
   EXPECT_TRUE(found_.empty());
