@@ -1,6 +1,5 @@
 // explain(): finds the nearest recording, and what keeps it from being replayed.
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "base/format.h"
@@ -46,11 +45,11 @@ Nearest find_nearest(const DecisionInput& facts, const Call& call) {
       consider(*node);
     return nearest;
   }
-  const auto is_of_function = [&](const auto& node) { return node->function == function; };
-  for (const auto& node :
-       facts.tree.nodes() | std::views::filter(is_of_function) | std::views::take(kMost)) {
+  int left = kMost;
+  for (const auto& node : facts.tree.nodes()) {
+    if (node->function != function) continue;
     consider(*node);
-    if (least == 1) break;
+    if (least == 1 || --left == 0) break;
   }
   return nearest;
 }
