@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,7 +17,9 @@
 
 #include "allocator/pool/pool.h"
 #include "allocator/segments/segment_cache.h"
+#include "base/mutex.h"
 #include "benchmarks/support/allocator_rows.h"
+#include "benchmarks/support/bins_memory.h"
 #include "benchmarks/support/program.h"
 #include "caching/caching_allocator.h"
 #include "interop/device/graph.h"
@@ -56,6 +59,28 @@ class EagerMemory {
   MadeUpSegmentSource source_;
   SegmentCache cache_{source_};
   CachingAllocator allocator_{cache_};
+};
+
+// The same with the lock of a pool, and a count of blocks and bytes.
+class LockedBinsMemory {
+ public:
+  void* allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ++blocks_;
+    bytes_ += bytes;
+    return bins_.allocate(bytes);
+  }
+  void free(void* block) {
+    const std::lock_guard lock(mutex_);
+    --blocks_;
+    bins_.free(block);
+  }
+
+ private:
+  SpinMutex<LockRank::kPool> mutex_;
+  BinsMemory bins_;
+  std::size_t blocks_ = 0;
+  std::size_t bytes_ = 0;
 };
 
 // A pool of 100 live blocks, as a graph's is, beside 10,000 live ones in an eager pool.
@@ -174,6 +199,15 @@ void add_rows(const Options& options) {
                 .traces = read_traces(options.traces)};
   add_pairs<PoolMemory>("pool", rows);
   add_pairs<EagerMemory>("eager", rows);
+  for (const std::size_t live : {64, 1024, 8192}) {
+    const Sizes sizes{live, 512, std::size_t{64} << 20};
+    const auto add = [&](const char* who, auto row) {
+      add_row(fmt::format("BM_Pair/{}/random_sizes/live:{}", who, live), rows.samples, row)
+          ->Threads(1);
+    };
+    add("bins", PairRow<BinsMemory>{sizes, rows.warm_up});
+    add("locked_bins", PairRow<LockedBinsMemory>{sizes, rows.warm_up});
+  }
 #ifdef CGTREE_WITH_CUDA
   if (options.device.type == DeviceType::kCuda) {
     rows.has_real_memory = true;

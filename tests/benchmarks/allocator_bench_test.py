@@ -14,6 +14,8 @@ WORKLOADS = ["one_size:4096/live:500",
 ROWS = [
     *(f"BM_Pair/{memory}/{workload}/threads:{threads}"
       for memory in ("pool", "eager") for workload in WORKLOADS for threads in (1, 2, 4, 8, 16)),
+    *(f"BM_Pair/{bins}/random_sizes/live:{live}/threads:1"
+      for bins in ("bins", "locked_bins") for live in (64, 1024, 8192)),
     "BM_Checkpoint/pool/blocks:100/eager:10000",
     "BM_Restore/pool/blocks:100/eager:10000",
     *(f"BM_Trace/{memory}/small" for memory in ("pool", "eager")),
