@@ -80,7 +80,11 @@ def run_program(words, environ=None):
         return CANNOT_RUN
     for number in early:
         program.send_signal(number)
-    status = program.wait()
+    # A wait without a limit may begin just behind a signal, whose handler would run at its end alone. One with a limit polls.
+    while program.returncode is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.wait(timeout=60)
+    status = program.returncode
     if status < 0:
         say(f"the program was ended by signal {-status}")
     return status if status >= 0 else 128 - status
