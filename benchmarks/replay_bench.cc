@@ -313,7 +313,7 @@ void run_with_kept(benchmark::State& state, const Batches& batches, Device devic
   measure_replays(state, batches, context, context.stream(), outputs + 1, keep);
 }
 
-// What cannot be less where many inputs are proved at once: a comparison of their tensors.
+// The bound where many inputs are proved at once: a comparison of their tensors.
 void run_bare_compare(benchmark::State& state, const Batches& batches, Device device, int inputs) {
   const Stream stream(device);
   const std::vector<Tensor> given = make_inputs(device, inputs), same = given;
@@ -325,7 +325,7 @@ void run_bare_compare(benchmark::State& state, const Batches& batches, Device de
   });
 }
 
-// What cannot be less for outputs: each has a count of its own, which its release changes.
+// The bound of outputs: each has a count of its own, which its release changes.
 void run_bare_releases(benchmark::State& state, const Batches& batches, Device device,
                        int outputs) {
   struct alignas(64) Count {

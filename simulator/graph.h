@@ -72,7 +72,7 @@ class Graph {
   std::shared_ptr<HostCondition> add_condition();
   // Returns null for a condition of another graph.
   std::shared_ptr<HostCondition> find_condition(ConditionHandle handle) const;
-  // Returns what a node has allocated at `data`, unless a node has freed it; else null.
+  // Returns the memory that a node has allocated at `data`, unless a node has freed it; else null.
   std::shared_ptr<OrderedMemory> find_allocation(const void* data) const;
   // Returns whether it may be made executable: no body has a host function or an allocation, and
   // none is lost.
@@ -119,7 +119,7 @@ std::string to_dot(const Graph& graph);
 // a time.
 class Exec {
  public:
-  // A MemoryStep is what a node allocates or frees.
+  // A MemoryStep is memory that a node allocates or frees.
   struct MemoryStep {
     std::shared_ptr<OrderedMemory> memory;
     bool is_free;
@@ -130,7 +130,7 @@ class Exec {
   GraphHandle source() const noexcept { return source_; }
   // Returns the allocations and frees of a launch, in order.
   const std::vector<MemoryStep>& memory_steps() const noexcept { return memory_steps_; }
-  // Returns true if each launch frees what the launch before has left.
+  // Returns true if each launch frees the memory of the launch before.
   bool frees_on_launch() const noexcept { return frees_on_launch_; }
   // Returns null for a node of another graph, or one that was added after this was made.
   const Work* find(NodeHandle node) const noexcept;

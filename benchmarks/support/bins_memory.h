@@ -1,4 +1,4 @@
-// BinsMemory: an allocator that does less than a pool, to say what is left of a pair then.
+// BinsMemory: an allocator that does less than a pool, as a bound for its pairs.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace cgtree::benchmarks {
 // A BinsMemory has a list of free blocks for each bin of sizes, and bit masks that find the next
 // bin with a block. It takes the block that was freed last, of a bin in which all are large enough,
 // and joins neighbours. A descriptor with its neighbours and links is half a cache line. It has no
-// lock, no statistics and no order of addresses, and what it hands out is the number of the
-// descriptor, so that free() looks nothing up.
+// lock, no statistics and no order of addresses, and its addresses are the numbers of
+// descriptors, so that free() looks nothing up.
 class BinsMemory {
  public:
   BinsMemory() : nodes_(1) {

@@ -1,5 +1,5 @@
-// Memory that a graph allocates and does not free. It is the recording's: each launch frees what
-// the launch before has left, and the end of the recording frees what the last one has left.
+// Memory that a graph allocates and does not free. It is the recording's: each launch frees that of
+// the launch before, and the end of the recording frees that of the last one.
 #pragma once
 
 #include <vector>

@@ -55,7 +55,7 @@ std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording
                    "Workspace, or free there what was allocated there{}",
                    allocations, frees,
                    leaves_some ? "; or set CompileOptions::keeps_allocations, with which each "
-                                 "launch frees what the launch before has left"
+                                 "launch frees the memory of the launch before"
                                : "")};
   });
   return failure;

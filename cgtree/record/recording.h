@@ -167,7 +167,7 @@ struct RecordingCosts {
   std::size_t step_nodes = 0;       // of the graph, those that the step function launched
   std::size_t kernels = 0;          // of the graph
   std::size_t allocations = 0;      // of stream-ordered memory, by nodes of the graph
-  std::size_t allocated_bytes = 0;  // of these, what the graph does not free
+  std::size_t allocated_bytes = 0;  // of these, those that no node frees
   std::size_t graph_bytes = 0;  // with allocated_bytes; estimated; in a group, of the largest graph
                                 // that a rank has
   std::int64_t record_us = 0;   // from the first restore until the outputs can be handed out

@@ -652,7 +652,7 @@ def _take_from_inputs(graph, outside):
 
 
 def give_back_inputs(graph):
-    """Makes what _take_from_inputs() has made of a graph what it was."""
+    """Undoes _take_from_inputs()."""
     for given in graph.find_nodes(op="placeholder"):
         if "by_value" not in given.meta:
             continue
@@ -665,7 +665,7 @@ def give_back_inputs(graph):
 
 
 def _make_for_outside(graph, outside, device):
-    """Makes tensors of integers for what runs between recordings."""
+    """Makes tensors of integers for operators that run between recordings."""
     for node in [node for node in outside if node.target is by_value]:
         users = [user for user in node.users if user in outside]
         if not users:

@@ -186,7 +186,7 @@ bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::Device
   return true;
 }
 
-// Returns false for what is no integer of this type.
+// Returns false for any object but an integer of this type.
 bool take_number(FlatCall& flat, std::size_t i) {
   if (!PyLong_CheckExact(flat.given[i])) return false;
   const DType dtype = *flat.expected[i].number;

@@ -217,7 +217,7 @@ TEST_P(CompareRunsTest, AStepThatWritesMemoryThatIsNoInputIsNotCompared) {
 
 class CompareRunsOrderTest : public StreamOrderTest {};
 
-// What is put back is what the other context has written by then.
+// The contents that are put back are those that the other context has written by then.
 TEST_F(CompareRunsOrderTest, AMutatedInputIsSavedBehindAContextThatWritesIt) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);

@@ -62,7 +62,7 @@ def compares(x, n):
     return x == n, x.long() < n, x.to(torch.int32) >= n, x.double() != n, torch.arange(6) <= n
 
 
-# What each is, the function, its arguments, and its integers.
+# A name, the function, its arguments, and its integers.
 CASES = (
     ("sums", sums, rows_of((4, 3)), any_integer),
     ("comparisons", compares, rows_of((4, 3)), any_integer),

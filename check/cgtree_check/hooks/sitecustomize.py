@@ -134,7 +134,7 @@ def watch_captures(torch, checker):
 
 
 def after_torch(torch):
-    """Never fails: another version of PyTorch may lack what is used."""
+    """Never fails: another version of PyTorch may lack a function that it calls."""
     for watch in (watch_captures, watch_allocator):
         try:
             if torch.backends.cuda.is_built():
