@@ -37,8 +37,8 @@ class HelpTest(unittest.TestCase):
 
     def test_a_path_that_does_not_exist_is_refused_in_words(self):
         root = source_tree.real_root()
-        for script in ["check_comments.py", "check_format.py", "check_layering.py", "count_lines.py", "count_tests.py",
-                       "doxygen_filter.py", "sbom.py", "../examples/tutorials/tutorial.py"]:
+        for script in ["check_comments.py", "check_format.py", "check_layering.py", "check_prose", "count_lines.py",
+                       "count_tests.py", "doxygen_filter.py", "sbom.py", "../examples/tutorials/tutorial.py"]:
             with self.subTest(script=script):
                 said = subprocess.run([sys.executable, root / "tools" / script, "/no/such/place"], text=True, timeout=60,
                                       capture_output=True, check=False)
