@@ -1,5 +1,5 @@
-// CompiledCore passes calls on to the Engine that owns the function; calls and step functions
-// with a wrong number of tensors are refused.
+// CompiledCore passes calls to the Engine that owns the function, and refuses a wrong number of
+// tensors from callers and step functions.
 #include "cgtree/compile.h"
 
 #include <map>

@@ -6,8 +6,9 @@
 //   cgtree::Tensor logits = decode(tokens, kv_cache);
 //
 // A step function takes tensors, launches its work on current_stream(), allocates with empty() and
-// returns tensors. Two forms: `R(Tensor, Tensor, ...)`, where R is void, Tensor, std::array<Tensor,
-// N>, std::tuple or std::pair of Tensor, or std::vector<Tensor>; and `R(std::span<const Tensor>)`.
+// returns tensors. Its type is `R(Tensor, Tensor, ...)`, where R is void, Tensor,
+// std::array<Tensor, N>, std::tuple or std::pair of Tensor, or std::vector<Tensor>; or
+// `R(std::span<const Tensor>)`.
 //
 // The first call with given shapes runs the function eagerly (warm up), the second records it, and
 // later calls replay the recording. A replay does not run the C++ code of the function: effects
@@ -47,7 +48,7 @@ class FunctionRef {
   FunctionRef(Engine& engine, FunctionState& function) noexcept
       : engine_(&engine), function_(&function) {}
 
-  // The next three are those of CompiledCore.
+  // The next three functions are those of CompiledCore.
   void call(const InputList& inputs, TensorList& outputs) const;
   Explanation explain(InputList inputs) const;
   FunctionRef ref() const noexcept { return *this; }
@@ -65,34 +66,35 @@ class CompiledCore : public FunctionHandle {
   // other. Functions of one context may share a name: metrics then show their sum.
   CompiledCore(Context& context, std::string name, StepFunction function, CompileOptions options);
 
-  // Calls the function. If the list has buffers, the graph writes output i into buffer i, which is
-  // then the output. A buffer may be at another address in each call.
+  // Calls the function. If the list has buffers, the graph writes output i into buffer i, and
+  // returns that buffer as the output. A buffer may be at another address in each call.
   //
-  // Throws what the step function throws, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-  // CaptureError and DeviceError; then the tree, the pool and the stream are as before. A verified
-  // replay that differs throws VerifyError, and has happened. A buffer
-  // with another shape or type than its output is InvalidArgument only after the step function has
-  // run, because the shape of the output is not known before.
+  // Throws any exception of the step function, InvalidArgument, StaleTensor, ConcurrentUse,
+  // OutOfMemory, CaptureError and DeviceError; the tree, the pool and the stream are then as
+  // before. A verified replay whose results differ throws VerifyError; its effects stay. For a
+  // buffer with another shape or type than its output, InvalidArgument comes after the step
+  // function has run, because the shape of the output is unknown before.
   void call(const InputList& inputs, TensorList& outputs) const;
 
   // Returns the outcome that call() would have with these inputs now, and why, without calling.
-  // Waits for a call in progress on another thread. Throws as call() for inputs that call() would
-  // refuse.
+  // Waits for a call in progress on another thread. Throws as call() does for inputs that it
+  // refuses.
   Explanation explain(InputList inputs) const;
 
-  // Valid while the function exists, here or wherever this is moved to.
+  // Valid while the function exists, here or where it is moved to.
   FunctionRef ref() const noexcept { return {*engine_, *function_}; }
 
   // Returns how often calls gave a dynamic axis each size, up to 4,096 different sizes. Calls of
   // precapture() are not counted. Throws InvalidArgument for an unknown axis.
   std::map<std::int64_t, std::uint64_t> histogram(std::string_view axis) const;
-  // Returns how often calls had which sizes together, up to 4,096 combinations: of the dynamic axes
-  // in the order in which inputs name them, then of CompileOptions::keys. Empty without these.
+  // Returns how often each combination of sizes occurred, up to 4,096 combinations: first the
+  // dynamic axes in the order in which inputs name them, then CompileOptions::keys. Empty without
+  // these.
   std::map<Sizes, std::uint64_t> histogram() const;
 };
 
-// Throws InvalidArgument for options that no context accepts, as CompiledCore does: for callers
-// that make the CompiledCore later, because a context needs a device.
+// Throws InvalidArgument for options that CompiledCore refuses on any context. It lets a caller
+// check options before it has a device, and so a context.
 void check_compile_options(const std::string& name, const CompileOptions& options);
 
 namespace detail {
@@ -106,7 +108,7 @@ inline void check_output_count(std::size_t given, std::size_t expected) {
   }
 }
 
-// Results<R> converts: collect(run) calls run() and returns what it returned as a list,
+// Results<R> converts results: collect(run) calls run() and returns its results as a list;
 // take(outputs) moves a list into an R.
 template <typename R>
 struct Results {
@@ -184,16 +186,16 @@ struct Results<R> {
 template <typename Signature>
 class CompiledFunction;
 
-// A FunctionWith is a compiled function with buffers for its outputs, or a key, or both, made by
-// into() and keyed(). Function is FunctionRef, which requires that the compiled function outlives
-// it, or CompiledCore, which owns the function.
+// A FunctionWith is a compiled function together with buffers for its outputs, a key, or both.
+// into() and keyed() make it. Function is FunctionRef, which requires that the compiled function
+// outlives it, or CompiledCore, which owns the function.
 template <typename Signature, std::size_t Buffers, typename Function>
 class FunctionWith;
 
 template <typename R, typename... Inputs, std::size_t Buffers, typename Function>
 class FunctionWith<R(Inputs...), Buffers, Function> {
  public:
-  // Made by into() and keyed(). An undefined buffer means an output as usual.
+  // Made by into() and keyed(). An undefined buffer asks for an ordinary output.
   FunctionWith(Function function, const Key& key, std::array<Tensor, Buffers> buffers)
       : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
@@ -208,7 +210,7 @@ class FunctionWith<R(Inputs...), Buffers, Function> {
     return function_.explain(List(buffers_, inputs...).inputs(key_));
   }
 
-  // The next four are those of CompiledFunction.
+  // The next four functions are those of CompiledFunction.
   template <std::same_as<Tensor>... New>
   auto into(const New&... buffers) const& {
     return FunctionWith<R(Inputs...), sizeof...(New), FunctionRef>(function_.ref(), key_,
@@ -250,11 +252,11 @@ class FunctionWith<R(Inputs...), Buffers, Function> {
 template <typename R, typename Function>
 class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
  public:
-  // Made by into() and keyed(). An undefined buffer means an output as usual.
+  // Made by into() and keyed(). An undefined buffer asks for an ordinary output.
   FunctionWith(Function function, const Key& key, std::vector<Tensor> buffers)
       : function_(std::move(function)), key_(key), buffers_(std::move(buffers)) {}
 
-  // As above. Used by one thread at a time, explain() included: both fill one list.
+  // As above. Used by one thread at a time, explain() included: both fill the same list.
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     function_.call(list(inputs), outputs);
@@ -265,7 +267,7 @@ class FunctionWith<R(std::span<const Tensor>), std::dynamic_extent, Function> {
     return function_.explain(list(inputs));
   }
 
-  // The next four are those of CompiledFunction.
+  // The next four functions are those of CompiledFunction.
   auto into(std::span<const Tensor> buffers) const& {
     return With<FunctionRef>(function_.ref(), key_, {buffers.begin(), buffers.end()});
   }
@@ -312,22 +314,23 @@ class CompiledFunction<R(Inputs...)> : public CompiledCore {
     return detail::Results<R>::take(outputs);
   }
 
-  // Returns the same function, which writes output i into buffers[i], which is then the output. An
-  // undefined or missing buffer means an output as usual. A buffer has the shape and the element
-  // type of the output, may have any strides, and shares memory with no input and no other buffer:
+  // Returns a function that does the same, but writes output i into buffers[i] and returns that
+  // buffer as the output. An undefined or missing buffer asks for an ordinary output. A buffer has
+  // the shape and the element type of the output, may have any strides, and shares no memory with
+  // inputs and other buffers:
   //   decode.into(logits)(tokens, kv_cache);
-  // Requires: this function outlives what it returns, here or wherever it is moved to.
+  // Requires: this function outlives the returned one, here or where it is moved to.
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) const& {
     return keyed({}).into(buffers...);
   }
-  // The same for a function that is given up: the returned one owns it.
+  // The same for an rvalue: the returned function owns it.
   template <std::same_as<Tensor>... Buffers>
   auto into(const Buffers&... buffers) && {
     return std::move(*this).keyed({}).into(buffers...);
   }
 
-  // Returns the same function for calls with this key, as into() does, and with it in either order:
+  // Returns a function that makes its calls with this key. It combines with into() in either order:
   //   decode.keyed({{"draft", 2}}).into(logits)(tokens, kv_cache);
   auto keyed(const Key& key) const& {
     return FunctionWith<R(Inputs...), 0, FunctionRef>(ref(), key, {});
@@ -350,14 +353,14 @@ class CompiledFunction<R(std::span<const Tensor>)> : public CompiledCore {
   // Takes a core whose step function has these results. Made by compile().
   explicit CompiledFunction(CompiledCore core) : CompiledCore(std::move(core)) {}
 
-  // Calls the function with any number of inputs; each number has recordings of its own.
+  // Calls the function with any number of inputs; recordings are kept for each number.
   R operator()(std::span<const Tensor> inputs) const {
     TensorList outputs;
     call(inputs, outputs);
     return detail::Results<R>::take(outputs);
   }
 
-  // The next four are as above. The functions that they return hold the buffers.
+  // The next four functions are as above. The functions that they return hold the buffers.
   auto into(std::span<const Tensor> buffers) const& { return keyed({}).into(buffers); }
   auto into(std::span<const Tensor> buffers) && { return std::move(*this).keyed({}).into(buffers); }
   auto keyed(const Key& key) const& {

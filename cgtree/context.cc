@@ -1,4 +1,4 @@
-// Serves the calls of a Context on its engine, and opens the step of an EagerScope.
+// Passes the calls of a Context to its engine, and opens the step of an EagerScope.
 #include "cgtree/context.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ std::size_t Context::release_memory() {
   ContextMemory& memory = *engine_->memory;
   Entry entry(engine_->gate);
   const StreamRef stream = memory.stream();
-  // In a step of another context the thread's stream is that of the step.
+  // In a step of another context, the thread's stream is the stream of that step.
   const bool is_in_step = StepScope::active();
   if (is_in_step ? stream.is_capturing() : static_cast<bool>(entry.ask_foreign_capture())) {
     throw_code(Code::kStreamCaptureUnsupported,
@@ -71,7 +71,7 @@ std::size_t Context::release_memory() {
   while (!engine_->tree.nodes().empty()) {
     Node& node = *engine_->tree.nodes().back();
     const bool has_rebound = std::ranges::any_of(node.recording.rebinds, &RebindChoice::is_rebound);
-    // The captures of two sessions prove a recording that serves all.
+    // The captures of two sessions prove one recording that serves all sessions.
     node.key->released += node.function->is_callers_work && has_rebound ? 2 : 1;
     engine_->drop(node, "release_memory()");
   }
@@ -101,7 +101,7 @@ void Context::synchronize() const {
   try {
     stream().synchronize();
   } catch (const DeviceError& error) {
-    if (!engine_->gate.enter()) throw;  // the thread that is inside meets the error by itself
+    if (!engine_->gate.enter()) throw;  // the thread that is inside meets the same error
     engine_->extensions.after(
         {.kind = CallEvent::kDeviceError, .what = error.what(), .code = error.code()});
     engine_->gate.leave();
@@ -114,7 +114,7 @@ ContextStats Context::stats() const {
 }
 
 void Context::write_dot(std::uint32_t id, const std::string& path) const {
-  const Inspection inspection(engine_->gate);  // a replay patches what is written here
+  const Inspection inspection(engine_->gate);  // a replay patches the graph that is written here
   const Node* const node = engine_->tree.find(id);
   if (node == nullptr) {
     throw InvalidArgument(str_format(
@@ -134,7 +134,7 @@ struct EagerScope::Open {
     step.emplace(*engine.memory, captured ? captured : engine.memory->stream(),
                  StepAllocations::Kind::kEager);
   }
-  ~Open() { step->finish(); }  // then the entry puts the caller's stream behind the context's
+  ~Open() { step->finish(); }  // then the entry orders the caller's stream after the context's
 
   Entry entry;
   std::optional<StepScope> step;

@@ -1,4 +1,4 @@
-// Reads and freezes a function, and removes it when its handle ends.
+// Reads and freezes a function, and removes it when its handle is destroyed.
 #include "cgtree/function_handle.h"
 
 #include <utility>

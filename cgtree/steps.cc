@@ -1,4 +1,4 @@
-// Makes tensors of bindings, and passes the calls of Steps on.
+// Makes tensors of bindings, and passes the calls of Steps to the engine.
 #include "cgtree/steps.h"
 
 #include <cstring>
@@ -16,9 +16,9 @@
 namespace cgtree {
 namespace {
 
-// An AddressSpace owns a storage for all addresses of a device, which begins at 0, so that a tensor
-// can say where a binding is. What lies there is the caller's. It ends with the last tensor: a
-// Steps may be destroyed in a break of its own call.
+// An AddressSpace owns a storage that begins at 0 and holds all addresses of a device, so that a
+// tensor can refer to the address of a binding. The memory itself is the caller's. It is destroyed
+// with the last tensor: a Steps may be destroyed in a break in its call.
 class AddressSpace final : public StorageOwner {
  public:
   static StorageRef make(Device device, const StorageDomain* domain = nullptr) {
@@ -54,7 +54,7 @@ std::vector<Tensor> not_a_function(std::span<const Tensor>) {
 }
 
 void check_options(const std::string& name, const StepsOptions& options) {
-  // It would copy what the engine reads where it was.
+  // A copy would replace memory that the engine reads in place.
   if (options.on_static_change == OnStaticChange::kDemote) {
     throw InvalidArgument(str_format(
         "'{}': OnStaticChange::kDemote is not for Steps: a binding is copied only where its "
@@ -99,8 +99,8 @@ FunctionState& add_function(Context& context, std::string name, const StepsOptio
 
 }  // namespace
 
-// Keeps what the step is of, should the Steps end first. A function that the step calls may destroy
-// the Step and the Steps, too: then the Open ends when that function has returned.
+// Keeps the engine and the name in case the Steps is destroyed first. A function that the step
+// calls may also destroy both the Step and the Steps: the Open lives until that function returns.
 struct Step::Open {
   explicit Open(const Steps& steps) : engine(steps.engine_), name(steps.name()) {}
 
@@ -113,7 +113,7 @@ struct Step::Open {
     open->leave_if_done();
     return open;
   }
-  // A call that is over is no longer inside the context, however long its step is kept.
+  // A call that has ended is no longer inside the context, however long its step is kept.
   void leave_if_done() noexcept {
     if (call->must_run()) return;
     entry.reset();
@@ -121,7 +121,7 @@ struct Step::Open {
   }
 
   std::shared_ptr<Engine> engine;
-  const std::string name;  // the function may be gone when the call is over
+  const std::string name;  // the function may be destroyed when the call ends
   std::optional<StreamScope> stream;
   std::optional<Entry> entry;
   TensorList none;
@@ -225,8 +225,7 @@ void Steps::check_block(std::size_t i, const Binding& binding) const {
   }
 }
 
-// Those that are where they were, and as large, stay as they are. `last_` is empty if it has
-// thrown.
+// Keeps the tensors of bindings that have not changed. `last_` is empty if this has thrown.
 InputList Steps::inputs(std::span<const Binding> bindings) {
   if (bindings.empty()) {
     last_.clear();
@@ -259,7 +258,7 @@ InputList Steps::inputs(std::span<const Binding> bindings) {
     tensor = Tensor::known_to_fit(is_host(i) ? host_memory_ : device_memory_, address, shape,
                                   DType::kUInt8);
   }
-  for (const std::size_t i : of_sessions_)  // its address goes into the graph unseen
+  for (const std::size_t i : of_sessions_)  // its address is patched into the graph unchecked
     if (i < bindings.size()) check_place(i, bindings[i]);
   last_.assign(bindings.begin(), bindings.end());
   return InputList(tensors_);

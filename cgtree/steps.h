@@ -8,9 +8,9 @@
 //     engine.forward(step.address(0), stream);
 //   }
 //
-// The engine owns its memory, and enqueues its work itself. The first call with a key and sizes
-// runs as it is (warm-up), the second is captured, and later ones replay the recording and do not
-// run the loop's body at all.
+// The engine owns its memory and enqueues its work itself. The first call with a key and sizes runs
+// without capture (warm-up), the second is captured, and later calls replay the recording and do
+// not run the loop's body at all.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@
 
 namespace cgtree {
 
-// A Binding is a range of memory that the work of a step uses, as it is in this call: of the
-// device, or a struct in host memory where BindingOptions::host_bytes says so.
+// A Binding is a range of memory that the work of a step uses in this call: device memory, or a
+// struct in host memory where BindingOptions::host_bytes says so.
 struct Binding {
   const void* address = nullptr;
   std::size_t bytes = 0;
@@ -44,30 +44,31 @@ struct Binding {
 // The options of one binding.
 struct BindingOptions {
   std::string name = "";  // in messages
-  // The work is to use Step::address(), and each call may pass another address: the graph copies
-  // the bytes first. Otherwise the address is checked, and another one gets a recording of its own.
+  // The work uses Step::address(), so each call may pass another address: the graph copies the
+  // bytes first. Otherwise the address is checked, and another address gets another recording.
   bool is_copied = false;
-  // The work writes there. The graph copies back what it writes into a copy.
+  // The work writes to it. If the binding is copied, the graph copies the written bytes back.
   bool is_mutated = false;
-  // If not 0, the binding is a step block: a struct of this size in host memory, with what changes
-  // at each step and is small, such as lengths, block tables and sampling parameters. begin() reads
-  // it, and the work finds it at Step::address() on the device, in each replay that of the call.
+  // If not 0, the binding is a step block: a small struct of this size in host memory whose values
+  // change at each step, such as lengths, block tables and sampling parameters. begin() reads it,
+  // and the work finds the values of the present call at Step::address() on the device.
   std::size_t host_bytes = 0;
-  // Whether a verified replay and an eager run are compared here, byte by byte. False for memory
-  // that differs from run to run, such as sums in no fixed order.
+  // True to have verification compare this binding, byte by byte, after a replay and an eager run.
+  // False for memory that differs from run to run, such as sums in no fixed order.
   bool is_compared = true;
-  // The memory belongs to a session, such as a KV cache, and other sessions have other addresses.
-  // The calls of the first two are captured, and compared: if they prove where in the graph its
-  // address is, one recording serves all sessions, and begin() patches it (docs/rebinding.md).
+  // The memory belongs to a session, such as its KV cache; other sessions have it at other
+  // addresses. The calls of the first two sessions are captured and compared: if they prove where
+  // the graph holds the address, one recording serves all sessions, and begin() patches it
+  // (docs/rebinding.md).
   bool is_per_session = false;
 };
 
-// The options of Steps. Those that CompileOptions has, too, mean the same.
+// The options of Steps. Options that CompileOptions also has mean the same.
 struct StepsOptions {
   // By position; further bindings are neither copied nor mutated.
   std::vector<BindingOptions> bindings = {};
-  // The policies of integers of the key; see CompileOptions. The work asks current_key() for the
-  // value to use, which may be rounded up.
+  // The policies of integers of the key; see CompileOptions. The value may be rounded up, so the
+  // work asks current_key() for it.
   std::vector<AxisOptions> keys = {};
   double max_waste = std::numeric_limits<double>::infinity();
   // The mode of captures, which are on the caller's stream. kRelaxed lets every thread, this one
@@ -77,8 +78,8 @@ struct StepsOptions {
   bool require_graph = false;  // a call that cannot be graphed throws
   OnStaticChange on_static_change = OnStaticChange::kRecord;
   std::size_t max_switch_nodes = 0;  // see CompileOptions
-  // The work may leave stream-ordered memory allocated: see CompileOptions. The engine frees that
-  // of a run that is not captured, and of the last one if Step::outcome() is kRunEagerly.
+  // The work may leave stream-ordered memory allocated: see CompileOptions. The engine frees the
+  // memory of a run that was not captured, and of the last run if Step::outcome() is kRunEagerly.
   bool keeps_allocations = false;
   std::size_t max_recordings = 128;
   AtLimit at_limit = AtLimit::kRunEagerly;
@@ -102,45 +103,44 @@ void copy_shared_options(const From& from, To& to) {
 
 }  // namespace detail
 
-// A Step is one call. Destroyed while must_run(), because the caller's code has thrown or returned,
-// it leaves no trace: work that was enqueued has either run, or was captured and never will. (If it
-// had broken the capture, calls with this key run without a graph from then on.) Destroyed inside a
-// function that the step has called, such as that of an eager_break(), it is left when that has
-// returned. A step that has ended is no call in progress, however long it is kept.
-// Thread safety: used by the thread that has called begin(), until the call is over.
+// A Step is one call. Destroyed while must_run(), because the caller's code threw or returned, it
+// leaves no trace: enqueued work has either run, or was captured and never runs. (If that work
+// broke the capture, calls with this key run without a graph from then on.) Destroyed inside a
+// function that the step calls, such as the function of an eager_break(), it is left when that
+// function returns. A step that has ended is no longer a call in progress, however long it is kept.
+// Thread safety: used by the thread that called begin(), until the call ends.
 class Step {
  public:
   ~Step();
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;
 
-  // Whether the caller must enqueue the work, on the stream of the call, and then call end(). False
-  // at once if a recording was replayed, unless that replay is verified (docs/verify.md): then the
-  // work is run once more, and end() compares.
+  // Returns whether the caller must enqueue the work, on the stream of the call, and then call
+  // end(). False from the start if a recording was replayed, unless that replay is verified
+  // (docs/verify.md): then the work runs once more, and end() compares.
   bool must_run() const noexcept;
-  // The address of binding `i` for the work: its own, or that of a copy on the device. It may be
-  // another one in the next run. Throws InvalidArgument unless must_run() and there is such a
-  // binding.
+  // Returns the address of binding `i` for the work: the caller's, or that of a copy on the device.
+  // It may differ in the next run. Throws InvalidArgument unless must_run() and binding `i` exists.
   void* address(std::size_t i) const;
-  // Whether the work is being captured, so that it must not synchronise.
+  // Returns whether the work is being captured, so that it must not synchronise.
   bool is_captured() const noexcept;
   // Returns why no recording was replayed. Throws InvalidArgument unless must_run().
   Explanation why() const;
-  // The work is enqueued. If it was captured, the graph is launched now; if it could not be
-  // captured, must_run() stays true, and the work has to be enqueued once more. Throws
-  // InvalidArgument on another thread, with nothing to end, and inside a function that the step has
-  // called (of an eager_break(), or compiled), after which all is as before; OutOfMemory,
-  // CaptureError and DeviceError, after which the call has ended.
+  // Says that the work is enqueued. If the work was captured, the graph is launched now. If the
+  // capture failed, must_run() stays true, and the work has to be enqueued once more. Throws
+  // InvalidArgument on another thread, without an open step, and inside a function that the step
+  // calls (of an eager_break(), or compiled): all is then as before. Throws OutOfMemory,
+  // CaptureError and DeviceError: the call has then ended.
   void end();
-  // This work cannot be captured. Calls of its key and sizes run without a graph from now on; a
-  // capture that is open is not kept (refuse_capture()). `why` is for messages. Outside of a
-  // capture it does nothing in a group, whose ranks decide alike. Throws InvalidArgument unless
+  // Says that this work cannot be captured. Calls of its key and sizes run without a graph from now
+  // on; an open capture is discarded (refuse_capture()). `why` is for messages. Outside of a
+  // capture it does nothing in a group: all ranks decide alike. Throws InvalidArgument unless
   // must_run().
   void refuse(std::string_view why);
 
-  // The outcome of the call, as far as it is known: kReplay, kWarmUp, kRecord or kRunEagerly.
+  // Returns the outcome of the call so far: kReplay, kWarmUp, kRecord or kRunEagerly.
   Outcome outcome() const noexcept;
-  // Whether a recording was replayed. The work may still have to run, if that replay is verified.
+  // Returns whether a recording was replayed. The work may still have to run, to verify it.
   bool replayed() const noexcept { return outcome() == Outcome::kReplay; }
 
  private:
@@ -151,31 +151,31 @@ class Step {
   std::shared_ptr<Open> open_;  // null: the call was replayed
 };
 
-// Thread safety: used by one thread at a time, but for what FunctionHandle has.
+// Thread safety: used by one thread at a time, except for the functions of FunctionHandle.
 class Steps : public FunctionHandle {
  public:
   // Throws InvalidArgument for an empty name, or options that contradict each other.
   Steps(Context& context, std::string name, StepsOptions options = {});
-  // Replays a recording of this key whose bindings had the same sizes, and the same addresses where
-  // they are checked and not proved to be a session's, on `stream` (by default current_stream(), or
-  // the context's own). If there is none, the result must_run(). Addresses are of the context's
-  // device; they are looked at by the driver only if nothing is replayed.
+  // Replays, on `stream` (by default current_stream(), or the context's own), a recording of this
+  // key whose bindings had the same sizes, and the same addresses except where bindings are copied
+  // or proved to be per session. Without such a recording, the returned step must_run(). Addresses
+  // are of the context's device; the driver is asked about them only if nothing is replayed.
   //
-  // Throws InvalidArgument for null addresses, memory that is not the device's, bindings that
-  // overlap if one of the two is copied and one is mutated, a step block with another size than
-  // BindingOptions::host_bytes, and inside any step; ConcurrentUse; OutOfMemory; CaptureError;
-  // DeviceError. Then no step is open.
+  // Throws InvalidArgument for null addresses; memory of another device; overlapping bindings of
+  // which one is copied and one is mutated; a step block with another size than
+  // BindingOptions::host_bytes; and inside any step. Throws ConcurrentUse, OutOfMemory,
+  // CaptureError and DeviceError. No step is open after a throw.
   Step begin(const Key& key, std::span<const Binding> bindings, StreamRef stream = {});
   // Returns the outcome that begin() would have now, and why, without beginning. Throws
-  // InvalidArgument where begin() would.
+  // InvalidArgument where begin() does.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
 
-  // The engine gives this range away: drops the recordings that check an address in it, or whose
-  // graphs have one there (docs/audit.md). Returns how many. Throws ConcurrentUse while a step is
-  // open, and InvalidArgument for a range that ends behind the last address.
+  // Says that the engine gives this range away: drops the recordings that check an address in it,
+  // or whose graphs contain one (docs/audit.md). Returns how many. Throws ConcurrentUse while a
+  // step is open, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
-  // For clients of the core: the inputs of a call, which borrow the key, until the next call.
+  // For clients of the core: the inputs of a call. They borrow the key until the next call.
   InputList checked_inputs(const Key& key, std::span<const Binding> bindings);
   CaptureMode capture_mode() const noexcept { return capture_mode_; }  // of the options
 
@@ -192,10 +192,10 @@ class Steps : public FunctionHandle {
 
   StorageRef device_memory_;  // all addresses of the device
   StorageRef host_memory_;
-  std::vector<std::size_t> host_bytes_;   // by binding; those beyond the end are the device's
+  std::vector<std::size_t> host_bytes_;   // by binding; bindings beyond the end are the device's
   std::vector<std::size_t> of_sessions_;  // the bindings that are per session
   CaptureMode capture_mode_ = CaptureMode::kThreadLocal;
-  // The bindings of the last call, if the tensors are what they say.
+  // The bindings for which `tensors_` were made; empty if those must be made again.
   std::vector<Binding> last_;
   std::vector<Tensor> tensors_;
 };

@@ -7,9 +7,9 @@
 //   });
 //   launch_output(current_stream(), out);
 //
-// The graph ends in front of the break, and another one begins behind it. A replay launches the
-// one, calls the function on the caller's thread, and launches the other. All the rest is one: one
-// decision, one proof, one pool.
+// The graph ends before the break, and a second graph begins after it. A replay launches the first
+// graph, calls the function on the caller's thread, and launches the second. Both graphs belong to
+// one recording: there is one decision, one check of the inputs and one pool.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@
 
 namespace cgtree {
 
-// StepValues are the inputs that the present call passes by value: see step_block() and
-// BindingOptions::host_bytes. Valid while the function of the break runs.
+// A StepValues gives access to the inputs that the present call passes by value: see step_block()
+// and BindingOptions::host_bytes. Valid while the function of the break runs.
 class StepValues {
  public:
-  // Borrows the inputs. Made for each call of the function of a break.
+  // Borrows the inputs. A call makes one for each function of a break.
   explicit StepValues(InputList inputs) noexcept : inputs_(inputs) {}
 
-  // Returns the value of input, or binding, `i`. Throws InvalidArgument unless it is passed by
+  // Returns the bytes of input, or binding, `i`. Throws InvalidArgument unless it is passed by
   // value.
   std::span<const std::byte> bytes(std::size_t i) const;
-  // The same as a T. Throws InvalidArgument, with both sizes, if it has another size.
+  // As bytes(), but as a T. Throws InvalidArgument, with both sizes, if the value has another size.
   template <typename T>
   requires std::is_trivially_copyable_v<T>
   const T& get(std::size_t i) const {
@@ -48,19 +48,19 @@ class StepValues {
 // The function of a break, which is called on the thread of the call. A recording keeps it.
 using EagerBreak = std::function<void(const StepValues&)>;
 
-// Calls the function at this point of the step: now, while the step runs without a graph; in each
-// replay, and not now, while it is recorded. The function enqueues its work on current_stream(),
+// Calls the function at this point of the step: now, if the step runs without a graph; in each
+// replay, and not now, if the step is recorded. The function enqueues its work on current_stream(),
 // may ask for current_key(), allocate with empty(), and wait for the device. It may use the
-// addresses of memory that the step has allocated, but hold no tensor of it, draws no random
-// numbers, asks for no axis_length(), and has no break of its own. In a replay no recording is
-// evicted for what it allocates. The call throws what the function throws, and the rest of the step
-// does not run. Once recorded, it is destroyed with its recording, outside of the context: what it
-// owns may call the context. It may assign the variables that were passed to the call, which goes
-// on with what it was given.
+// addresses of memory that the step has allocated, but must not keep a tensor of it, draw random
+// numbers, ask for axis_length(), or contain a break. During a replay its allocations evict no
+// recording. An exception of the function ends the call; the rest of the step does not run. Once
+// recorded, the function is destroyed with its recording, outside of the context: the destructors
+// of its captures may call the context. It may assign the variables that were passed to the call,
+// which keeps the inputs that it was given.
 //
-// Side streams must be joined in front of a break. Throws InvalidArgument outside of a step, and in
-// a step that is called by another one; CaptureError if the capture so far cannot be kept, or
-// while a stream of the caller captures.
+// Side streams must be joined before a break. Throws InvalidArgument outside of a step, and in a
+// step that another step calls; CaptureError if the capture so far cannot be kept, or while a
+// stream of the caller is capturing.
 void eager_break(EagerBreak work);
 
 }  // namespace cgtree

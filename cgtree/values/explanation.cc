@@ -12,7 +12,7 @@
 namespace cgtree {
 namespace {
 
-// In the order of SkipReason, as kReasons.
+// In the order of SkipReason, as is kReasons.
 constexpr std::string_view kReasonNames[] = {
     "disabled",          "no_graph_scope",     "no_graphs",
     "nested_call",       "foreign_capture",    "other_device",
@@ -95,10 +95,10 @@ constexpr ReasonRow kReasons[] = {
 };
 static_assert(std::size(kReasons) == kSkipReasonCount);
 
-// A call may hold many outputs that a recording would overwrite.
+// A recording may overwrite many outputs that are still held.
 constexpr std::size_t kMismatchesInALine = 3;
 
-// Returns whether the call would have been warmed up or recorded, but for the reason.
+// Returns whether, without this reason, the call would be warmed up or recorded.
 bool needs_a_recording(SkipReason reason) noexcept {
   switch (reason) {
     case SkipReason::kStaticChanged:
@@ -128,7 +128,7 @@ struct TypeText {
   std::string_view device;
 };
 
-// Returns the sizes of " {4, 2".
+// Returns the sizes in " {4, 2".
 std::vector<std::string_view> sizes_of(std::string_view dims) {
   std::vector<std::string_view> sizes;
   dims.remove_prefix(std::min(dims.find('{') + 1, dims.size()));
@@ -181,7 +181,8 @@ std::string name_of_input(const Mismatch& mismatch) {
                                      : str_format("'{}'", mismatch.input_name);
 }
 
-// Returns advice for a function that was warmed up with other inputs each time: to make them alike.
+// Returns advice for a function that was warmed up with other inputs each time: keep the inputs
+// alike.
 std::string advice_on_change(const Mismatch& changed, bool has_axes) {
   if (changed.kind != Mismatch::Kind::kSignature) return advice(changed);
   if (has_axes) {
@@ -199,7 +200,7 @@ std::string advice_on_change(const Mismatch& changed, bool has_axes) {
       axis ? str_format("axis {}", *axis) : "the axes that vary", input);
 }
 
-// Returns whether the recording is of the same call, with memory that lies elsewhere.
+// Returns whether the recording fits except for the addresses of memory.
 bool is_of_place(Mismatch::Kind kind) noexcept {
   return kind >= Mismatch::Kind::kStaticAddress;
 }
@@ -232,7 +233,7 @@ std::string both_sides(const Mismatch& mismatch, std::string_view before) {
                     mismatch.given);
 }
 
-// Returns whether the recordings that there are hold other sizes of dynamic axes.
+// Returns whether the present recordings hold other sizes of dynamic axes.
 bool is_of_other_sizes(const Explanation& explanation) {
   return !explanation.axes.empty() &&
          explanation.mismatches.front().kind == Mismatch::Kind::kSignature;

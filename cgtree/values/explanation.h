@@ -1,7 +1,7 @@
 // SkipReason, Mismatch and Explanation: the outcome of a call, and its reasons.
 //
-// One vocabulary serves decisions, explain(), events, snapshots and error messages: a SkipReason
-// says why a call runs without a graph, a Mismatch says why one recording does not fit it, and an
+// Decisions, explain(), events, snapshots and error messages share these words: a SkipReason says
+// why a call runs without a graph, a Mismatch says why one recording does not fit it, and an
 // Explanation carries both.
 #pragma once
 
@@ -18,30 +18,33 @@ enum class SkipReason {
   kDisabled,            // CompileOptions::enabled is false
   kNoGraphScope,        // called while a NoGraph lives on the thread
   kNoGraphs,            // the device has no graphs
-  kNestedCall,          // made inside another step function, whose recording includes it
+  kNestedCall,          // called inside another step function, whose recording includes this call
   kForeignCapture,      // the caller's or the context's stream is being captured by other code
   kOtherDevice,         // an input lives on another device
-  kOtherPartition,      // the stream is of other processors than recordings are made for
+  kOtherPartition,      // the stream runs on other processors than recordings are made for
   kOverlappingInputs,   // two inputs share memory, one is written and one copied
-  kCaptureFailed,       // an earlier capture failed: the function does what cannot be captured
-  kCaptureDisturbed,    // another thread has invalidated an earlier capture
+  kCaptureFailed,       // an earlier capture failed: the function makes calls that cannot be
+                        // captured
+  kCaptureDisturbed,    // another thread invalidated an earlier capture
   kKeepsTensor,         // the function keeps a tensor that it made while it was captured
   kStaticChanged,       // a static input moved: OnStaticChange::kThrow
   kFunctionLimit,       // CompileOptions::max_recordings is reached
   kContextLimit,        // ContextOptions::max_recordings is reached
   kGraphBytesLimit,     // ContextOptions::max_graph_bytes is reached
-  kPoolLimit,           // memory was short: for a recording, or elsewhere, of one that is evicted
+  kPoolLimit,           // memory ran out: for a recording, or elsewhere, when this recording is
+                        // evicted
   kTimeLimit,           // ContextOptions::max_recording_time is spent
   kFrozen,              // no recording fits, and the function is frozen
-  kBacksOff,            // the last recordings did not pay: the next one waits
-  kChangingGuard,       // a guard has answered otherwise too often: see docs/guards.md
-  kDynamicAxis,         // an axis has varied: AxisPolicy::kSkip
+  kBacksOff,            // the last recordings did not pay: the next recording is postponed
+  kChangingGuard,       // a guard changed its answer too often: see docs/guards.md
+  kDynamicAxis,         // an axis varied: AxisPolicy::kSkip
   kSizeNotListed,       // AxisPolicy::kAllowList does not name the size of an axis
   kSizeLimit,           // an axis has as many sizes as AxisOptions::max_sizes
   kAboveLargestBucket,  // an axis is larger than the largest of its buckets
   kNotRecorded,     // no recording holds the sizes, and calls make none: while_missing, kLearned
-  kTooMuchPadding,  // padding would make the work larger than CompileOptions::max_waste times
-  kUnsafePadding,   // zeros in an input of integers may point at what the function writes: Padding
+  kTooMuchPadding,  // padding would multiply the work by more than CompileOptions::max_waste
+  kUnsafePadding,   // zeros in an integer input may point at memory that the function writes:
+                    // Padding
 };
 
 // The number of skip reasons, for arrays that have an element for each.
@@ -58,7 +61,7 @@ constexpr bool is_of_axes(SkipReason reason) noexcept {
   return reason >= SkipReason::kDynamicAxis;
 }
 
-// Returns whether the reason is that an earlier capture gave no recording: captures that fail are
+// Returns whether the reason is that an earlier capture gave no recording: failed captures are
 // tried again at growing distances.
 constexpr bool is_of_captures(SkipReason reason) noexcept {
   return reason == SkipReason::kCaptureFailed || reason == SkipReason::kCaptureDisturbed ||
@@ -73,10 +76,10 @@ std::string_view explain(SkipReason reason) noexcept;
 // Returns the change in the code that makes such calls replay, as a phrase: "declare ...".
 std::string_view advice(SkipReason reason) noexcept;
 
-// A Mismatch is one difference between a recording and a call that keeps the recording from being
-// replayed. Decisions compare kinds alone; the sides are formatted when an explanation is made.
+// A Mismatch is one difference between a recording and a call, which prevents the replay. Decisions
+// compare kinds alone; the two sides are formatted when an explanation is made.
 struct Mismatch {
-  // Ordered by how near the recording is: a later kind means that more of it fits.
+  // Ordered by how near the recording is: a later kind means that more of the call fits.
   enum class Kind : std::uint8_t {
     kNone,            // the recording fits
     kUnusable,        // input `input` is null or stale
@@ -86,9 +89,9 @@ struct Mismatch {
     kGuard,           // the answer of a guard, whose name is `input_name`
     kStaticAddress,   // the address of a static input
     kManagedAddress,  // the address of an input that is an output of an earlier call
-    kAlignment,       // an input that is rebound is less aligned than when it was recorded
+    kAlignment,       // a rebound input is less aligned than when it was recorded
     kOverlap,         // inputs `input` and `other` share memory, and one of them would be copied
-    kFootprint,       // an output is held that the recording would overwrite
+    kFootprint,       // the recording would overwrite an output that is still held
   };
 
   Kind kind = Kind::kNone;
@@ -96,12 +99,13 @@ struct Mismatch {
       0;  // for kFootprint the number of the range; unused for kInputCount, kKey and kGuard
   std::string input_name;  // InputOptions::name; may be empty
   // Addresses, types, counts, keys or answers. For kFootprint: the range that the recording writes,
-  // and the output that is held there. For kOverlap: the other input, and the two ranges.
+  // and the held output there. For kOverlap: the other input, and the two ranges.
   std::string recorded;
   std::string given;
   std::uint32_t other = 0;  // kOverlap; for kFootprint the number of the slot
 
-  // Whether `input` and `input_name` say which input differs. Requires: there is a mismatch.
+  // Returns whether `input` and `input_name` identify the input that differs. Requires: there is a
+  // mismatch.
   bool is_of_input() const noexcept {
     return kind != Kind::kInputCount && kind != Kind::kKey && kind != Kind::kGuard &&
            kind != Kind::kFootprint;
@@ -127,7 +131,7 @@ struct AxisInUse {
   friend bool operator==(const AxisInUse&, const AxisInUse&) = default;
 };
 
-// An Outcome is the way a call takes, or has taken.
+// An Outcome says how a call ends: the explained one, or one in the past.
 enum class Outcome { kReplay, kRecord, kWarmUp, kRunEagerly, kThrow };
 
 // An Explanation is the outcome that a call would have, and the reasons for it.
@@ -139,19 +143,19 @@ struct Explanation {
   // axis and its size, an input, an error; or "".
   std::string detail;
   // Not kReplay: the recording of the function that came nearest (0: the function has none), and
-  // all that keeps it from being replayed.
+  // all mismatches that prevent its replay.
   std::uint32_t nearest = 0;
   std::vector<Mismatch> mismatches;
-  // kWarmUp, if the function has no recording: how the inputs differ from those of its last
-  // warm-up.
+  // kWarmUp, if the function has no recording: the first difference between the inputs and those of
+  // its last warm-up.
   Mismatch changed;
-  bool made_again = false;         // the recording of such calls was dropped
-  std::string last_failure;        // what the last call of the function threw, or "" if it did not
+  bool made_again = false;         // true if a recording for such calls existed and was dropped
+  std::string last_failure;        // the error of the function's last call, or ""
   std::vector<AxisInUse> axes;     // the dynamic axes of the function, then CompileOptions::keys
   std::vector<std::string> notes;  // changes that make such calls cheaper
 };
 
-// A CallOutcome is the outcome of a call that has ended: kThrow if it threw, for any reason.
+// A CallOutcome is the outcome of a call that has ended: kThrow for any exception.
 struct CallOutcome {
   Outcome outcome = Outcome::kReplay;
   std::optional<SkipReason> skip_reason;  // kRunEagerly
@@ -173,7 +177,7 @@ std::string advice(const Explanation& explanation);
 //   record: static input 0 'weights': 0x7f00 recorded, 0x7e00 given
 //     to replay: keep 'weights' at one address, or do not declare it static: then it is copied; ...
 //
-// Further lines have the sizes of axes, and notes.
+// Further lines give the sizes of axes, and notes.
 std::string to_string(const Explanation& explanation);
 
 }  // namespace cgtree

@@ -12,25 +12,25 @@ namespace cgtree {
 // A GraphOverride replaces CompileOptions::enabled for the calls of a thread.
 enum class GraphOverride : std::uint8_t { kNone, kNoGraph, kForceGraph };
 
-// Returns the override of the innermost scope of the calling thread: a call belongs to the thread
-// that makes it.
+// Returns the override of the innermost scope of the calling thread. Calls depend on the thread
+// that makes them.
 inline GraphOverride graph_override() noexcept {
   return frame().graphs;
 }
 
-// While a NoGraph lives, calls on its thread run eagerly. Scopes nest; the innermost one counts.
+// While a NoGraph lives, calls on its thread run eagerly. Scopes nest; the innermost decides.
 class NoGraph {
   const FrameScope<&Frame::graphs> scope_{GraphOverride::kNoGraph};
 };
 
 // While a ForceGraph lives, calls on its thread are graphed even if their functions were compiled
-// with enabled = false, or a NoGraph lives outside of it.
+// with enabled = false, or an outer NoGraph lives.
 class ForceGraph {
   const FrameScope<&Frame::graphs> scope_{GraphOverride::kForceGraph};
 };
 
-// If this thread captures a step, the capture fails with this reason: the work runs once more,
-// without a graph, as all later calls of the kind do. Otherwise nothing happens.
+// If this thread is capturing a step, makes the capture fail with this reason: the work runs again
+// without a graph, as do all later calls of its kind. Otherwise nothing happens.
 void refuse_capture(std::string_view why);
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// The exchanges of a group, made of minimum().
+// The exchanges of a group, built on minimum().
 #include "cgtree/values/group.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool agree(Group& group, bool mine) {
   return word == 1;
 }
 
-// The largest size has the least complement, and a negative one a lesser one.
+// The largest size has the smallest complement; that of a negative size is smaller still.
 std::int64_t agree_size(Group& group, std::int64_t size) {
   std::uint64_t word = ~static_cast<std::uint64_t>(size);
   group.minimum({&word, 1});

@@ -1,4 +1,5 @@
-// Guard: a decision of the host that a capture freezes, with the function that is asked again.
+// Guard: a decision of the host that a capture freezes, with the function that made it, to be asked
+// again.
 #pragma once
 
 #include <array>
@@ -11,28 +12,31 @@
 
 namespace cgtree {
 
-// A Guard is a function that the work of a step has asked, and its answer: see extensions/guards.
+// A Guard is a function that the work of a step asked, and its answer: see extensions/guards.
 struct Guard {
   using Answer = std::array<std::uint64_t, 2>;  // an integer, or bytes; the rest is 0
 
   Answer ask() const { return call(function.get()); }  // now
-  // As ask(), or nothing where it throws.
+  // As ask(), or nullopt if the function throws.
   std::optional<Answer> try_ask() const noexcept try { return ask(); } catch (...) {
     return std::nullopt;
   }
 
   std::string name;
-  std::shared_ptr<void> function;  // a recording has it end outside of the context
+  std::shared_ptr<void> function;  // a recording destroys it outside of the context
   Answer (*call)(void* function) = nullptr;
   Answer answer = {};
-  std::size_t bytes = 0;  // of the function: those with the same code and bytes ask the same
+  std::size_t bytes = 0;  // size of the function: functions with the same code and bytes give the
+                          // same answer
 };
 
-// In the order in which the work has asked them: whether one is asked may depend on those before.
+// In the order in which the work asked them: an earlier answer may decide whether a later guard is
+// asked.
 using Guards = std::vector<Guard>;
 
-// Returns whether all answer as they have. `throws`: or throws, as a call does for a recording that
-// fits it. Of others a guard that throws does not hold.
+// Returns whether all guards still give their recorded answers. `throws`: passes on an exception of
+// a guard, as a call does for a recording that fits otherwise. If false, a guard that throws does
+// not hold.
 inline bool hold(const Guards& guards, bool throws = true) {
   for (const Guard& guard : guards)
     if (throws ? guard.ask() != guard.answer : guard.try_ask() != guard.answer) return false;

@@ -1,4 +1,4 @@
-// Key: values that a call depends on beside its tensors, such as a draft length or the active
+// Key: values besides its tensors that a call depends on, such as a draft length or the active
 // adapters.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace cgtree {
 
 // A Key is a list of named integers of 64 bits, signed or unsigned, and short strings. Calls whose
 // keys differ never share a recording. It is stored as text, batch=8 adapter="en", in at most
-// kMaxText bytes: to make one allocates nothing, and equal keys are equal bytes. The order of the
+// kMaxText bytes: making a key allocates nothing, and equal keys are equal bytes. The order of the
 // parts matters.
 //
 //   decode.keyed({{"draft", 2}, {"adapter", "en"}})(tokens, kv_cache);   // a call with a key
@@ -41,15 +41,15 @@ class Key {
         : name_(name), text_(value), is_text_(true) {}
     Part(std::string_view name, const char* value) noexcept : Part(name, std::string_view(value)) {}
 
-    // As given; valid while the text that was given is.
+    // As given; valid as long as the caller's text.
     std::string_view name() const noexcept { return name_; }
-    // Whether the value is a string, and no number: `1` and `"1"` are different values.
+    // Returns whether the value is a string: `1` and `"1"` are different values.
     bool is_text() const noexcept { return is_text_; }
     // Requires: is_text().
     std::string_view text() const noexcept { return text_; }
     // Requires: !is_text(). An unsigned number above INT64_MAX wraps.
     std::int64_t number() const noexcept { return number_; }
-    // Whether number() has wrapped.
+    // Returns whether number() has wrapped.
     bool is_large() const noexcept { return is_large_; }
 
    private:
@@ -61,26 +61,27 @@ class Key {
   };
 
   Key() = default;
-  // Throws InvalidArgument for a name that is empty, is given twice, or has other characters than
+  // Throws InvalidArgument for a name that is empty, occurs twice, or has other characters than
   // letters, digits and '_'; for a value with '"' or a control character; and if the text would be
   // longer than kMaxText.
   explicit Key(std::span<const Part> parts);
   Key(std::initializer_list<Part> parts) : Key(std::span(parts.begin(), parts.size())) {}
 
-  // Returns the key with this text. Requires: text() of a key.
+  // Returns the key with this text. Requires: the text is text() of a key.
   static Key of_text(std::string_view text) noexcept;
 
-  // Returns the key with this text and replace(part) in place of each part. Requires: text() of a
-  // key; the names stay. Throws InvalidArgument if it is longer than kMaxText.
+  // Returns the key with this text, in which replace(part) replaces each part. Requires: the text
+  // is text() of a key; replace() keeps names. Throws InvalidArgument if the new text is longer
+  // than kMaxText.
   template <typename Replace>
   static Key replaced(std::string_view text, Replace&& replace);
 
   // All parts, as in batch=8 adapter="en". Valid while the key lives.
   std::string_view text() const noexcept { return {text_.data(), size_}; }
-  // Whether there are no parts.
+  // Returns whether there are no parts.
   bool empty() const noexcept { return size_ == 0; }
 
-  // Whether there is a part of this name, of either type.
+  // Returns whether there is a part of this name, of either type.
   bool has(std::string_view name) const noexcept;
   // The next two return the value of a part; a string is valid while the key lives. An unsigned
   // number above INT64_MAX wraps: cast it back. They throw InvalidArgument if there is no part of
@@ -110,9 +111,9 @@ Key Key::replaced(std::string_view text, Replace&& replace) {
   return key;
 }
 
-// Returns the key of the call that the calling thread is in, as the work is to see it; an empty one
-// if the call has none. Requires: the thread is inside a step function, or between begin() and
-// end() of Steps. Throws InvalidArgument if it is not.
+// Returns the key of the call that the calling thread is in, with values as the work sees them; an
+// empty key if the call has none. Requires: the thread is inside a step function, or between
+// begin() and end() of Steps. Throws InvalidArgument if it is outside.
 Key current_key();
 
 }  // namespace cgtree

@@ -12,12 +12,13 @@
 
 namespace cgtree {
 
-// An UnverifiedReason says why a replay that was to be verified was not.
+// An UnverifiedReason says why a replay was not verified although it should be.
 enum class UnverifiedReason {
-  kEagerBreaks,    // functions of eager_break() act on the world, and must not run twice
-  kForeignMemory,  // work of Steps uses memory that is not known, and might change it twice
+  kEagerBreaks,    // functions of eager_break() have effects outside of the step, and must not run
+                   // twice
+  kForeignMemory,  // work of Steps uses unknown memory, and might change it twice
   kSharedMemory,   // tensors that the function writes share memory
-  kNoMemory,       // for an eager run, or to save the memory that it writes
+  kNoMemory,       // not enough for an eager run, or to save the memory that it writes
   kLoopStream,     // a loop hands out rows, which an eager run would hand out again
 };
 
@@ -43,11 +44,11 @@ struct FunctionStats {
   std::uint64_t kept_recordings = 0;  // recordings that are kept now
   std::uint64_t frozen = 0;           // 1 if the function is frozen now; of a context: how many are
   std::uint64_t verified = 0;         // replays that were compared with an eager run
-  std::uint64_t differed = 0;         // of them; the call has thrown VerifyError
-  // Replays that were to be verified, and were not, by UnverifiedReason.
+  std::uint64_t differed = 0;         // verified replays that differed; the call threw VerifyError
+  // Replays that were due for verification but not verified, by UnverifiedReason.
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};
   std::array<std::uint64_t, kSkipReasonCount> skips = {};  // by SkipReason
-  std::string last_failure;  // what the last call that threw has thrown, or ""; of one function
+  std::string last_failure;  // the error of the last call that threw, or ""; of one function
 
   // Returns the number of calls that were skipped, for any reason or for one.
   std::uint64_t skipped() const noexcept {
@@ -66,8 +67,9 @@ inline constexpr std::array<std::int64_t, 11> kRecordTimeBounds = {
 struct ContextStats : FunctionStats {
   std::uint64_t generations = 0;   // calls of mark_step()
   std::uint64_t restores = 0;      // times the pool was given an earlier layout
-  std::uint64_t root_patches = 0;  // replays whose inputs had moved, or that draw random numbers
-  // Device memory of their graphs, with those that leave marks (extensions/watch/monitor.h).
+  std::uint64_t root_patches = 0;  // replays whose inputs had moved, or that drew random numbers
+  // Device memory of the graphs, the variants that leave marks included
+  // (extensions/watch/monitor.h).
   std::uint64_t graph_bytes = 0;
   std::chrono::microseconds recording_time{0};  // spent on warming up and recording
   std::uint64_t live_outputs = 0;               // outputs that are held now

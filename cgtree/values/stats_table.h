@@ -1,5 +1,5 @@
-// The fields of statistics by name, for those that convert or add them: JSON, Python, sums. A field
-// that is added here is in all of them.
+// The fields of statistics by name, for code that converts or adds them: JSON, Python, sums. A
+// field that is added here appears in all of these.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct StatsField {
   std::uint64_t Stats::*value;
 };
 
-// All counters of a function but the arrays `skips` and `unverified`.
+// All counters of a function except the arrays `skips` and `unverified`.
 inline constexpr StatsField<FunctionStats> kFunctionStats[] = {
     {"calls", &FunctionStats::calls},
     {"warm_ups", &FunctionStats::warm_ups},
@@ -30,7 +30,7 @@ inline constexpr StatsField<FunctionStats> kFunctionStats[] = {
     {"verified", &FunctionStats::verified},
     {"differed", &FunctionStats::differed}};
 
-// Those of a context beside them, but for ContextStats::recording_time, which is a duration.
+// The further counters of a context, except ContextStats::recording_time, which is a duration.
 inline constexpr StatsField<ContextStats> kContextStats[] = {
     {"generations", &ContextStats::generations},
     {"restores", &ContextStats::restores},
