@@ -1,4 +1,4 @@
-// The life of a call, from the gate to its outputs: predict, decide, and replay, or run or capture
+// The life of a call, from the gate to its outputs: predict, decide, replay or else run or capture
 // the work; then settle, keep and hand out.
 #include "cgtree/tree/attempt.h"
 
@@ -40,10 +40,10 @@ namespace {
   return node;
 }
 
-// Replays the recording that followed last time or, for a call with a key, that the key has used
-// last, if it fits; returns whether it did. A steady loop does nothing else. Throws InvalidArgument
-// for inputs without the function's axes, OutOfMemory, DeviceError, and exceptions of functions of
-// breaks.
+// Replays the recording that followed last time or, for a call with a key, the recording that the
+// key used last, if it fits; returns whether it did. A steady loop does nothing else. Throws
+// InvalidArgument for inputs without the function's axes, OutOfMemory, DeviceError, and exceptions
+// of breaks.
 [[gnu::always_inline]] inline bool replay_predicted(Engine& engine, Entry& entry,
                                                     FunctionState& function,
                                                     const InputList& inputs, TensorList& outputs) {
@@ -74,7 +74,7 @@ namespace {
   return true;
 }
 
-// Leaves the context in order with other streams after a replay. A throw is counted.
+// Replays, and orders the context with other streams afterwards. Counts an exception.
 [[gnu::always_inline]] inline bool replay_in(Engine& engine, Entry& entry, FunctionState& function,
                                              const InputList& inputs, TensorList& outputs) {
   try {
@@ -103,7 +103,7 @@ void Engine::call(FunctionState& function, const InputList& inputs, TensorList& 
   }
 }
 
-// Not inlined: replays need not have room for it on the stack.
+// Not inlined, so that replays do not reserve its stack space.
 void Engine::run(Entry& entry, FunctionState& function, const InputList& inputs,
                  TensorList& outputs) {
   Attempt attempt(*this, entry, function, inputs, outputs);
@@ -155,8 +155,8 @@ void Attempt::enter(const InputList& inputs) {
   decide();
 }
 
-// Must be called before code of the caller's runs, which may assign the variables that the inputs
-// came from, and destroy the last handle of the context.
+// Must be called before code of the caller's runs, because that code may assign the variables that
+// hold the inputs, and destroy the last handle of the context.
 void Attempt::hold() {
   if (held_) return;
   engine_.gate.keep_context();
@@ -180,7 +180,7 @@ void Attempt::decide() {
     return finish();
   }
   hold();
-  wait_for_neighbours(engine_, function_, call_.inputs());  // replays do themselves
+  wait_for_neighbours(engine_, function_, call_.inputs());  // replays do this themselves
   engine_.votes.begin(decision_, function_, call_);
   switch (decision_.outcome) {
     case Outcome::kReplay:
@@ -199,8 +199,8 @@ void Attempt::decide() {
 
 // ---- Replaying ----
 
-// Without memory for copies of the outputs the call runs eagerly, because then recordings may give
-// way for them: in a group on all ranks, which vote on it.
+// If there is no memory for copies of the outputs, the call runs eagerly, because recordings may
+// then be evicted to make room. In a group all ranks vote on it.
 void Attempt::replay_held_back(Node& node) {
   const InputList& inputs = call_.inputs();
   std::optional<OutputCopies> copies;
@@ -223,8 +223,8 @@ void Attempt::replay_held_back(Node& node) {
   finish();
 }
 
-// Replays, and has the work run once more, to compare the two. A replay that cannot be verified is
-// an ordinary replay.
+// Replays, and has the work run again eagerly, to compare the two. A replay that cannot be verified
+// is an ordinary one.
 void Attempt::replay_and_check(Node& node, const OutputCopies* copies) {
   hold();
   const InputList& inputs = call_.inputs();
@@ -236,7 +236,7 @@ void Attempt::replay_and_check(Node& node, const OutputCopies* copies) {
   }
   launch_watched(engine_, node, inputs, outputs_, copies);
   TakenDraws draws(node.recording);
-  engine_.votes.settle(nullptr);  // if it has failed on a rank, all verify the next one
+  engine_.votes.settle(nullptr);  // if it failed on a rank, all ranks verify the next replay
   draws.keep();
   begin_watched_replay(engine_, node);
   try {
@@ -264,13 +264,13 @@ void Attempt::begin_warm_up() {
   begin_run(memory_.stream(), StepRun::kWarmUp);
 }
 
-// A call that does not fit as a recording runs where it was warmed up, in memory that recordings
-// use too. Eager memory would be needed beside theirs.
+// Runs a call without a recording in the memory of its warm-ups, which recordings also use. Other
+// memory would be needed in addition to theirs.
 void Attempt::begin_skip(SkipReason reason, StreamRef stream) {
   close();
   stopwatch_.reset();
   const bool is_demand = function_.axes != nullptr && function_.axes->learns();
-  if (is_demand && function_.options.require_graph) {  // it is refused, and a learner hears of it
+  if (is_demand && function_.options.require_graph) {  // refused, but a learner must hear of it
     outcome_ = Outcome::kRunEagerly;
     note_sizes();
   }
@@ -312,7 +312,7 @@ void Attempt::begin_capture() {
   settle(std::move(result), thrown);
 }
 
-// An exception of a step function that is being captured breaks the capture, and no more.
+// An exception from a step function that is being captured only breaks the capture.
 void Attempt::run() {
   std::vector<Tensor> made;
   std::exception_ptr thrown;
@@ -366,8 +366,8 @@ void Attempt::end_work(std::vector<Tensor> made, const std::exception_ptr& throw
 
 // ---- Settling ----
 
-// A call that throws is a failure, and no replay. So a replay is counted after it was verified, and
-// monitors never see a count fall.
+// A call that throws counts as a failure and not as a replay. Therefore a replay is counted after
+// it was verified, so that monitors never see a count fall.
 void Attempt::end_check(OpenRun& run, std::vector<Tensor> made) {
   try {
     made = run.complete(std::move(made));
@@ -405,7 +405,7 @@ void Attempt::end_run(OpenRun& run, std::vector<Tensor> made) {
     if (!engine_.votes.are_shared()) key->workspaces = memory_.workspaces_of(function_.id, used);
     AxisPlan* const axes = function_.axes.get();
     const CallAxes& sizes = call_.axes();
-    // Not if it has found that it must not be padded so.
+    // Unless the run has shown that it must not be padded in this way.
     key->warmed_up = axes == nullptr || axes->may_pad_to(sizes.padded, sizes);
     count_warm_up(engine_, function_, *key, *stopwatch_);
     if (axes != nullptr) engine_.evictor.drop_sizes(function_, axes->admit(call_.axes()));
@@ -442,7 +442,7 @@ void Attempt::end_capture(OpenRecording& capture, std::vector<Tensor> made,
   settle(std::move(result), thrown);
 }
 
-// If memory was short nothing has run yet, so the call is decided again.
+// If memory was short, no work has run yet, and the call is decided again.
 void Attempt::settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown) {
   close();
   result = engine_.votes.settle_capture(function_, call_, std::move(result), thrown, *stopwatch_);
@@ -469,9 +469,10 @@ void Attempt::settle(std::optional<CaptureResult> result, const std::exception_p
   finish();
 }
 
-// The step keeps a tensor that it has made, so that its launch stands for an eager run: the tensor
-// is filled, where an eager run after the capture would find it unfilled (docs/decisions/0039). Or
-// the graph is too large to stay. The memory that it leaves is the caller's, as of an eager run.
+// Launches a graph only once. One cause is a step that keeps a tensor that it made: this launch is
+// the eager run that fills the tensor, and an eager run after the capture would find it unfilled
+// (docs/decisions/0039). The other cause is a graph that exceeds the limit. Memory that the step
+// leaves allocated is the caller's, as after an eager run.
 void Attempt::end_run_once(Recorded& recorded, KeyState& key) {
   TakenDraws draws(recorded.recording);
   launch_further(recorded.recording, memory_, call_.inputs());
@@ -489,11 +490,11 @@ void Attempt::end_run_once(Recorded& recorded, KeyState& key) {
   count_capture_failure(engine_, failure, function_, key);
 }
 
-// Runs the breaks behind the first launch, and adds the recording to the tree, on all ranks of a
-// group or on none. Others are evicted only now: a recording that fails, or that does not stay,
-// must not cost another one.
+// Runs the breaks after the first launch, and adds the recording to the tree: on all ranks of a
+// group or on none. Evicts others only now: a recording that fails, or is not kept, must not cost
+// another.
 void Attempt::keep(KeyState& key, Recorded& recorded) {
-  std::unique_ptr<Node> made;  // outlives the draws, which look at its recording
+  std::unique_ptr<Node> made;  // outlives the draws, which refer to its recording
   TakenDraws draws(recorded.recording);
   note_declared_uses(recorded.recording, memory_);
   launch_further(recorded.recording, memory_, call_.inputs());

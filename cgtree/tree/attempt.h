@@ -1,4 +1,4 @@
-// Attempt: a call in progress that was not predicted, from its decision until it is over.
+// Attempt: a call in progress that was not predicted, from its decision to its end.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace cgtree {
 
-// An Attempt decides the way of a call, and takes it there. The work is run by others: a step
-// function is run by run(), the work of an engine (Steps) by the engine itself, between two calls
-// of ours. While must_run(), the calling thread is inside a step.
+// An Attempt decides how a call runs, and runs it. It does not contain the work itself: run() calls
+// a step function, and an engine (Steps) enqueues its work between the constructor and end(). While
+// must_run(), the calling thread is inside a step.
 //
 //   Attempt call(engine, entry, function, inputs, outputs);
 //   while (call.must_run()) call.run();
@@ -30,16 +30,16 @@ namespace cgtree {
 //     call.end();     // must_run() again, if the work was captured and could not be kept
 //   }
 //
-// If it is destroyed while must_run(), everything is as before, but for a capture that had failed:
-// that is remembered. Work that was captured has not run.
-// Thread safety: used by the thread that made it, until the call is over.
+// Destroyed while must_run(), it leaves everything as before, except that it remembers a failed
+// capture. Captured work has not run.
+// Thread safety: used by the thread that made it, until the call ends.
 class Attempt {
  public:
-  // Replays, or begins a run. `entry`: inside the context until the call is over; as all else,
-  // borrowed. `outputs`: where they are handed out. `mode`: of a capture of an engine's work.
-  // `owner`: has the Attempt, and is kept while functions run inside the step that may destroy the
-  // caller's handles. Throws the exceptions of CompiledCore::call(), and InvalidArgument for inputs
-  // of an engine that a copy would tear apart.
+  // Replays, or begins a run. All arguments are borrowed. `entry`: inside the context until the
+  // call ends. `outputs`: receives the outputs. `mode`: for the capture of an engine's work.
+  // `owner`: owns the Attempt; it is kept while functions run inside the step, because these may
+  // destroy the caller's handles. Throws as CompiledCore::call() does, and InvalidArgument for
+  // inputs of an engine that share memory if one of them is written and one copied.
   Attempt(Engine& engine, Entry& entry, FunctionState& function, const InputList& inputs,
           TensorList& outputs, CaptureMode mode = CaptureMode::kThreadLocal,
           std::weak_ptr<const void> owner = {});
@@ -48,26 +48,26 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   bool must_run() const noexcept { return !std::holds_alternative<Done>(state_); }
-  // kReplay, kWarmUp, kRecord or kRunEagerly: the way of the call, as far as is known.
+  // Returns the outcome of the call so far: kReplay, kWarmUp, kRecord or kRunEagerly.
   Outcome outcome() const noexcept { return outcome_; }
-  // Returns the inputs as the work is to use them. Requires: must_run().
+  // Returns the inputs that the work must use. Requires: must_run().
   std::span<const Tensor> inputs() const {
     const auto* const capture = std::get_if<OpenRecording>(&state_);
     return capture != nullptr ? capture->inputs() : std::get<OpenRun>(state_).inputs();
   }
   // Returns why no recording is replayed. Requires: must_run().
   Explanation why() const { return engine_.explain(decision_, function_); }
-  // Returns whether the work is captured now. Requires: must_run().
+  // Returns whether the work is being captured. Requires: must_run().
   bool is_captured() const noexcept { return std::holds_alternative<OpenRecording>(state_); }
 
-  // Runs the step function once. Requires: must_run(). Throws as CompiledCore::call(), and then
-  // must_run() is false.
+  // Runs the step function once. Requires: must_run(). Throws as CompiledCore::call() does;
+  // must_run() is false afterwards.
   void run();
-  // The engine has enqueued its work. Requires: must_run(). Throws InvalidArgument, and goes on, on
-  // another thread, and inside a function that the work or this function itself has called;
-  // OutOfMemory, CaptureError and DeviceError, and then must_run() is false.
+  // Says that the engine has enqueued its work. Requires: must_run(). Throws InvalidArgument on
+  // another thread, and inside a function called by the work or by this function; the call then
+  // goes on. Throws OutOfMemory, CaptureError and DeviceError; must_run() is then false.
   void end();
-  // The work cannot be captured, neither now nor later. Requires: must_run().
+  // Says that the work cannot be captured, neither now nor later. Requires: must_run().
   void refuse_capture(std::string_view why);
 
  private:
@@ -95,7 +95,7 @@ class Attempt {
   void settle(std::optional<CaptureResult> result, const std::exception_ptr& thrown);
   void end_run_once(Recorded& recorded, KeyState& key);
   void keep(KeyState& key, Recorded& recorded);
-  // A replay counts when it begins, and all else when it has succeeded, on all ranks of a group.
+  // A replay counts when it begins, another outcome when it has succeeded, on all ranks of a group.
   void note_sizes() noexcept {
     if (function_.axes == nullptr) return;
     function_.axes->note(call_.axes(), function_.precaptures.load(std::memory_order_relaxed) == 0,
@@ -104,14 +104,14 @@ class Attempt {
   void finish();
   void abandon(const std::exception_ptr& thrown, const CaptureFailure* own = nullptr) noexcept;
   void fail() noexcept;
-  // The thread is no longer inside the work.
+  // Ends the time in which the thread is inside the work.
   void close() noexcept {
     state_.emplace<Done>();
     examination_.reset();
     skip_.reset();
     failure_.reset();
   }
-  // Ends the range that is open, because its work has given place to something else.
+  // Ends the open range first, because its work has been replaced by other work.
   void open_range(std::string_view what, std::uint64_t recording, const InputList* inputs = nullptr,
                   std::optional<SkipReason> reason = {}) {
     range_.clear();
@@ -128,17 +128,17 @@ class Attempt {
   const std::thread::id thread_ = std::this_thread::get_id();
   const int exceptions_ = std::uncaught_exceptions();  // when the call began
   const std::weak_ptr<const void> owner_;
-  std::optional<HeldInputs> held_;  // once code of the caller's runs, until the call is over
+  std::optional<HeldInputs> held_;  // set before code of the caller runs, until the call ends
   std::optional<Stopwatch> stopwatch_;
   Extensions::Held range_;  // of the present stage
   Decision decision_;
   Explanation why_;                                   // of a capture
   std::optional<AnnouncedSkip> skip_;                 // of an eager run
-  std::optional<CaptureFailure> failure_;             // in whose place the call runs eagerly
-  std::unique_ptr<ReplayCheck> check_;                // of a replay; ends outside of the work
-  std::unique_ptr<Examination> examination_;          // of a capture; ends after it
+  std::optional<CaptureFailure> failure_;             // why the call runs eagerly instead
+  std::unique_ptr<ReplayCheck> check_;                // of a replay; destroyed outside of the work
+  std::unique_ptr<Examination> examination_;          // of a capture; destroyed after it
   std::variant<Done, OpenRun, OpenRecording> state_;  // the work, while the thread is inside
-  bool is_ending_ = false;                            // end() is running
+  bool is_ending_ = false;                            // true while end() runs
   Outcome outcome_ = Outcome::kReplay;
 };
 

@@ -1,4 +1,4 @@
-// Backoff: when to try again what does not pay, such as captures that fail.
+// Backoff: decides when to retry an attempt that did not pay, such as a capture that failed.
 #pragma once
 
 #include <algorithm>
@@ -6,12 +6,12 @@
 
 namespace cgtree {
 
-// A Backoff counts tries that have failed in a row. After as many as it allows, calls wait before
-// the next try, twice as long each time. Waits are counted in calls and not in time, so that the
-// ranks of a group decide alike.
+// A Backoff counts failed attempts in a row. After the allowed number, calls wait before the next
+// attempt, each time twice as long. Waits are counted in calls, not in time, so that the ranks of a
+// group decide alike.
 //
-// Example: with two tries, failures at calls 1 and 2 let calls 3 to 66 wait. Call 67 tries again;
-// if it fails, calls 68 to 195 wait.
+// Example: with two attempts allowed, failures at calls 1 and 2 make calls 3 to 66 wait. Call 67
+// tries again; if it fails, calls 68 to 195 wait.
 class Backoff {
  public:
   static constexpr std::uint64_t kFirstWait = 64;
@@ -24,10 +24,10 @@ class Backoff {
   bool waits() const noexcept { return left_ == 0; }
   // Returns how many calls wait before the next try, or kForGood. Requires: waits().
   std::uint64_t calls_left() const noexcept { return calls_left_; }
-  // Returns how many tries in a row have failed; no more than are allowed.
+  // Returns the number of failed attempts in a row, at most the allowed number.
   unsigned failures() const noexcept { return tries_ - left_; }
 
-  // A try has failed. `for_good`: all others will. While calls wait this has no effect.
+  // Notes a failed attempt. `for_good`: later ones will fail, too. No effect while calls wait.
   void note_failure(bool for_good = false) noexcept {
     if (waits()) return;
     left_ = for_good ? 0 : left_ - 1;
@@ -35,13 +35,13 @@ class Backoff {
     calls_left_ = for_good ? kForGood : next_wait_;
     next_wait_ *= 2;
   }
-  // So many calls had to wait.
+  // Notes that `calls` calls had to wait.
   void note_wait(std::uint64_t calls = 1) noexcept {
     if (!waits() || calls_left_ == kForGood) return;
     calls_left_ -= std::min(calls, calls_left_);
     if (calls_left_ == 0) left_ = 1;
   }
-  // A try has paid.
+  // Notes an attempt that paid.
   void reset() noexcept {
     left_ = tries_;
     next_wait_ = first_wait_;
@@ -49,7 +49,7 @@ class Backoff {
 
  private:
   unsigned tries_;
-  unsigned left_;  // tries before calls wait
+  unsigned left_;  // attempts before calls wait
   std::uint64_t first_wait_;
   std::uint64_t calls_left_ = 0;
   std::uint64_t next_wait_ = first_wait_;

@@ -1,4 +1,4 @@
-// Votes on what the ranks of a group are about to do, and on how it went.
+// Votes on the actions of the ranks of a group, and on their results.
 #include "cgtree/tree/ballot.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ enum Word { kDigest, kNotDigest, kKindAndRank, kTime, kGraphBytes, kCapture };
 constexpr std::array<std::uint64_t, 6> kNothing = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
                                                    UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
-// What a rank can say about itself in a message: 15 words of 8 characters, and an end.
+// A message of a rank about itself: 15 words of 8 characters, and an end.
 using Text = std::array<std::uint64_t, 16>;
 
 Text to_words(std::string_view text) {
@@ -32,7 +32,7 @@ std::string to_string(std::span<const std::uint64_t> words) {
   return std::string(reinterpret_cast<const char*>(words.data()));
 }
 
-// A message has room for little: only limits that were set are named.
+// A message is short: it names only limits that were set.
 std::string in_words(const ContextOptions& options) {
   const ContextOptions usual;
   std::string words = str_format(" with at most {} recordings", options.max_recordings);
@@ -47,13 +47,13 @@ std::string in_words(const ContextOptions& options) {
   return words;
 }
 
-// The smallest of all ranks' values of this word is the largest value.
+// The minimum of this word over all ranks is the largest value.
 constexpr std::uint64_t largest(std::uint64_t value) {
   return ~value;
 }
 
-// Each option is named in a structured binding, which does not compile if there is one more: what
-// an option has to do with the group is decided when it is added.
+// Each option is named in a structured binding, which does not compile after an option is added:
+// its meaning for the group must be decided then.
 
 void add(Digest& digest, std::string_view text) {
   digest.add(text);
@@ -110,7 +110,7 @@ void add(Digest& digest, const Buckets& buckets) {
   add_all(digest, axis, sizes, above_largest);
 }
 
-// Names are for messages alone, and may tell shards apart.
+// Names are for messages alone, and may distinguish shards.
 void add(Digest& digest, const InputOptions& options) {
   const auto& [name, is_static, alignment, is_mutated, tolerance, rebind, dynamic, padding,
                require_contiguous] = options;
@@ -125,8 +125,8 @@ void add(Digest& digest, const OutputOptions& options) {
 
 }  // namespace
 
-// The name, the stream and the memory are a rank's own; outputs lie apart in no group. Extensions
-// say their options in words.
+// The name, the stream and the memory are a rank's own; outputs_lie_apart is refused in a group.
+// Extensions describe their options in words.
 Digest digest_of(const ContextOptions& options) {
   const auto& [name, stream, owner, max_bytes, segments, pools_grow_in_place, outputs_lie_apart,
                max_recordings, max_graph_bytes, max_recording_time, at_limit, checked, group,
@@ -156,8 +156,8 @@ Ballot::Ballot(const ContextOptions& options, std::string_view of_extensions)
   (void)vote(Vote::kOptions, kNothing, what);
 }
 
-// Returns the smallest words of all ranks, which are at the same vote. Throws GroupError if
-// they are not; `what` says what this one is at.
+// Returns the smallest words of all ranks. Throws GroupError if ranks are at different votes;
+// `what` describes the vote of this rank.
 Ballot::Words Ballot::vote(Vote vote, Words words, const std::string& what) {
   const std::uint64_t digest = Digest().add(static_cast<std::uint64_t>(vote)).add(digest_).value();
   words[kDigest] = digest;
@@ -193,7 +193,7 @@ AttemptResult Ballot::end(AttemptResult mine) {
   if (!is_open()) return mine;
   const std::string call = std::exchange(what_, "");
   Words words = kNothing;
-  // The smallest is the worst result, and the first rank that has it.
+  // The minimum is the worst result, with the first rank that has it.
   const auto rank = static_cast<std::uint64_t>(group_->rank());
   words[kKindAndRank] = static_cast<std::uint64_t>(mine.kind) << 48 |
                         static_cast<std::uint64_t>(mine.reason) << 32 | rank;

@@ -1,9 +1,9 @@
-// Ballot: how contexts of a group decide about a call together.
+// Ballot: how the contexts of a group decide about a call together.
 //
-// The way of a call is a function of the calls before it and of the options. So ranks that make the
-// same calls do the same, and need not ask each other, as long as all that decide() reads is the
-// same on all of them. Facts that differ by nature are made the same, by two votes in each call
-// that is no replay:
+// The decision about a call is a function of the earlier calls and of the options. Ranks that make
+// the same calls therefore decide alike without communication, as long as everything that decide()
+// reads is the same on all of them. Facts that differ by nature, such as failures, are made equal
+// by two votes in each call that is not a replay:
 //
 //   rank 0: first vote   warm up, record or run      second vote   keep it, launch it, or undo it
 //   rank 1: first vote   warm up, record or run      second vote   the same
@@ -16,15 +16,15 @@
 //                 one call.
 //
 // The second vote on a recording comes before its first launch, because a launch needs all ranks. A
-// third one follows when the launch, the functions of breaks and all else have succeeded: only then
-// is the recording kept, by all ranks or by none.
+// third vote follows when the launch, the functions of breaks and everything else have succeeded:
+// only then do all ranks keep the recording, or none does.
 //
-// Three rules keep the rest the same: pools grow in place, so that the distances between addresses
-// in them depend on live blocks and on the requests alone; no rank drops a recording on its own,
-// for want of memory or after a refused launch; and a replay, which has no vote, counts when it
-// begins, so that a rank on which it throws knows as much as the others. The caller's part is to
-// make the same calls, and to release outputs at the same points between them: where a call has
-// thrown on one rank alone, the others release theirs.
+// Three rules keep the remaining state equal: pools grow in place, so that the distances between
+// addresses in them depend only on live blocks and on the requests; no rank drops a recording
+// alone, after lack of memory or a refused launch; and a replay, which has no vote, counts when it
+// begins, so that a rank on which it throws has the same counts as the others. The caller must make
+// the same calls, and release outputs at the same points between them: if a call throws on one rank
+// alone, the others release its outputs.
 #pragma once
 
 #include <array>
@@ -43,23 +43,23 @@
 
 namespace cgtree {
 
-// How an attempt went on one rank, or on the rank where it went worst. The worst comes first.
+// The result of an attempt on one rank, or the worst of all ranks. The first kind is the worst.
 struct AttemptResult {
-  // kRunsOnce: the graph is launched once, and is no recording.
+  // kRunsOnce: the graph is launched once and not kept as a recording.
   enum class Kind { kFailed, kOutOfMemory, kCaptureFailed, kRunsOnce, kDone };
 
   Kind kind = Kind::kDone;
   SkipReason reason = SkipReason::kCaptureFailed;  // kCaptureFailed
   std::chrono::microseconds time{0};               // spent on warm-ups and recordings so far
   std::size_t graph_bytes = 0;                     // of the recording
-  // Whether a capture has failed, on any rank, and for kBreaksRules will do so again; also if the
-  // rank has then thrown.
+  // Tells if a capture failed on any rank, also on a rank that threw. kBreaksRules: it will fail
+  // again.
   enum class Capture { kNone, kFailed, kBreaksRules };
   Capture capture = Capture::kNone;
-  std::string what;  // why it is not kDone
+  std::string what;  // the reason of another kind than kDone
 };
 
-// Another rank could not do what this one has done.
+// An OtherRankFailed says that this rank succeeded in an attempt and another rank failed.
 class OtherRankFailed : public GroupError {
  public:
   explicit OtherRankFailed(AttemptResult worst)
@@ -73,7 +73,7 @@ class OtherRankFailed : public GroupError {
 Digest digest_of(const ContextOptions& options);
 Digest digest_of(const CompileOptions& options);
 
-// A Ballot is one context's end of the votes of a group.
+// A Ballot holds one context's votes in a group.
 //
 // Thread safety: used by the thread that is inside the context.
 class Ballot {
@@ -82,27 +82,27 @@ class Ballot {
   // and as Group::minimum(). Requires: options.group.
   Ballot(const ContextOptions& options, std::string_view of_extensions);
 
-  // The first vote, on what the rank is about to do: `what` says it in words, `digest` and the
-  // options of the function must be the same on all ranks. An attempt is open from then on. Throws
-  // GroupError that shows what each rank is about to do, if it is not the same. Requires: no
-  // attempt is open.
+  // Casts the first vote, on the action that the rank is about to take: `what` describes it;
+  // `digest` and the options of the function must be the same on all ranks. An attempt is open from
+  // then on. If they differ, throws GroupError with each rank's action. Requires: no attempt is
+  // open.
   void begin(const CompileOptions& options, Digest digest, std::string what);
   bool is_open() const noexcept { return !what_.empty(); }
 
-  // The second vote. Returns the worst of the results, with the largest figures. Without an open
-  // attempt it returns `mine`. Throws GroupError.
+  // Casts the second vote. Returns the worst of the results, with the largest figures. Without an
+  // open attempt it returns `mine`. Throws GroupError.
   AttemptResult end(AttemptResult mine);
 
-  // All ranks have just said that they are done, and all go on with the same: another attempt is
-  // open, without a first vote. Requires: no attempt is open.
+  // Opens another attempt without a first vote: all ranks have just voted that they are done, and
+  // all continue with the same action. Requires: no attempt is open.
   void go_on(std::string what);
 
-  // Returns whether all ranks say `mine`, outside of attempts. Throws GroupError.
+  // Returns whether `mine` is true on all ranks, outside of attempts. Throws GroupError.
   bool agree(bool mine) { return cgtree::agree(*group_, mine); }
 
  private:
   enum class Vote { kOptions, kBegin, kEnd };
-  // All votes have as many words, so that two ranks at different votes find out by the digest.
+  // All votes have as many words, so that two ranks at different votes detect this by the digest.
   using Words = std::array<std::uint64_t, 6>;
 
   Words vote(Vote vote, Words words, const std::string& what);

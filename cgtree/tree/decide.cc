@@ -51,7 +51,7 @@ Decision limited(Decision decision, SkipReason reason, AtLimit policy, FindVicti
   return decision;
 }
 
-// Returns whether neither a warm-up nor a recording may take more time.
+// Returns whether the time for warm-ups and recordings is spent.
 bool is_out_of_time(const DecisionInput& s) {
   return s.tree.spent.recording_time.get() >= s.limits.recording_time;
 }
@@ -61,7 +61,7 @@ Decision out_of_time(const DecisionInput& s, Decision decision) {
                  []() -> Node* { return nullptr; });
 }
 
-// Returns a new recording, if every limit allows one more.
+// Returns the decision to record, if every limit allows another recording.
 Decision record(const DecisionInput& s, Decision decision) {
   const CompileOptions& options = s.function.options;
   if (s.function.recordings >= options.max_recordings) {
@@ -83,7 +83,7 @@ Decision record(const DecisionInput& s, Decision decision) {
   return decision;
 }
 
-// Returns what a frozen function does in place of a warm-up or a recording, if it is frozen.
+// Returns the outcome of a frozen function instead of a warm-up or a recording; else nothing.
 std::optional<Decision> frozen(const DecisionInput& s, Decision decision) {
   const std::optional<WhenFrozen> when = s.function.frozen.get();
   if (!when) return std::nullopt;
@@ -92,7 +92,7 @@ std::optional<Decision> frozen(const DecisionInput& s, Decision decision) {
   return decision;
 }
 
-// Returns the node, if there is one, it fits, and its guards hold.
+// Returns the node if it is not null, it fits, and its guards hold; else null.
 template <bool kTakesBorrowed>
 inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory& memory) {
   const bool is_it = node != nullptr &&
@@ -101,7 +101,7 @@ inline Node* if_it_fits(Node* node, const InputList& inputs, const ContextMemory
   return is_it ? node : nullptr;
 }
 
-// Returns the recording that calls with this key have used last, or null.
+// Returns the recording that calls with this key used last, or null.
 Node* last_of_key(const FunctionState& function, const InputList& inputs) {
   const auto last = function.last_of_key.find(std::hash<std::string_view>()(inputs.key()));
   return last == function.last_of_key.end() ? nullptr : last->second;
@@ -111,11 +111,11 @@ bool is_precaptured(const DecisionInput& s) {
   return s.function.precaptures.load(std::memory_order_relaxed) > 0;
 }
 
-// Returns the recording that followed the last time, held back or not, if it fits; or else the one
-// that predict_by_key() would have found, were it not held back. There is none for precapture():
-// which of several recordings it finds is to be a function of the recordings alone, because
-// predict_memory(), which makes none, leaves hints as they are. A recording that copies its outputs
-// is no hint: an older one that fits does less.
+// Returns the recording that followed last time, held back or not, if it fits; otherwise the one
+// that predict_by_key() finds, but also if it is held back. Returns null for precapture(): its
+// choice among several recordings must be a function of the recordings alone, because
+// predict_memory(), which makes none, leaves hints unchanged. A recording that copies its outputs
+// is not a hint: an older recording that fits is cheaper.
 Node* hinted(const DecisionInput& s, const Call& call) {
   const InputList& inputs = call.inputs();
   if (is_precaptured(s) || is_off(s.function, s.graph_override) || s.memory.is_apart()) {
@@ -135,8 +135,8 @@ bool is_of_held(Kind mismatch) {
   return mismatch == Kind::kFootprint || mismatch == Kind::kManagedAddress;
 }
 
-// Returns whether a recording is to wait, because those before it did not pay. The caller may want
-// it in any case, and one that release_memory() has dropped was in use.
+// Returns whether a recording must wait, because earlier ones did not pay. It never waits if the
+// caller requires a graph, or if release_memory() dropped a recording that was in use.
 bool must_wait(const DecisionInput& s, const KeyState& key, const Call& call,
                const Decision& decision) {
   if (is_precaptured(s) || s.function.options.require_graph || key.released > 0) return false;
@@ -149,7 +149,7 @@ bool must_wait(const DecisionInput& s, const KeyState& key, const Call& call,
   return !has_come_before;
 }
 
-// Decides about the inputs as they are, padded or not.
+// Decides about the inputs as given, padded or not.
 Decision decide_as_is(const DecisionInput& s, const Call& call) {
   if (Node* const next = hinted(s, call)) return {.outcome = Outcome::kReplay, .node = next};
   if (const auto reason = refused(s, call)) {
@@ -182,7 +182,7 @@ Decision decide_as_is(const DecisionInput& s, const Call& call) {
     if (const auto instead = frozen(s, decision)) return *instead;
   }
   if (is_out_of_time(s)) return out_of_time(s, decision);
-  // precapture() makes as many recordings as a loop needs that holds results.
+  // precapture() makes as many recordings as a loop that holds results needs.
   decision.copies = !is_precaptured(s) && is_of_held(decision.mismatch) &&
                     key->remakes.failures() >= KeyState::kBeforeCopies;
   if (must_wait(s, *key, call, decision)) {
@@ -195,7 +195,7 @@ Decision decide_as_is(const DecisionInput& s, const Call& call) {
   return record(s, decision);
 }
 
-// Returns the recording that fits with the least work, padding the call to it, or null.
+// Pads the call to the recording that fits with the least work, and returns it; else null.
 Node* smallest_that_holds(const DecisionInput& s, Call& call) {
   AxisPlan& plan = *s.function.axes;
   const InputList actual = call.inputs();

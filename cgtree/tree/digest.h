@@ -1,4 +1,4 @@
-// Digest: a hash of what must be the same on all ranks.
+// Digest: a hash of values that must be the same on all ranks.
 #pragma once
 
 #include <cstdint>

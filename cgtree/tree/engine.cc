@@ -1,5 +1,4 @@
-// Puts a context together, serves its monitors, and drops recordings that can be replayed no
-// longer.
+// Puts a context together, serves its monitors, and drops recordings that can no longer be used.
 #include "cgtree/tree/engine.h"
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 namespace cgtree {
 namespace {
 
-// In a group, addresses in the pools must be a function of the requests alone: not of segments that
-// other contexts have left in the device's cache.
+// In a group, addresses in the pools must be a function of the requests alone, and not of segments
+// that other contexts left in the device's cache.
 ContextOptions complete(Device device, ContextOptions options) {
   const bool can_map = device_api(device).supports(device.id, DeviceAttribute::kSupportsMapping);
   if (options.group != nullptr && options.outputs_lie_apart) {
@@ -123,7 +122,7 @@ Explanation Engine::explain(FunctionState& function, InputList inputs) {
     if (!gate.foreign_capture()) {
       catch_up();
       decision = decide(decision_input(function), call);
-      decision.nearest = nullptr;  // the nearest of all is worth a search here
+      decision.nearest = nullptr;  // here the nearest of all recordings is worth a search
     }
     why = cgtree::explain(decision, decision_input(function), call, extensions);
     if (!why.skip_reason) why.notes = notes_on(decision, call);
@@ -168,7 +167,7 @@ void Engine::drop(Node& node, std::string_view what) noexcept {
   tree.drop(node);
 }
 
-// Of a function those that end at once count once.
+// Of one function, recordings that become stale together count once.
 void Engine::drop_stale() noexcept {
   for (std::size_t i = tree.nodes().size(); i-- > 0;) {
     Node& node = *tree.nodes()[i];
@@ -195,10 +194,10 @@ std::size_t Engine::drop_all(const FunctionState* function, Range range,
   return dropped;
 }
 
-// This is called when memory is short, here or in another context of the device, on any thread: on
-// the context's own while a step runs eagerly, on another only while no thread is inside.
+// Called when memory is short, here or in another context of the device, on any thread: on the
+// context's own thread while a step runs eagerly, on another only while no thread is inside.
 std::size_t Engine::give_back(std::size_t needed) noexcept {
-  // In a group other ranks would not know of an eviction.
+  // In a group, other ranks would not know of an eviction.
   const auto make_room = [&] {
     return votes.are_shared() ? evictor.try_to_trim() : evictor.make_room(needed);
   };

@@ -1,4 +1,4 @@
-// Engine: all that the calls of a context work with, shared by its faces and its extensions.
+// Engine: everything that the calls of a context work with, shared by its faces and its extensions.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,10 @@
 
 namespace cgtree {
 
-// An Engine makes the calls of one context, and holds its tree, its memory and its extensions.
+// An Engine makes the calls of one context, and owns its tree, its memory and its extensions.
 //
-// Thread safety: one thread at a time; a second one gets ConcurrentUse. Monitors may be called by
-// any thread at any time, and so may remove_function(). The members are used by the thread that is
-// inside `gate`.
+// Thread safety: one thread at a time; a second thread gets ConcurrentUse. Any thread may call
+// monitors and remove_function() at any time. The thread that is inside `gate` uses the members.
 class Engine {
  public:
   static std::shared_ptr<Engine> make(Device device, ContextOptions options);
@@ -38,8 +37,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   FunctionState& add_function(std::string name, StepFunction step, CompileOptions options);
-  // Drops the function and its recordings, at once or, if a call is in progress, before the next;
-  // not while it is precaptured, after which gate.request_upkeep() must follow. Does not allocate.
+  // Drops the function and its recordings: at once, or before the next call if a call is in
+  // progress. If the function is being precaptured, it is dropped later, and gate.request_upkeep()
+  // must follow. Does not allocate.
   void remove_function(FunctionState& function) noexcept;
 
   void call(FunctionState& function, const InputList& inputs, TensorList& outputs);
@@ -47,27 +47,26 @@ class Engine {
   // as call().
   bool replay_predicted(FunctionState& function, const InputList& inputs);
 
-  // Drops the recordings that refer to memory in the range: of the function, or of all if it is
-  // null. Returns how many. Throws ConcurrentUse, InvalidArgument.
+  // Drops the recordings that refer to memory in the range: those of the function, or of all
+  // functions if it is null. Returns their number. Throws ConcurrentUse, InvalidArgument.
   std::size_t invalidate(const FunctionState* function, Range range);
   std::size_t trim(bool to_device = false);
 
-  // Monitors. The first two read while calls go on.
+  // The next three functions are monitors. The first two read while calls go on.
   FunctionStats stats_of(const FunctionState& function) const;
   ContextStats stats() const;
-  // Waits for the call in progress, and makes the next one wait. Returns the way that call() would
-  // go now, and why.
+  // Returns the outcome that call() would have now, and why; waits for the call in progress.
   Explanation explain(FunctionState& function, InputList inputs);
   // Throws ConcurrentUse if another thread is inside.
   void check_idle() { const Entry entry(gate); }
 
-  // For tests: aborts if an invariant of tree or pools does not hold.
+  // For tests: aborts if an invariant of the tree or the pools is broken.
   void validate();
 
   // ---- Inside the gate ----
 
-  // Brings the tree up to date with the time since the last call. Must be called before anything is
-  // decided, so that a call that fails half-way has nothing to undo.
+  // Brings the tree up to date with releases and other changes since the last call. Must be called
+  // before any decision, so that a call that fails half-way has nothing to undo.
   void catch_up() {
     if (!tree.is_at_root() && !memory->any_output_live()) tree.go_to_root();
     tree.learn_conflicts(*memory);
@@ -75,15 +74,14 @@ class Engine {
   DecisionInput decision_input(const FunctionState& function) const {
     return {tree, function, *memory, limits, has_graphs, graph_override()};
   }
-  // Returns why the present call goes the way that was decided, in words.
+  // Returns the reasons of a decision about the present call, in words.
   Explanation explain(const Decision& decision, const FunctionState& function) const;
-  // Tells that a call of the function has thrown `what`.
+  // Reports that a call of the function threw `what`.
   void tell_failure(FunctionState& function, std::string_view what,
                     LogLevel level = LogLevel::kWarn) noexcept;
-  // Drops the recordings that read or write an output of a generation that has ended, of this
-  // context or of another one.
+  // Drops the recordings that read or write an output of an ended generation, of any context.
   void drop_stale() noexcept;
-  // Drops the node, and tells why.
+  // Drops the node, and reports the reason.
   void drop(Node& node, std::string_view what) noexcept;
 
   struct End {
@@ -96,11 +94,11 @@ class Engine {
   // Constant after construction.
   const ContextOptions options;
   const std::unique_ptr<ContextMemory, End> memory;  // the context's reference
-  const bool has_graphs;                             // whether the device has them
+  const bool has_graphs;                             // true if the device has graphs
   const Limits limits;
 
-  // Recordings return their tables to the pools, so the tree must be destroyed before the memory,
-  // and leave their attachments, before the extensions.
+  // The tree must be destroyed before the memory, because recordings return their tables to the
+  // pools, and before the extensions, because recordings leave their attachments.
   Extensions extensions;
   Gate gate;
   Recorder recorder;
@@ -120,9 +118,9 @@ class Engine {
   std::size_t give_back(std::size_t needed) noexcept;
 };
 
-// Adds the extensions that each context has and that ContextOptions::extensions has not made. The
-// core declares this function and does not define it: //extensions adds watch, audit and verify,
-// //extensions/none a refusal of the options that they follow.
+// Adds the extensions that each context has, unless ContextOptions::extensions made them. The core
+// declares this function and does not define it: //extensions adds watch, audit and verify;
+// //extensions/none refuses the options that these follow.
 void add_extensions(Engine& engine);
 
 }  // namespace cgtree

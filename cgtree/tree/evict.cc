@@ -12,12 +12,13 @@ void Evictor::evict(Node& node, SkipReason limit) noexcept {
   const auto range = extensions_.open_range("evict", *node.function, node.id, nullptr, limit);
   extensions_.after({.kind = CallEvent::kEvict, .node = &node, .limit = limit});
   ++node.function->counters.evictions;
-  // Where memory is short as many go as have to: of those only one that was never replayed counts.
+  // If memory is short, as many recordings are evicted as necessary: of these, only one that was
+  // never replayed counts as not paid.
   if (limit != SkipReason::kPoolLimit || node.recording.costs.replays == 0) note_whether_paid(node);
   tree_.drop(node);
 }
 
-// A recording that goes before it has paid was made in vain, and so will the next one be. Those of
+// If a recording is dropped before it paid, the next one will not pay either. Recordings of
 // precapture() were not needed yet.
 void Evictor::note_whether_paid(const Node& node) noexcept {
   Backoff& evictions = node.function->evictions;
@@ -31,7 +32,7 @@ void Evictor::note_whether_paid(const Node& node) noexcept {
 
 void Evictor::keep_within_graph_bytes(const Node& newest) noexcept {
   if (limits_.at_limit != AtLimit::kEvict) return;
-  // Those that share a graph go one after another, because only the last one to go frees it.
+  // Recordings that share a graph are dropped together, because only dropping the last frees it.
   const auto is_last_of_its_graph = [&](const Node& node) {
     return std::ranges::none_of(tree_.nodes(), [&](const auto& other) {
       return other->recording.exec.handle() == node.recording.exec.handle() &&
@@ -88,7 +89,7 @@ void Evictor::drop_sizes(FunctionState& function, const AxisSizes& dropped) noex
   function.drop_keys(is_dropped);
 }
 
-// Returns what recordings write or read in the pools, in any order.
+// Returns the ranges that recordings write or read in the pools, in any order.
 std::vector<Range> Evictor::footprints() const {
   std::vector<Range> ranges;
   for (const auto& node : tree_.nodes()) {

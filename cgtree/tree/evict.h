@@ -1,4 +1,4 @@
-// Evictor: drops recordings when they cost more than they may, least recently used first.
+// Evictor: drops recordings beyond the limits, least recently used first.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,32 @@
 
 namespace cgtree {
 
-// An Evictor applies the limits of a context to its tree. Recordings of pinned and of frozen
-// functions stay.
+// An Evictor applies the limits of a context to its tree. Recordings of pinned and frozen functions
+// stay.
 // Thread safety: used by the thread that is inside the context.
 class Evictor {
  public:
   Evictor(Tree& tree, ContextMemory& memory, Extensions& extensions, const Limits& limits) noexcept
       : tree_(tree), memory_(memory), extensions_(extensions), limits_(limits) {}
 
-  // Drops the recording, and tells of `limit`, the reason.
+  // Drops the recording, and reports `limit` as the reason.
   void evict(Node& node, SkipReason limit) noexcept;
-  // The recording is dropped because something has ended that it needs, and not at the caller's
-  // wish: if that was too early, the function waits before the next one.
+  // Notes that the recording is dropped because memory that it needs has ended, and not by the
+  // caller's request: if it did not pay by then, the function waits before the next recording.
   void note_whether_paid(const Node& node) noexcept;
-  // Drops recordings until their graphs take no more memory than they may. `newest`, which was just
-  // made, stays.
+  // Drops recordings until their graphs fit the limit. `newest`, the last to be made, stays.
   void keep_within_graph_bytes(const Node& newest) noexcept;
-  // Gives back what the pools hold and no recording uses; returns the bytes. Throws OutOfMemory.
+  // Returns unused memory of the pools to its source; returns the bytes. Throws OutOfMemory.
   std::size_t trim();
-  // The same; an error is logged.
+  // As trim(), but logs an error.
   std::size_t try_to_trim() noexcept;
-  // Trims, which is no eviction. Where limits say kEvict, drops recordings until the pools have
-  // given `needed` bytes back, at least one if must_evict. Returns the bytes given back.
+  // Trims, which is not an eviction. If limits say kEvict, drops recordings until the pools have
+  // returned `needed` bytes; if must_evict, at least one recording. Returns the bytes.
   std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
-  // Drops the recording used longest ago, for want of memory. Returns false if there is none, or
-  // limits do not say kEvict.
+  // Drops the least recently used recording, for lack of memory. Returns false if there is none, or
+  // if limits do not say kEvict.
   bool evict_one() noexcept;
-  // Drops all keys of the function with one of these sizes; -1 is none.
+  // Drops all keys of the function with one of these sizes; -1 matches none.
   void drop_sizes(FunctionState& function, const AxisSizes& dropped) noexcept;
 
  private:

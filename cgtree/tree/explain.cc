@@ -1,4 +1,4 @@
-// explain(): finds the nearest recording, and what keeps it from being replayed.
+// explain(): finds the nearest recording, and the mismatches that prevent its replay.
 #include <algorithm>
 #include <utility>
 
@@ -20,13 +20,13 @@ bool meet(InputList inputs, const Overlap& pair) {
   return first.defined() && second.defined() && may_overlap(first, second);
 }
 
-// A recording, and what keeps it from being replayed; null and nothing for none.
+// A recording and its mismatches; null and an empty list if there is none.
 struct Nearest {
   const Node* node = nullptr;
   std::vector<Mismatch> mismatches;
 };
 
-// Returns the nearest recording of the function: of the call's key, or else of the oldest ones.
+// Returns the nearest recording of the call's key, or else among the oldest of the function.
 Nearest find_nearest(const DecisionInput& facts, const Call& call) {
   constexpr int kMost = 16;
   const FunctionState* const function = &facts.function;
@@ -59,7 +59,7 @@ std::string in_words(const Guard::Answer& answer) {
                         : str_format("{:#x} {:#x}", answer[0], answer[1]);
 }
 
-// Adds the first guard that answers otherwise, with both sides in words.
+// Adds the first guard with another answer, with both sides in words.
 void add_guard(const Guards& guards, std::vector<Mismatch>& mismatches) {
   for (const Guard& guard : guards) {
     const std::optional<Guard::Answer> answer = guard.try_ask();
@@ -113,7 +113,7 @@ Explanation explain(const Decision& decision, const DecisionInput& facts, const 
   }
   const KeyState* const own = facts.function.find(call);
   why.made_again = own != nullptr && own->was_recorded && own->nodes.empty();
-  Nearest nearest;  // a recording that is made again differs from no other
+  Nearest nearest;  // empty for a dropped recording that is made again
   if (const Node* const known = decision.nearest) {
     nearest = {known, find_mismatches(known->recording, call.inputs(), facts.memory)};
   } else if (!why.made_again) {

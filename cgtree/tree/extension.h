@@ -1,5 +1,5 @@
 // Extension: takes part in the calls of a context: watches them, examines their graphs, compares
-// their replays. extensions/README.md has a walk through one that a user writes.
+// their replays. extensions/README.md explains one that a user writes.
 #pragma once
 
 #include <chrono>
@@ -22,66 +22,66 @@ class Call;         // cgtree/record/call.h
 class Examination;  // cgtree/record/examination.h
 class InputList;    // cgtree/values/input_list.h
 class ReplayCheck;  // cgtree/tree/replay_check.h
-class Tree;         // cgtree/tree/tree.h, which has the next three
+class Tree;         // cgtree/tree/tree.h, which also has the next three
 struct FunctionState;
 struct KeyState;
 struct Node;
 struct CallAxes;    // cgtree/axes/axis_plan.h
 struct Divergence;  // base/error.h
 
-// The next functions read facts of the core as plain values. An extension that asks for no more
+// The next functions read facts of the core as plain values. An extension that needs no more
 // includes this header alone.
 
-// Returns the name that compile() was given.
+// Returns the name given to compile().
 std::string_view name(const FunctionState& function) noexcept;
 // Returns the name of the function of a recording.
 std::string_view function_name(const Node& node) noexcept;
-// Returns the number of a recording in snapshots, events and profilers. It is not given twice.
+// Returns the number of a recording in snapshots, events and profilers. Numbers are not reused.
 std::uint32_t number(const Node& node) noexcept;
-// Returns the inputs of calls and their Key in words, "[batch=8] float32 {8, 4}" for instance.
+// Returns the inputs of calls and their Key in words, such as "[batch=8] float32 {8, 4}".
 std::string in_words(const KeyState& key);
-// Returns the same of the calls that a recording serves.
+// Returns the same for the calls that a recording serves.
 std::string key_in_words(const Node& node);
 // Returns the bytes that each replay of the recording copies: inputs that are not used in place,
-// twice if they are copied back, and outputs into buffers. Padding counts; scalars do not.
+// counted twice if they are copied back, and outputs into buffers. Padding counts; scalars do not.
 std::size_t copied_bytes(const Node& node) noexcept;
-// Returns how often the recording was replayed. It counts from kBeginReplay on.
+// Returns the number of replays of the recording. A replay counts from kBeginReplay on.
 std::uint64_t replays(const Node& node) noexcept;
 
-// A skip that was announced, until its eager run has ended.
+// An AnnouncedSkip is a skip that was announced and whose eager run has not ended.
 struct AnnouncedSkip {
   SkipReason reason = SkipReason::kDisabled;
-  std::optional<Explanation> why;  // if it is to be written
+  std::optional<Explanation> why;  // set if it is to be written
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
-// A CallEvent has happened in a context. It has the members that its kind names, and a node or else
-// a function; the others have their defaults. Pointers are valid while it is told.
+// A CallEvent is an event in a context. It has the members that its kind names, and either a node
+// or a function; other members have their defaults. Pointers are valid during Extension::after().
 struct CallEvent {
   // The event, and the members that it has.
   enum Kind : std::uint8_t {
-    kWarmUp,        // key, axes, time: without the work that is enqueued
+    kWarmUp,        // key, axes, time: of the host, without the enqueued work
     kRecord,        // node, axes: it is in the tree, and its audit has ended
     kBeginReplay,   // node: replays() counts it; after kReplay if the replay is verified
     kReplay,        // node, axes, time: of the host, until the work is enqueued
-    kVerify,        // node, divergence or null: with one, stats() counts a failure, no replay
+    kVerify,        // node, divergence or null: if set, stats() counts a failure and no replay
     kUnverified,    // node, unverified
     kSkipBegins,    // skip, level: the call is about to run eagerly; skip->why is there
-    kSkip,          // skip: the call has run eagerly; `why` is there if wants() has .skips
-    kEvict,         // node, limit: it goes because of the limit; stats() counts it
+    kSkip,          // skip: the eager run has ended; `why` is set if wants() has .skips
+    kEvict,         // node, limit: evicted because of the limit; stats() counts it
     kDemote,        // mismatch: the last move of a static input that will be copied from now on
-    kDrop,          // node, what: it goes for another reason, and is no eviction of stats()
-    kFailure,       // what, level: the call has thrown
-    kPatchRefused,  // the device has refused to patch a node of the function
-    kCounters,      // tree, and no function: something has changed that the context counts
-    kDeviceError,   // what, code, and no function: met by a call or by Context::synchronize()
+    kDrop,          // node, `what`: dropped for another reason; not an eviction in stats()
+    kFailure,       // `what`, level: the call threw
+    kPatchRefused,  // the device refused to patch a node of the function
+    kCounters,      // tree, without a function: a count of the context changed
+    kDeviceError,   // `what`, code, no function: met by a call or by Context::synchronize()
   };
 
   // Returns the name of the function; "" for kCounters and kDeviceError.
   std::string_view function_name() const noexcept;
 
   Kind kind;
-  FunctionState* function = nullptr;  // null where there is a node
+  FunctionState* function = nullptr;  // null if there is a node
   Node* node = nullptr;               // the recording
   const KeyState* key = nullptr;
   const CallAxes* axes = nullptr;
@@ -97,22 +97,22 @@ struct CallEvent {
   const Tree* tree = nullptr;
 };
 
-// An Extension takes part in the calls of one context. Each function does nothing by default. A
-// factory in ContextOptions::extensions makes it when the rest of the context is there; it is
-// destroyed when the context and its compiled functions are gone.
+// An Extension takes part in the calls of one context. By default each function does nothing. A
+// factory in ContextOptions::extensions makes it when the rest of the context exists; it is
+// destroyed with the last of the context and its compiled functions.
 //
 // Thread safety: its functions are called one at a time, by the thread that is inside the context:
 // the thread of a call, of compile() or of explain(), and between calls any thread that takes
-// memory back for another context. They must not call the context or its compiled functions.
-// An exception of a function that is not noexcept fails the call, or compile(); Error is expected.
+// memory back for another context. They must not call the context or its compiled functions. An
+// exception of a function that is not noexcept fails the call, or compile(); Error is expected.
 class Extension {
  public:
-  // The events, beside those of each call, that an extension needs. A call pays for them.
+  // The events that an extension needs besides those of each call. They cost time in calls.
   struct Wants {
-    // kBeginReplay, kReplay, open_replay() and begin_launch() of each replay. Otherwise they come
-    // only with replays that another extension wants, that are verified or that copy outputs.
+    // kBeginReplay, kReplay, open_replay() and begin_launch() of each replay. If false, they come
+    // only with replays that another extension wants, that are verified, or that copy outputs.
     bool replays = false;
-    bool skips = false;  // AnnouncedSkip::why, also of a skip that the log does not show
+    bool skips = false;  // AnnouncedSkip::why, also for a skip that is not logged
   };
 
   Extension() = default;
@@ -120,7 +120,7 @@ class Extension {
   Extension& operator=(const Extension&) = delete;
   virtual ~Extension() = default;
 
-  // The place among the extensions of the context. Lower numbers are called first, equal ones in
+  // The place among the extensions of the context. Lower numbers are called first, equal numbers in
   // the order of the list. Constant. The library has -300 (watch), -200 (audit), -100 (verify).
   virtual int order() const noexcept { return 0; }
   // The options on which the ranks of a group must agree, in words: part of their first vote. Ranks
@@ -129,17 +129,18 @@ class Extension {
 
   // ---- To watch ----
 
-  // An event has happened.
+  // Called after an event.
   virtual void after(const CallEvent&) noexcept {}
-  // Asked when the context is made. May change if Extensions::note_wants() follows.
+  // Returns the events that it needs; called when the context is made. The result may change later
+  // if Extensions::note_wants() follows.
   virtual Wants wants() const noexcept { return {}; }
-  // A replay is about to be launched. Returns an object that lasts until it is enqueued, or null.
+  // Called before a replay is launched. Returns an object that lives until it is enqueued, or null.
   virtual std::shared_ptr<const void> open_replay(Node&, const InputList&) noexcept { return {}; }
-  // The launch of that replay is next on the context's stream.
+  // Called when the launch of that replay is next on the context's stream.
   virtual void begin_launch() noexcept {}
-  // Work begins: "warm_up", "record", "skip" with its reason, "verify", "breaks" of a replay, or
-  // "evict" with the limit as reason. Returns an object that lasts as long as the work, a range of
-  // a profiler for instance, or null. `recording`: its number, or 0. The inputs may be null.
+  // Called when work begins: "warm_up", "record", "skip" with its reason, "verify", "breaks" of a
+  // replay, or "evict" with the limit as reason. Returns an object that lives as long as the work,
+  // such as a range of a profiler, or null. `recording`: its number, or 0. The inputs may be null.
   virtual std::shared_ptr<const void> open_range(std::string_view /*what*/, const FunctionState&,
                                                  std::uint64_t /*recording*/, const InputList*,
                                                  std::optional<SkipReason>) const noexcept {
@@ -150,17 +151,18 @@ class Extension {
 
   // ---- To take part ----
 
-  // A function is compiled. Throws InvalidArgument for options that cannot be followed.
+  // Called when a function is compiled. Throws InvalidArgument for options that it refuses.
   virtual void check(const CompileOptions&) const {}
-  // A call is about to be captured to be kept. `output_allocations`: those of its warm-up, none if
-  // outputs are copied. The call is borrowed until the examination ends. Returns null for none. The
-  // first that returns an examination examines alone: audit, unless the order of another is lower.
-  // Another Error than InvalidArgument counts as a capture that has failed: the call runs eagerly.
+  // Called before a call is captured for a recording. `output_allocations`: the allocations of its
+  // warm-up that became outputs, empty if outputs are copied. The call is borrowed until the
+  // examination ends. Returns null for no examination. The first extension that returns an
+  // examination examines alone: audit, unless another has a lower order. An Error other than
+  // InvalidArgument counts as a failed capture: the call runs eagerly.
   virtual std::unique_ptr<Examination> examine(
       const Call&, const std::vector<std::uint32_t>& output_allocations);
-  // A recording that is held back in the tree is about to be replayed. Returns the comparison of
-  // this replay with an eager run, whose attempt is open then, or null. Throws DeviceError,
-  // GroupError. In a group all ranks return or throw alike, as they do for is_turn().
+  // Called before the replay of a recording that is held back in the tree. Returns the comparison
+  // of this replay with an eager run, whose attempt is then open, or null. Throws DeviceError,
+  // GroupError. In a group all ranks return or throw alike, as for is_turn().
   virtual std::unique_ptr<ReplayCheck> before_replay(Node&, const Call&);
   // Returns whether before_replay() would compare the next replay of the node.
   virtual bool is_turn(const Node&) const noexcept { return false; }

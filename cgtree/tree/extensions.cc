@@ -11,7 +11,7 @@
 namespace cgtree {
 namespace {
 
-// Holds the result of open() for each extension. Without memory for the list it ends at once.
+// Holds the result of open() for each extension. If memory for the list is short, it ends at once.
 template <typename List, typename Open>
 Extensions::Held hold_all(const List& list, Open&& open) noexcept {
   Extensions::Held held;

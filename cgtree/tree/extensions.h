@@ -1,4 +1,4 @@
-// Extensions: those of one context.
+// Extensions: the list of extensions of a context.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace cgtree {
 // The extensions of a context, in their order.
 class Extensions {
  public:
-  using Held = std::vector<std::shared_ptr<const void>>;  // by open_replay(), open_range()
+  using Held = std::vector<std::shared_ptr<const void>>;  // of open_replay(), open_range()
 
-  // Throws InvalidArgument for null, and for a second one of the same class.
+  // Throws InvalidArgument for null, and for a second extension of the same class.
   void add(std::unique_ptr<Extension> extension);
   void note_wants() noexcept {
     wants_ = {};
@@ -38,7 +38,7 @@ class Extensions {
     return nullptr;
   }
 
-  // Those of Extension, in turn.
+  // The next functions call those of each Extension in turn.
   std::string shared_options() const;
   void check(const CompileOptions& options) const;
   std::unique_ptr<Examination> examine(const Call& call,

@@ -1,4 +1,4 @@
-// Ends calls that fail, and remembers captures that have failed.
+// Ends calls that fail, and remembers failed captures.
 
 #include <exception>
 #include <utility>
@@ -14,8 +14,8 @@
 namespace cgtree {
 namespace {
 
-// The device may refuse for good to patch a node that it has refused twice: the next call copies.
-// In a group nothing is rebound, and all ranks keep their recordings.
+// A node that the device refused twice to patch may never be patched: drops the recording, and the
+// next call copies. In a group nothing is rebound, and all ranks keep their recordings.
 void drop_refused(Engine& engine, FunctionState& function) {
   if (engine.votes.are_shared()) return;
   for (std::size_t i = engine.tree.nodes().size(); i-- > 0;) {
@@ -51,10 +51,10 @@ void count_failure(Engine& engine, FunctionState& function) noexcept {
   function.last_outcome.set(Outcome::kThrow);
   try {
     throw;
-  } catch (const StaleTensor& error) {  // it tells the caller all there is to know
+  } catch (const StaleTensor& error) {  // its text tells the caller everything
     engine.tell_failure(function, error.what(), LogLevel::kDebug);
   } catch (const DeviceError& error) {
-    engine.extensions.after(  // in front of the failure, which ends what is watched
+    engine.extensions.after(  // before the failure, which ends the watched call
         {.kind = CallEvent::kDeviceError, .what = error.what(), .code = error.code()});
     engine.tell_failure(function, error.what());
     drop_refused(engine, function);
@@ -95,7 +95,7 @@ Attempt::~Attempt() {
   CGTREE_CHECK(thread_ == std::this_thread::get_id());
   ++function_.counters.failures;
   function_.last_outcome.set(Outcome::kThrow);
-  // The text of an exception that passes cannot be read before it is caught.
+  // The text of an exception in flight cannot be read before it is caught.
   const bool is_thrown = std::uncaught_exceptions() > exceptions_;
   std::optional<CaptureFailure> failure;
   std::exception_ptr why;
@@ -116,8 +116,8 @@ Attempt::~Attempt() {
   abandon(why, failure ? &*failure : nullptr);
 }
 
-// The capture in progress notes it, and fails. Any other run is told for the captures to come; the
-// ranks of a group would not hear of it.
+// Makes the capture in progress fail. In any other run, marks later captures as failing; not in a
+// group, whose other ranks would not know.
 void Attempt::refuse_capture(std::string_view why) {
   if (is_captured()) return cgtree::refuse_capture(why);
   if (engine_.votes.are_shared()) return;
@@ -133,7 +133,7 @@ void Attempt::refuse_capture(std::string_view why) {
 // Requires: an exception is being handled, with which the call ends.
 void Attempt::fail() noexcept {
   try {
-    // The capture would break in the next call, too, and take with it what the step keeps.
+    // The next call's capture would break, too, and lose the memory that the step keeps.
     const bool runs = std::holds_alternative<OpenRun>(state_);
     KeyState* const key = runs && failure_ ? function_.find(call_) : nullptr;
     if (key != nullptr && breaks_capture_rules(failure_->code))
@@ -146,9 +146,9 @@ void Attempt::fail() noexcept {
   held_.reset();
 }
 
-// The call ends without its work. Work that breaks the rules of captures may well throw when it
-// sees that the capture is broken: if the next call captured it again, it would throw for ever. So
-// such a failure counts, on all ranks. `own`: the failure of this rank's capture, or null.
+// Ends the call without its work. Work that breaks the rules of captures may throw when it sees the
+// broken capture; if each call captured it again, each would throw. Therefore this failure counts,
+// on all ranks. `own`: this rank's capture failure, or null.
 void Attempt::abandon(const std::exception_ptr& thrown, const CaptureFailure* own) noexcept {
   using Capture = AttemptResult::Capture;
   close();

@@ -1,4 +1,4 @@
-// Lets callers and upkeep into a context, and orders its stream with the streams outside.
+// Admits callers and upkeep to a context, and orders its stream with the streams outside.
 #include "cgtree/tree/gate.h"
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace cgtree {
 
 bool Gate::enter_for_upkeep() noexcept {
   if (!upkeep_mutex_.try_lock()) return false;
-  upkeeper_.store(std::this_thread::get_id());  // before inside_: who finds that taken looks here
+  upkeeper_.store(std::this_thread::get_id());  // before inside_: a refused thread looks here
   if (!inside_.exchange(true, kAcquire)) return true;
   upkeeper_.store(std::thread::id());
   upkeep_mutex_.unlock();
@@ -58,21 +58,21 @@ bool Gate::do_upkeep_inside() noexcept {
 
 void Gate::request_upkeep() noexcept {
   wants_upkeep_.store(true, std::memory_order_release);
-  if (!enter_for_upkeep()) return;                        // who enters next does it
+  if (!enter_for_upkeep()) return;                        // the next thread to enter does it
   wants_upkeep_.store(false, std::memory_order_relaxed);  // a later request sets it again
-  const Leftovers leftovers = upkeep_();                  // end behind the gate
+  const Leftovers leftovers = upkeep_();                  // destroyed outside of the gate
   leave_upkeep();
 }
 
 Inspection::Inspection(Gate& gate) : gate_(gate) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience(10);
-  constexpr std::chrono::microseconds kPause(20);  // a short replay
+  constexpr std::chrono::microseconds kPause(20);  // the time of a short replay
   const Clock::time_point begin = Clock::now();
   for (;;) {
     if (gate_.enter_for_upkeep()) {
       if (!gate_.wants_upkeep_.load(std::memory_order_acquire)) return;
-      gate_.leave_upkeep();  // what upkeep leaves over must end outside
+      gate_.leave_upkeep();  // leftovers of upkeep must be destroyed outside
       gate_.request_upkeep();
       continue;
     }
@@ -96,8 +96,8 @@ StreamRef Gate::foreign_capture(StreamRef caller) const {
   return outside.is_capturing() ? outside : StreamRef();
 }
 
-// A context cannot move to a stream of another device. Then it works at home, behind that stream
-// and before it.
+// A context cannot move to a stream of another device. It then works on its home stream, after the
+// caller's stream when it begins and before it when it ends.
 void Entry::move_to(StreamRef caller) {
   if (gate_.stream_.can_move_to(caller)) return gate_.stream_.move_to(caller);
   if (gate_.stream_.get() != gate_.stream_.home()) gate_.stream_.move_to(gate_.stream_.home());
@@ -142,7 +142,7 @@ void Gate::Outside::order_contexts_before(StreamRef stream) const {
       context->streams().order_before(stream);
 }
 
-// If this throws, nothing is left to finish for the producers.
+// If this throws, no producer waits for finish().
 bool Entry::wait_for_producers(const InputList& inputs, const InputRun* known, StreamRef captured) {
   const StreamRef stream = gate_.stream_.get();
   const bool has_guest = gate_.rest_ && gate_.rest_->outside;
@@ -169,7 +169,7 @@ void Entry::order_producers_before(const InputList& inputs, StreamRef stream, St
       Gate::Outside{StreamSynchronization(stream), {}, {}, std::move(outside.captured)});
 }
 
-// Each on its own: a stream that refuses must not keep the others from waiting.
+// Each producer separately: a stream that refuses must not keep the others from waiting.
 void Entry::finish_order() {
   PlainMemoryUser* const shared = std::exchange(gate_.rest_->shared, nullptr);
   const std::optional<Gate::Outside> outside = std::exchange(gate_.rest_->outside, std::nullopt);
@@ -195,11 +195,11 @@ void Entry::finish_order() {
 
 void Entry::leave_with_rest() noexcept {
   try {
-    finish_order();  // the work has thrown, if there is anything to do
+    finish_order();  // if there is anything to do, the work has thrown
   } catch (const std::exception& error) {
     log_event(LogLevel::kError, "stream_not_ordered what=\"{}\"", error.what());
   }
-  const std::shared_ptr<const void> context = std::move(gate_.rest_->context);  // has the gate
+  const std::shared_ptr<const void> context = std::move(gate_.rest_->context);  // owns the gate
   const Gate::LeftBehind ends_outside = gate_.take_left_behind();
   gate_.rest_.reset();
   gate_.leave();

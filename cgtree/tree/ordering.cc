@@ -14,10 +14,10 @@ PlainUse use_of(const FunctionState& function, const InputList& inputs, std::siz
   return {{input.address(), bytes}, inputs.is_buffer(i) || function.input_options(i).is_mutated};
 }
 
-// Returns the memory that input `i` uses as plain memory, or no bytes. That of another library is
-// ordered with the library's stream. That of a context is ordered with the context's, but for
-// others that write it: to its owner, `own`, each use is a read of their writes. A nested call has
-// its memory from the outer one, which is ordered.
+// Returns the memory that input `i` uses as plain memory, or no bytes. Memory of another library is
+// ordered with the library's stream. Memory of a context is ordered with the context's stream,
+// except for other writers: to its owner, `own`, each use is a read of their writes. A nested call
+// has its memory from the outer call, which is ordered.
 PlainUse plain_use_of(const FunctionState& function, const InputList& inputs, std::size_t i,
                       const ContextMemory& own) {
   const Tensor& input = inputs[i];
@@ -59,7 +59,7 @@ void wait_for_neighbours(Engine& engine, const FunctionState& function, const In
   append_plain_uses(function, inputs, memory, uses);
   if (recording != nullptr) {
     uses.insert(uses.end(), recording->plain_uses.begin(), recording->plain_uses.end());
-  } else {  // the work may read it by its address
+  } else {  // the work may read declared memory by its address
     for (const auto& [name, range] : memory.declared()->list())
       uses.push_back({range});
   }

@@ -1,4 +1,4 @@
-// Counts, tells and refuses.
+// Counts, reports and refuses calls.
 #include "cgtree/tree/outcomes.h"
 
 #include <algorithm>

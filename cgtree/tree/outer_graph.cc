@@ -1,5 +1,4 @@
-// Calls whose work becomes part of another graph: of a capture of the caller's, or of an outer
-// step.
+// Calls whose work becomes part of another graph: a capture of the caller's, or an outer step.
 
 #include <memory>
 #include <string>
@@ -16,9 +15,9 @@
 namespace cgtree {
 namespace {
 
-// Waits on the host for others that use the memory of a call: a stream that captures waits for no
-// work outside of the capture. `order_producers(stream)` has the stream wait for those of the
-// inputs. Returns true if there are neighbours: then plain().end() must follow the work.
+// Waits on the host for other users of the memory of a call: a capturing stream cannot wait for
+// work outside of the capture. `order_producers(stream)` makes the stream wait for the producers of
+// the inputs. Returns true if there are neighbours: then plain().end() must follow the work.
 template <typename OrderProducers>
 bool wait_on_host(Engine& engine, const FunctionState& function, const InputList& inputs,
                   StreamRef captured, const OrderProducers& order_producers) {
@@ -33,13 +32,13 @@ bool wait_on_host(Engine& engine, const FunctionState& function, const InputList
 
 }  // namespace
 
-// The work becomes part of a graph of the caller's, which uses the same memory at each launch. An
-// engine's memory is its own.
+// Makes the work part of a graph of the caller's, which uses the same memory at each launch. An
+// engine keeps its memory itself.
 void Attempt::join_capture(const InputList& inputs, StreamRef captured) {
   hold();
   const std::uint64_t capture = capture_of(captured);
   if (capture_of(memory_.stream()) != capture) {
-    // The caller launches the graph behind the context's stream.
+    // The caller launches the graph after the context's stream.
     (void)entry_.wait_for_producers(inputs, nullptr, captured);
     wait_for_readers(engine_, function_, inputs);
     note_captured_uses(engine_, function_, inputs);
@@ -74,8 +73,8 @@ void Attempt::await_others(const InputList& inputs, StreamRef captured) {
   });
 }
 
-// The outer step's recording includes the work, and the outer step's pool the outputs. The
-// context's own call may be in progress.
+// The outer step's recording includes the work, and the outer step's pool holds the outputs. A call
+// of the context itself may be in progress.
 void Engine::run_nested(FunctionState& function, InputList inputs, TensorList& outputs) {
   if (StepScope::innermost() != memory.get()) {
     throw InvalidArgument(str_format(
@@ -96,8 +95,8 @@ void Engine::run_nested(FunctionState& function, InputList inputs, TensorList& o
   function.last_outcome.set_skipped(SkipReason::kNestedCall);
 }
 
-// Memory that a nested call writes in place, and its step has not made, may have readers. A
-// recording waits for them at each launch; in a capture of the caller's the host waits.
+// Memory that a nested call writes in place, and that its step has not allocated, may have readers.
+// A recording waits for them at each launch; in a capture of the caller's, the host waits.
 void Engine::order_nested(const FunctionState& function, const InputList& inputs) {
   StepAllocations& step = StepScope::current()->allocations();
   if (step.kind == StepAllocations::Kind::kRecord && !step.is_paused) {

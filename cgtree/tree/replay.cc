@@ -13,7 +13,7 @@
 namespace cgtree {
 namespace {
 
-// The device may refuse a launch for good that it has refused twice: the next call records anew.
+// A launch that the device refused twice may never succeed: the next call records again.
 [[noreturn]] void refuse_launch(Engine& engine, Node& node, Code code) {
   const std::string what = str_format("replay '{}' (node {})", node.function->name, node.id);
   if (!engine.votes.are_shared() && ++node.recording.refused_launches == 2) {
@@ -22,7 +22,7 @@ namespace {
   throw_code(code, what);
 }
 
-// No other replay runs code of the caller's, so that no other needs to hold its inputs.
+// Breaks run the caller's code inside the replay, which may free the inputs, so hold them here.
 [[gnu::noinline]] void call_breaks_of_replay(Engine& engine, Node& node, const InputList& inputs,
                                              TensorList& outputs) {
   engine.gate.keep_context();
@@ -32,8 +32,8 @@ namespace {
   make_outputs(node.recording, node.function->id, *engine.memory, held.list(), outputs);
 }
 
-// Inlined, because a replay that is not watched is to cost no call for those that are. One that
-// copies its outputs is held back, and so takes the way of those that are watched.
+// Inlined, so that an unwatched replay makes no call on behalf of watched ones. A recording that
+// copies its outputs is held back, and so is replayed as a watched one.
 template <bool kIsWatched>
 [[gnu::always_inline]] inline void launch_replay(Engine& engine, Node& node,
                                                  const InputList& inputs, TensorList& outputs,
@@ -72,7 +72,7 @@ template <bool kIsWatched>
       make_outputs(recording, node.function->id, memory, inputs, outputs);
     }
   } catch (...) {
-    // The other ranks of a group do not hear of it, and have drawn.
+    // The other ranks of a group are not told, and have drawn.
     if (engine.votes.are_shared()) draws.keep();
     throw;
   }

@@ -11,18 +11,18 @@
 namespace cgtree {
 
 // Replays a recording that fits, and counts it. Throws OutOfMemory, DeviceError, and exceptions of
-// functions of breaks.
+// breaks.
 void replay(Engine& engine, Node& node, const InputList& inputs, TensorList& outputs);
-// The same of a node that is held back, and where each replay is watched. `copies`: where the
-// outputs are copied to; null for a recording that copies none.
+// The same for a node that is held back, or if each replay is watched. `copies`: receives the
+// copies of outputs; null for a recording that copies none.
 void replay_watched(Engine& engine, Node& node, const InputList& inputs, TensorList& outputs,
                     const OutputCopies* copies = nullptr);
 
-// The same in two parts, for a replay that counts later.
+// The same in two parts, for a replay that is counted later.
 void launch_watched(Engine& engine, Node& node, const InputList& inputs, TensorList& outputs,
                     const OutputCopies* copies = nullptr);
-// Later calls count the replay from here on, even if it throws: in a group it may throw on one
-// rank, and the others do not hear of it.
+// Counts the replay for later decisions from here on, even if it throws: in a group it may throw on
+// one rank, and the others are not told.
 inline void begin_replay(Engine& engine, Node& node) noexcept {
   engine.tree.follow(node);
   engine.tree.go_to(node);

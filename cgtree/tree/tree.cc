@@ -43,7 +43,7 @@ void learn(Recording& recording, const Slot& slot) {
   }
 }
 
-// Counts the recording among the users of the slots of its outputs, or no longer.
+// Adds `count` to the numbers of recordings that use the slots of its outputs.
 void use_slots(const Recording& recording, int count) noexcept {
   for (const OutputRecord& output : recording.outputs) {
     if (output.slot != nullptr) output.slot->recordings += static_cast<std::uint32_t>(count);
@@ -71,7 +71,7 @@ void Tree::set_hint(Node& before, Node& node) noexcept try {
   }
   const std::lock_guard lock(mutex_);
   before.followed_by.push_back({word, &node});
-} catch (const std::bad_alloc&) {  // the next such call is decided instead
+} catch (const std::bad_alloc&) {  // the next call of this kind is decided instead
 }
 
 void Tree::drop_hints(const Node& to) noexcept {
@@ -133,7 +133,7 @@ void KeyState::note_warmed(Guards asked) {
   constexpr std::size_t kMostWarmed = 64;
   if (asked.empty()) return;
   if (warmed_up) note_remake();
-  std::erase_if(warmed_for, [](const Guards& one) { return one.empty(); });  // forgotten
+  std::erase_if(warmed_for, [](const Guards& one) { return one.empty(); });  // see forget_guards()
   if (warmed_for.size() == kMostWarmed) warmed_for.erase(warmed_for.begin());
   warmed_for.push_back(std::move(asked));
 }
@@ -169,12 +169,12 @@ KeyState& FunctionState::find_or_add(const Call& call) {
   return *bucket.back();
 }
 
-// A loop over as many signatures as there may be recordings warms each up before it records any.
+// A loop over as many signatures as recordings are allowed warms up each before it records any.
 std::size_t FunctionState::max_idle_keys() const noexcept {
   return std::clamp(options.max_recordings, std::size_t{1024}, SIZE_MAX / 2);
 }
 
-// Keeps half of what may be kept, so that the next sweep is far away.
+// Keeps half of the allowed number, so that the next sweep is far away.
 void FunctionState::sweep_keys() {
   std::vector<std::uint64_t> idle;
   for (const auto& [hash, bucket] : keys) {
@@ -223,11 +223,11 @@ void Tree::set_last_failure(FunctionState& function, std::string_view what) noex
 } catch (const std::bad_alloc&) {
 }
 
-// Outputs live on, and so does a replay that is still running: the device destroys an executable
-// graph when it has run, and the memory stays the pool's. Source: cudaGraphExecDestroy.
+// Outputs outlive the node, and so does a replay that is still running: the device destroys an
+// executable graph after it has run, and the memory stays the pool's. Source: cudaGraphExecDestroy.
 //
-// The recording is destroyed after the mutex is released: it may be the last owner of memory from
-// elsewhere, whose deleters are other people's code.
+// The recording is destroyed after the mutex is released: it may be the last owner of foreign
+// memory, whose deleters are foreign code.
 void Tree::drop(Node& node) noexcept {
   std::unique_ptr<Node> dropped;
   const std::lock_guard lock(mutex_);
@@ -243,7 +243,7 @@ void Tree::drop(Node& node) noexcept {
   node.key->dropped_replays += node.recording.costs.replays;
   --node.function->recordings;
   const ExecHandle exec = node.recording.exec.handle();
-  for (const auto& other : nodes_) {  // its memory is a cost of one of those that share it
+  for (const auto& other : nodes_) {  // its memory counts for one of the recordings that share it
     if (other.get() == &node || other->recording.exec.handle() != exec) continue;
     other->recording.costs.graph_bytes += std::exchange(node.recording.costs.graph_bytes, 0);
   }
@@ -259,7 +259,7 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
   for (std::size_t i = functions_.size(); i-- > 0;) {
     const FunctionState& function = *functions_[i];
     if (!function.is_removed.load(std::memory_order_acquire)) continue;
-    if (function.precaptures.load(std::memory_order_relaxed) > 0) continue;  // when that has ended
+    if (function.precaptures.load(std::memory_order_relaxed) > 0) continue;  // dropped later
     for (std::size_t n = nodes_.size(); n-- > 0;) {
       if (nodes_[n]->function == &function) drop(*nodes_[n]);
     }
@@ -270,7 +270,7 @@ std::unique_ptr<FunctionState> Tree::drop_removed() noexcept {
     add_axes(function.totals->axes, function);
     std::unique_ptr<FunctionState> dropped = std::move(functions_[i]);
     dropped->next_dropped = std::move(all);
-    dropped->drop_keys([](const KeyState&) { return true; });  // functions of guards end inside
+    dropped->drop_keys([](const KeyState&) { return true; });  // ends functions of guards
     all = std::move(dropped);
     functions_.erase(functions_.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -1,4 +1,4 @@
-// Votes on the attempts of calls, and makes the outcome of each that of all ranks.
+// Votes on the attempts of calls, and makes the outcome of each the same on all ranks.
 #include "cgtree/tree/votes.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace cgtree {
 namespace {
 
-// Returns what the exception means for an attempt of a group.
+// Returns the result of an attempt that threw this exception.
 AttemptResult result_of(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -57,7 +57,7 @@ AttemptResult result_of(const CaptureFailure& failure) {
           .what = failure.what};
 }
 
-// Ranks that run eagerly because they were told to need not meet.
+// Ranks that run eagerly by option need not meet.
 void Votes::begin(const Decision& decision, const FunctionState& function, const Call& call) {
   has_launched_ = false;
   is_capture_ = decision.outcome == Outcome::kRecord;
@@ -71,7 +71,7 @@ void Votes::begin(const Decision& decision, const FunctionState& function, const
   digest.add(inputs.key()).add(inputs.size()).add(inputs.buffers());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     digest.add(inputs[i].defined());
-    // Weights and caches may be cut differently on each rank.
+    // Weights and caches may be sharded differently on each rank.
     if (function.input_options(i).is_static || !inputs[i].defined()) continue;
     digest.add(inputs.shape(i).hash()).add(static_cast<std::uint64_t>(inputs[i].dtype()));
   }
@@ -111,7 +111,7 @@ AttemptResult Votes::leave(const std::exception_ptr& thrown, AttemptResult::Capt
   if (!was_open && !is_of_other_rank(thrown)) return std::exchange(ended_, {});
   try {
     AttemptResult mine = result_of(thrown);
-    // Ranks that decide again for want of memory would wait for one that has left.
+    // Ranks that decide again for lack of memory would wait for a rank that has left.
     if (was_open && is_capture_ && !has_launched_) mine.kind = AttemptResult::Kind::kFailed;
     mine.capture = std::max(mine.capture, capture);
     mine.reason = reason;
@@ -185,9 +185,8 @@ std::optional<CaptureResult> Votes::settle_capture(const FunctionState& function
   return failure;
 }
 
-// Returns whether the call is to be decided again: a recording was evicted, or, once in a call, the
-// pools have given back more than the capture had taken. In a group each rank does the same,
-// whatever it needs itself.
+// Returns whether the call must be decided again: a recording was evicted, or, once in a call, the
+// pools returned more than the capture took. In a group each rank does the same, whatever its need.
 bool Votes::makes_room_for(const std::exception_ptr& thrown) {
   const std::size_t before = tree_.nodes().size();
   if (are_shared()) {

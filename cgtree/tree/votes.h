@@ -1,5 +1,5 @@
-// Votes: the ranks of a group agree on warm-ups, recordings and eager runs. Without a group nothing
-// is asked, and a rank's own result is the outcome.
+// Votes: the ranks of a group agree on warm-ups, recordings and eager runs. Without a group there
+// are no votes, and a rank's own result is the outcome.
 #pragma once
 
 #include <exception>
@@ -20,15 +20,16 @@
 
 namespace cgtree {
 
-// Returns whether the step function did what captures forbid, and will do it again. After another
-// error a second try may succeed: kStreamCaptureInvalidated alone is the deed of another thread.
+// Returns whether the step function made calls that captures forbid, and will make them again.
+// After another error a second attempt may succeed: only another thread causes
+// kStreamCaptureInvalidated alone.
 bool breaks_capture_rules(Code code) noexcept;
 
-// Returns the meaning for an attempt of a capture that gave no recording.
+// Returns the result of an attempt whose capture gave no recording.
 AttemptResult result_of(const CaptureFailure& failure);
 
-// A call that is no replay is one attempt after the other: a recording that cannot be kept is
-// followed by an eager run. Each begins with a vote and ends with one, whatever happens.
+// A call that is not a replay is a sequence of attempts: a recording that cannot be kept is
+// followed by an eager run. Each attempt begins and ends with a vote, even if it throws.
 //
 // Thread safety: used by the thread that is inside the context.
 class Votes {
@@ -41,43 +42,42 @@ class Votes {
         memory_(memory),
         evictor_(evictor) {}
 
-  // Votes on the options with the ranks of the group, if there is one, which all ranks join.
-  // `of_extensions`: their options, in words. Must be called once, when nothing else of the context
-  // can fail. Throws GroupError.
+  // Votes on the options, if there is a group; all its ranks must join. `of_extensions`: the
+  // options of extensions, in words. Must be called once, when everything else in the context has
+  // succeeded. Throws GroupError.
   void join(const ContextOptions& options, std::string_view of_extensions) {
     if (options.group != nullptr) ballot_ = std::make_unique<Ballot>(options, of_extensions);
   }
   bool are_shared() const noexcept { return ballot_ != nullptr; }
-  // Returns whether all ranks say `mine`: for limits outside of calls. Throws GroupError.
+  // Returns whether `mine` is true on all ranks: for limits outside of calls. Throws GroupError.
   bool agree(bool mine) { return ballot_ == nullptr ? mine : ballot_->agree(mine); }
 
-  // A call begins, which makes one attempt or more.
+  // Begins a call, which makes one attempt or more.
   void begin_call() noexcept { has_trimmed_ = false; }
-  // The first vote, on the decision. Throws GroupError.
+  // Casts the first vote, on the decision. Throws GroupError.
   void begin(const Decision& decision, const FunctionState& function, const Call& call);
-  // What this rank was to do is done. Throws OtherRankFailed if that is not so on all ranks.
+  // Says that this rank has done its part. Throws OtherRankFailed unless all ranks have.
   void settle(Stopwatch* stopwatch);
-  // Ends the attempt, if one is open, with the worst of all ranks' results.
+  // Ends the attempt, if it is open, with the worst of all ranks' results.
   AttemptResult end(AttemptResult mine);
-  // All ranks are done with the attempt, and the call goes on: how, is another one.
+  // Opens the next attempt of a call that goes on after all ranks succeeded.
   void go_on(const FunctionState& function, std::string_view what);
-  // The call ends with this exception, and `capture` is the result of a capture in it. Other ranks
-  // are told, if they do not know it yet; they throw, too. Returns the worst of all ranks' results,
-  // of an attempt that was open. Nothing waits for the stream: it may wait for a rank that has
-  // failed. A capture counts as it does on the others, also if this rank has thrown something of
-  // its own in the same attempt.
+  // Ends a call that threw; `capture` is the result of a capture in it. Tells other ranks, if they
+  // do not know it yet; they throw, too. Returns the worst of all ranks' results, if an attempt was
+  // open. Does not wait for the stream: its work may wait for a rank that failed. A failed capture
+  // counts as on the other ranks, even if this rank threw another error in the same attempt.
   AttemptResult leave(const std::exception_ptr& thrown,
                       AttemptResult::Capture capture = AttemptResult::Capture::kNone,
                       SkipReason reason = SkipReason::kCaptureFailed) noexcept;
 
-  // Returns what is called when a recording is ready to be launched, or null: all ranks launch it,
-  // or none, and none keeps one that a rank launches once. settle() must follow when all has
-  // succeeded that is to be done before it is kept.
+  // Returns the hook to run before a recording's first launch (null without a group). All ranks
+  // launch or none does, and none keeps a recording that a rank launches only once. settle() must
+  // follow when all work before keeping it has succeeded.
   std::function<void(Recording&)> before_launch(FunctionState& function, Stopwatch& stopwatch);
-  // Makes the outcome of a capture that of all ranks. `result`: of this one, or none if it has
-  // thrown. Returns nothing if memory was short and there is room now: nothing has run yet, so the
-  // call is to be decided again. Another result than a Recorded means that the call is to be run
-  // eagerly, which is the next attempt. Throws what was thrown, unless that is OutOfMemory.
+  // Makes the outcome of a capture the same on all ranks. `result`: of this rank, or nothing if it
+  // threw. Returns nothing if memory was short and there is room now: no work has run yet, so the
+  // call must be decided again. Another result than a Recorded means that the call must run
+  // eagerly, which is the next attempt. Throws this rank's exception, unless it is OutOfMemory.
   std::optional<CaptureResult> settle_capture(const FunctionState& function, const Call& call,
                                               std::optional<CaptureResult> result,
                                               const std::exception_ptr& thrown,
@@ -95,11 +95,11 @@ class Votes {
   Tree& tree_;
   const ContextMemory& memory_;
   Evictor& evictor_;
-  bool is_capture_ = false;    // the attempt that is open
-  bool has_launched_ = false;  // the attempt that is open: in a group there is no other way then
-  bool has_trimmed_ = false;   // for this call, which was then decided again
+  bool is_capture_ = false;         // the open attempt is a capture
+  bool has_launched_ = false;       // the open attempt has launched, so a group cannot repeat it
+  bool has_trimmed_ = false;        // for this call, which was then decided again
   std::size_t reserved_bytes_ = 0;  // of the pools, when the attempt began
-  AttemptResult ended_;             // the worst of the attempt that has ended last
+  AttemptResult ended_;             // the worst result of the last attempt
 };
 
 }  // namespace cgtree

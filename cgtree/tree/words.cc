@@ -1,4 +1,4 @@
-// Says in words what keeps recordings from being replayed, with both sides of each mismatch.
+// Describes the mismatches that prevent a replay, with both sides of each.
 #include "cgtree/tree/words.h"
 
 #include <algorithm>
@@ -14,9 +14,8 @@ namespace {
 
 using Kind = Mismatch::Kind;
 
-// Patching a node costs at most 1.6 us, with 4 KB of arguments; in that time this many bytes are
-// copied, at 2 TB/s read and as much written. Source: measured, one H200: 256 MiB take 135 us
-// (copy_bench).
+// Patching a node costs at most 1.6 us, with 4 KB of arguments; in this time so many bytes are
+// copied, at 2 TB/s read and written. Source: measured, one H200: 256 MiB take 135 us (copy_bench).
 constexpr std::size_t kLargeCopyBytes = 3'200'000;
 
 std::string type_of(DType dtype, const Shape& shape, Device device) {
@@ -65,7 +64,7 @@ std::pair<std::string, std::string> sides_of_input(const Mismatch& mismatch,
   return {str_format("{:#x}", record.address), given_address(mismatch, inputs, memory)};
 }
 
-// Another thread may have released the output since the recording was found not to fit.
+// Another thread may have released the output since the mismatch was found.
 std::pair<std::string, std::string> sides_of_output(const Mismatch& mismatch,
                                                     const Recording& recording,
                                                     const ContextMemory& memory) {
@@ -117,7 +116,7 @@ std::string on_other_device(const Call& call, Device device) {
 }
 
 // Returns " with zeros in input 0 'slots', and the function writes input 2 'cache'"; "" if only
-// functions that it calls do so.
+// functions that it calls write inputs.
 std::string unsafe_inputs_of(const Call& call) {
   const AxisPlan& plan = *call.function().axes;
   std::string text;
@@ -137,7 +136,7 @@ std::string tried_again_after(const Backoff& backoff) {
                     backoff.calls_left() == 1 ? "" : "s");
 }
 
-// Returns what the reason is about in this call; "" if the reason says it all.
+// Returns the subject of the reason in this call; "" if the reason needs none.
 std::string detail_of(SkipReason reason, const DecisionInput& facts, const Call& call) {
   const FunctionState& function = facts.function;
   if (reason == SkipReason::kUnsafePadding)
@@ -252,8 +251,7 @@ std::vector<std::string> notes_on(const Decision& decision, const Call& call) {
   return notes;
 }
 
-// An output that lies in an input is the caller's; of those with the padded size notes_on_outputs()
-// tells.
+// An output inside an input is the caller's; notes_on_outputs() covers outputs of padded size.
 std::vector<std::string> notes_on_padding(const Function& function, const CallAxes& axes,
                                           const Recording* recording) {
   if (function.axes == nullptr) return {};

@@ -1,4 +1,4 @@
-// Words for what a call does and why, as explain(), events, snapshots and errors have them.
+// Words for the outcome of a call and its reason, as in explain(), events, snapshots and errors.
 #pragma once
 
 #include <string>
@@ -9,24 +9,22 @@
 
 namespace cgtree {
 
-// Returns why a call goes the way that was decided, in words: with the names of inputs and both
-// sides of each mismatch, the subject of the reason, the sizes of axes, and facts of extensions
-// about earlier calls.
+// Returns the reasons of a decision in words: the names of inputs and both sides of each mismatch,
+// the subject of the reason, the sizes of axes, and facts of extensions about earlier calls.
 Explanation explain(const Decision& decision, const DecisionInput& facts, const Call& call,
                     const Extensions& extensions);
 
-// Returns which copies are dear, the fate of inputs that may be rebound, and which outputs keep a
-// padded size.
+// Returns notes on expensive copies, on inputs that may be rebound, and on outputs of padded size.
 std::vector<std::string> notes_on(const Decision& decision, const Call& call);
 
-// Returns one line for each output of a recording that has the padded size of an axis where its
-// inputs have the axis, and is not said to have it: it is handed out whole.
+// Returns one line for each output of a recording that has the padded size of an axis where the
+// inputs have the axis, but is not declared to have it: it is handed out whole.
 std::vector<std::string> notes_on_outputs(const Function& function, const CallAxes& axes,
                                           const Recording& recording);
 
-// Returns one line for each tensor without a padded axis that may show rows of zeros, which the
-// caller has not chosen for an input with that axis: inputs that are written and, of a recording
-// that is not null, outputs.
+// Returns one line for each tensor without a padded axis that may show effects of rows of zeros,
+// which the caller did not choose, in an input with it: written inputs and, if the recording is not
+// null, outputs.
 std::vector<std::string> notes_on_padding(const Function& function, const CallAxes& axes,
                                           const Recording* recording);
 
