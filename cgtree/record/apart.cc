@@ -1,4 +1,4 @@
-// Sorts fixed inputs by address, and looks up those that move among them.
+// Sorts fixed inputs by address, and looks up moving inputs among them.
 #include "cgtree/record/apart.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace cgtree {
 
-// Two inputs that share memory, or must not, by number.
+// The numbers of two inputs that share memory, or must not.
 struct Overlap {
   std::uint32_t first = 0;
   std::uint32_t second = 0;
@@ -20,7 +20,7 @@ struct Overlap {
 
 // Two inputs that must not share memory, and the bytes from the first to the last of each.
 struct Apart {
-  // For an input that is padded: each call's own strides say how far it reaches.
+  // For a padded input: its extent follows from the strides of each call.
   static constexpr std::size_t kUnknownBytes = std::size_t{1} << 62;
 
   Overlap pair;
@@ -28,18 +28,18 @@ struct Apart {
   std::size_t second_bytes = 0;
 };
 
-// An ApartPairs finds out whether inputs that must lie apart do. An input that may be anywhere is
-// looked up among those whose address is always the same, which are sorted once, so that 16 copied
-// inputs beside 64 mutated static ones cost 16 searches and not 1,024 comparisons.
+// An ApartPairs tests whether inputs that must lie apart do. An input that may move is looked up
+// among those with fixed addresses, which are sorted once: 16 copied inputs beside 64 mutated
+// static inputs cost 16 searches, not 1,024 comparisons.
 class ApartPairs {
  public:
   ApartPairs() = default;
-  // `fixed` has the address of each input that is always there, and 0 for those that may move.
-  // Requires: a pair has at least one that may move.
+  // `fixed` has the address of each input that never moves, and 0 for inputs that may move.
+  // Requires: each pair has an input that may move.
   ApartPairs(std::vector<Apart> pairs, std::span<const std::uintptr_t> fixed);
 
-  // Returns true if two of them share memory. Requires: all of them are defined, and those that are
-  // fixed are where they have to be.
+  // Returns true if the inputs of a pair share memory. Requires: all inputs are defined, and fixed
+  // inputs are at their addresses.
   bool meet(const InputList& inputs) const noexcept { return !pairs_.empty() && do_meet(inputs); }
 
   const std::vector<Apart>& pairs() const noexcept { return pairs_; }
@@ -47,10 +47,10 @@ class ApartPairs {
  private:
   struct Fixed {
     std::uintptr_t begin;
-    std::uintptr_t furthest;  // the end of this one or of one before it
+    std::uintptr_t furthest;  // the largest end of this input and those before it
     std::uint32_t input;
   };
-  // An input that may move, with those that it must not meet and that do not, by address.
+  // An input that may move, with the fixed inputs that it must not meet, by address.
   struct Moving {
     std::uint32_t input;
     std::size_t bytes;

@@ -1,4 +1,4 @@
-// Attachment: a part of an extension that a recording owns, and that acts when it is replayed.
+// Attachment: a part of an extension that a recording owns, and that acts at its replays.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace cgtree {
 
 class GraphExec;
 
-// A RebindChoice is the fate of an input, or buffer, that may be rebound.
+// A RebindChoice says whether an input, or buffer, that may be rebound is rebound.
 struct RebindChoice {
   std::uint32_t input = 0;
   bool is_rebound = false;
-  std::size_t nodes = 0;  // that have its address; 0 if that is not proved
+  std::size_t nodes = 0;  // nodes that have its address; 0 if unproved
   std::string why;
 };
 
-// A recording has up to three: its audit, which knows the addresses in its graphs; a rebinding in
-// place of a tail node, which patches the addresses of inputs; and its share in an executable graph
-// of several recordings. Each overrides its own function.
+// A recording has up to three: its audit, which knows the addresses in its graphs; a rebinding
+// instead of a tail node, which patches the addresses of inputs; and its share of an executable
+// graph that serves several recordings. Each overrides its own function.
 class Attachment {
  public:
   Attachment() = default;
@@ -34,16 +34,17 @@ class Attachment {
 
   // Returns whether a graph has an address in the range.
   virtual bool refers_to(Range) const noexcept { return true; }
-  // From now on each replay patches the addresses of the input: they count no more. Returns an
-  // object that is to end outside of locks, or null.
+  // Says that each replay now patches the addresses of the input, so that they no longer count.
+  // Returns an object to be destroyed outside of locks, or null.
   virtual std::shared_ptr<const void> forget_input(std::uint32_t) noexcept { return nullptr; }
-  // `addresses`: of the inputs that are rebound, in the order of GatherNode's list. If a node
-  // cannot be patched, it and those behind it are left to the next call.
+  // Patches nodes. `addresses`: of the rebound inputs, in the order of GatherNode's list. If a node
+  // cannot be patched, the next call patches it and those after it.
   virtual Code bind(const GraphExec&, std::span<const std::uint64_t> /*addresses*/) {
     return Code::kSuccess;
   }
-  // Makes the executable graph do the work of the recording, but for its root and tail nodes.
-  // Returns true if it did that of another recording. Throws DeviceError; the next call goes on.
+  // Makes the executable graph do the work of this recording, except its root and tail nodes.
+  // Returns true if it did the work of another recording before. Throws DeviceError; the next call
+  // continues.
   virtual bool take() { return false; }
 };
 

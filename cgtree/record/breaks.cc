@@ -1,4 +1,4 @@
-// Calls the functions of breaks: in a step that runs, and between the graphs of a replay.
+// Calls the functions of breaks: in a running step, and between the graphs of a replay.
 #include "cgtree/record/breaks.h"
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace cgtree {
 namespace {
 
-// A replay moves generators once, in front of its first graph.
+// A replay moves generators once, before its first graph.
 class NoDraws final : public DrawHandler {
  public:
   PhiloxRange reserve(const PhiloxSequenceRef&, std::uint64_t) override { refuse(); }
@@ -43,7 +43,7 @@ bool BreakHandler::is_current() const noexcept {
 }
 
 void BreaksAtOnce::eager_break(EagerBreak work) {
-  const std::shared_ptr<const void> owner = StepScope::current()->owner();  // it has this
+  const std::shared_ptr<const void> owner = StepScope::current()->owner();  // owns this handler
   const StreamRef stream = current_stream();
   if (stream.is_capturing()) {
     throw CaptureError(static_cast<int>(Code::kStreamCaptureUnsupported),

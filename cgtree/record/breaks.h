@@ -1,4 +1,4 @@
-// Breaks: what eager_break() does on a thread, and the replay of what follows a break.
+// Breaks: the effect of eager_break() on a thread, and the part of a replay after a break.
 #pragma once
 
 #include "base/frame.h"
@@ -14,16 +14,16 @@ class BreakHandler {
  public:
   virtual void eager_break(EagerBreak work) = 0;
 
-  // Returns whether an eager_break() on this thread would be this one's: false inside the function
-  // of a break, and inside of a step function that the step calls.
+  // Returns whether this handler would serve an eager_break() on this thread: false inside the
+  // function of a break, and inside a step function that the step calls.
   bool is_current() const noexcept;
 
  protected:
   ~BreakHandler() = default;
 };
 
-// While a BreaksAtOnce lives, its thread runs a step without a graph: functions of breaks are
-// called at once. What they allocate has no number in the step, as when it is recorded.
+// While a BreaksAtOnce lives, its thread runs a step without a graph: functions of breaks run at
+// once. Their allocations get no number in the step, as when it is recorded.
 class BreaksAtOnce final : public BreakHandler {
  public:
   // Both are borrowed.
@@ -37,9 +37,9 @@ class BreaksAtOnce final : public BreakHandler {
   const BreakScope scope_{this};
 };
 
-// Calls the functions of the breaks of a recording, and launches the graph behind each. Requires:
-// the graph in front of the first was launched, with these inputs, which are held. Throws what the
-// functions throw, DeviceError.
+// Calls the functions of the breaks of a recording, and launches the graph after each. Requires:
+// the graph before the first break was launched with these inputs, which are held. Throws the
+// exceptions of the functions, and DeviceError.
 void call_breaks(Recording& recording, ContextMemory& memory, const InputList& inputs);
 inline void launch_further(Recording& recording, ContextMemory& memory, const InputList& inputs) {
   if (!recording.further.empty()) [[unlikely]] {

@@ -1,4 +1,4 @@
-// Looks at the inputs of a call, one by one and in pairs, and compares and hashes their signatures.
+// Checks the inputs of a call, singly and in pairs, and compares and hashes their signatures.
 #include "cgtree/record/call.h"
 
 #include <algorithm>
@@ -176,7 +176,7 @@ bool Call::any_mutated() const noexcept {
   return false;
 }
 
-// Returns whether a copy of one input would miss writes into the other, if the two share memory.
+// Returns whether a copy of one input would miss writes to the other, if the two share memory.
 bool Call::would_tear(std::size_t i, std::size_t j) const {
   const Treatment first = treatment(i);
   const Treatment second = treatment(j);
@@ -187,12 +187,12 @@ bool Call::would_tear(std::size_t i, std::size_t j) const {
   return is_copied(first) || is_copied(second);
 }
 
-// One of the two is written. The written inputs are sorted by address, so that each input is
-// compared only with those that reach into it.
+// Finds a pair of which one input is written. The written inputs are sorted by address, so that
+// each input is compared only with those that reach it.
 Overlap Call::find_overlap() const {
   struct Written {
     std::uintptr_t begin;
-    std::uintptr_t furthest;  // the end of this one or of one before it
+    std::uintptr_t furthest;  // the largest end of this input and those before it
     std::uint32_t input;
   };
   const auto end_of = [&](std::uint32_t i) {
@@ -276,7 +276,7 @@ void Call::check_buffer(std::size_t i) const {
   }
 }
 
-// Its bytes are what the step function gets, one by one.
+// The step function gets its bytes unchanged.
 void Call::check_value(std::size_t i) const {
   const auto refuse = [&](std::string_view why) {
     throw InvalidArgument(str_format("{} of '{}' is passed by value, and {}: pass a tensor on {}",

@@ -1,5 +1,5 @@
-// Call: one call of a function, as a value that is worked out once and passed to decide, record and
-// run; with the Function that is called, and the Signature of its inputs.
+// Call: one call of a function, as a value that is computed once and passed to decide, record and
+// run; Function: the called function; Signature: the types of its inputs.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,20 @@ namespace cgtree {
 
 class ContextMemory;
 
-// A Function is a step function with its name, its options and its dynamic axes. What else a
-// context knows of it (keys, recordings, counters) is kept in the tree.
+// A Function is a step function with its name, its options and its dynamic axes. The tree keeps the
+// rest of its state (keys, recordings, counters).
 struct Function {
   std::uint32_t id = 0;
   std::string name;
   StepFunction step;
   CompileOptions options;
   std::unique_ptr<AxisPlan> axes;  // null if the function has no dynamic axes
-  // Static inputs that are copied from now on, because they have moved too often
-  // (OnStaticChange::kDemote). Inputs beyond the end are not.
+  // Static inputs that are copied from now on, because they moved too often
+  // (OnStaticChange::kDemote). Inputs beyond the end are not demoted.
   std::vector<bool> demoted;
   InputOptions further_inputs;  // the options of inputs beyond options.inputs
-  bool writes_inputs = false;   // one of options.inputs is mutated
-  // Whether the work is what runs between begin() and end() of Steps, in place of `step`.
+  bool writes_inputs = false;   // true if one of options.inputs is mutated
+  // True if the work is the code between begin() and end() of Steps, instead of `step`.
   bool is_callers_work = false;
 
   const InputOptions& input_options(std::size_t i) const noexcept {
@@ -43,11 +43,11 @@ struct Function {
   bool is_demoted(std::size_t i) const noexcept { return i < demoted.size() && demoted[i]; }
 };
 
-// Throws InvalidArgument for an alignment that is no power of two, and for a tolerance that is
-// negative or no number.
+// Throws InvalidArgument for an alignment that is not a power of two, and for a tolerance that is
+// negative or NaN.
 void check_options(const std::string& function, const CompileOptions& options);
 
-// A Signature is what the calls of one key share: one warm-up and its recordings serve them all.
+// A Signature is shared by the calls of one key: one warm-up and its recordings serve them all.
 class Signature {
  public:
   explicit Signature(InputList inputs);
@@ -74,15 +74,15 @@ class Signature {
   std::size_t buffers_;
 };
 
-// A Treatment is how an input is brought to a recording.
+// A Treatment is the way in which an input reaches a recording.
 enum class Treatment : std::uint8_t {
   kStatic,      // the caller promised the address
-  kManaged,     // it is an output of an earlier call, at the recorded address
-  kCopied,      // it may lie anywhere on the device; the root node copies it
-  kCopiedBack,  // the same, and the tail node copies it back: the function writes into it
-  kValue,       // it is in host memory; the root node writes its value
-  kBuffer,      // it may lie anywhere on the device; the tail node copies an output to it
-  kRebound,     // of recordings only: the nodes that use it are told where it is
+  kManaged,     // an output of an earlier call, at the recorded address
+  kCopied,      // anywhere on the device; the root node copies it
+  kCopiedBack,  // the same, and the tail node copies it back: the function writes it
+  kValue,       // in host memory; the root node writes its value
+  kBuffer,      // anywhere on the device; the tail node copies an output to it
+  kRebound,     // of recordings only: the nodes that use it get its address
   kNoBuffer,    // the caller gave no buffer for this output
 };
 
@@ -99,12 +99,12 @@ inline bool may_move(Treatment treatment) noexcept {
          treatment == Treatment::kRebound;
 }
 
-// A Call is a function with the inputs of one call, how each of them is treated, the hash of their
-// signature, and the actual and padded sizes of the dynamic axes. Treatments and hash are worked
-// out when they are first asked for, and once; a replay that was predicted asks for neither.
+// A Call is a function with the inputs of one call, the treatment of each input, the hash of their
+// signature, and the actual and padded sizes of the dynamic axes. Treatments and hash are computed
+// once, at their first use; a predicted replay uses neither.
 //
-// A context keeps one Call and begins it anew at each call, so that a Call does not allocate once
-// it has seen as many inputs. Inputs, function and memory are borrowed until the call ends.
+// A context keeps one Call and restarts it at each call, so that a Call does not allocate once it
+// has had as many inputs. Inputs, function and memory are borrowed until the call ends.
 class Call {
  public:
   Call() = default;
@@ -132,51 +132,51 @@ class Call {
   }
 
   const Function& function() const noexcept { return *function_; }
-  // As the step function is to see them; buffers included.
+  // The inputs as the step function sees them, buffers included.
   const InputList& inputs() const noexcept { return inputs_; }
-  // The key as the caller gave it; that of inputs() may be rounded up.
+  // The caller's key; the key in inputs() may be rounded up.
   std::string_view actual_key() const noexcept { return actual_key_; }
   CallAxes& axes() noexcept { return axes_; }
   const CallAxes& axes() const noexcept { return axes_; }
 
   // Throws InvalidArgument or StaleTensor for inputs and buffers that no call of the function may
-  // have: null or stale inputs, a static input that was not given, a scalar or a read-only input
-  // that the function writes into; a read-only buffer, a buffer on another device, or one that
-  // shares memory with itself, an input or another buffer.
-  // Everything below requires that check() has returned.
+  // have: null or stale inputs, a missing static input, a scalar or read-only input that the
+  // function writes; a read-only buffer, a buffer on another device, or one that shares memory with
+  // itself, an input or another buffer.
+  // All functions below require that check() has returned.
   void check() const;
 
-  // How input `i` (or buffer) would be brought to a recording made now.
+  // Returns the treatment of input (or buffer) `i` in a recording made now.
   Treatment treatment(std::size_t i) const {
     if (!is_treated_) [[unlikely]] {
       treat();
     }
     return treatments_[i];
   }
-  // Whether a recording may use the memory of input `i` (or buffer) where it is, if that proves
-  // possible. kNever for one that is not copied, that is padded, or that is not aligned.
+  // Returns whether a recording may use the memory of input (or buffer) `i` in place, if that
+  // proves possible. kNever for an input that is not copied, is padded, or is not aligned.
   Rebind rebind(std::size_t i) const;
-  // Has a managed input copied in this call, and copied back if the function writes into it.
-  // Returns false, and changes nothing, if that is forbidden, or another input shares its memory.
+  // Makes this call copy a managed input, and copy it back if the function writes it. Returns
+  // false, and changes nothing, if that is forbidden or another input shares its memory.
   bool copy_managed(std::size_t i);
   // Returns a hash of the addresses that must be as recorded.
   std::uint64_t hash_of_places() const;
-  // The alignment in bytes of an input (or buffer) that is rebound.
+  // The required alignment in bytes of a rebound input (or buffer).
   std::size_t rebind_alignment(std::size_t i) const noexcept;
-  // Whether the storage is an input whose address is checked: it is where it was, or a recording of
-  // the call does not fit. So the recording need not keep it.
+  // Returns whether the storage is an input whose address is checked: a recording fits only if it
+  // has not moved. The recording need not keep such a storage.
   bool checks_address_of(const StorageRef& storage) const;
   // Signature::hash() of the inputs.
   std::uint64_t signature_hash() const noexcept;
 
-  // Returns two inputs that share memory, one of which is written and one of which would be copied,
-  // so that the copy would miss the write, or the other way round.
+  // Returns two inputs that share memory, of which one is written and one is copied: the copy would
+  // miss the write, or the reverse.
   Overlap find_overlap() const;
-  // Returns the pairs that must not share memory when a recording of this call is replayed: those
-  // that find_overlap() looks at, and each buffer with every other input.
+  // Returns the pairs that must not share memory when a recording of this call is replayed: the
+  // pairs of find_overlap(), and each buffer with every other input.
   std::vector<Apart> pairs_apart() const;
 
-  // Returns "input 1 'cache'", of Steps "binding 1 'cache'", or "the buffer of output 0".
+  // Returns "input 1 'cache'", for Steps "binding 1 'cache'", or "the buffer of output 0".
   std::string describe(std::size_t i) const;
 
  private:

@@ -1,4 +1,4 @@
-// Moves generators at once, or counts by how much replays will move them.
+// Moves generators at once, or counts the distance by which replays will move them.
 #include "cgtree/record/draws.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace cgtree {
 
-// Called before the generator moves, because noting must not fail after it.
+// Called before the generator moves, because a note must not fail after it.
 void EagerDraws::reserve_note() {
   make_room(moves_);
 }

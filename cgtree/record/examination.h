@@ -1,9 +1,8 @@
-// Examination: looks at a step between its capture and its first launch.
+// Examination: examines a step between its capture and its first launch.
 //
-// It reaches a step in three ways: before the capture it may have the recorder capture the step
+// It examines a step at three points: before the capture it may have the recorder capture the step
 // once more, with stand-ins for inputs (Recorder::try_capture()); it sees the capture that is kept
-// before its root and tail nodes are added; and it reads the nodes of the graph when they are
-// there.
+// before root and tail nodes are added; and it reads the nodes of the complete graph.
 #pragma once
 
 #include <cstddef>
@@ -24,39 +23,39 @@ struct CapturedStep {
   ContextMemory& memory;
   Recording& recording;             // has its inputs, outputs and graphs
   std::span<const Tensor> outputs;  // as they will be handed out
-  // The address of the output that each buffer may stand in place of, or 0.
+  // For each buffer, the address of the output that it may replace, or 0.
   std::span<const std::uintptr_t> buffer_sources;
-  GatherNode::Work& root;  // what the nodes will do that are added
+  GatherNode::Work& root;  // the work of the nodes that will be added
   GatherNode::Work& tail;
   StepAllocations& allocations;
 };
 
-// An Examination is of one step that is recorded. Its functions are called in this order; all but
-// give_up() may throw, and then nothing is recorded.
+// An Examination belongs to one step that is recorded. Its functions are called in this order; all
+// except give_up() may throw, and then nothing is recorded.
 class Examination {
  public:
   virtual ~Examination() = default;
 
-  // May take work from the nodes that will be added, and have an Attachment do it. `step`: stays
-  // while the recording is made; never_patch() may come after it.
+  // May move work from the nodes that will be added to an Attachment. `step`: valid while the
+  // recording is made; never_patch() may follow.
   virtual void examine(CapturedStep& step) = 0;
-  // The executable graph of the step. kShared: the recording has it, and a share in it. kEarlier:
-  // an earlier recording has changed, or gone, and with it the decision: the call is decided again.
+  // The owner of the executable graph of the step. kShared: the recording has it, and a share in
+  // it. kEarlier: an earlier recording changed or was dropped, so that the call is decided again.
   enum class Exec { kOwn, kShared, kEarlier };
-  // The graphs have their root and tail nodes.
+  // Called when the graphs have their root and tail nodes.
   virtual Exec share() = 0;
-  // The recording is complete, but for what finish() adds. Returns how many storages that may have
-  // it keep.
+  // Called when the recording is complete, except for the results of finish(). Returns the largest
+  // number of storages that those may have it keep.
   virtual std::size_t prepare() = 0;
-  // Whether finish() may refuse the recording, so that it must come before the launch.
+  // Returns whether finish() may refuse the recording, so that it must precede the launch.
   virtual bool may_refuse() const noexcept = 0;
-  // Reads the graphs, and gives the recording its findings and what its graphs take. Throws
+  // Reads the graphs, and adds to the recording its findings and the memory of its graphs. Throws
   // InvalidArgument, CaptureError.
   virtual void finish() = 0;
-  // In place of finish(), after a launch: host memory has run out.
+  // Called instead of finish() after a launch if host memory has run out.
   virtual void give_up() noexcept = 0;
-  // The device has refused to patch a node: from now on the inputs of the function are copied, and
-  // its recordings share nothing. Returns false if that was so before.
+  // Says that the device refused to patch a node: from now on the inputs of the function are
+  // copied, and its recordings share nothing. Returns false if this was known.
   virtual bool never_patch() = 0;
 };
 

@@ -1,9 +1,9 @@
 // gather: one kernel that copies many tensors between fixed and moving addresses: the root and the
 // tail node of every recording.
 //
-// What changes from replay to replay, mostly addresses, are the kernel's words, its first argument.
-// What does not change is a table in device memory. So patching one node rebinds all tensors, and
-// costs a parameter block of 8 bytes per tensor. Small values that change from replay to replay
+// Values that change between replays, mostly addresses, are the kernel's words, its first argument.
+// Constant values are in a table in device memory. Patching one node therefore rebinds all tensors,
+// and costs a parameter block of 8 bytes per tensor. Small values that change between replays
 // (seeds, offsets, scalars) are among the words, too.
 #pragma once
 
@@ -25,8 +25,8 @@ enum class GatherWork : std::uint32_t {
   kRow,     // copies a part of a row that is not linear
 };
 
-// A GatherChunk is the work of one block. The table begins with one per block; the rows that are
-// not linear follow.
+// A GatherChunk is the work of one block. The table begins with one chunk per block; the rows that
+// are not linear follow.
 struct GatherChunk {
   std::uint64_t place;   // address on the fixed side; kRow: the number of the row
   std::uint64_t offset;  // bytes of the copy before this chunk
@@ -36,14 +36,14 @@ struct GatherChunk {
   std::uint32_t unused = 0;
 };
 
-// The number of words of one node. Further words need a second node.
+// The largest number of words of one node. Further words need a second node.
 inline constexpr std::size_t kMaxGatherWords = 256;
 
 // A GatherTable collects the work of one node.
 class GatherTable {
  public:
-  // Both functions return the number of the first word. Requires that the words fit in
-  // kMaxGatherWords.
+  // Adds a copy. This function and the next return the number of the first word. Requires that the
+  // words fit in kMaxGatherWords.
   std::uint32_t add(const GatherRow& row);
   // Adds a copy of `bytes` bytes of words to `fixed`.
   std::uint32_t add_values(std::uintptr_t fixed, std::size_t bytes);
@@ -51,7 +51,7 @@ class GatherTable {
   std::uint32_t words() const noexcept { return words_; }
   // Returns the number of blocks; with 0 there is nothing to launch.
   std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
-  // Returns the table, which may be put at any address that is aligned to 8 bytes.
+  // Returns the table, for any address that is aligned to 8 bytes.
   std::vector<std::byte> bytes() const;
 
  private:
@@ -66,14 +66,14 @@ class GatherTable {
 // device), chunks (uint32). It takes one block per chunk.
 struct GatherKernel {
   KernelFunction function;
-  std::size_t capacity;  // words in the argument; at least as many as asked for
+  std::size_t capacity;  // words in the argument; at least the requested number
 };
 
 // Returns the smallest kernel for this many words. Requires: 1 <= words <= kMaxGatherWords.
 GatherKernel gather_kernel(std::size_t words) noexcept;
 
-// Enqueues launches that write a copy of the bytes at `data`, made now, to the address `to` on the
-// device. Throws DeviceError.
+// Enqueues launches that write the bytes at `data` to the address `to` on the device; the bytes are
+// copied now. Throws DeviceError.
 void write_values(StreamRef stream, std::uintptr_t to, const void* data, std::size_t bytes);
 
 }  // namespace cgtree

@@ -77,8 +77,8 @@ GatherNode::GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
       rebinding_(std::move(rebinding)) {
 }
 
-// The table is an argument of launches, which is copied now. A copy from host memory may read it as
-// late as the stream reaches the copy, and would have to be waited for.
+// The table is passed as an argument of launches, which is copied now. A copy from host memory may
+// be read only when the stream reaches it, so the call would have to wait.
 void GatherNode::write_table(ContextMemory& memory, const GatherTable& table) {
   const std::vector<std::byte> bytes = table.bytes();
   table_ = Table(memory, bytes.size());
@@ -131,7 +131,7 @@ void GatherNode::let_go_of_slots(StreamRef stream) {
   for (Staged& staged : staged_) {
     try {
       staged.slot.storage()->owner().used(*staged.slot.storage(), stream);
-    } catch (const std::bad_alloc&) {  // the use cannot be noted, so it is waited for
+    } catch (const std::bad_alloc&) {  // the use cannot be noted, so wait for its end
       stream.synchronize();
     }
     staged.slot = Tensor();
@@ -163,7 +163,7 @@ void GatherNode::draw() noexcept {
   }
 }
 
-// Returns where draws_[i] began.
+// Returns the start of draws_[i].
 PhiloxPosition GatherNode::drawn(std::size_t i) const noexcept {
   DrawWords words;
   std::copy_n(words_.data() + first_draw_ + kWordsPerDraw * i, words.size(), words.begin());

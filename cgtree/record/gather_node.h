@@ -1,4 +1,4 @@
-// GatherNode: the root node of a recording, which brings inputs to where they were recorded, and
+// GatherNode: the root node of a recording, which copies inputs to their recorded addresses, and
 // the tail node, which copies back.
 #pragma once
 
@@ -17,27 +17,26 @@
 
 namespace cgtree {
 
-// A GatherNode is one kernel node. What stays is a table on the device: where copies go, their
-// sizes and strides. What changes from call to call is passed as kernel arguments, up to
-// kMaxGatherWords words of them: addresses of inputs, sizes of padded ones, scalars, positions of
-// generators. One driver call patches the node, and only if a word has changed or there is
-// something to draw.
+// A GatherNode is one kernel node. Constant data is a table on the device: destinations, sizes and
+// strides of copies. Data that changes from call to call is passed as kernel arguments, up to
+// kMaxGatherWords words: addresses of inputs, sizes of padded inputs, scalars, positions of
+// generators. A driver call patches the node, and only if a word has changed or random numbers are
+// drawn.
 //
-// A value of up to kMaxArgumentBytes is passed as kernel arguments. A larger one is copied to
+// A value of up to kMaxArgumentBytes is passed as kernel arguments. A larger value is copied to
 // pinned memory, which the node reads. Each replay takes other pinned memory, which the allocator
-// does not hand out again until the replay is done: that is a ring of slots, as long as the replays
-// that the device is behind.
+// does not reuse until the replay has ended. This forms a ring of slots, as long as the number of
+// replays that the device is behind.
 class GatherNode {
  public:
   static constexpr std::size_t kMaxArgumentBytes = 1024;
 
-  // A copy between an input of the call, which moves, and where it was recorded.
+  // A copy between an input of the call, which moves, and its recorded address.
   struct Copy {
     std::uint32_t input;  // its number
     GatherRow row;
   };
-  // A value that the node writes: an input that is passed by value, or the size of an axis of an
-  // input.
+  // A value that the node writes: an input passed by value, or the size of an axis of an input.
   struct Value {
     std::uint32_t input;
     std::uintptr_t address;  // on the device
@@ -51,7 +50,7 @@ class GatherNode {
     }
   };
   static constexpr int kWhole = -1;
-  // All that one node, or several of them, have to do.
+  // The work of one node, or of several.
   struct Work {
     std::vector<Copy> copies;
     std::vector<Value> values;
@@ -59,55 +58,55 @@ class GatherNode {
   };
   static constexpr std::size_t kWordsPerDraw = sizeof(PhiloxPosition) / sizeof(std::uint64_t);
 
-  // Enqueues the writing of the table. Requires: no capture is open on the context's stream, and
-  // the arguments fit. Throws OutOfMemory, DeviceError.
+  // Enqueues the write of the table. Requires: no capture is open on the context's stream, and the
+  // arguments fit. Throws OutOfMemory, DeviceError.
   GatherNode(ContextMemory& memory, Work work);
 
-  // Stands for no node of its own, but for those that use inputs where they are. `inputs`: in the
-  // order of Attachment::bind().
+  // Represents no node, but the nodes that use inputs in place. `inputs`: in the order of
+  // Attachment::bind().
   GatherNode(ContextMemory& memory, std::vector<std::uint32_t> inputs,
              std::unique_ptr<Attachment> rebinding);
 
-  // Puts the node in front of, or behind, all other nodes of the graph, with the present addresses
-  // of the inputs. Throws DeviceError.
+  // Adds the node before, or after, all other nodes of the graph, with the present addresses of the
+  // inputs. Throws DeviceError.
   void add_as_root(Graph& graph, InputList inputs);
   void add_as_tail(Graph& graph, InputList inputs);
 
-  // Returns the node, or kNull if there is none of its own.
+  // Returns the node, or kNull if there is none.
   NodeHandle node() const noexcept { return node_; }
-  // The executable graph was made from another graph, in which this node stands for it.
+  // Says that the executable graph was made from another graph, in which `node` is this node.
   void stand_for(NodeHandle node) noexcept { patched_ = node; }
-  // The executable graph has served another recording.
+  // Says that the executable graph has served another recording since.
   void forget_patch() noexcept { must_patch_ = true; }
 
-  // The rebinding that patches nodes in place of this one, or null, and the inputs that it knows.
+  // The rebinding that patches nodes instead of this node, or null, and its inputs.
   Attachment* rebinding() const noexcept { return rebinding_.get(); }
   const std::vector<std::uint32_t>& inputs() const noexcept { return inputs_; }
-  // The arguments that bind() has found last.
+  // The arguments that the last bind() found.
   const std::vector<std::uint64_t>& words() const noexcept { return words_; }
-  // Tells them to another executable graph; kNotReady where the next bind() patches in any case.
+  // Sets them in another executable graph; kNotReady if the next bind() patches anyway.
   Code tell(const GraphExec& exec) { return must_patch_ ? Code::kNotReady : set(exec); }
 
-  // Must be called once with the run of copied inputs of the recording.
+  // Must be called once, with the run of copied inputs of the recording.
   void note_copies(const InputRun& copies) noexcept;
-  // Tells the graph where the inputs are now, and moves the generators on. have_stayed: those of
-  // the run are where they were when this was called last. Returns whether the node had to be
-  // patched. Throws DeviceError, OutOfMemory; then the generators have not moved.
+  // Writes the present addresses of the inputs to the graph, and moves the generators. have_stayed:
+  // the inputs of the run have not moved since the last call. Returns whether the node was patched.
+  // Throws DeviceError, OutOfMemory; the generators have then not moved.
   bool bind(const GraphExec& exec, const InputList& inputs, bool have_stayed) {
     const bool patched = (!(have_stayed && has_only_run_) && find(inputs)) || must_patch_;
     if (patched) patch(exec);
     return patched;
   }
-  // Must be called after a launch on `stream` of what was bound.
+  // Must be called after the bound graph was launched on `stream`.
   void launched(StreamRef stream) {
     if (!staged_.empty()) [[unlikely]] {
       let_go_of_slots(stream);
     }
   }
-  // Moves the generators back, because what was bound is not launched. A generator that another
-  // thread has drawn from since stays.
+  // Moves the generators back, because the bound graph is not launched. A generator that another
+  // thread has used since stays.
   void give_back_draws() noexcept;
-  // Calls visit(sequence, first, blocks) for what the last bind() has drawn.
+  // Calls visit(sequence, first, blocks) for the draws of the last bind().
   template <typename Visit>
   void for_each_draw(Visit&& visit) const {
     for (std::size_t i = 0; i < draws_.size(); ++i)
@@ -118,11 +117,11 @@ class GatherNode {
   // A copy whose sizes and strides are kernel arguments.
   struct Padded {
     std::uint32_t input;
-    std::uint32_t word;  // the first
+    std::uint32_t word;  // the first word
     GatherRow row;
   };
   struct Argument {
-    std::uint32_t word;  // the first
+    std::uint32_t word;  // the first word
     Value value;
   };
   struct Staged {
@@ -131,7 +130,7 @@ class GatherNode {
     Tensor slot;  // from bind() to launched()
   };
 
-  // Notes where the inputs are. Returns whether one has moved, or changed its size.
+  // Notes the addresses of the inputs. Returns whether an input has moved, or changed its size.
   bool find(const InputList& inputs) {
     bool moved = false;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -160,24 +159,24 @@ class GatherNode {
   DeviceAPI* api_;
   int device_;                         // its id
   std::vector<std::uint32_t> inputs_;  // word i is the address of input inputs_[i] of the call
-  std::vector<Padded> padded_;         // their words follow
-  std::vector<Argument> values_;       // of them
-  std::vector<Staged> staged_;         // of them
-  bool has_only_copies_ = true;        // without padding, or draws alone
-  bool has_only_run_ = false;          // and of the run of copied inputs alone
-  std::vector<RecordedDraw> draws_;    // their positions follow
+  std::vector<Padded> padded_;         // followed by their words
+  std::vector<Argument> values_;       // among these words
+  std::vector<Staged> staged_;         // among these words
+  bool has_only_copies_ = true;        // true without padding and draws
+  bool has_only_run_ = false;          // true if all copies belong to the run of copied inputs
+  std::vector<RecordedDraw> draws_;    // their positions are the last words
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};
-  std::vector<std::uint64_t> words_;  // the kernel's arguments: kernel_.capacity, the rest is 0
+  std::vector<std::uint64_t> words_;  // the kernel's arguments: kernel_.capacity words, then zeros
   Table table_;
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
-  NodeHandle patched_ = NodeHandle::kNull;  // what stands for it where executable graphs are made
-  std::unique_ptr<Attachment> rebinding_;   // in place of the node, or null
-  bool must_patch_ = false;  // it draws; or the executable graph may know other words
+  NodeHandle patched_ = NodeHandle::kNull;  // its counterpart where executable graphs are made
+  std::unique_ptr<Attachment> rebinding_;   // instead of the node, or null
+  bool must_patch_ = false;  // it draws, or the executable graph may have other words
 };
 
-// Returns as few nodes as hold all the work; none if there is none.
+// Returns the smallest number of nodes that hold all the work; none if there is none.
 std::vector<GatherNode> make_gather_nodes(ContextMemory& memory, GatherNode::Work work);
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Reads the allocations of a graph, and frees them when the recording ends.
+// Reads the allocations of a graph, and frees them when the recording is destroyed.
 #include "cgtree/record/graph_memory.h"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ class LeftMemory final : public StorageOwner {
 
   Storage& storage() noexcept { return storage_; }
 
-  // StorageOwner.
+  // Implements StorageOwner.
   void release(Storage&) noexcept override {
     if (*is_freed_) free();
     delete this;
   }
 
  private:
-  // The device refuses to free what the caller has freed.
+  // The device refuses to free memory that the caller has freed.
   void free() noexcept try {
     const StreamRef stream = memory_.stream();
     const DeviceScope current = stream.make_device_current();
@@ -51,7 +51,7 @@ class LeftMemory final : public StorageOwner {
               error.what());
   }
 
-  const Graph graph_;  // as long as it exists, the address is of no other memory
+  const Graph graph_;  // while it exists, no other memory gets the address
   ContextMemory& memory_;
   const std::shared_ptr<const bool> is_freed_;
   Storage storage_;
@@ -61,7 +61,7 @@ class LeftMemory final : public StorageOwner {
 
 Code find_left_allocations(Recording& recording, ContextMemory& memory,
                            std::vector<StorageRef>* left) {
-  // Allocations of a graph whose lives do not overlap may have one address.
+  // Allocations of a graph with disjoint lifetimes may have the same address.
   struct Allocation {
     const Graph* graph = nullptr;
     std::size_t bytes = 0;

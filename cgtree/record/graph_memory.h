@@ -1,5 +1,5 @@
-// Memory that a graph allocates and does not free. It is the recording's: each launch frees that of
-// the launch before, and the end of the recording frees that of the last one.
+// Memory that a graph allocates and does not free. The recording owns it: each launch frees the
+// memory of the previous launch, and destroying the recording frees that of the last.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,11 @@
 
 namespace cgtree {
 
-// Adds to `left` a storage for each allocation that no graph of the recording frees. The last
-// reference frees it in the order of the context's stream, if `*recording.frees_left`. Requires:
-// `memory` outlives the storages. Returns kNotSupported if the device cannot tell addresses, and
-// kStreamCaptureUnsupported if memory is freed that the recording does not allocate.
+// Appends to `left` a storage for each allocation that no graph of the recording frees. If
+// `*recording.frees_left`, the last reference frees the memory, in the order of the context's
+// stream. Requires: `memory` outlives the storages. Returns kNotSupported if the device cannot
+// report addresses, and kStreamCaptureUnsupported if a graph frees memory that the recording does
+// not allocate.
 //
 // Source: CUDA Programming Guide, Graph Memory Nodes. Destroying a graph frees none of its memory.
 Code find_left_allocations(Recording& recording, ContextMemory& memory,

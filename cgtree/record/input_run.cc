@@ -1,5 +1,4 @@
-// Finds the longest run of inputs that are treated alike, and remembers the tensors that it was
-// proved for.
+// Finds the longest run of inputs that are treated alike, and keeps the tensors that were proved.
 #include "cgtree/record/input_run.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace cgtree {
 
 InputRun::InputRun(const std::vector<InputRecord>& records, Of of) : of_(of) {
   const auto is_one = [of](const InputRecord& record) {
-    if (record.plain_domain != nullptr) return false;  // its storages end uncounted
+    if (record.plain_domain != nullptr) return false;  // the ends of its storages are not counted
     return of == Of::kCopied ? is_copied(record.treatment) : record.treatment == Treatment::kStatic;
   };
   const auto size = static_cast<std::uint32_t>(records.size());
@@ -29,7 +28,7 @@ InputRun::InputRun(const std::vector<InputRecord>& records, Of of) : of_(of) {
   if (begin_ != end_ && of == Of::kStatic) producers_.reserve(kMostProducers);
 }
 
-// Returns false if there are too many, or what is copied has some.
+// Returns false if there are too many producers, or if a copied input has one.
 bool InputRun::find_producers(const InputList& inputs) {
   has_borrowed_ = false;
   producers_.clear();
@@ -45,11 +44,11 @@ bool InputRun::find_producers(const InputList& inputs) {
   return true;
 }
 
-// A program in which storages end at each call would have to look at each call, for nothing: so it
-// is done where two calls in a row find the same count.
+// If storages end at each call, examining the inputs at each call would be in vain: they are
+// examined when two calls in a row find the same count.
 void InputRun::look(const std::vector<InputRecord>& records, const InputList& inputs,
                     Device device) {
-  const std::uint64_t now = Storage::changes();  // before the inputs are looked at
+  const std::uint64_t now = Storage::changes();  // before the inputs are examined
   if (now != seen_) {
     seen_ = now;
     return;

@@ -1,4 +1,4 @@
-// InputRun: many inputs that stay, proved to fit at once.
+// InputRun: many inputs that stay the same, proved to fit at once.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,30 @@ namespace cgtree {
 struct InputRecord;
 
 // A model has hundreds of weights, the same tensors at each call, and a server fills the same
-// inputs again and again. To prove of each that it is where it was means to look at tensor, storage
-// and record, 2.6 ns. An InputRun remembers the tensors of the longest run of static inputs, or of
-// copied ones, as bytes, once all of them were proved to fit; while a call's tensors have the same
-// bytes, and no storage without a domain has ended or moved since, they fit, and lie where they
-// lay.
+// inputs again and again. Testing whether one input is unchanged reads tensor, storage and record,
+// and takes 2.6 ns. An InputRun keeps the tensors of the longest run of static inputs, or of copied
+// inputs, as bytes, once all of them were proved to fit. While the tensors of a call have the same
+// bytes, and no storage without a domain has ended or moved since, they fit, at the same addresses.
 //
 //   the bytes of a tensor are the same    =>  the same view, at the same offset, of a storage that
 //                                             lies where the one that was looked at lay
 //   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
 //
-// An input that was memory of the context itself when it was recorded is in no run: changes() does
-// not count the ends of such storages, and an output may become stale. No other input has memory of
-// a context and fits plainly.
+// An input that was the context's own memory when it was recorded is in no run: changes() does not
+// count the ends of such storages, and an output may become stale. No other input that fits plainly
+// is a context's.
 //
 // Their shapes are held, so that no other shape can have the address of one of them.
 //
-// Some of the static ones may be borrowed. Then their producers are known too: a storage's stays
-// the same until its stream ends, which Storage::changes() counts. None that is read-only is
-// written, because a call that would do so is refused, and not replayed.
+// Static inputs may be borrowed. Their producers are then known too: a storage keeps its producer
+// until the producer's stream ends, which Storage::changes() counts. Read-only inputs are never
+// written, because such a call is refused and not replayed.
 class InputRun {
  public:
   // Shorter runs are not worth two branches.
   static constexpr std::uint32_t kShortest = 8;
 
-  enum class Of { kStatic, kCopied };  // kCopied: also those that are copied back
+  enum class Of { kStatic, kCopied };  // kCopied: also inputs that are copied back
 
   InputRun() = default;
   InputRun(const std::vector<InputRecord>& records, Of of);
@@ -49,20 +48,20 @@ class InputRun {
   bool is_empty() const noexcept { return begin_ == end_; }
   bool contains(std::uint32_t input) const noexcept { return begin_ <= input && input < end_; }
 
-  // Returns whether these inputs are known to fit. Requires: there are end() inputs or more.
-  // kTakesBorrowed: borrowed ones too.
+  // Returns whether these inputs are known to fit. Requires: there are at least end() inputs.
+  // kTakesBorrowed: accepts borrowed inputs, too.
   template <bool kTakesBorrowed>
   bool is_known(const InputList& inputs) const noexcept {
     return !known_.empty() && (kTakesBorrowed || !has_borrowed_) &&
            changes_ == Storage::changes() && is_same(inputs);
   }
-  // The streams of the libraries that have lent the inputs that are known, each once.
+  // The streams of the libraries that lent the known inputs, each once.
   const std::vector<StreamRef>& producers() const noexcept { return producers_; }
-  // Must be called when a replay has made use of what is known.
+  // Must be called when a replay has used the known inputs.
   void note_use() noexcept { was_used_ = true; }
-  // Looks at the inputs of a call that is replayed, if what is known may be out of date, or
-  // `are_others`: these inputs have come twice, and others are known. Then what was known must have
-  // been of use: handles that are made for each call are never known.
+  // Examines the inputs of a call that is replayed, if the known inputs may be out of date, or if
+  // `are_others`: these inputs have come twice, and others are known. In the second case the known
+  // inputs must have been used: handles that are made for each call never become known.
   void learn(const std::vector<InputRecord>& records, const InputList& inputs, Device device,
              bool are_others = false) {
     if (is_empty()) return;
@@ -98,11 +97,11 @@ class InputRun {
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  std::uint64_t changes_ = kNever;  // Storage::changes() when known_ was found out
-  std::uint64_t seen_ = kNever;     // when it was looked at last
-  std::vector<Words> known_;        // empty if the inputs did not fit plainly then
+  std::uint64_t changes_ = kNever;  // Storage::changes() when known_ was computed
+  std::uint64_t seen_ = kNever;     // at the last examination
+  std::vector<Words> known_;        // empty if the inputs did not fit plainly
   std::vector<Shape> shapes_;       // of them
-  bool was_used_ = true;            // since others were learned
+  bool was_used_ = true;            // since other inputs were learned
   bool has_borrowed_ = false;
   static constexpr std::size_t kMostProducers = 4;  // so that a replay allocates nothing
   std::vector<StreamRef> producers_;

@@ -26,9 +26,9 @@ std::string what_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Counts what the step function has launched. Returns why a graph that allocates memory could be
-// launched only once, if that is so: what one launch allocates must be freed before the next one,
-// by the graph itself or, with CompileOptions::keeps_allocations, by the next launch.
+// Counts the nodes that the step function launched. Returns a failure if a graph that allocates
+// memory could be launched only once: each allocation must be freed before the next launch, by the
+// graph itself or, with CompileOptions::keeps_allocations, by that launch.
 std::optional<CaptureFailure> count_nodes(GraphAPI& graphs, Recording& recording,
                                           bool keeps_allocations) {
   std::optional<CaptureFailure> failure;
@@ -84,7 +84,7 @@ bool OpenRecording::UnrecordedWork::any() {
   return capture_ && (!ok(capture_->end(&graph)) || graph.node_count() > 0);
 }
 
-// Which workspaces the step function uses cannot be seen: addresses are kernel arguments.
+// The workspaces of the step function cannot be detected: their addresses are kernel arguments.
 OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const CaptureOn& on,
                              const std::vector<std::uint32_t>& output_allocations)
     : memory_(memory),
@@ -110,7 +110,7 @@ OpenRecording::OpenRecording(ContextMemory& memory, const Call& call, const Capt
   breaks_.emplace(static_cast<BreakHandler*>(this));
 }
 
-// The copies are allocated all the same, so that everything else is where it will be.
+// The copies are allocated nevertheless, so that all other memory has its later address.
 void OpenRecording::stand_in_for_inputs() {
   unused_copies_ = prepared_.step_inputs;
   for (std::size_t i = 0; i < prepared_.step_inputs.size(); ++i) {
@@ -142,9 +142,9 @@ std::string OpenRecording::finish_trial(std::vector<Tensor> outputs, std::except
   return "";
 }
 
-// Ends the capture of the graph that is being captured. Returns kStreamCaptureInvalidated if
-// another thread has invalidated the capture: a call of this thread that does so has failed with
-// another number, and only later calls fail with this.
+// Ends the capture of the present graph. Returns kStreamCaptureInvalidated if another thread has
+// invalidated the capture: a call of this thread that invalidates it fails with another number, and
+// only later calls fail with this one.
 Code OpenRecording::end_graph() {
   const Code pending = memory_.stream().graphs().peek_last_error();
   const Code code = capture_->end(&result_.recording.last_graph());
@@ -192,13 +192,12 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   breaks_.reset();
   const Code code = broken_ ? *broken_ : end_graph();
   const Refusal* const refusal = refusals_->first();
-  if (!ok(code) && !(thrown && code == Code::kStreamCaptureUnjoined)) {  // it was to join later
+  if (!ok(code) && !(thrown && code == Code::kStreamCaptureUnjoined)) {  // joins were still to come
     std::string what = what_of(thrown);
     if (what.empty() && refusal != nullptr) what = refusal->what;
     if (what.empty()) what = str_format("{} ({})", explain(code), name(code));
     if (code != Code::kStreamCaptureInvalidated) return CaptureFailure{code, std::move(what)};
-    // Libraries that break a capture say so in words of their own, and keep the number to
-    // themselves.
+    // Libraries that break a capture report their own text, without the number.
     const bool is_of_library = thrown && what.find(name(code)) == std::string::npos &&
                                what.find("previous error during capture") == std::string::npos;
     if (is_of_library) return CaptureFailure{Code::kStreamCaptureUnsupported, std::move(what)};
@@ -215,14 +214,14 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
       throw;
     } catch (const InvalidArgument&) {  // a wrong use of this library, which the caller must see
       if (refusal == nullptr) throw;
-    } catch (const CaptureError& error) {  // refused before it could break anything
+    } catch (const CaptureError& error) {  // refused before it could break the capture
       return CaptureFailure{static_cast<Code>(error.code()), error.what(), nullptr};
     } catch (...) {
       if (refusal == nullptr || refusal->code == Code::kUnknown)
         return CaptureFailure{Code::kUnknown, what_of(thrown), thrown};
     }
   }
-  // The work of the call that was refused is missing.
+  // The work of the refused call is missing.
   if (refusal != nullptr) return CaptureFailure{refusal->code, refusal->what, nullptr};
   if (unrecorded_ && unrecorded_->any()) {
     return CaptureFailure{Code::kStreamCaptureImplicit,
@@ -237,7 +236,7 @@ std::optional<CaptureFailure> OpenRecording::end_capture(const std::exception_pt
   return keep_allocations();
 }
 
-// The recording keeps the memory, and writes it: calls of other contexts that use it are ordered.
+// The recording keeps and writes the memory: calls of other contexts that use it are ordered.
 std::optional<CaptureFailure> OpenRecording::keep_allocations() {
   Recording& recording = result_.recording;
   StepAllocations& step = scope_.allocations();
@@ -257,8 +256,8 @@ std::optional<CaptureFailure> OpenRecording::keep_allocations() {
   return std::nullopt;
 }
 
-// Memory outside of the pools that the step has made is written by each replay, also while it is
-// held. What was there before is the caller's: it is the same in an eager call.
+// Each replay would write memory that the step allocated outside of the pools, even while it is
+// held. Older memory there is the caller's: an eager call writes it, too.
 std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
   const std::vector<StorageRef>& elsewhere = scope_.allocations().elsewhere;
   const std::vector<OutputOptions>& options = call_.function().options.outputs;
@@ -278,8 +277,8 @@ std::optional<CaptureFailure> OpenRecording::find_output_elsewhere() {
   return std::nullopt;
 }
 
-// What the step function has a handle to may be written by a later call, wherever results lie.
-// Returns why outputs cannot be copied then, or "".
+// A later call may write memory to which the step function keeps a handle, wherever the results
+// lie. Returns why outputs cannot be copied in that case, or "".
 std::string OpenRecording::find_uncopied_output() {
   if (!on_.copies_outputs) return "";
   const std::vector<OutputOptions>& options = call_.function().options.outputs;
@@ -295,7 +294,7 @@ std::string OpenRecording::find_uncopied_output() {
   return "";
 }
 
-// Replays do not ask other contexts who reads what is no input.
+// Replays do not ask other contexts for readers of memory other than inputs.
 std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
   for (const StorageRef& storage : scope_.allocations().kept) {
     const bool is_foreign = storage->domain() != nullptr && storage->domain() != &memory_;
@@ -314,7 +313,7 @@ std::optional<CaptureFailure> OpenRecording::find_foreign_write() {
   return std::nullopt;
 }
 
-// Notes what came in and what went out; from here on the caller's tensors stand for their copies.
+// Records the inputs and outputs; from here on the caller's tensors replace their copies.
 void OpenRecording::understand() {
   const Call& call = call_;
   PreparedInputs& prepared = prepared_;
@@ -348,7 +347,7 @@ void OpenRecording::understand() {
   recording.guards = std::move(guards_.asked);
 }
 
-// From here on the step's own memory for them is free, as scratch memory is.
+// From here on the step's own memory for outputs is free, like scratch memory.
 void OpenRecording::copy_outputs(std::span<const Tensor> whole) {
   Recording& recording = result_.recording;
   std::vector<Tensor>& outputs = result_.outputs;
@@ -366,7 +365,7 @@ void OpenRecording::copy_outputs(std::span<const Tensor> whole) {
 }
 
 void OpenRecording::examine() {
-  is_callers_turn_ = true;  // it throws for AuditOptions::on_foreign_pointer
+  is_callers_turn_ = true;  // AuditOptions::on_foreign_pointer may make it throw
   on_.examination->finish();
   is_callers_turn_ = false;
 }
@@ -380,7 +379,7 @@ void OpenRecording::examine_launched() noexcept {
   }
 }
 
-// The tail comes first: in a graph without nodes it is all there is, and the root goes in front.
+// The tail comes first: in a graph without nodes it is the only node, and the root precedes it.
 // Returns false if an earlier recording serves the call.
 bool OpenRecording::finish_graph() {
   const InputList inputs = bound();
@@ -411,8 +410,8 @@ bool OpenRecording::finish_graph() {
   return true;
 }
 
-// Returns how many handles of a tensor that it has made the step keeps, as far as is known before
-// its outputs are understood.
+// Returns the number of handles that the step keeps to a tensor that it made, as far as this is
+// known before its outputs are classified.
 std::size_t OpenRecording::handles_of_step(const Storage& storage) const {
   std::size_t handles = storage.references();
   for (const auto* const list : {&result_.outputs, &prepared_.step_inputs}) {
@@ -427,7 +426,7 @@ bool OpenRecording::keeps_any() {
                              [&](const Storage* storage) { return handles_of_step(*storage) > 0; });
 }
 
-// Returns how many tensors the step keeps of what it has made.
+// Returns the number of tensors that the step made and keeps.
 std::size_t OpenRecording::count_kept() {
   std::size_t owned = 0;
   for_each_new_storage(memory_, result_.outputs, [&](Storage&, std::uint32_t i) {
@@ -437,15 +436,15 @@ std::size_t OpenRecording::count_kept() {
   std::size_t kept = allocations.alive.size() - owned;
   for (const StorageRef& storage : allocations.elsewhere) {
     const bool is_used = std::ranges::find(allocations.kept, storage) != allocations.kept.end();
-    kept += is_used && storage->references() > 2;  // these two lists have one each
+    kept += is_used && storage->references() > 2;  // two handles are in these lists
   }
   return kept;
 }
 
 namespace {
 
-// A PausedStep serves code of the caller's that runs while a step is open on this thread, and that
-// is no part of the step: what it allocates, uses and draws is its own.
+// Runs caller code inside an open step but outside its recording: its allocations, uses and draws
+// are not attributed to the step.
 class PausedStep final : public StorageAllocator {
  public:
   PausedStep(ContextMemory& memory, StepAllocations& step, EagerDraws& draws) noexcept
@@ -456,7 +455,7 @@ class PausedStep final : public StorageAllocator {
   PausedStep(const PausedStep&) = delete;
   PausedStep& operator=(const PausedStep&) = delete;
 
-  // StorageAllocator.
+  // Implements StorageAllocator.
   StorageRef allocate(std::size_t bytes) override { return memory_.allocate_value(bytes); }
   Device device() const noexcept override { return memory_.device(); }
 
@@ -471,7 +470,7 @@ class PausedStep final : public StorageAllocator {
 
 }  // namespace
 
-// What the caller's code enqueues is in front of the launch, and may use memory that others read.
+// Work of the caller's code precedes the launch, and may use memory that others read.
 void OpenRecording::call_before_launch(EagerDraws& draws) {
   if (!on_.before_launch) return;
   memory_.streams().wait_for_due();
@@ -496,7 +495,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
   result_.why_once = find_uncopied_output();
   if (!result_.why_once.empty() && function.options.require_graph)
     return CaptureFailure{Code::kUnknown, result_.why_once};
-  check_outputs(function.name, result_.outputs);  // has the recording keep them
+  check_outputs(function.name, result_.outputs);  // the recording keeps them
   std::string earlier = find_earlier_output(call_, memory_, result_.outputs, prepared_.step_inputs);
   if (!earlier.empty()) {
     // Only a launch fills memory that the step keeps.
@@ -537,7 +536,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
     if (is_noted) recording.plain_uses.push_back({{storage->address(), storage->bytes()}});
   }
   for (const StorageRef& storage : kept)
-    (void)storage->data();  // throws if another context has ended it meanwhile
+    (void)storage->data();  // throws if another context has ended it
   const bool is_examined = examination != nullptr && !recording.runs_once;
   const std::size_t most_kept = is_examined ? examination->prepare() : 0;
   recording.kept = KeptStorages(std::move(kept), memory_, most_kept);
@@ -562,7 +561,7 @@ CaptureResult OpenRecording::finish(std::vector<Tensor> outputs, std::exception_
       throw;
     }
   }
-  // While the device works.
+  // Runs while the device works.
   if (is_examined && !is_examined_first) examine_launched();
   for_each_new_storage(memory_, result_.outputs, [&](Storage& storage, std::uint32_t i) {
     recording.outputs[i].slot = &memory_.settle(storage, function.id, i);

@@ -1,4 +1,4 @@
-// Opens and ends the work of a call that runs without a graph.
+// Begins and ends the work of a call that runs without a graph.
 #include "cgtree/record/open_run.h"
 
 #include <algorithm>
@@ -48,13 +48,13 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
   std::vector<std::uint32_t>& numbers = output_allocations_;
   for_each_new_storage(memory_, outputs, [&](Storage& storage, std::uint32_t) {
     numbers.push_back(static_cast<std::uint32_t>(storage.tag.number));
-    // Work on a side stream that was not joined may still have to write it, and another library
-    // does not see that it moves.
+    // Work on an unjoined side stream may still write the output; another library would not see it
+    // move.
     if (scope_.allocations().defers_frees() || storage.has_lease()) return;
     try {
       memory_.move_to_output_region(storage);
     } catch (const OutOfMemory&) {
-      if (moves_all_) throw;  // else it stays, and sharing is lost
+      if (moves_all_) throw;  // otherwise it stays, and sharing is lost
     }
   });
   std::sort(numbers.begin(), numbers.end());
@@ -62,7 +62,7 @@ void OpenRun::prepare_to_settle(std::span<const Tensor> outputs) {
   memory_.reserve_slots(outputs);
 }
 
-// What a warm-up keeps beyond the call was set up for later calls: a workspace, a table.
+// Memory that a warm-up keeps beyond the call, such as a workspace or a table, is for later calls.
 void OpenRun::finish(std::span<const Tensor> outputs) noexcept {
   if (settles_) {
     const std::uint32_t function = call_.function().id;

@@ -1,4 +1,4 @@
-// OpenRun: the work of a call while it runs without a graph.
+// OpenRun: the work of a call during a run without a graph.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace cgtree {
 
-// An OpenRun lets the calling thread be inside the work of a call, from its constructor to
-// finish(). If it is destroyed before, the pools and generators are as they were.
+// From its constructor to finish(), an OpenRun has the calling thread inside the work of a call.
+// Destroyed before finish(), it restores the pools and generators.
 //
 //   OpenRun run(memory, call, stream, StepRun::kWarmUp);
 //   ... the work of the call, on the stream, with run.inputs() ...
@@ -23,37 +23,37 @@ namespace cgtree {
 // Thread safety: used by the thread that made it.
 class OpenRun {
  public:
-  // `draws`: where random numbers come from, or null for the generators themselves. `memory`,
-  // `call`, `draws`: borrowed. Throws OutOfMemory, StaleTensor, DeviceError.
+  // `draws`: the source of random numbers, or null for the generators themselves. `memory`, `call`,
+  // `draws`: borrowed. Throws OutOfMemory, StaleTensor, DeviceError.
   OpenRun(ContextMemory& memory, const Call& call, StreamRef stream, StepRun as,
           DrawHandler* draws = nullptr);
 
-  // What the work is to see. Requires: complete() was not called.
+  // The inputs that the work sees. Requires: complete() was not called.
   std::span<const Tensor> inputs() const noexcept { return inputs_; }
-  // Whether the thread is in the work itself, and not in a function that it has called.
+  // Returns whether the thread is in the work itself, not in a function that the work calls.
   bool is_current() const noexcept { return breaks_.is_current(); }
   // See StepScope::set_owner().
   void set_owner(std::weak_ptr<const void> owner) noexcept { scope_.set_owner(std::move(owner)); }
 
-  // Makes complete() throw OutOfMemory where the output region has no room for an output. Ranks of
-  // a group replay alike only if their outputs lie alike.
+  // Makes complete() throw OutOfMemory if the output region has no room for an output. Ranks of a
+  // group replay alike only if their outputs lie alike.
   void require_moves() noexcept { moves_all_ = true; }
 
-  // The work has run and has returned these outputs. Returns them as the call hands them out. All
-  // that can fail has been done when this returns. Throws as finish_outputs().
+  // Says that the work has run and returned these outputs. Returns them as the call hands them out.
+  // When it returns, every step that can fail has succeeded. Throws as finish_outputs() does.
   std::vector<Tensor> complete(std::vector<Tensor> outputs);
-  // Of a warm-up: which allocations became outputs, by number in the step; sorted. Requires:
+  // Of a warm-up: the allocations that became outputs, by number in the step; sorted. Requires:
   // complete() has returned.
   std::vector<std::uint32_t> take_output_allocations() noexcept {
     return std::move(output_allocations_);
   }
-  // Of a warm-up: what it has asked.
+  // Of a warm-up: the guards that it asked.
   Guards take_guards() noexcept { return std::move(guards_->asked); }
-  // Of a warm-up: the workspaces that it has used. Requires: finish() was called.
+  // Of a warm-up: the workspaces that it used. Requires: finish() was called.
   std::vector<std::uint64_t> take_workspaces() noexcept {
     return std::move(scope_.allocations().workspaces);
   }
-  // Keeps what the work has made. `outputs`: what complete() has returned.
+  // Keeps the results of the work. `outputs`: the result of complete().
   void finish(std::span<const Tensor> outputs) noexcept;
 
  private:
@@ -62,7 +62,7 @@ class OpenRun {
   ContextMemory& memory_;
   const Call& call_;
   const StepRun as_;
-  // Whether what the work keeps has slots from then on. What an engine's work has made is the
+  // True if tensors that the work keeps get slots. Memory that an engine's work allocates is the
   // engine's, whatever becomes of the step.
   const bool settles_;
   bool moves_all_ = false;

@@ -1,4 +1,4 @@
-// Classifies outputs by whose storage they are, slices them, and rebuilds them.
+// Classifies outputs by the owner of their storage, slices them, and rebuilds them.
 #include "cgtree/record/outputs.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ std::string output_text(const Function& function, const AxisUse& use) {
   return text_of_output(use.tensor, function.options.outputs[use.tensor].name);
 }
 
-// Returns the input in which the output lies, if there is one. Among several of one storage it is
-// the one that the output is, or else the first.
+// Returns the input in which the output lies, if any. Among several inputs with that storage,
+// prefers one that equals the output, and then the first.
 std::optional<std::uint32_t> find_input(const Tensor& output, std::span<const Tensor> step_inputs) {
   std::optional<std::uint32_t> found;
   for (std::uint32_t j = 0; j < step_inputs.size(); ++j) {
@@ -52,7 +52,7 @@ OutputRecord record_of(const Call& call, const ContextMemory& memory,
       j && returns_callers(call, *j, step_inputs[*j])) {
     record.kind = OutputRecord::Kind::kInput;
     record.index = *j;
-    // Relative to the input, which may be another view of its storage next time.
+    // Relative to the input, which may be another view of its storage in the next call.
     record.byte_offset = output.byte_offset() - step_inputs[*j].byte_offset();
     return record;
   }
@@ -64,13 +64,13 @@ OutputRecord record_of(const Call& call, const ContextMemory& memory,
       return record;
     }
   }
-  if (memory.in_step(*output.storage())) return record;  // its own, or the copy of a scalar
+  if (memory.in_step(*output.storage())) return record;  // the step's own, or the copy of a scalar
   record.kind = OutputRecord::Kind::kConstant;
   record.constant = output.storage();
   return record;
 }
 
-// Notes where replays find the sizes to slice to.
+// Notes the inputs from which replays take the sizes of slices.
 void learn_slices(const Function& function, std::span<OutputRecord> outputs) {
   if (function.axes == nullptr) return;
   const AxisLayout& layout = function.axes->layout();

@@ -1,5 +1,4 @@
-// Allocates copies of inputs, makes the rows that fill them, and converts what fills the padding to
-// each element type.
+// Allocates copies of inputs, makes the rows that fill them, and converts padding values.
 #include "cgtree/record/prepare.h"
 
 #include <algorithm>
@@ -53,7 +52,7 @@ ElementBytes half(double value, DType dtype, int fraction) {
   if (std::isinf(value)) return bytes_of(static_cast<std::uint16_t>(sign | infinity));
   if (value == 0) return bytes_of(sign);
   const int exponent = std::max(std::ilogb(value), 1 - bias);
-  // In units of the last place; carries over into the exponent as it should.
+  // In units of the last place; carries into the exponent are correct.
   const auto units =
       static_cast<int>(std::nearbyint(std::ldexp(std::abs(value), fraction - exponent)));
   const int bits = ((exponent + bias - 1) << fraction) + units;
@@ -82,7 +81,7 @@ Tensor as_it_lies(InputList inputs, std::size_t i) {
   return Tensor(inputs[i].storage(), inputs[i].byte_offset(), inputs.shape(i), inputs[i].dtype());
 }
 
-// Returns the copy between input `i`, which is padded, and its bucket of `dims` at `fixed`.
+// Returns the copy between the padded input `i` and its bucket of `dims` at `fixed`.
 GatherRow padded_row_of(const Call& call, std::size_t i, GatherDirection direction,
                         std::uintptr_t fixed, std::span<const std::int64_t> dims) {
   const DType dtype = call.inputs()[i].dtype();
@@ -120,7 +119,7 @@ void prepare(const Call& call, std::uint32_t i, ContextMemory& memory, PreparedI
     prepared.step_inputs.push_back(as_it_lies(call.inputs(), i));
     return;
   }
-  std::vector<StorageRef> too_near;  // would be as far from its input as another copy is
+  std::vector<StorageRef> too_near;  // at the same distance from its input as another copy
   StorageRef copy = memory.allocate_input_copy(extent);
   if (call.rebind(i) != Rebind::kNever) {
     const auto distance = [&] { return copy->address() - record.address; };
@@ -142,7 +141,7 @@ void prepare(const Call& call, std::uint32_t i, ContextMemory& memory, PreparedI
   }
 }
 
-// Enqueues the copy between input `i`, which is padded, and its bucket.
+// Enqueues the copy between the padded input `i` and its bucket.
 void copy_padded(const Call& call, ContextMemory& memory, std::size_t i, GatherDirection direction,
                  const Tensor& bucket) {
   const Tensor& input = call.inputs()[i];
@@ -267,7 +266,7 @@ ElementBytes padding_value(double value, DType dtype) {
     case DType::kFloat8E5M2:
     case DType::kFloat8E5M2FNUZ:
     case DType::kFloat8E8M0FNU:
-      break;  // they are moved, not converted
+      break;  // moved, not converted
   }
   refuse(value, dtype);
 }

@@ -1,4 +1,4 @@
-// Says where calls are captured, and makes captures that are not kept.
+// Chooses the stream of captures, and makes captures that are not kept.
 #include "cgtree/record/recorder.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 namespace cgtree {
 namespace {
 
-// A Run is what a step function did inside of a capture.
+// A Run is the result of a step function inside a capture.
 struct Run {
   std::vector<Tensor> outputs;
   std::exception_ptr thrown;

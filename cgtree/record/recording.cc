@@ -19,7 +19,7 @@ bool is_usable(const Storage& storage) {
   return state == Storage::State::kLive || state == Storage::State::kBorrowed;
 }
 
-// Returns true if the input is memory that others write, in an order that is not the context's.
+// Returns true if the input is memory that others write, unordered with the context's stream.
 bool has_producer(const Tensor& input, const ContextMemory& memory) {
   if (!input.defined()) return false;
   const Storage& storage = *input.storage();
@@ -72,7 +72,7 @@ Kind fits_input(const Recording& recording, std::uint32_t i, const InputList& in
 
 namespace {
 
-// As fits(), of the inputs [begin, end) alone.
+// As fits(), for the inputs [begin, end) alone.
 template <bool kTakesBorrowed>
 [[gnu::always_inline]] inline Kind fit(const Recording& recording, const InputList& inputs,
                                        const ContextMemory& memory, std::uint32_t begin,
@@ -98,7 +98,7 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
   const auto size = static_cast<std::uint32_t>(inputs.size());
   std::uint32_t begin = 0, known = 0;
   if (recording.has_runs) {
-    // What lies between the runs that are known is looked at one by one.
+    // Inputs between the known runs are tested singly.
     const bool copies_first = recording.copies.begin() < recording.statics.begin();
     for (const InputRun* const run : {copies_first ? &recording.copies : &recording.statics,
                                       copies_first ? &recording.statics : &recording.copies}) {
@@ -111,7 +111,7 @@ Kind fits(const Recording& recording, const InputList& inputs, const ContextMemo
   }
   const Kind kind = fit<kTakesBorrowed>(recording, inputs, memory, begin, size);
   if (kind != Kind::kNone) return kind;
-  // Those that are known have not moved since a replay for which they lay apart.
+  // Known inputs have not moved since a replay for which they lay apart.
   if (known != size && recording.apart.meet(inputs)) return Kind::kOverlap;
   if (memory.live().intersects(recording.conflicts)) return Kind::kFootprint;
   return Kind::kNone;

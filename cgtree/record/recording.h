@@ -1,8 +1,7 @@
-// Recording: a captured step function, and all that one must know to replay it.
+// Recording: a captured step function, with the data that replays need.
 //
-// How a recording is shared. A recording may be replayed whatever calls came before, as long as
-// nothing that is held lies where it writes. An example, y = f(x) with the output held until it is
-// overwritten:
+// How a recording is shared. A recording may be replayed after any calls, as long as no held output
+// lies where it writes. An example, y = f(x) with the output held until it is overwritten:
 //
 //   call 1   warms f up; its output lives in slot 0
 //   call 2   y of call 1 is held: records R1, whose output is slot 1. The footprint of R1 is
@@ -12,7 +11,7 @@
 //   call 4   slot 0 is held, slot 1 is not: R1 fits and is replayed. From here on R1 and R2 take
 //            turns, and nothing more is recorded.
 //
-// Where R1 was recorded, and after what, plays no part: the live mask and the footprint decide.
+// The state in which R1 was recorded is irrelevant: the live mask and the footprint decide.
 #pragma once
 
 #include <algorithm>
@@ -46,10 +45,10 @@ namespace cgtree {
 
 // An InputRecord describes one input, or buffer, of a recorded call.
 //
-// A call may have hundreds of inputs, and to prove that they fit is most of what it costs then. So
-// the common case is one branch per input, taken on the `or` of all differences: address_mask and
-// plain_dtype say, as words to compare, what an input must be to fit plainly. One that does not fit
-// plainly may fit all the same: fits_input() decides.
+// A call may have hundreds of inputs; proving that they fit is then most of its cost. The common
+// case is therefore one branch per input, taken on the `or` of all differences: address_mask and
+// plain_dtype give the words to compare for an input that fits plainly. An input that does not fit
+// plainly may still fit: fits_input() decides.
 struct InputRecord {
   InputRecord(const Shape& input_shape, DType input_dtype, Treatment input_treatment,
               std::uintptr_t input_address, const StorageDomain* input_domain = nullptr)
@@ -63,7 +62,7 @@ struct InputRecord {
         dtype(input_dtype),
         treatment(input_treatment) {}
 
-  // Makes it one of an input that may be anywhere, if it is aligned to `alignment` bytes.
+  // Changes it to the record of an input that may be anywhere, if aligned to `alignment` bytes.
   void rebind(std::size_t alignment) noexcept {
     treatment = Treatment::kRebound;
     address = 0;
@@ -71,19 +70,18 @@ struct InputRecord {
   }
 
   Shape shape;
-  // Static and managed inputs: where the input must be. Copied ones: where the copy is.
+  // Static and managed inputs: the required address. Copied inputs: the address of the copy.
   std::uintptr_t address;
-  std::uintptr_t address_mask;        // the bits in which the address of an input must be this one
+  std::uintptr_t address_mask;        // the bits in which an input's address must equal `address`
   std::uint64_t plain_dtype;          // the dtype, or kNeverPlain
-  const StorageDomain* plain_domain;  // null, or the context's own
+  const StorageDomain* plain_domain;  // null, or the context's domain
   DType dtype;
   Treatment treatment;
 
  private:
   static constexpr std::uint64_t kNeverPlain = ~std::uint64_t{0};  // equals no dtype
 
-  // What lies where an output of the context was, and is the context's own, is read where it is,
-  // whatever it is.
+  // An output of the context at the address of an earlier output is read in place, whichever it is.
   static bool stays(Treatment treatment, const StorageDomain* domain) noexcept {
     return treatment == Treatment::kStatic ||
            (treatment == Treatment::kManaged && domain != nullptr);
@@ -93,7 +91,7 @@ struct InputRecord {
 namespace detail {
 
 // Returns 0 if the input fits plainly.
-// Inlined by order, as all that a replay asks of each input.
+// Inlined by attribute, as is everything that a replay does for each input.
 template <bool kTakesBorrowed>
 [[gnu::always_inline]] inline std::uint64_t difference(const InputRecord& record,
                                                        const Tensor& input, Device device) {
@@ -139,17 +137,17 @@ struct OutputSlice {
   std::uint32_t input_axis = 0;
 };
 
-// An OutputRecord says where an output of a replay comes from.
+// An OutputRecord says where the memory of a replay's output comes from.
 struct OutputRecord {
   enum class Kind {
-    kSlot,      // memory of its own
+    kSlot,      // its own memory
     kSame,      // the storage of output `index` of this call
     kInput,     // the storage of input, or buffer, `index`
-    kConstant,  // a tensor from outside the call, the same each time
+    kConstant,  // a constant tensor from outside the call
     kCopied,    // copy `index`: see Recording::copies_of_outputs
   };
 
-  // The members that replays read of each output come first, in one cache line.
+  // The members that replays read for each output come first, in one cache line.
   Kind kind = Kind::kSlot;
   std::uint32_t index = 0;
   Slot* slot = nullptr;
@@ -164,19 +162,18 @@ struct OutputRecord {
 
 struct RecordingCosts {
   std::size_t nodes = 0;            // of the graph
-  std::size_t step_nodes = 0;       // of the graph, those that the step function launched
+  std::size_t step_nodes = 0;       // nodes of the graph that the step function launched
   std::size_t kernels = 0;          // of the graph
   std::size_t allocations = 0;      // of stream-ordered memory, by nodes of the graph
-  std::size_t allocated_bytes = 0;  // of these, those that no node frees
-  std::size_t graph_bytes = 0;  // with allocated_bytes; estimated; in a group, of the largest graph
-                                // that a rank has
-  std::int64_t record_us = 0;   // from the first restore until the outputs can be handed out
-  std::int64_t audit_us = 0;    // of these, for reading its graphs
+  std::size_t allocated_bytes = 0;  // the part that no node frees
+  std::size_t graph_bytes = 0;      // estimated, with allocated_bytes; in a group, the largest
+  std::int64_t record_us = 0;       // from the first restore until outputs can be handed out
+  std::int64_t audit_us = 0;        // the part for reading its graphs
   // Read by any thread.
   Published<std::uint64_t> replays;
   Published<std::uint64_t> patches;   // replays whose inputs had moved, or that draw random numbers
-  Published<std::uint64_t> verified;  // replays that were compared with an eager run
-  Published<std::uint64_t> unverified;  // that were to be, and were not
+  Published<std::uint64_t> verified;  // replays compared with an eager run
+  Published<std::uint64_t> unverified;  // replays due for it, but not compared
 };
 
 struct Recording {
@@ -185,23 +182,24 @@ struct Recording {
   std::vector<InputRecord> inputs;  // the last `buffers` of them are buffers
   std::size_t buffers = 0;
   std::string key;  // of the call; see Key
-  Guards guards;    // fits() does not ask them
+  Guards guards;    // not tested by fits()
   ApartPairs apart;
   std::vector<OutputRecord> outputs;
-  // The copies of outputs, as bytes. The tail node makes them, in memory that each call allocates:
-  // the recording writes none that may be held.
+  // The copies of outputs, as bytes. The tail node makes them in memory that each call allocates,
+  // so that the recording writes no memory that may be held. The tail node makes them, in memory
+  // that each call allocates: the recording writes none that may be held.
   std::vector<Shape> copies_of_outputs;
   std::vector<RebindChoice> rebinds;  // one for each input, or buffer, that may be rebound
   Footprint footprint;
-  KeptStorages kept;                    // memory that replays may use beside footprint and inputs
-  std::vector<const Storage*> written;  // of it, what calls in the step write in place
-  std::vector<PlainUse> plain_uses;     // beside those of inputs
-  std::vector<StorageRef> lengths;      // what axis_length() returned; root nodes write it
+  KeptStorages kept;                    // memory of replays besides footprint and inputs
+  std::vector<const Storage*> written;  // the part that calls in the step write in place
+  std::vector<PlainUse> plain_uses;     // besides those of inputs
+  std::vector<StorageRef> lengths;      // results of axis_length(); root nodes write them
   Graph graph;
   GraphExec exec;
-  // What follows an eager_break().
+  // The part after an eager_break().
   struct Further {
-    std::shared_ptr<const EagerBreak> before;  // called in front of the graph
+    std::shared_ptr<const EagerBreak> before;  // called before the graph
     Graph graph;
     GraphExec exec;
   };
@@ -238,35 +236,35 @@ struct Recording {
   bool draws_numbers() const;
 
   // Changed by the thread that is inside the context.
-  const Tensor* output_copies = nullptr;  // during a replay: where each copy goes
+  const Tensor* output_copies = nullptr;  // during a replay: the destinations of the copies
   InputRun statics;
   InputRun copies;
   bool has_runs = false;          // one of the two is not empty
   bool has_to_bind = false;       // there are root or tail nodes, or a share
-  bool has_bound_copies = false;  // the graph knows where the copies that are known lie
+  bool has_bound_copies = false;  // the graph has the addresses of the known copies
   std::vector<GatherNode> roots;
-  std::vector<GatherNode> tails;      // and attachments, for inputs that are rebound
+  std::vector<GatherNode> tails;      // and attachments, for rebound inputs
   std::unique_ptr<Attachment> share;  // null if the executable graph serves this recording alone
   SlotSet conflicts;  // slots that overlap the footprint; see Tree::learn_conflicts()
   std::uint32_t refused_launches = 0;
-  bool runs_once = false;  // the step keeps a tensor that it has made: it is launched, and not kept
+  bool runs_once = false;  // the step keeps a tensor that it made: launched once, not kept
   std::uint32_t refused_patches = 0;  // with a share, or inputs that may be rebound
   RecordingCosts costs;
 
-  std::unique_ptr<Attachment> findings;                              // null: nothing has looked
+  std::unique_ptr<Attachment> findings;                              // null: not examined
   std::vector<ConditionalBodies> bodies;                             // constant once recorded
   std::shared_ptr<bool> frees_left = std::make_shared<bool>(false);  // see graph_memory.h
 };
 
-// Returns the pairs of inputs that must lie apart, by which of them may move.
+// Returns the pairs of inputs that must lie apart, sorted by those that may move.
 ApartPairs apart_of(std::vector<Apart> pairs, std::span<const InputRecord> inputs);
-// Finds the runs of inputs, and whether there is something to bind.
+// Finds the runs of inputs, and whether bind() has work to do.
 void find_runs(Recording& recording);
 
-// As bind(), of a recording whose executable graph others have.
+// As bind(), for a recording that shares its executable graph.
 [[gnu::cold]] bool take_share(Recording& recording);
 
-// As bind(), of a recording with root or tail nodes, or a share.
+// As bind(), for a recording with root or tail nodes, or a share.
 inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   const bool are_known = recording.copies.is_known<true>(inputs);
   const bool have_stayed = std::exchange(recording.has_bound_copies, false) && are_known;
@@ -289,28 +287,27 @@ inline bool bind_nodes(Recording& recording, const InputList& inputs) {
   return patched;
 }
 
-// Tells the graph where the inputs are, and takes what a replay draws: a TakenDraws must follow.
-// Returns whether a root or tail node had to be patched. Throws DeviceError, OutOfMemory; then no
+// Writes the addresses of inputs to the graph, and takes the draws of a replay: a TakenDraws must
+// follow. Returns whether a root or tail node was patched. Throws DeviceError, OutOfMemory; then no
 // generator has moved.
 inline bool bind(Recording& recording, const InputList& inputs) {
   return recording.has_to_bind && bind_nodes(recording, inputs);
 }
 
-// A TakenDraws puts generators back to where bind() has found them, unless keep() was called: a
-// call that throws after bind() draws nothing, wherever it throws. A generator that another thread
-// has drawn from since stays.
+// A TakenDraws returns generators to their positions before bind(), unless keep() was called: a
+// call that throws after bind() draws nothing. Generators that another thread has used stay.
 class TakenDraws {
  public:
   TakenDraws() = default;
-  // bind() has returned for this recording.
+  // Requires: bind() has returned for this recording.
   explicit TakenDraws(Recording& recording) noexcept : recording_(&recording) {}
   ~TakenDraws() { give_back(); }
   TakenDraws(const TakenDraws&) = delete;
   TakenDraws& operator=(const TakenDraws&) = delete;
 
-  // The recording is there now.
+  // Says that the recording was moved.
   void moved_to(Recording& recording) noexcept { recording_ = &recording; }
-  // The call has succeeded.
+  // Says that the call has succeeded.
   void keep() noexcept { recording_ = nullptr; }
   void give_back() noexcept {
     if (recording_ == nullptr) return;
@@ -322,17 +319,16 @@ class TakenDraws {
   Recording* recording_ = nullptr;
 };
 
-// Which stream the default one is depends on the current device.
+// The current device decides which stream is the default one.
 [[gnu::cold]] Code launch_on_default(const GraphExec& exec, StreamRef stream);
 
-// The context's work from now on waits for those who read what the recording writes and is no input
-// of the call.
+// Makes the stream wait for readers of memory that the recording writes, inputs excepted.
 inline void wait_for_readers(const Recording& recording, ContextStream& stream) {
   for (const Storage* const storage : recording.written)
     stream.wait_for_readers(*storage);
 }
 
-// Launches what is bound, up to the first break.
+// Launches the bound graph, up to the first break.
 inline Code launch(Recording& recording, const ContextStream& stream) {
   const GraphExec& exec = recording.exec;
   const StreamHandle handle = stream.handle();
@@ -345,18 +341,18 @@ inline Code launch(Recording& recording, const ContextStream& stream) {
   return code;
 }
 
-// Returns whether the recording checks that an input lies in the range, or its graph has an address
-// there, or may have one because nothing has looked.
+// Returns whether the recording checks that an input lies in the range, or its graph contains an
+// address in it, or may contain one because it was not examined.
 bool refers_to(const Recording& recording, Range range) noexcept;
 
-// Returns what about input `i` alone keeps the recording from being replayed, or kNone.
+// Returns the mismatch of input `i` alone, or kNone.
 Mismatch::Kind fits_input(const Recording& recording, std::uint32_t i, const InputList& inputs,
                           const ContextMemory& memory);
 
 // Returns kNone if the recording may be replayed with these inputs while these slots are live, else
-// the first mismatch. Pure, and with Recording::guards the only gate in front of a replay. `memory`
-// tells managed tensors from others. kTakesBorrowed: borrowed inputs, and memory of other contexts,
-// may fit; requires that their producers were waited for.
+// the first mismatch. Pure, and together with Recording::guards the only test before a replay.
+// `memory` distinguishes managed tensors. kTakesBorrowed: borrowed inputs, and memory of other
+// contexts, may fit; requires that the stream waits for their producers.
 template <bool kTakesBorrowed>
 Mismatch::Kind fits(const Recording& recording, const InputList& inputs,
                     const ContextMemory& memory);

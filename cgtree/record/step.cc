@@ -1,5 +1,4 @@
-// Opens and closes steps, brings scalars and the lengths of axes to the device, and copies outputs
-// to buffers.
+// Opens and closes steps, copies scalars and lengths of axes to the device, and outputs to buffers.
 #include "cgtree/record/step.h"
 
 #include <algorithm>
@@ -29,10 +28,10 @@ DrawHandler& handler_for(StepAllocations::Kind kind, EagerDraws& eager, Recorded
   return eager;
 }
 
-// Returns a tensor of the value.
+// Returns a device tensor with the value.
 Tensor on_device(const Tensor& value, ContextMemory& memory, StepRun as) {
   if (value.bytes() == 0) return empty(value.shape(), value.dtype(), memory.device());
-  // A warm-up allocates as the recording will, which numbers what the step itself allocates.
+  // A warm-up allocates as the recording will, so that the step's allocations get the same numbers.
   Tensor made = as != StepRun::kEagerly ? Tensor(memory.allocate_input_copy(value.bytes()), 0,
                                                  value.shape(), value.dtype())
                                         : empty(value.shape(), value.dtype(), memory.device());
@@ -46,7 +45,7 @@ Tensor on_device(const Tensor& value, ContextMemory& memory, StepRun as) {
 namespace {
 
 // Returns input `i` of a call whose replay is verified. A replay sees a padded input without gaps
-// between its elements, so that the eager run must, too.
+// between its elements, so the eager run must, too.
 Tensor without_gaps(const Call& call, ContextMemory& memory, std::size_t i) {
   const Tensor& input = call.inputs()[i];
   if (!call.inputs().is_padded(i) || input.is_contiguous() || input.elements() == 0 ||
@@ -59,10 +58,10 @@ Tensor without_gaps(const Call& call, ContextMemory& memory, std::size_t i) {
   return copy;
 }
 
-// A PaddedNest is a nested call that is padded by the outer one.
+// A PaddedNest is a nested call whose inputs the outer call pads.
 class PaddedNest {
  public:
-  // Replaces inputs that the function must not see as they are.
+  // Replaces inputs that the function must not see unchanged.
   PaddedNest(const Call& call, std::vector<Tensor>& inputs)
       : call_(call), plan_(call.function().axes.get()) {
     if (plan_ == nullptr || outer_ == nullptr) return;
@@ -86,7 +85,7 @@ class PaddedNest {
       replace(i, inputs[i]);
   }
 
-  // Copies back what was written, and pads outputs of which the function has seen the actual size.
+  // Copies written inputs back, and pads outputs of which the function saw the actual size.
   void finish(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
     for (const auto& [i, original] : copied_) {
       if (call_.function().input_options(i).is_mutated)
@@ -113,15 +112,15 @@ class PaddedNest {
     const Tensor given = std::exchange(input, seen);
     if (pads) {
       input = pad_nested_input(call_, i, seen, sizes);
-    } else if (given.is_contiguous() && !seen.is_contiguous()) {  // it is dense in an eager run
+    } else if (given.is_contiguous() && !seen.is_contiguous()) {  // dense in an eager run
       input = empty(Shape(seen.shape().dims()), seen.dtype());
       copy_elements(current_stream(), input, seen);
     }
     if (input.storage() != seen.storage()) copied_.emplace_back(i, seen);
   }
 
-  // An axis that is not declared is where inputs have it, unless it is 1, as any other may be. An
-  // output that lies in an input becomes the outer step's tensor there.
+  // An undeclared axis is at the position where inputs have it; a size of 1 is ignored, because any
+  // axis may have it. An output that lies in an input becomes the outer step's tensor there.
   void pad(std::size_t i, Tensor& output) const {
     const std::span<const std::int64_t> seen = output.shape().dims();
     std::vector<std::int64_t> dims(seen.begin(), seen.end());
@@ -147,10 +146,11 @@ class PaddedNest {
   const AxisPlan* const plan_;
   AxisLengths* const outer_ = frame().lengths;
   std::vector<std::pair<AxisUse, std::size_t>>
-      uses_;                          // of axes that the outer call pads, and those
-  std::bitset<kMaxDynamicAxes> cut_;  // by axis: the function sees the actual size. Of these:
-  std::array<std::pair<std::int64_t, std::int64_t>, kMaxDynamicAxes> sizes_;  // actual, padded
-  std::vector<std::pair<std::size_t, Tensor>> copied_;  // inputs, and of what they are copies
+      uses_;                          // uses of axes that the outer call pads, and these axes
+  std::bitset<kMaxDynamicAxes> cut_;  // by axis: the function sees the actual size
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxDynamicAxes> sizes_;  // of these: actual,
+                                                                              // padded
+  std::vector<std::pair<std::size_t, Tensor>> copied_;  // inputs, and the originals of the copies
 };
 
 }  // namespace
@@ -238,7 +238,7 @@ void AxisLengths::note_unsafe_inside(std::size_t axis, const std::string& why) {
   call_.function().axes->note_unsafe_inside(axis, why);
   if (!records_ || sizes().actual[axis] == sizes().padded[axis]) return;
   const std::string what = str_format("'{}' is padded{}", function(), why);
-  Refusals::note(Code::kUnknown, what);  // also if the step swallows it
+  Refusals::note(Code::kUnknown, what);  // even if the step ignores the exception
   throw CaptureError(static_cast<int>(Code::kUnknown), what);
 }
 

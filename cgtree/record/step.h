@@ -1,5 +1,5 @@
 // Step: runs a step function, with its allocations, its stream and its random generators routed to
-// the context, and serves axis_length() and current_key() while it runs.
+// the context, and serves axis_length() and current_key().
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ namespace cgtree {
 
 // While a StepScope lives, the calling thread is inside a step function: empty(), current_stream()
 // and generators are routed to the context, and its device is current. Unless finish() was called,
-// the destructor invalidates whatever the step has allocated, restores the pools, and puts
-// generators back.
+// the destructor invalidates everything that the step allocated, and restores the pools and
+// generators.
 class StepScope {
  public:
   // `stream`: where the step launches its work. `output_allocations`, for kRecord: the allocations,
-  // by number in the step, that became outputs when it was warmed up; borrowed.
+  // by number in the step, that became outputs in its warm-up; borrowed.
   StepScope(ContextMemory& memory, StreamRef stream, StepAllocations::Kind kind,
             const std::vector<std::uint32_t>* output_allocations = nullptr);
   ~StepScope();
@@ -50,15 +50,15 @@ class StepScope {
   // Returns where the step launches its work.
   StreamRef stream() const noexcept { return stream_; }
   StepAllocations& allocations() noexcept { return allocations_; }
-  // A step that a handle of the caller's stands for is owned by that handle. Other code of the
+  // Sets the owner of the step, which is the owner of a handle of the caller's. Other code of the
   // caller's that runs inside the step (the function of a break, a nested step function) may
-  // destroy the handle, so the library keeps the owner until such code has returned.
+  // destroy the handle, so the library keeps the owner until that code has returned.
   void set_owner(std::weak_ptr<const void> owner) noexcept { owner_ = std::move(owner); }
-  // Returns null for a step without one.
+  // Returns null for a step without owner.
   std::shared_ptr<const void> owner() const noexcept { return owner_.lock(); }
-  // Returns what was drawn while recording.
+  // Returns the draws of the recording.
   std::vector<RecordedDraw> take_draws() { return recorded_draws_.take(); }
-  // Keeps what was settled. Requires: nothing else that the step has allocated is alive.
+  // Keeps the settled storages. Requires: no other allocation of the step is alive.
   void finish() noexcept;
 
  private:
@@ -73,11 +73,10 @@ class StepScope {
   DrawHandlerScope draw_scope_;  // routes to one of the two
   std::weak_ptr<const void> owner_;
   bool open_ = true;
-  const FrameScope<&Frame::step> frame_{this};  // ends first
+  const FrameScope<&Frame::step> frame_{this};  // destroyed first
 };
 
-// While a GuardsOfStep lives, its thread runs a step that is warmed up or captured, and asks
-// guards.
+// While a GuardsOfStep lives, its thread runs a step that is warmed up or captured and asks guards.
 struct GuardsOfStep {
   explicit GuardsOfStep(ContextMemory& of) : memory(of) {}
   Guard::Answer ask(Guard guard);  // keeps it
@@ -91,25 +90,25 @@ struct GuardsOfStep {
 // sizes of this call. Scopes nest.
 class AxisLengths {
  public:
-  // `records`: the root node will write the values; else they are written when they are asked for.
+  // `records`: the root node will write the values; otherwise they are written when asked for.
   // `is_padded`: the step sees padded sizes.
   AxisLengths(const Call& call, ContextMemory& memory, bool records, bool is_padded) noexcept
       : call_(call), memory_(memory), records_(records), is_padded_(is_padded) {}
 
   Tensor length(std::string_view axis);
-  // Returns the axis along which a size that a nested function gives to its axis `name` is padded:
-  // the one of that name, or else the only one that is padded to that size; or nothing. Throws
-  // InvalidArgument if several are.
+  // Returns the padded axis to which a size belongs that a nested function gives to its axis
+  // `name`: the axis of that name, or else the only axis that is padded to that size; or nothing.
+  // Throws InvalidArgument if several are.
   std::optional<std::size_t> find_padded(std::string_view name, std::int64_t size) const;
   Tensor length_of(std::size_t axis);
-  // Notes that a function inside must not see the axis padded. In a recording that would serve
-  // other sizes it refuses the capture: throws CaptureError.
+  // Notes that a nested function must not see the axis padded. In a recording that would serve
+  // other sizes, refuses the capture: throws CaptureError.
   void note_unsafe_inside(std::size_t axis, const std::string& why);
   const CallAxes& sizes() const noexcept { return call_.axes(); }
   const std::string& function() const noexcept { return call_.function().name; }
-  // Throws InvalidArgument if an output is one of the tensors that length() has returned.
+  // Throws InvalidArgument if an output is a result of length().
   void check_not_returned(std::span<const Tensor> outputs) const;
-  // Returns what the root node is to write.
+  // Returns the values that the root node writes.
   std::vector<GatherNode::Value> values() const;
   // Returns the memory that the root node writes, and forgets it.
   std::vector<StorageRef> take();
@@ -136,42 +135,42 @@ void for_each_new_storage(const ContextMemory& memory, std::span<const Tensor> o
 enum class StepRun {
   kEagerly,
   kWarmUp,
-  // The next two run eagerly, but leave buffers alone, and see the rounded key.
+  // The next two run eagerly, but leave buffers unchanged, and see the rounded key.
   kVerify,
   kVerifyPadded,  // as in a warm-up
 };
 
-// Whether the work sees padded sizes.
+// Returns whether the work sees padded sizes.
 constexpr bool is_padded(StepRun as) noexcept {
   return as == StepRun::kWarmUp || as == StepRun::kVerifyPadded;
 }
 
-// Returns the key that current_key() is to have.
+// Returns the key for current_key().
 std::string_view key_for(const Call& call, StepRun as) noexcept;
 
-// Returns the inputs of a call as its work is to see them while it runs: what is passed by value is
-// brought to the context's device, and inputs are padded unless it runs eagerly. Requires and
-// throws as run_nested_step().
+// Returns the inputs of a call as its work sees them: values are copied to the context's device,
+// and inputs are padded unless it runs eagerly. Requires and throws as run_nested_step().
 std::vector<Tensor> make_step_inputs(const Call& call, ContextMemory& memory, StepRun as);
 
-// Calls the step function, and returns what it returns. A wrong access to one of the inputs names
+// Calls the step function, and returns its results. The error for a wrong access to an input names
 // it.
 std::vector<Tensor> call_step(const Call& call, std::span<const Tensor> step_inputs);
 
-// Returns the outputs of work that has run on the current stream with these inputs as the call is
-// to hand them out: sliced if inputs are padded, and copied to the buffers that the call has.
-// Requires and throws as run_nested_step().
+// Returns the outputs of work that ran on the current stream with these inputs, as the call hands
+// them out: sliced if inputs are padded, and copied to the buffers of the call. Requires and throws
+// as run_nested_step().
 std::vector<Tensor> finish_outputs(const Call& call, ContextMemory& memory,
                                    std::span<const Tensor> step_inputs, std::vector<Tensor> outputs,
                                    StepRun as);
 
-// Runs a step function that another one has called, on the current stream, and returns its outputs,
-// finished. Where the outer step sees padded sizes, the nested one sees copies of its inputs in
-// which its own padding follows the outer call's actual sizes, at each replay. Where
-// AxisPlan::is_unsafe() forbids padding, it sees the actual sizes, and its outputs are padded with
-// zeros for the outer step, which is not padded from then on.
-// Throws what the step function throws, InvalidArgument for outputs that are null or do not match
-// their buffers; AxisLengths::note_unsafe_inside(); StaleTensor, OutOfMemory, DeviceError.
+// Runs a step function that another step calls, on the current stream, and returns its finished
+// outputs. If the outer step sees padded sizes, the nested one sees copies of its inputs, whose
+// padding follows the outer call's actual sizes at each replay. If AxisPlan::is_unsafe() forbids
+// padding, it sees the actual sizes, and its outputs are padded with zeros for the outer step,
+// which is not padded from then on.
+// Throws the exceptions of the step function and of AxisLengths::note_unsafe_inside(),
+// InvalidArgument for outputs that are null or do not match their buffers, StaleTensor,
+// OutOfMemory, DeviceError.
 std::vector<Tensor> run_nested_step(const Call& call, ContextMemory& memory);
 
 }  // namespace cgtree

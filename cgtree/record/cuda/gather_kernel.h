@@ -1,5 +1,5 @@
-// The __global__ functions of gather. It is a header of its own because nvcc compiles the
-// definition and the C++ compiler its only user, gather.cc.
+// The __global__ functions of gather. A separate header, because nvcc compiles the definition, and
+// the C++ compiler its only user, gather.cc.
 #pragma once
 
 #include <cstddef>
