@@ -1,4 +1,4 @@
-// Checks what options say about dynamic axes.
+// Checks the options of dynamic axes.
 #include "cgtree/axes/axis_layout.h"
 
 #include <algorithm>
@@ -125,7 +125,7 @@ class Builder {
     }
   }
 
-  // The options of an axis that an input has named.
+  // Takes the options of an axis that an input has named.
   void take(const AxisOptions& options) {
     AxisOptions* const axis = find(options.name);
     if (axis == nullptr) {
@@ -140,7 +140,7 @@ class Builder {
     *axis = options;
   }
 
-  // `least`: the smallest size that a list may have.
+  // `least`: the smallest size allowed in a list.
   void check(const AxisOptions& options, const std::string& what, std::int64_t least) {
     const bool has_list =
         options.policy == AxisPolicy::kBuckets || options.policy == AxisPolicy::kAllowList;

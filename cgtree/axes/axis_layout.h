@@ -20,7 +20,7 @@ struct AxisUse {
   std::uint32_t axis = 0;
 };
 
-// An AxisLayout is what CompileOptions say about dynamic axes, checked.
+// An AxisLayout holds the checked options of dynamic axes of CompileOptions.
 struct AxisLayout {
   std::vector<AxisOptions> axes;  // in the order in which inputs name them, then `keys` of the key
   std::size_t keys = 0;
@@ -28,14 +28,13 @@ struct AxisLayout {
   std::vector<AxisUse> outputs;  // in the order of the outputs
 };
 
-// Returns the sizes that the policy of the axis has, ascending; none if they are not limited, or
-// more than kMostSizes.
+// Returns the sizes of the policy, ascending; none if they are unlimited, or more than kMostSizes.
 Sizes sizes_of(const AxisOptions& axis);
 
 // Returns whether the step function may see a larger size than the actual one.
 bool pads(const AxisOptions& axis) noexcept;
 
-// Returns the first input that has the axis. Requires: one has it.
+// Returns the first input that has the axis. Requires: an input has it.
 const AxisUse& first_input_with(const AxisLayout& layout, std::uint32_t axis);
 
 // Returns the layout that the options describe. Throws InvalidArgument if they contradict each
@@ -48,7 +47,7 @@ std::string text_of_input(std::size_t input, const std::string& name);
 std::string text_of_binding(std::size_t binding, const std::string& name);
 // Returns "output 2 'logits'".
 std::string text_of_output(std::size_t output, const std::string& name);
-// Throws InvalidArgument about an input that require_contiguous forbids.
+// Throws InvalidArgument for an input that require_contiguous forbids.
 [[noreturn]] void refuse_gaps(const std::string& function, const std::string& input,
                               const std::string& given);
 // Returns "1 input is given" or "2 inputs are given".

@@ -9,8 +9,8 @@
 namespace cgtree {
 namespace {
 
-// Returns whether the tensor's own memory, from where it begins, holds a row-major tensor of this
-// shape of which the tensor is the first part of each axis.
+// Returns whether the tensor's own memory, from its beginning, holds a row-major tensor of this
+// shape whose leading part along each axis is the tensor.
 bool holds(const Tensor& tensor, const Shape& shape) noexcept {
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape.dim(axis) > 1 && tensor.shape().stride(axis) != shape.stride(axis)) return false;
@@ -60,9 +60,9 @@ AxisPlan::AxisPlan(const std::string& function, const CompileOptions& options, A
       options.max_waste < std::numeric_limits<double>::infinity() || !guarded_.empty();
 }
 
-// A mask of zeros may say "valid" as well as "not valid", so a bool is no better than an index.
+// A mask of zeros may mean "valid" as well as "not valid", so a bool is as unsafe as an index.
 bool AxisPlan::is_unsafe(std::size_t i, DType dtype) const noexcept {
-  const bool may_point = dtype <= DType::kUInt64;  // what follows is floating or complex
+  const bool may_point = dtype <= DType::kUInt64;  // later types are floating or complex
   if (!may_point || padding(i).kind != Padding::Kind::kUnset) return false;
   for (std::size_t j = 0; j < options_.inputs.size(); ++j)
     if (j != i && options_.inputs[j].is_mutated) return true;
@@ -186,7 +186,7 @@ void AxisPlan::read(InputList inputs, CallAxes& axes) const {
 
 void AxisPlan::read_more(InputList inputs, CallAxes& axes) const {
   if (layout_.keys > 0) read_key(inputs.key(), axes);
-  // Recordings of padded inputs fit whatever gaps there are, so this cannot wait for Call::check().
+  // Not in Call::check(), because recordings of padded inputs fit whatever gaps there are.
   for (const std::uint32_t i : contiguous_) {
     if (i < inputs.step_size() && inputs[i].defined() && !inputs[i].is_contiguous()) {
       refuse_gaps(function_, text_of_input(i, options_.inputs[i].name), describe(inputs[i]));
@@ -274,7 +274,7 @@ PaddedInput AxisPlan::pad(PaddedTensor& padded, const Tensor& tensor, const Axis
   return {&shape, (is_whole || padded.may_see_rest) && !padded.is_returned && holds(tensor, shape)};
 }
 
-// An entry of a buffer may have been that of an input in the call before, and the other way round.
+// An entry of a buffer may have belonged to an input in the previous call, and the reverse.
 void AxisPlan::pad_buffers(InputList inputs, const CallAxes& axes) {
   has_buffers_ = inputs.buffers() > 0;
   std::fill(inputs_.begin(), inputs_.end(), PaddedInput{});
@@ -285,7 +285,7 @@ void AxisPlan::pad_buffers(InputList inputs, const CallAxes& axes) {
   }
 }
 
-// A buffer of another rank or size is refused later, when there are outputs to compare it with.
+// A buffer of another rank or size is refused later, when it can be compared with its output.
 bool AxisPlan::has_sizes(const PaddedTensor& padded, const Tensor& buffer,
                          const AxisSizes& sizes) const noexcept {
   return std::all_of(padded.uses.begin(), padded.uses.end(), [&](const AxisUse& use) {

@@ -37,7 +37,7 @@ const AxisRule::Known* AxisRule::find(std::int64_t size) const noexcept {
   return found == known_.end() ? nullptr : &*found;
 }
 
-// Returns the least size to pad to, or nothing above the largest. Requires: actual >= 0, and a
+// Returns the smallest size to pad to, or nothing above the largest. Requires: actual >= 0, and a
 // policy that pads.
 std::optional<std::int64_t> AxisRule::round_up(std::int64_t actual) const noexcept {
   if (options_.policy == AxisPolicy::kBuckets || is_learned()) {

@@ -1,5 +1,5 @@
-// AxisRule: the policy of one dynamic axis and the sizes that it has learned; and Histogram, which
-// counts the sizes of calls.
+// AxisRule: the policy of one dynamic axis and the sizes that it has learned. Histogram: counts the
+// sizes of calls.
 #pragma once
 
 #include <bit>
@@ -23,11 +23,11 @@
 
 namespace cgtree {
 
-// An AxisChoice is what an axis decides about one size.
+// An AxisChoice is the decision of an axis about one size.
 struct AxisChoice {
   enum class Kind {
-    kSize,        // the step function is to see `padded`
-    kNextLarger,  // it is to see the next larger size that is recorded, if there is one
+    kSize,        // the step function sees `padded`
+    kNextLarger,  // it sees the next larger size that is recorded, if any
     kSkip,        // the call runs eagerly, for `reason`
     kThrow,       // the call throws InvalidArgument, for `reason`
   };
@@ -37,7 +37,7 @@ struct AxisChoice {
   SkipReason reason = SkipReason::kDisabled;
 };
 
-// An AxisRule decides as a pure function of the size and of what note() and admit() have told it.
+// An AxisRule decides as a pure function of the size and of earlier calls of note() and admit().
 class AxisRule {
  public:
   // Requires: layout_of() has checked the options.
@@ -45,28 +45,28 @@ class AxisRule {
 
   const AxisOptions& options() const noexcept { return options_; }
   const std::string& name() const noexcept { return options_.name; }
-  // Whether the size is an integer of the key, and not that of an axis.
+  // Returns whether the size is an integer of the key.
   bool is_of_key() const noexcept { return is_of_key_; }
   bool is_learned() const noexcept { return options_.policy == AxisPolicy::kLearned; }
   // Returns "axis 'batch'" or "'draft' of the key".
   std::string text() const;
-  // Whether the step function may see a larger size than the actual one.
+  // Returns whether the step function may see a larger size than the actual one.
   bool pads() const noexcept { return cgtree::pads(options_); }
-  // Returns the size as the policy rounds it up; the size itself where it does not, and where sizes
-  // are learned, which change. Any thread.
+  // Returns the size rounded up by the policy; the size itself if the policy does not round, or if
+  // sizes are learned, because these change. Any thread.
   std::int64_t rounded(std::int64_t actual) const noexcept;
 
   AxisChoice choose(std::int64_t actual) const noexcept;
-  // Returns what keeps a size from being graphed, with both sides, or "".
+  // Returns the reason that a size is not graphed, with both sides, or "".
   std::string why_not(std::int64_t actual) const;
 
-  // Replaces the sizes of kLearned: ascending.
+  // Replaces the sizes of kLearned, ascending.
   void set_sizes(Sizes sizes) noexcept { options_.sizes = std::move(sizes); }
 
   // Notes that a call had this size. Does not allocate.
   void note(std::int64_t actual) noexcept;
-  // Notes that this size was warmed up, and returns the size that must be dropped for it, if any.
-  // Does not allocate.
+  // Notes that this size was warmed up, and returns the size that must be dropped in exchange, if
+  // any. Does not allocate.
   std::optional<std::int64_t> admit(std::int64_t padded) noexcept;
 
  private:
@@ -88,7 +88,7 @@ class AxisRule {
   bool has_varied_ = false;            // kSkip
 };
 
-// Neighbouring sizes have hashes whose upper bits differ (Knuth's multiplicative hashing).
+// The upper bits of the hashes of neighbouring sizes differ (Knuth's multiplicative hashing).
 inline std::uint64_t hash_of_sizes(std::span<const std::int64_t> sizes) noexcept {
   std::uint64_t hash = 0;
   for (const std::int64_t size : sizes)
@@ -102,7 +102,7 @@ inline std::uint64_t hash_of_sizes(std::span<const std::int64_t> sizes) noexcept
 template <typename Size>
 class Histogram {
  public:
-  // The number of sizes that are told apart; calls with others are counted by uncounted().
+  // The number of distinct sizes; calls with further sizes are counted by uncounted().
   static constexpr std::size_t kMaxSizes = 4096;
 
   // Never fails: if memory is short, the size is not counted.
@@ -143,7 +143,7 @@ class Histogram {
     }
   }
 
-  // Returns the index where the size is, or would be.
+  // Returns the index of the size, or the index where it would be added.
   static std::size_t find(const std::vector<Entry>& entries, const Size& size) noexcept {
     std::size_t at = hash(size) >> 32;
     for (at &= entries.size() - 1; entries[at].count > 0 && entries[at].size != size;)
@@ -177,7 +177,7 @@ class Histogram {
   }
 
   mutable Mutex<LockRank::kLeaf> mutex_;  // held while an entry is added, and by readers
-  std::vector<Entry> entries_ = std::vector<Entry>(16);  // a power of two of them
+  std::vector<Entry> entries_ = std::vector<Entry>(16);  // the number is a power of two
   std::size_t sizes_ = 0;
   Published<std::uint64_t> uncounted_;
 };

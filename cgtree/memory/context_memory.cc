@@ -22,7 +22,7 @@
 namespace cgtree {
 namespace {
 
-// As Pool::allocate(). The open step, or null, notes that memory has run out.
+// As Pool::allocate(). If memory runs out, notes that in the open step, if there is one.
 void* allocate_for(StepAllocations* step, Pool& pool, std::size_t bytes) {
   try {
     return pool.allocate(bytes);
@@ -32,8 +32,8 @@ void* allocate_for(StepAllocations* step, Pool& pool, std::size_t bytes) {
   }
 }
 
-// Notes the error of a call that has broken the capture of the step, if the step did not look at
-// it. Later calls fail with kStreamCaptureInvalidated, as if another thread had broken the capture.
+// Notes the error of a call that broke the capture of the step, if the step ignored it. Later calls
+// fail with kStreamCaptureInvalidated, as if another thread had broken the capture.
 void note_hidden_failure(StreamRef stream) {
   const Code pending = stream.graphs().peek_last_error();
   const bool is_own = pending >= Code::kStreamCaptureUnsupported &&
@@ -45,8 +45,8 @@ void note_hidden_failure(StreamRef stream) {
 // The regions whose layout begin_tracking() restores.
 constexpr Region kTracked[] = {Region::kOutput, Region::kScratch};
 
-// The default stream is a blocking one, so that plain copies of tensors, which use the legacy
-// stream, are ordered with calls.
+// By default a blocking stream, so that plain copies of tensors, which use the legacy stream, are
+// ordered with calls.
 std::optional<Stream> own_stream(Device device, const ContextOptions& options) {
   if (!options.stream) return std::make_optional<Stream>(device, StreamKind::kBlocking);
   if (options.stream->device() == device) return std::nullopt;
@@ -70,22 +70,22 @@ void ContextMemory::unretain() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
-// The references of live slots are counted from now on. Under the mutex, because a release that
-// tracks holds it when it ends the life, and not afterwards.
+// The references of live slots are counted from now on. The mutex is needed because a tracking
+// release holds it when it ends the life, but not afterwards.
 void ContextMemory::end() noexcept {
   const std::size_t most = slots_.count();
-  references_.fetch_add(most, std::memory_order_relaxed);  // before others can take theirs away
+  references_.fetch_add(most, std::memory_order_relaxed);  // before other threads can drop theirs
   std::size_t live = 0;
   {
     const std::lock_guard lock(mutex_);
     live = slots_.orphan();
   }
-  const std::size_t taken = most - live + 1;  // with the manager's
+  const std::size_t taken = most - live + 1;  // includes the manager's reference
   if (references_.fetch_sub(taken, std::memory_order_acq_rel) == taken) delete this;
 }
 
 ContextMemory::~ContextMemory() {
-  // Work that still reads or writes the pools must end before their memory goes back.
+  // Work that reads or writes the pools must end before their memory is returned.
   const bool has_ended = stream_.synchronize();
   free_slots();
   pools_.end(has_ended);
@@ -115,11 +115,11 @@ bool ContextMemory::mark_step() {
   slots_.live().for_each([&](std::uint32_t number) {
     Slot& slot = slots_[number];
     Storage& storage = *slot.current();
-    // Another library does not see that a life has ended.
+    // Another library does not learn that a life has ended.
     if (slot.persistent || slot.outlives_steps || storage.has_lease()) return;
     if (is_held_for_capture(storage) || is_kept_by_capture(storage)) return;
-    retain();                   // what no slot stands for any more
-    slot.set_current(nullptr);  // from its end on, its last handle may delete it
+    retain();                   // for the storage, which leaves its slot
+    slot.set_current(nullptr);  // once it has ended, its last handle may delete it
     if (!storage.invalidate()) {
       slot.set_current(&storage);
       return unretain();
@@ -168,8 +168,7 @@ void ContextMemory::remove_keeper(Storage& storage, ContextMemory& keeper) noexc
   has_keepers_.store(!keepers_.empty(), std::memory_order_release);
 }
 
-// Returns whether the storage is used by replays whose end cannot be told, because something is
-// captured on their stream now.
+// Returns whether the end of replays that use the storage is unknown: their stream is captured now.
 bool ContextMemory::is_kept_by_capture(const Storage& storage) const {
   if (!has_keepers_.load(std::memory_order_acquire)) return false;
   const std::lock_guard lock(keepers_mutex_);
@@ -195,8 +194,8 @@ void ContextMemory::let_go() noexcept {
   KeptStorages::let_go(storages, *this);
 }
 
-// A storage in the list is referenced by the recording that keeps it. The replays that are enqueued
-// so far may read the memory: it is not used again before they are done.
+// A storage in the list has a reference of the recording that keeps it. Enqueued replays may read
+// the memory: it is not reused before they have ended.
 void ContextMemory::tell_keepers() noexcept {
   const std::lock_guard lock(keepers_mutex_);
   std::erase_if(keepers_, [&](const Keeping& keeping) {
@@ -213,7 +212,7 @@ void ContextMemory::tell_keepers() noexcept {
   has_keepers_.store(!keepers_.empty(), std::memory_order_release);
 }
 
-// What has no slot no mark_step() ends.
+// mark_step() ends only storages in slots.
 void ContextMemory::keep_across_steps(const Storage& storage) {
   (void)storage.data();  // throws if it is stale
   if (storage.domain() != nullptr && storage.domain() != this) {
@@ -234,8 +233,8 @@ std::vector<ContextMemory::SlotState> ContextMemory::slot_states() const {
   return states;
 }
 
-// A slot that is not live and kept clear of has a block all the same, which is freed with those
-// that have died when the step ends, or memory is looked for.
+// A dead slot that the step must avoid also has a block. It is freed with the other dead blocks
+// when the step ends, or when memory is short.
 void ContextMemory::begin_tracking(bool keeps_apart) {
   std::lock_guard lock(mutex_);
   if (tracking_.load(std::memory_order_relaxed) && !keeps_apart) return;
@@ -271,7 +270,7 @@ void ContextMemory::stop_tracking() noexcept {
 void ContextMemory::begin_step(StepAllocations& step) {
   CGTREE_CHECK(step_ == nullptr);
   CGTREE_CHECK(step.kind == StepAllocations::Kind::kEager || tracking_.load());
-  // Before the step forks: a side stream is behind the context's as it is at the fork.
+  // Before the step forks: a side stream waits for the context's stream at the fork.
   if (runs_now(step)) stream_.wait_for_due();
   step.begin();
   std::lock_guard lock(mutex_);
@@ -296,9 +295,9 @@ void ContextMemory::give_back_unused() {
 }
 
 void ContextMemory::end_calls() noexcept {
-  KeptStorages::let_go(taken_over_, *this);  // if the stream still captures, owners hold it
+  KeptStorages::let_go(taken_over_, *this);  // if the stream still captures, owners hold them
   taken_over_.clear();
-  (void)release_captured(std::nullopt);  // what this one holds for its own recordings
+  (void)release_captured(std::nullopt);  // those that this context holds for its own recordings
   try {
     (void)trim({});
     (void)pool(Region::kEager).trim();
@@ -339,7 +338,7 @@ void ContextMemory::reserve_deferred() {
 }
 
 // A side stream of a recorded step is part of its graph, which keeps the memory. Any other stream
-// is a reader, also of an eager step: whether it joins the step cannot be seen.
+// is a reader, also in an eager step: whether it joins the step is unknown.
 void ContextMemory::used(Storage& storage, StreamRef stream) {
   const std::uint64_t capture = capture_of(stream);
   {
@@ -352,7 +351,7 @@ void ContextMemory::used(Storage& storage, StreamRef stream) {
   // An event of a capture orders nothing outside of it.
   if (capture != 0) return hold_for_capture(capture, StorageRef(storage));
   stream_.add_reader(storage, stream);
-  // After mark_step() the memory may be used again before the last handle goes.
+  // After mark_step() the memory may be reused before the last handle is destroyed.
   if (storage.state() == Storage::State::kStale) stream_.release_readers(storage);
 }
 
@@ -361,7 +360,7 @@ void ContextMemory::made_elsewhere(const StorageRef& storage) {
   if (is_recorded) step_->elsewhere.push_back(storage);
 }
 
-// What the step has allocated is part of the recording's footprint.
+// Memory that the step has allocated is part of the recording's footprint.
 bool ContextMemory::keep(const StorageRef& storage) {
   CGTREE_CHECK(step_ != nullptr);
   if (step_->foreign_capture != 0) hold_for_capture(step_->foreign_capture, storage);
@@ -373,12 +372,12 @@ bool ContextMemory::keep(const StorageRef& storage) {
   if (in_step(*storage)) return false;
   std::vector<StorageRef>& kept = step_->kept;
   if (std::find(kept.begin(), kept.end(), storage) == kept.end()) kept.push_back(storage);
-  return &storage->owner() != this;  // used() hears of the context's own
+  return &storage->owner() != this;  // used() handles the context's own memory
 }
 
-// Calls visit(number, function, storage) for each workspace that is held, and not by recordings
-// alone: once they have all references, no step function can use it again. Only the holder of a
-// reference can make another.
+// Calls visit(number, function, storage) for each workspace with references other than those of
+// recordings: if only recordings have references, no step function can use it again. Only the
+// holder of a reference can make another.
 template <typename Visit>
 void ContextMemory::for_each_workspace(Visit&& visit) const {
   slots_.for_each_persistent([&](const Slot& slot) {
@@ -386,7 +385,7 @@ void ContextMemory::for_each_workspace(Visit&& visit) const {
     if (storage && storage->references() > slot.keepers + 1)
       visit(slot.workspace, slot.holder.get().function, storage);
   });
-  std::vector<StorageRef> references;  // the last ones end after the lock
+  std::vector<StorageRef> references;  // the last references end after the lock
   const std::lock_guard lock(mutex_);
   references.reserve(kept_eagerly_.size());
   for (const auto& [number, kept] : kept_eagerly_) {
@@ -431,13 +430,13 @@ std::vector<StorageRef> ContextMemory::live_storages() const {
   return found;
 }
 
-// Returns how many references to the storage recordings have; null if they are not counted.
+// Returns the count of recordings' references to the storage; null if they are not counted.
 std::uint32_t* ContextMemory::keepers_of(Storage& storage) noexcept {
   if (Slot* const slot = slot_of(storage)) return &slot->keepers;
   return storage.tag.kind == kEagerBlock ? &storage.tag.function : nullptr;
 }
 
-// Returns which workspace the storage is, or 0.
+// Returns the number of the workspace that the storage is, or 0.
 std::uint64_t ContextMemory::workspace_of(const Storage& storage) const noexcept {
   if (const Slot* const slot = slot_of(storage)) return slot->workspace;
   return &storage.owner() == this && storage.tag.kind == kEagerBlock ? storage.tag.number : 0;
@@ -503,8 +502,8 @@ void ContextMemory::free_what_has_joined() noexcept {
   if (step_ != nullptr && step_->may_free_deferred()) free_deferred();
 }
 
-// Work that is captured runs later. The launch of a recording waits, but that of a foreign graph is
-// not ours: before it may use the memory, the host waits.
+// Captured work runs later. The launch of a recording waits, but the launch of a foreign graph is
+// out of our control: the host waits before that graph may use the memory.
 void ContextMemory::order_allocation() {
   if (!stream_.has_due()) [[likely]] {
     return;
@@ -532,9 +531,9 @@ void ContextMemory::hold_for_capture(std::uint64_t capture, const StorageRef& st
 }
 
 std::size_t ContextMemory::release_captured(std::optional<std::uint64_t> capture) {
-  std::vector<StorageRef> released;  // ends after the lock
+  std::vector<StorageRef> released;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
-  released.reserve(captured_.size());  // all that can fail
+  released.reserve(captured_.size());  // the only step that can fail
   for (auto& [storage, held] : captured_) {
     std::erase_if(held.captures, [&](std::uint64_t id) { return !capture || id == *capture; });
     if (held.captures.empty()) released.push_back(std::move(held.storage));
@@ -614,7 +613,7 @@ void ContextMemory::settle_locked(Slot& slot, Storage& storage, std::uint32_t fu
   // A release on another thread reads the kind before it takes the lock.
   __atomic_store_n(&storage.tag.kind, kInSlot, __ATOMIC_RELEASE);
   Slots::set_live(slot);
-  unretain();  // the slot stands for the storage's reference
+  unretain();  // the slot keeps the storage's reference
 }
 
 Storage& ContextMemory::add_storage(Slot& slot) {

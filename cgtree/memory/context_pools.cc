@@ -19,8 +19,8 @@ std::shared_ptr<DeviceMemory> memory_for(Device device, const ContextOptions& op
   return std::make_shared<DeviceMemory>(device, options.segments);
 }
 
-// Returns the bytes of addresses for each pool: more than the device has memory for, because the
-// pools of a group cannot go on in a second range.
+// Returns the bytes of addresses for each pool: more than the device's memory, because the pools of
+// a group cannot continue in a second range.
 std::size_t reserved_bytes_on(Device device) {
   constexpr std::size_t kLeast = std::size_t{32} << 30;
   const AttributeValue total =
@@ -38,14 +38,14 @@ SegmentAccount::Options account_for(Device device, const ContextOptions& options
   return account;
 }
 
-// Recordings know the addresses of free output and scratch memory; eager memory has no such user.
+// Recordings contain addresses of free output and scratch memory, but not of free eager memory.
 Growth growth_of(Region region, const ContextOptions& options) {
   if (!options.pools_grow_in_place) return Growth::kFast;
   return region == Region::kEager ? Growth::kInPages : Growth::kInPlace;
 }
 
-// What a recording allocates and its warm-up did not, such as copies of inputs, is small: the large
-// blocks of the warm-up serve the recording again.
+// Allocations of a recording that its warm-up did not make, such as copies of inputs, are small:
+// the large blocks of the warm-up serve the recording again.
 PoolOptions pool_options(Region region, const ContextOptions& options) {
   constexpr const char* kNames[] = {"output", "scratch", "eager"};
   return {.name = kNames[static_cast<int>(region)],
@@ -68,8 +68,8 @@ ContextPools::ContextPools(Device device, const ContextOptions& options, StreamR
     of_pool.stream = id;
     pools_[i] = std::make_unique<Pool>(*segments_[i], std::move(of_pool));
   }
-  // A point of a stream that is about to end has its last event cover blocks freed later, too:
-  // other pools may ask for the memory before the context has moved to another stream.
+  // A point of an ending stream makes its last event cover blocks freed later, too: other pools may
+  // ask for the memory before the context has moved to another stream.
   on_retire_ = device_->add_on_retire([this](StreamId stream) {
     if (segments_[0]->stream() == stream) (void)device_->cache().progress().now(stream);
   });
@@ -85,9 +85,9 @@ void ContextPools::move_to(StreamId stream) noexcept {
     segments->set_stream(stream);
 }
 
-// The pools are closed first, so that what is idle goes back to its source. What was freed before
-// has points of the stream, and so may what others free: an event covers them now, as none can be
-// recorded once the stream is destroyed.
+// The pools are closed first, so that idle memory returns to its source. Memory that was freed
+// earlier, here or by others, may have points of the stream: an event covers them now, because none
+// can be recorded once the stream is destroyed.
 void ContextPools::end(bool is_idle) noexcept {
   const StreamId stream = segments_[0]->stream();
   if (is_idle) move_to(kIdle);

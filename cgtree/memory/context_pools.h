@@ -17,18 +17,18 @@
 
 namespace cgtree {
 
-// A ContextPools has one pool per Region, all of them for one stream and in one account, which has
-// the context's budget. The segments of the output and the scratch pool stay until trim(), because
-// recordings know their addresses, whatever the bookkeeping of the pools says is live.
+// A ContextPools has one pool per Region, all for one stream and in one account, which has the
+// context's budget. The segments of the output and scratch pools stay until trim(), whatever is
+// live by the bookkeeping of the pools, because recordings contain their addresses.
 //
-// Thread safety: all functions may be called from any thread, except end() and empty_pinned().
+// Thread safety: any thread may call any function except end() and empty_pinned().
 class ContextPools {
  public:
-  // Frees memory that the context holds, and returns about how many bytes; `needed` would be
-  // enough. It must not allocate from the pools.
+  // Frees memory of the context, and returns about the number of bytes; `needed` would be enough.
+  // It must not allocate from the pools.
   using Reclaim = std::function<std::size_t(std::size_t needed)>;
 
-  // Throws InvalidArgument if the options ask for what the device cannot do.
+  // Throws InvalidArgument if the device cannot follow the options.
   ContextPools(Device device, const ContextOptions& options, StreamRef stream);
   ~ContextPools();
   ContextPools(const ContextPools&) = delete;
@@ -39,15 +39,15 @@ class ContextPools {
   std::size_t reserved_bytes() const;
   void validate() const;
 
-  // Makes them pools for another stream, which waits for all work that has used them.
+  // Makes them pools for another stream, which must wait for all work that has used them.
   void move_to(StreamId stream) noexcept;
-  // Gives all memory back. The stream is not used from then on and may be destroyed. `is_idle`: all
-  // work that has used the memory has ended.
+  // Returns all memory. The stream is not used from then on and may be destroyed. `is_idle`: all
+  // work that used the memory has ended.
   void end(bool is_idle) noexcept;
 
-  // Gives idle segments back to the source, unless other contexts share the cache that has them.
+  // Returns idle segments to the source, unless other contexts share their cache.
   void give_back_idle();
-  // The same, also if others share the cache.
+  // As give_back_idle(), even if others share the cache.
   void give_back_cached() { (void)device_->cache().trim(); }
   // Defers frees on the device while the result lives, because a capture is open.
   [[nodiscard]] std::shared_ptr<const void> defer_frees();
@@ -55,8 +55,8 @@ class ContextPools {
   // null for none. Waits for a call in progress.
   void set_reclaim(Reclaim reclaim);
 
-  // Returns a tensor of pinned memory whose contents are not set. It is used again when its last
-  // handle is gone and what it was used for (StorageOwner::used()) is done. Throws OutOfMemory.
+  // Returns a tensor of pinned memory, uninitialized. The memory is reused when its last handle is
+  // destroyed and its uses (StorageOwner::used()) have ended. Throws OutOfMemory.
   Tensor empty_pinned(const Shape& shape, DType dtype);
 
  private:

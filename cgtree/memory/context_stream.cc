@@ -1,4 +1,4 @@
-// Moves a context between streams, and makes it wait for those that use its memory.
+// Moves a context between streams, and makes it wait for other users of its memory.
 #include "cgtree/memory/context_stream.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool is_done(const Event& event) noexcept {
   try {
     return event.is_reached();
   } catch (const std::exception&) {
-    return false;  // who waits for it is told
+    return false;  // a thread that waits for it gets the error
   }
 }
 
@@ -58,7 +58,7 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   if (reader == get()) return;
   if (reader.device().type != home_.device().type) return reader.synchronize();
   const StreamIdentity identity = identity_of(reader);
-  // Who reads may know the handle alone, and not the device.
+  // A reader may know only the handle, and not the device.
   if (const StreamRef named = find_stream(identity)) reader = named;
   const std::lock_guard lock(mutex_);
   const auto known = std::find_if(readers_.begin(), readers_.end(), [&](const Reader& other) {
@@ -72,7 +72,7 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
     unused_.pop_back();
   }
   event.record(reader);
-  // Room for each event wherever it will go, so that a release does not allocate.
+  // Room for each event in every list that it may enter, so that a release does not allocate.
   const std::size_t all = readers_.size() + due_.size() + unused_.size() + 1;
   readers_.reserve(all);
   due_.reserve(all);
@@ -81,9 +81,9 @@ void ContextStream::add_reader(const Storage& storage, StreamRef reader) {
   publish_readers();
 }
 
-// Storages that live long may have been read on many streams that have ended since. Two readers are
-// looked at for each that is added, in turn, so that few more stay than are under way. Requires:
-// the mutex is held, and that all three lists have room for each event.
+// Long-lived storages may have been read on many streams that have ended since. For each added
+// reader two others are examined, in turn, so that few finished ones stay. Requires: the mutex is
+// held, and all three lists have room for each event.
 void ContextStream::forget_done_readers() {
   const RelaxedCapture relaxed(home_.api().graphs());
   for (int looks = 0; looks < 2 && !readers_.empty(); ++looks) {
@@ -121,7 +121,7 @@ void ContextStream::wait_now(StreamRef beside) {
   }
 }
 
-// Waits without the mutex: what is waited for may be a host function that releases a storage.
+// Waits without the mutex: the awaited work may be a host function that releases a storage.
 void ContextStream::synchronize_due() {
   if (!has_due()) return;
   const RelaxedCapture relaxed(home_.api().graphs());
@@ -172,8 +172,9 @@ void ContextStream::order_readers_before(const Storage& storage, StreamRef write
   }
 }
 
-// Waits without the mutex, for an event, as the stream may end meanwhile: the work may need another
-// thread that has to make or destroy a stream first. The thread may capture for another context.
+// Waits without the mutex, and for an event, as the stream may end meanwhile: the work may need
+// another thread, which must first make or destroy a stream. The thread may capture for another
+// context.
 bool ContextStream::synchronize() noexcept {
   const RelaxedCapture relaxed(home_.api().graphs());
   try {
@@ -203,7 +204,7 @@ bool ContextStream::synchronize() noexcept {
 void ContextStream::leave(StreamRef stream) noexcept {
   if (!home_ || stream.device() != home_.device()) return;
   if (stream == home_) return synchronize_home();
-  if (stream != get()) return;  // without the mutex, which a thread holds that enqueues
+  if (stream != get()) return;  // without the mutex, which an enqueuing thread holds
   const std::lock_guard lock(mutex_);
   if (stream != get()) return;
   try {
@@ -216,7 +217,7 @@ void ContextStream::leave(StreamRef stream) noexcept {
   }
 }
 
-// Without the mutex, as synchronize_due().
+// Without the mutex, as in synchronize_due().
 void ContextStream::synchronize_home() const noexcept {
   const RelaxedCapture relaxed(home_.api().graphs());
   try {

@@ -1,5 +1,5 @@
-// DeclaredMemory: ranges of others' memory that recordings may refer to, because its owner has said
-// that it will tell when the memory goes.
+// DeclaredMemory: ranges of foreign memory that recordings may refer to, because the owner promises
+// to tell when the memory is freed.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ namespace cgtree {
 // Thread safety: any thread.
 class DeclaredMemory {
  public:
-  // Returns whether recordings may refer to memory that is not declared any more: the name was that
-  // of another range. Throws InvalidArgument for a name that is empty, a range without bytes or
-  // address, and one that overlaps with a range of another name; then nothing has changed.
+  // Returns whether recordings may refer to a range that is no longer declared: the name belonged
+  // to another range. Throws InvalidArgument for an empty name, a range without bytes or address,
+  // and a range that overlaps one of another name; nothing has changed then.
   bool declare(std::string name, Range range);
   // Throws InvalidArgument if there is no such name.
   void undeclare(const std::string& name);

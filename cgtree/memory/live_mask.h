@@ -1,13 +1,13 @@
-// LiveMask: which slots are live, that is, a handle to the output in the slot exists.
+// LiveMask: the set of live slots. A slot is live while a handle to its output exists.
 //
-// Whether one is, its storage knows: it has references. Each slot has a bit beside, which is set
-// when its life begins and cleared some time after that has ended, so that a call looks only at
-// storages that are live or were, and a release changes nothing but the storage:
+// The references of its storage decide. Each slot also has a bit, which is set when a life begins
+// and cleared some time after it ends, so that a call looks only at storages that are live or were
+// recently, and a release changes nothing but the storage:
 //
 //   a storage has references  =>  the bit of its slot is set
 //
-// Thread safety: the caller of the context sets and clears bits. Storages are released on any
-// thread. Others may ask what is live while they hold the mutex under which reserve() is called and
+// Thread safety: the caller of the context sets and clears bits. Any thread may release storages.
+// Other threads may test for liveness while they hold the mutex under which reserve() is called and
 // storages of slots are deleted.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace cgtree {
 
-// A SlotSet is a set of slots, as words of kSlotsPerWord bits: the slots that a recording conflicts
+// A SlotSet is a set of slots, as words of kSlotsPerWord bits: those that a recording conflicts
 // with.
 using SlotSet = std::vector<std::uint64_t>;
 
@@ -53,7 +53,7 @@ inline void remove_slot(SlotSet& set, std::uint32_t slot) noexcept {
   if (has_slot(set, slot)) set[slot / kSlotsPerWord] &= ~bit_of_slot(slot);
 }
 
-// The Lives of kSlotsPerWord slots: the storages that live there, or did last, and their bits.
+// A Lives has the storages that live in kSlotsPerWord slots, or did last, and their bits.
 struct Lives {
   std::array<std::atomic<Storage*>, kSlotsPerWord> storages{};
   std::atomic<std::uint64_t> bits{0};
@@ -86,8 +86,8 @@ class LiveMask {
     return false;
   }
 
-  // Returns true if any slot is live that is not in `set`. Clears the bits of dead ones before it,
-  // so that each life is looked at once after its end.
+  // Returns true if any live slot is not in `set`. Clears the bits of dead slots before it, so that
+  // each life is looked at once after its end.
   bool any_beside(const SlotSet& set) noexcept {
     for (std::size_t i = 0; i < lives_.size(); ++i) {
       Lives& lives = *lives_[i];

@@ -18,8 +18,8 @@ namespace {
 
 constexpr Range kAll{1, std::numeric_limits<std::uintptr_t>::max() - 1};
 
-// A null point that has an owner stands for the end of the context's stream for good: a graph of
-// the caller's uses the bytes at each launch, and launches are no calls.
+// A null point with an owner stands for the end of the context's stream, permanently: a graph of
+// the caller's uses the bytes at each launch, and launches are not calls.
 template <typename Point>
 bool is_for_good(const std::shared_ptr<Point>& last) noexcept {
   return last == nullptr && last.use_count() > 0;
@@ -48,7 +48,7 @@ bool PlainMemoryUser::Spans::overlaps(Range range) const noexcept {
   return first_in(spans_, range) != spans_.end();
 }
 
-// Spans that touch become one, so that there are no more than there are pieces of memory.
+// Joins spans that touch, so that there are no more spans than pieces of memory.
 void PlainMemoryUser::Spans::add(Range range) {
   std::uintptr_t begin = range.address;
   std::uintptr_t end = range.end();
@@ -112,7 +112,7 @@ void PlainMemoryUser::note(const PlainUse& use) {
   std::vector<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   Spans& known = use.is_written ? written_ : read_;
-  known.for_each_in({use.range.address - 1, use.range.bytes + 2},  // and what it touches
+  known.for_each_in({use.range.address - 1, use.range.bytes + 2},  // includes touching spans
                     [&](Range, const auto& last) { ended.push_back(last); });
   known.add(use.range);
   if (const auto found = std::ranges::find_if(ended, is_for_good<const Point>);
@@ -138,7 +138,7 @@ void PlainMemoryUser::note(const PlainUse& use) {
   remember(use);
 }
 
-// Returns how many there may be. Requires: the mutex is held.
+// Returns an upper bound of the number of points. Requires: the mutex is held.
 std::size_t PlainMemoryUser::count_points() {
   if (points_ <= kMostPoints) return points_;
   std::set<std::shared_ptr<const Point>> points;
@@ -147,7 +147,7 @@ std::size_t PlainMemoryUser::count_points() {
   return points_ = points.size();
 }
 
-// Without a stream nothing waits, and all uses are open, also those that no neighbour has yet.
+// Without a stream nothing waits, and all uses are open, also those without a neighbour.
 bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream, StreamRef captured) {
   std::vector<PlainUse> shared;
   std::vector<Wait> waits;
@@ -172,7 +172,7 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream, St
   if (shared.empty()) return false;
   for (const Wait& one : waits)
     wait(one, stream, captured);
-  // Many points become one, behind them all, as no more than a few are remembered.
+  // One new point after all of them replaces many, because only a few are remembered.
   if (waits.size() > kMostRemembered / 4 && stream == stream_.get() && capture_of(stream) == 0) {
     const auto all = std::make_shared<const Point>(stream_);
     std::set<std::shared_ptr<const Point>> ended;  // after the lock, as events may block
@@ -194,8 +194,8 @@ bool PlainMemoryUser::begin(std::span<const PlainUse> uses, StreamRef stream, St
   return true;
 }
 
-// What a neighbour has done is before the end of its stream, so that one on the same stream need
-// not be waited for. Requires: the mutex is held.
+// A neighbour's work is before the end of its stream, so a neighbour on the same stream need not be
+// waited for. Requires: the mutex is held.
 void PlainMemoryUser::collect(const PlainUse& use, StreamRef stream,
                               std::vector<Wait>& waits) const {
   for (PlainMemoryUser* const other : memory_->users_) {
@@ -209,14 +209,14 @@ void PlainMemoryUser::collect(const PlainUse& use, StreamRef stream,
   }
 }
 
-// Without the mutex, which is held briefly. A neighbour in the capture is ordered inside of the
-// graph; its work before the capture began is before the launches, which are behind its stream.
+// Without the mutex, which is only held briefly. A neighbour in the capture is ordered inside the
+// graph; its work from before the capture precedes the launches, which follow its stream.
 void PlainMemoryUser::wait(const Wait& wait, StreamRef stream, StreamRef captured) {
   std::shared_ptr<const Point> point = wait.point;
   if (point == nullptr) {
     {
       const std::lock_guard lock(wait.anchor->mutex);
-      if (wait.anchor->stream == nullptr) return;  // it has ended, and all of its work before
+      if (wait.anchor->stream == nullptr) return;  // all of its work has ended
       const ContextStream& other = *wait.anchor->stream;
       const std::uint64_t capture = capture_of(other.get());
       if (capture != 0 && captured && capture == capture_of(captured))
@@ -260,11 +260,11 @@ void PlainMemoryUser::end(bool in_graph) {
   const StreamRef stream = stream_.get();
   std::shared_ptr<const Point> point;
   if (in_graph) {
-    point = {anchor_, nullptr};  // for good
+    point = {anchor_, nullptr};  // permanently
   } else if (!is_alone_on(stream) && capture_of(stream) == 0) {
     point = std::make_shared<const Point>(stream_);
   }
-  std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
+  std::vector<std::shared_ptr<const Point>> former;  // after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   for (const PlainUse& use : ended) {
     (use.is_written ? written_ : read_)
@@ -275,11 +275,10 @@ void PlainMemoryUser::end(bool in_graph) {
   points_ += point != nullptr;
 }
 
-// Memory that is another at each call leaves a point each time. One that is made now is behind them
-// all.
+// Memory that differs at each call leaves a point each time. A new point is after all of them.
 void PlainMemoryUser::join_points() {
   const auto newest = std::make_shared<const Point>(stream_);
-  std::vector<std::shared_ptr<const Point>> former;  // end after the lock, as events may block
+  std::vector<std::shared_ptr<const Point>> former;  // after the lock, as events may block
   const std::lock_guard lock(memory_->mutex_);
   for (Spans* const spans : {&read_, &written_}) {
     spans->for_each_in(kAll, [&](Range, std::shared_ptr<const Point>& last) {

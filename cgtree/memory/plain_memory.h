@@ -1,17 +1,17 @@
-// PlainMemory: the memory that calls of contexts use and no context owns, such as a KV cache.
+// PlainMemory: memory that calls of contexts use and that no context owns, such as a KV cache.
 //
-// Calls say which plain memory they read and write: by inputs, buffers and bindings. Two contexts
-// are neighbours where they use the same bytes and one of them writes. From then on a call that
-// uses such bytes waits for the last use by the neighbour, and notes its own end.
+// Calls report the plain memory that they read and write: inputs, buffers and bindings. Two
+// contexts are neighbours if they use the same bytes and one of them writes. From then on, a call
+// that uses these bytes waits for the neighbour's last use, and notes its own end.
 //
 //   prefill(x, cache)   on stream A; the cache is written: an event is recorded on A
 //   decode(cache)       on stream B, which waits for that event; an event is recorded on B
 //   prefill(x, cache)   A waits for the event of B
 //
-// A replay whose context has no neighbour asks nothing, unless an input has moved.
+// A replay whose context has no neighbour does nothing for this, unless an input has moved.
 //
-// A call is ordered with the calls of neighbours that have returned before it begins. Calls that
-// two threads make at once have no order.
+// A call is ordered after calls of neighbours that returned before it began. Simultaneous calls of
+// two threads are unordered.
 #pragma once
 
 #include <atomic>
@@ -37,23 +37,23 @@ struct PlainUse {
   bool is_written = false;
 };
 
-// A PlainMemory knows which contexts use which plain memory. One serves all devices of a kind,
-// whose addresses are different ones.
+// A PlainMemory knows which contexts use which plain memory. One object serves all devices of a
+// kind, whose addresses differ.
 class PlainMemory {
  public:
-  // Returns the one of the devices of this kind.
+  // Returns the object for the devices of this kind.
   static std::shared_ptr<PlainMemory> of(DeviceAPI& api);
 
  private:
   friend class PlainMemoryUser;
-  Mutex<LockRank::kDeclared> mutex_;     // guards all below, and what users have under it
+  Mutex<LockRank::kDeclared> mutex_;     // guards all below, and members of users that say so
   std::vector<PlainMemoryUser*> users_;  // all that exist
 };
 
-// A PlainMemoryUser is one context.
+// A PlainMemoryUser represents one context.
 //
-// Thread safety: used by the thread that is inside the context; other users look at it under the
-// mutex of the PlainMemory.
+// Thread safety: used by the thread that is inside the context; other users read it under the mutex
+// of the PlainMemory.
 class PlainMemoryUser {
  public:
   // `stream`: of the context; borrowed.
@@ -63,8 +63,7 @@ class PlainMemoryUser {
   PlainMemoryUser(const PlainMemoryUser&) = delete;
   PlainMemoryUser& operator=(const PlainMemoryUser&) = delete;
 
-  // Returns true if note() has been called for these bytes, and remembers it. The bytes of calls
-  // long ago may be forgotten.
+  // Returns true if note() was called for these bytes. The bytes of earlier calls may be forgotten.
   bool is_recent(const PlainUse& use) const noexcept {
     const PlainUse* const recent = &recent_[place_of(use)];
     for (int i = 0; i < kAlike; ++i) {
@@ -75,53 +74,53 @@ class PlainMemoryUser {
     }
     return false;
   }
-  // Notes what a call is about to use. Contexts that become neighbours by it have a reader from
-  // then on (ContextStream::has_readers()). Throws std::bad_alloc.
+  // Notes memory that a call is about to use. Contexts that become neighbours by it have a reader
+  // from then on (ContextStream::has_readers()). Throws std::bad_alloc.
   void note(const PlainUse& use);
 
   // Makes work enqueued on `stream` from now on wait for the last uses of these bytes by
-  // neighbours. Returns whether there are any; then end() must follow the work. `captured`: a
-  // stream whose capture the work becomes part of, or null; it waits for neighbours whose stream is
-  // in that capture. Throws CaptureError if the end of a neighbour's use is not known and its
-  // stream is in another capture; DeviceError, std::bad_alloc.
+  // neighbours. Returns whether there are any; end() must then follow the work. `captured`: a
+  // stream whose capture the work joins, or null; it waits for neighbours whose stream is in that
+  // capture. Throws CaptureError if the end of a neighbour's use is unknown and its stream is in
+  // another capture; DeviceError, std::bad_alloc.
   bool begin(std::span<const PlainUse> uses, StreamRef stream, StreamRef captured = {});
   // Returns whether end() must still follow a begin().
   bool is_open() const noexcept { return !open_.empty(); }
-  // The work that was begun is enqueued on the context's stream. `in_graph`: it is part of a graph
-  // of the caller's, whose launches are behind that stream. Throws DeviceError, std::bad_alloc.
+  // Says that the work is enqueued on the context's stream. `in_graph`: it is part of a graph of
+  // the caller's, whose launches follow that stream. Throws DeviceError, std::bad_alloc.
   void end(bool in_graph = false);
 
  private:
-  // A Point is where a call has ended. Constant once it is shared.
+  // A Point marks the end of a call. Constant once it is shared.
   struct Point {
     explicit Point(const ContextStream& stream) { stream.record_end(event); }
     Event event;
   };
-  // Bytes that are used alike. A null point stands for the end of the context's stream.
+  // A range of bytes with the same uses. A null point stands for the end of the context's stream.
   struct Span {
     std::uintptr_t end;
     std::shared_ptr<const Point> last;
   };
-  // Disjoint spans, none of which touch, by their beginning. Beginnings and ends of read_ and
-  // written_ change under the mutex on the user's own thread, which reads them without.
+  // Disjoint spans that do not touch, by their beginning. Beginnings and ends of read_ and written_
+  // change under the mutex on the user's own thread, which reads them without it.
   class Spans {
    public:
     bool contains(Range range) const noexcept;
     bool overlaps(Range range) const noexcept;
     void add(Range range);
-    // Calls visit(range, last) for each span that has a byte in the range, with those bytes. Writes
-    // nothing but `last`: the user's own thread may read the spans meanwhile.
+    // Calls visit(range, last) for each span that overlaps the range, with the common bytes. Writes
+    // only `last`: the user's own thread may read the spans meanwhile.
     template <typename Visit>
     void for_each_in(Range range, const Visit& visit);
 
    private:
     using Map = std::map<std::uintptr_t, Span>;
-    // Returns the first span that has a byte in the range, or the end.
+    // Returns the first span that overlaps the range, or the end.
     template <typename AnyMap>
     static auto first_in(AnyMap& spans, Range range) noexcept;
     Map spans_;
   };
-  // The context's stream, for others, while there is one.
+  // The context's stream, for other threads, while it exists.
   struct Anchor {
     Mutex<LockRank::kKeepers> mutex;
     const ContextStream* stream;  // guarded by the mutex; null once the context has ended
@@ -133,8 +132,8 @@ class PlainMemoryUser {
     PlainUse use;
   };
 
-  // Returns the first of the kAlike places that the use may have in `recent_`. Addresses of memory
-  // are multiples of large powers of two: a product mixes their bits.
+  // Returns the first of the kAlike places for the use in `recent_`. Addresses of memory are
+  // multiples of large powers of two: a product mixes their bits.
   static std::size_t place_of(const PlainUse& use) noexcept {
     return ((use.range.address * 0x9E3779B97F4A7C15) >> (64 - kRecentBits)) * kAlike;
   }
@@ -163,11 +162,11 @@ class PlainMemoryUser {
   const std::shared_ptr<Anchor> anchor_;
   // Guarded by the mutex of memory_; but see Spans.
   Spans read_;
-  Spans written_;        // perhaps read, too
-  Spans shared_reads_;   // that a neighbour writes; without points
-  Spans shared_writes_;  // that a neighbour uses; without points
+  Spans written_;        // may also be read
+  Spans shared_reads_;   // a neighbour writes them; without points
+  Spans shared_writes_;  // a neighbour uses them; without points
   bool has_neighbours_ = false;
-  std::size_t points_ = 0;  // made since they were last counted
+  std::size_t points_ = 0;  // made since the last count
   // Used by the thread that is inside the context.
   static constexpr std::size_t kMostRemembered = 16;
   static constexpr std::size_t kMostPoints = 16;  // of this context

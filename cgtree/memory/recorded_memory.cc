@@ -1,4 +1,4 @@
-// Joins the ranges of footprints, and lets owners know the recordings that keep their memory.
+// Joins the ranges of footprints, and tells owners which recordings keep their memory.
 #include "cgtree/memory/recorded_memory.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// Footprint and KeptStorages: the memory that the replays of a recording use and that is no input.
-// The first is what the recording has allocated itself, which must be free when it is replayed. The
-// second is all else: it lives as long as the recording does, or ends it.
+// Footprint and KeptStorages: the memory, apart from inputs, that replays of a recording use. A
+// Footprint is memory that the recording allocated itself; it must be free at a replay. A
+// KeptStorages holds all other memory: it lives as long as the recording, or its end drops the
+// recording.
 #pragma once
 
 #include <cstddef>
@@ -36,26 +37,25 @@ class Footprint {
 };
 
 // A KeptStorages keeps memory alive for the replays of a recording: both sides of its copies, the
-// tensors whose address the step function has asked for, and the workspaces that step functions of
-// the context had kept when it was made, any of which it may use. When it ends, replays may still
-// be running: it notes the stream where the context works by then at the owners of the memory,
-// which wait for it before they use the memory again. A stream that captures cannot be noted, and
-// then the keeper takes the memory over. An owner that ends the life of one of them tells the
-// keeper.
+// tensors whose address the step function asked for, and the workspaces that step functions of the
+// context kept when it was made, because it may use any of them. When it is destroyed, replays may
+// still be running: it notes the context's present stream with the owners of the memory, which wait
+// for it before they reuse the memory. A stream that captures cannot be noted; the keeper then
+// takes the memory over. An owner that ends the life of a storage tells the keeper.
 class KeptStorages {
  public:
   KeptStorages() = default;
-  // `keeper`: has the recording; must outlive it. `room`: for so many calls of add(). Throws
-  // std::bad_alloc.
+  // `keeper`: the context of the recording; must outlive it. `room`: for this many calls of add().
+  // Throws std::bad_alloc.
   KeptStorages(std::vector<StorageRef> storages, ContextMemory& keeper, std::size_t room = 0);
   ~KeptStorages() {
     if (!storages_.empty()) end();
   }
-  // Has the owners of the storages, which the keeper keeps no longer, wait for its replays.
+  // Makes the owners of the storages, which the keeper no longer keeps, wait for its replays.
   static void let_go(std::span<const StorageRef> storages, ContextMemory& keeper) noexcept;
   // Throws std::bad_alloc, unless there is room and the keeper itself owns the memory.
   void add(StorageRef storage);
-  // Returns true if mark_step() has ended one of them: an output of an earlier call.
+  // Returns true if mark_step() has ended one of them, an output of an earlier call.
   bool any_stale() const noexcept;
   // Throws StaleTensor if one of them has ended.
   void expect_live() const {

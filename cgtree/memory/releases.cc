@@ -1,4 +1,4 @@
-// Ends the lives of storages: of what a step has left, and by releases on any thread.
+// Ends the lives of storages: at the end of a step, and by releases on any thread.
 #include <atomic>
 #include <mutex>
 #include <new>
@@ -15,7 +15,7 @@ void ContextMemory::end_step(StepAllocations& step) noexcept {
   close_step();
 }
 
-// An eager step fills its memory as it runs: a library may keep it though the step throws.
+// An eager step fills its memory as it runs: a library may keep some even if the step throws.
 void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   try {
     note_kept(kNoFunction, {});
@@ -23,9 +23,9 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   }
   std::lock_guard lock(mutex_);
   CGTREE_CHECK(step_ == &step);
-  // A handle of a captured step that still exists, in the exception for instance, becomes stale.
-  // The blocks are freed one by one: unlike a restore, that does not allocate host memory, which
-  // may have run out.
+  // A handle of a captured step that still exists, for example in the exception, becomes stale. The
+  // blocks are freed singly: unlike a restore, this does not allocate host memory, which may have
+  // run out.
   for (std::size_t i = step.alive.size(); i-- > 0;) {
     Storage& storage = *step.alive[i];
     if (keep_if_leased(storage)) continue;
@@ -37,9 +37,9 @@ void ContextMemory::abandon_step(StepAllocations& step) noexcept {
   close_step();
 }
 
-// Another library does not see that a life has ended: what a lease holds stays as it is, and is
-// handed out to no other until it is given back. A warm-up that throws may have made a workspace
-// before, and has filled it: memory that has handles stays, as after an eager run.
+// Another library does not learn that a life has ended: memory with a lease stays unchanged, and is
+// not allocated again until the lease ends. A warm-up that throws may have made and filled a
+// workspace before: memory with handles stays, as after an eager run.
 bool ContextMemory::keep_if_leased(Storage& storage) noexcept {
   const bool is_filled = step_->kind == StepAllocations::Kind::kWarmUp;
   if (!storage.has_lease() && !is_filled) return false;
@@ -70,8 +70,7 @@ void ContextMemory::close_step() noexcept {
     free_if_dead(slot);
 }
 
-// A recording that is evicted while a step runs lets go of what it has kept, and that is what the
-// step needs.
+// A recording that is evicted while a step runs releases its memory, which the step needs.
 void ContextMemory::free_dead_slots() noexcept {
   const std::lock_guard lock(mutex_);
   if (step_ != nullptr && (step_->has_ended_remotely || step_->defers_frees())) return;
@@ -79,7 +78,7 @@ void ContextMemory::free_dead_slots() noexcept {
     free_if_dead(slot);
 }
 
-// May be called on any thread, as all functions of releases below.
+// Any thread may call this function and all below.
 void ContextMemory::release_last(Storage& storage) noexcept {
   if (kind_of(storage) != kInSlot || stream_.has_readers() ||
       tracking_.load(std::memory_order_acquire)) [[unlikely]] {
@@ -88,7 +87,7 @@ void ContextMemory::release_last(Storage& storage) noexcept {
   finish_release(storage, storage.drop_last());
 }
 
-// Not inlined: a usual release needs no registers for it.
+// Not inlined: the usual release needs no registers for it.
 void ContextMemory::release_in_order(Storage& storage) noexcept {
   const Kind kind = kind_of(storage);
   if (kind == kInSlot) return release_from_slot(storage);
@@ -109,7 +108,7 @@ void ContextMemory::release(Storage& storage) noexcept {
 
 void ContextMemory::release_from_eager(Storage& storage) noexcept {
   stream_.release_readers(storage);
-  // The cache may give the block's segment to another stream, which waits for ours only.
+  // The cache may give the block's segment to another stream, which waits only for ours.
   stream_.try_wait_for_due();
   {
     std::lock_guard lock(mutex_);
@@ -133,8 +132,8 @@ void ContextMemory::free_in_step(Region region, void* data) noexcept {
   }
 }
 
-// The block in the pool may be freed only while the tracking that knew it as live has not ended.
-// Once the mutex is released, the memory may be gone.
+// The block in the pool may be freed only before the tracking that knew it as live has ended. Once
+// the mutex is released, the memory may be deleted.
 void ContextMemory::release_while_tracking(Storage& storage) noexcept {
   std::unique_lock lock(mutex_);
   Slot& slot = *static_cast<Slot*>(storage.tag.place);
@@ -145,8 +144,8 @@ void ContextMemory::release_while_tracking(Storage& storage) noexcept {
   finish_release(storage, end);
 }
 
-// A storage that was live stays with its slot, to be revived; an invalidated one belongs to none.
-// Monitors look at the storages of slots, and might still look at this one.
+// A storage that was live stays with its slot, to be revived; an invalidated storage belongs to no
+// slot. Monitors look at the storages of slots, and might still look at this one.
 void ContextMemory::finish_late_release(Storage& storage, Storage::End end) noexcept {
   if (end == Storage::End::kStale) {
     const std::lock_guard lock(mutex_);
@@ -155,7 +154,7 @@ void ContextMemory::finish_late_release(Storage& storage, Storage::End end) noex
   unretain();
 }
 
-// With the mutex held from the end of the life on, settle() cannot come between.
+// The mutex is held when the life ends, so that settle() cannot come between.
 void ContextMemory::release_from_step(Storage& storage) noexcept {
   stream_.release_readers(storage);
   std::unique_lock lock(mutex_);
@@ -174,9 +173,9 @@ void ContextMemory::release_from_step(Storage& storage) noexcept {
   unretain();
 }
 
-// While a step is open the block stays allocated, so that the step keeps clear of everything that
-// was live when it was decided on. Otherwise it might write where an existing recording writes, and
-// one recording too many would be made. Where memory is short, trim() frees it all the same.
+// While a step is open, the block stays allocated, so that the step avoids all memory that was live
+// when it was decided. Otherwise it might write where an existing recording writes, and need
+// another recording. If memory is short, trim() frees it nevertheless.
 void ContextMemory::free_while_tracking(Slot& slot) noexcept {
   if (!tracking_.load(std::memory_order_relaxed)) return;
   if (step_ == nullptr) return free_if_dead(slot);

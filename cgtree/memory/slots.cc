@@ -25,8 +25,7 @@ void Slots::reserve(const Range& range, Region region, bool persistent) {
   const auto [found, is_new] =
       by_range_.try_emplace({range.address, range.bytes, persistent}, nullptr);
   if (found->second != nullptr) {
-    // A segment that was given back may have come to the other pool. What is live keeps its
-    // segment.
+    // A returned segment may have come to the other pool. A live slot keeps its segment.
     if (!found->second->is_live()) found->second->region = region;
     return;
   }

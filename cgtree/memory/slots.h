@@ -18,28 +18,28 @@
 namespace cgtree {
 
 // A Region is one of the three pools of a context. Between calls nothing in kScratch is live
-// (except what a warm-up left behind on purpose), so the intermediates of all recordings may
+// (except memory that a warm-up kept on purpose), so the intermediates of all recordings may
 // overlap.
 enum class Region : std::uint8_t {
   kOutput,   // outputs
-  kScratch,  // everything that is dead when the call returns
+  kScratch,  // all memory that is dead when the call returns
   kEager,    // allocations of calls that run eagerly; no recording touches them
 };
 
-// A Holder is an output: of which function, and which one.
+// A Holder identifies an output: its function and its index.
 struct Holder {
   std::uint32_t function = 0;
   std::uint32_t output = 0;
 };
 
 // A Slot is a range of the pool where one output lives. Several recordings may put outputs into the
-// same range. They share the slot, because only one of those outputs can be live at a time. What
-// warm-ups leave behind has slots of its own, which no recording shares.
+// same range. They share the slot, because only one of those outputs can be live at a time. Memory
+// that warm-ups keep has its own slots, which no recording shares.
 struct Slot {
   // Constant while the slot is live or used by a recording.
   std::uint32_t number = 0;  // constant
   Range range;
-  bool persistent = false;          // for what warm-ups leave behind: mark_step() does not end it
+  bool persistent = false;          // kept by a warm-up: mark_step() does not end it
   Region region = Region::kOutput;  // may change while the slot is not live
   Lives* lives = nullptr;           // in the context's LiveMask
   std::uint64_t live_bit = 0;
@@ -53,34 +53,34 @@ struct Slot {
     lives->storages[number % kSlotsPerWord].store(storage, std::memory_order_release);
   }
 
-  Published<Holder> holder;  // what lives here, or did last
+  Published<Holder> holder;  // the output that lives here, or did last
 
   // Used by the caller of the context.
-  std::uint32_t recordings = 0;  // that put outputs here
-  bool outlives_steps = false;   // mark_step() does not end current(): Context::keep()
-  // How many references to current() recordings have: they use it, and it is no input.
+  std::uint32_t recordings = 0;  // the number with outputs here
+  bool outlives_steps = false;   // Context::keep(): mark_step() does not end current()
+  // References of recordings to current() that are not inputs.
   std::uint32_t keepers = 0;
-  std::uint64_t workspace = 0;  // which workspace current() is, of all; 0: none
+  std::uint64_t workspace = 0;  // the number of the workspace that current() is; 0: none
 
   // Guarded by the mutex of ContextMemory: the pool has a live block for the slot.
   bool tracked = false;
 };
 
 // Slots are made when a step is warmed up or recorded. A slot is live while a handle to its output
-// exists. One that is neither live nor used by a recording may be recycled: its number then stands
-// for another range, so that there are never many more numbers than were in use at one time.
+// exists. A slot that is neither live nor used by a recording may be recycled: its number then
+// stands for another range, so that there are few more numbers than were in use at one time.
 //
-// Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0
-// slot 0 is live, so the first recording, which writes it, conflicts and the second is replayed:
-// its output is put into slot 1, which is live too. When the first y is released, its storage has
-// no references, and slot 0 is not live: now the first recording fits.
+// Example: two recordings of y = f(x) alternate between slots 0 and 1. While y is held in slot 0,
+// slot 0 is live, so the first recording, which writes it, conflicts, and the second is replayed:
+// its output is put into slot 1, which is then live, too. When the first y is released, its storage
+// has no references, and slot 0 is not live: the first recording fits again.
 //
 // Thread safety: any thread may end the life of a storage. Everything else belongs to the caller of
 // the context, except where ContextMemory holds its mutex.
 class Slots {
  public:
   const LiveMask& live() const noexcept { return live_; }
-  // Returns true if any slot is live that no warm-up left behind.
+  // Returns true if any slot is live that was not kept by a warm-up.
   bool any_output_live() noexcept { return live_.any_beside(persistent_); }
   std::size_t live_count() const;
   std::size_t live_bytes() const;
@@ -94,25 +94,25 @@ class Slots {
   auto end() const noexcept { return slots_.end(); }
 
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
-  // Returns a number for a workspace that no other has had.
+  // Returns a new number for a workspace.
   std::uint64_t next_workspace() noexcept { return ++workspaces_; }
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Makes a slot for outputs in the range, or for what a warm-up leaves behind there, unless there
-  // is one; it is in `region` from now on. Throws std::bad_alloc; nothing has changed then.
+  // Makes a slot for outputs in the range, or for memory that a warm-up keeps there, unless it
+  // exists; it is in `region` from now on. Throws std::bad_alloc; nothing has changed then.
   void reserve(const Range& range, Region region, bool persistent = false);
-  // Frees the numbers that nothing uses, if there are many. Requires: no slot was reserved that is
-  // yet to be placed. Throws std::bad_alloc; nothing has changed then.
+  // Frees unused numbers, if there are many. Requires: each reserved slot has been placed. Throws
+  // std::bad_alloc; nothing has changed then.
   void recycle();
-  // The slots whose range has changed since clear_changed(), some of them more than once.
+  // The slots whose range has changed since clear_changed(); a slot may occur repeatedly.
   const std::vector<std::uint32_t>& changed() const noexcept { return changed_; }
   void clear_changed() noexcept { changed_.clear(); }
 
-  // Makes `storage` the one that lives in the slot of its range. Requires: reserve() was called for
-  // it, and the slot is not live. The slot is not live yet; see set_live().
+  // Makes `storage` the current storage of the slot of its range. Requires: reserve() was called
+  // for it, and the slot is not live. The slot is not live yet; see set_live().
   Slot& place(Storage& storage, bool persistent) noexcept;
 
-  // Calls visit(slot) for each slot that a warm-up has left behind and that may be live.
+  // Calls visit(slot) for each slot that a warm-up kept and that may be live.
   template <typename Visit>
   void for_each_persistent(Visit&& visit) const {
     live_.for_each([&](std::uint32_t number) {
@@ -120,13 +120,13 @@ class Slots {
     });
   }
 
-  // Must be called when a life begins: the slot's storage has a reference. Only the caller of the
-  // context writes the word.
+  // Must be called when a life begins: the slot's storage then has a reference. Only the caller of
+  // the context writes the word.
   static void set_live(Slot& slot) noexcept {
     std::atomic<std::uint64_t>& bits = slot.lives->bits;
     bits.store(bits.load(std::memory_order_relaxed) | slot.live_bit, std::memory_order_relaxed);
   }
-  // Orphans the storages of the live slots, and returns how many.
+  // Orphans the storages of the live slots, and returns their number.
   std::size_t orphan() noexcept;
 
   void validate() const;
@@ -137,11 +137,11 @@ class Slots {
   Slot& add();
 
   LiveMask live_;
-  SlotSet persistent_;            // slots that a warm-up left behind
+  SlotSet persistent_;            // slots kept by a warm-up
   std::deque<Slot> slots_;        // by number; addresses are stable
   std::uint32_t count_ = 0;       // == slots_.size(), which a deque has to compute
   std::uint64_t workspaces_ = 0;  // numbered so far
-  // By address and bytes, and whether it is persistent.
+  // By address, bytes, and the `persistent` flag.
   std::map<std::tuple<std::uintptr_t, std::size_t, bool>, Slot*> by_range_;
   std::vector<std::uint32_t> free_;  // numbers without a range, the lowest last
   std::vector<std::uint32_t> changed_;

@@ -1,4 +1,4 @@
-// StepAllocations: what a step in progress has allocated, and what it frees when it ends.
+// StepAllocations: the allocations of a step in progress, and the blocks that it frees at its end.
 #pragma once
 
 #include <algorithm>
@@ -27,38 +27,37 @@ struct ConditionalBodies {
 
 // A StepAllocations belongs to one step: a warm-up, a recording or an eager call.
 //
-// Thread safety: guarded by the mutex of ContextMemory while the step is open, except what only the
-// thread that runs the step uses.
+// Thread safety: guarded by the mutex of ContextMemory while the step is open, except members that
+// only the thread of the step uses.
 struct StepAllocations {
   enum class Kind { kWarmUp, kRecord, kEager };
 
   Kind kind = Kind::kEager;
-  // For kEager: the id of the capture that other code has open on the step's stream, or 0.
+  // For kEager: the id of the foreign capture that is open on the step's stream, or 0.
   std::uint64_t foreign_capture = 0;
   // For kRecord: the allocations, by number in the step, that became outputs in the warm-up.
   // Sorted; null if there are none.
   const std::vector<std::uint32_t>* output_allocations = nullptr;
   std::uint32_t count = 0;            // the number of allocations so far
   std::vector<Storage*> alive;        // tag.position is the index in this list
-  std::vector<Storage*> eager;        // for kEager: those alive; tag.place is this step
-  std::vector<Range> ranges;          // the ranges of all of them, dead or alive
+  std::vector<Storage*> eager;        // for kEager: live storages; tag.place is this step
+  std::vector<Range> ranges;          // of all allocations, dead or alive
   std::vector<StorageRef> kept;       // for kRecord: other memory that the work of the step uses
-  std::vector<StorageRef> elsewhere;  // for kRecord: what it has made outside of the pools
-  std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of bodies in them
-  bool has_run_out = false;               // for kRecord: memory has
+  std::vector<StorageRef> elsewhere;  // for kRecord: allocated outside of the pools
+  std::vector<ConditionalBodies> bodies;  // for kRecord: of its graphs, and of their bodies
+  bool has_run_out = false;               // for kRecord: memory has run out
   std::vector<std::uint64_t> workspaces;  // for kWarmUp: those that it uses
-  std::vector<const Storage*> written;    // for kRecord: what calls in the step write in place
-  std::vector<PlainUse> plain_uses;       // for kRecord: of calls in the step
-  // For kRecord: what is handed out in place of an allocation, by its number in the step, and the
-  // allocations in whose place that was.
+  std::vector<const Storage*> written;    // for kRecord: written in place by nested calls
+  std::vector<PlainUse> plain_uses;       // for kRecord: of nested calls
+  // For kRecord: storages that replace allocations, by number in the step, and the replaced ones.
   std::vector<std::pair<std::uint32_t, StorageRef>> stand_ins;
   std::vector<StorageRef> replaced;
-  bool is_in_replay = false;     // for kEager: a recording is in use, and all must stay
-  bool is_verification = false;  // for kEager: what runs is compared, and counts as no call
-  bool is_paused = false;        // for kRecord: code runs that is no part of the step
-  bool is_in_body = false;       // for kRecord: what is captured may run again, and reads it then
+  bool is_in_replay = false;     // for kEager: a recording is in use, so all must stay
+  bool is_verification = false;  // for kEager: a verification, which does not count as a call
+  bool is_paused = false;        // for kRecord: code outside of the step is running
+  bool is_in_body = false;       // for kRecord: captured work may run again, and read memory
 
-  // The thread that runs the step, and the streams it has forked.
+  // The thread of the step, and the streams that it has forked.
   std::thread::id thread;
   std::optional<StreamFork> fork;
   bool has_side_work = false;                      // a storage was used on another stream
@@ -71,15 +70,15 @@ struct StepAllocations {
     fork.emplace(current_stream_or_none());
   }
 
-  // Returns true in a body, and if work of the step on a second stream may not be joined yet. What
-  // it frees then stays allocated: the second stream may not have reached the block. After
-  // note_use() on another stream, or a free on another thread, all streams are known to have joined
-  // at the end only.
+  // Returns true in a body, and if work of the step on a second stream may not be joined yet.
+  // Blocks that are freed then stay allocated: the second stream may not have reached their use.
+  // After note_use() on another stream, or a free on another thread, only the end of the step
+  // guarantees that all streams have joined.
   bool defers_frees() const noexcept {
     return has_side_work || std::this_thread::get_id() != thread || is_in_body ||
            !fork->is_joined();
   }
-  // Returns true if blocks whose frees were deferred may be freed before the end.
+  // Returns true if deferred blocks may be freed before the end.
   bool may_free_deferred() const noexcept {
     return !deferred.empty() && !has_freed_remotely && !defers_frees();
   }
@@ -96,7 +95,7 @@ struct StepAllocations {
            std::binary_search(output_allocations->begin(), output_allocations->end(), number);
   }
 
-  // Returns what stands in for allocation `number`, or the storage itself.
+  // Returns the replacement of allocation `number`, or the storage itself.
   StorageRef handed_out(std::uint32_t number, StorageRef storage) {
     for (const auto& [replaced_number, stand_in] : stand_ins) {
       if (replaced_number != number || stand_in->bytes() != storage->bytes()) continue;
@@ -132,8 +131,7 @@ struct StepAllocations {
     storage.tag.place = nullptr;
   }
 
-  // Makes room in `deferred`, so that a release, which must not throw, has room for all storages
-  // that are alive and `more` others.
+  // Makes room in `deferred` for all live storages and `more` others: a release must not throw.
   void reserve_deferred(std::size_t more) {
     const std::size_t most = deferred.size() + alive.size() + more;
     if (deferred.capacity() < most) deferred.reserve(2 * most);

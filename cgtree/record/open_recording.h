@@ -70,8 +70,8 @@ struct CaptureOn {
   // Examines the step; null for none.
   Examination* examination = nullptr;
   // Called when everything that can fail has succeeded, and before any launch; finish() passes on
-  // its exceptions. Null for none. Not called for a rehearsal. The caller's code in it is no part
-  // of the step: empty() uses the eager pool, current_stream() is that of the launch, and
+  // its exceptions. Null for none. Not called for a rehearsal. The caller's code in it does not
+  // belong to the step: empty() uses the eager pool, current_stream() is that of the launch, and
   // generators move at once.
   std::function<void(Recording&)> before_launch = nullptr;
 };
