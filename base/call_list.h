@@ -1,4 +1,4 @@
-// CallList: a list of items that are called without a lock held.
+// CallList: a list of items that are called without holding a lock.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace cgtree {
 
-// A CallList keeps items in the order in which they were added. No item is called after remove() of
-// it has returned, but for the calls from which it is removed: it lasts until they have ended.
+// A CallList keeps items in the order in which they were added. No item is called after its
+// remove() has returned. An item that its own call removes lives until its calls have ended.
 //
 // Thread safety: all functions may be called from any thread.
 template <typename Item>
@@ -40,8 +40,7 @@ class CallList {
     remove_if([&](const Entry& entry) { return is_wanted(entry.item); });
   }
 
-  // Calls `function` with each item until it returns true. Items that are added meanwhile are
-  // called too.
+  // Calls `function` with each item until it returns true. Items added meanwhile are called too.
   template <typename Function>
   void call_until(Function function) {
     std::unique_lock lock(mutex_);
@@ -60,13 +59,13 @@ class CallList {
   struct Entry {
     Id id;
     Item item;
-    Call* calls = nullptr;  // those in progress
+    Call* calls = nullptr;  // calls in progress
     bool is_leaving = false;
     bool is_removed = false;  // by one of its calls; the last one erases it
   };
   using Entries = std::list<Entry>;
 
-  // A Call is one call of an item in progress. The entry stays in the list until it ends.
+  // A Call is one call of an item in progress. The entry stays in the list until the call ends.
   struct Call {
     // Requires: the lock is held.
     Call(CallList& of, std::unique_lock<Mutex<LockRank::kLeaf>>& held,

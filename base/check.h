@@ -25,7 +25,7 @@ namespace cgtree {
                : ::cgtree::check_failed(#condition, std::source_location::current()))
 
 // CGTREE_DCHECK is on unless NDEBUG is defined. It is for the replay path and for checks of whole
-// structures.
+// data structures.
 #ifdef NDEBUG
 #define CGTREE_DCHECK(condition) static_cast<void>(sizeof(!(condition)))
 #else

@@ -1,7 +1,7 @@
 // The exceptions that cgtree throws: one type per kind of failure.
 //
 // Expected outcomes (a mismatch, a skip) are values, never exceptions, and bugs of the library
-// abort (check.h). what() reads `file:line: message`, and a message that compares shows both sides.
+// abort (check.h). what() reads `file:line: message`; the message of a comparison shows both sides.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class Error : public std::runtime_error {
   std::size_t prefix_;  // bytes of what() before the message
 };
 
-// An argument that the caller can correct: a wrong shape, type, device, stride, alignment, or a
-// null pointer.
+// InvalidArgument reports an argument that the caller can correct: a wrong shape, type, device,
+// stride, alignment, or a null pointer.
 class InvalidArgument : public Error {
  public:
   // `where` is that of Error.
@@ -42,7 +42,7 @@ class InvalidArgument : public Error {
 // The reason why a tensor of another library cannot be imported, or one of ours cannot be exported.
 // Each fault has an exception in Python: KeyError, TypeError, ValueError, BufferError.
 enum class BoundaryFault {
-  kMissing,       // a required field is not there
+  kMissing,       // a required field is missing
   kWrongType,     // a field is of another kind than the protocol says
   kWrongValue,    // a field has a value that the protocol forbids, or that contradicts another
   kNotSupported,  // the protocol allows it, cgtree does not
@@ -81,7 +81,8 @@ struct MemoryReport {
   bool capture_open = false;           // then no memory could be returned to the device
 };
 
-// The device has no room, or a budget forbids a larger reservation. Nothing was allocated.
+// OutOfMemory says that the device has no room, or that a budget forbids a larger reservation.
+// Nothing was allocated.
 class OutOfMemory : public Error {
  public:
   // Has a report only if a pool was asked.
@@ -98,7 +99,7 @@ class OutOfMemory : public Error {
   std::shared_ptr<const MemoryReport> report_;  // shared: copies of an exception must not throw
 };
 
-// A handle was used after mark_step() had released its memory.
+// StaleTensor reports the use of a handle whose memory mark_step() has released.
 class StaleTensor : public Error {
  public:
   // `where` is that of Error.
@@ -107,7 +108,7 @@ class StaleTensor : public Error {
       : Error(message, where) {}
 };
 
-// A second thread called into a context that is busy.
+// ConcurrentUse reports a call by a second thread into a busy context.
 class ConcurrentUse : public Error {
  public:
   // `where` is that of Error.
@@ -116,7 +117,8 @@ class ConcurrentUse : public Error {
       : Error(message, where) {}
 };
 
-// A function of a device returned an error. code() is the CUDA runtime's number, on every device.
+// A DeviceError is an error returned by a function of a device. code() is the CUDA runtime's
+// number, on every device.
 class DeviceError : public Error {
  public:
   // `code` is that of cudaError_t.
@@ -131,7 +133,8 @@ class DeviceError : public Error {
   int code_;
 };
 
-// A step function could not be captured. The tree, the pool and the stream are as before the call.
+// A CaptureError says that a step function could not be captured. The tree, the pool and the stream
+// are as before the call.
 class CaptureError : public DeviceError {
  public:
   // `code` is the error of the capture, a cudaError_t.
@@ -140,15 +143,15 @@ class CaptureError : public DeviceError {
       : DeviceError(code, message, where) {}
 };
 
-// The first difference between a replay and an eager run of the same call. Values are texts, so
-// that they may be of any element type.
+// The first difference between a replay and an eager run of the same call. Values are texts,
+// because the element type may be any.
 struct Divergence {
   // The kind of the result that differs.
   enum class Of {
     kOutput,  // an output of the step function
     kInput,   // an input that the step function writes
-    kDraws,   // by how much a random generator moves
-    kStep,    // the step function itself: it threw, or returned something else
+    kDraws,   // the distance by which a random generator moves
+    kStep,    // the step function itself: it threw, or had another number of outputs
   };
 
   Of of = Of::kStep;
@@ -157,15 +160,15 @@ struct Divergence {
   std::uint32_t node = 0;   // the recording, by its number in snapshots and events
   std::uint32_t index = 0;  // of the output, the input, or the generator in the order of draws
   std::string what;         // "output 0 'logits'"
-  // Of the first element that differs, by its number in row-major order; kOutput and kInput only.
+  // The first element that differs, by its number in row-major order; kOutput and kInput only.
   std::uint64_t element = 0;
   std::vector<std::int64_t> position = {};  // the same, by axis
   std::string replayed;
   std::string eager;
   std::uint64_t differing = 0;  // elements
-  std::uint64_t elements = 0;   // that were compared
+  std::uint64_t elements = 0;   // number of compared elements
   double largest = 0;           // difference between two elements
-  double tolerance = 0;         // that was allowed; 0: none, bit for bit
+  double tolerance = 0;         // the allowed difference; 0: none, bit for bit
   // Possible faults of the recording, one sentence each.
   std::vector<std::string> suspects = {};
 };
@@ -173,8 +176,8 @@ struct Divergence {
 // Returns the text of a VerifyError.
 std::string to_string(const Divergence& divergence);
 
-// A replay was verified and differs from an eager run (docs/verify.md). Tensors that the call
-// writes, and generators, are as the replay has left them.
+// A VerifyError says that a verified replay differs from an eager run (docs/verify.md). Tensors
+// that the call writes, and generators, are as the replay has left them.
 class VerifyError : public Error {
  public:
   // Its message is to_string() of the divergence.
@@ -188,7 +191,8 @@ class VerifyError : public Error {
   std::shared_ptr<const Divergence> divergence_;  // shared: copies of an exception must not throw
 };
 
-// The ranks of a group do not do the same, or one of them cannot be reached. Nothing was done.
+// A GroupError says that the ranks of a group do not do the same, or that one of them cannot be
+// reached. No work was done.
 class GroupError : public Error {
  public:
   // `where` is that of Error.

@@ -49,10 +49,10 @@ class FormatField {
 
   void set(std::ptrdiff_t size) noexcept { text_ = {buffer_, static_cast<std::size_t>(size)}; }
 
-  // Prints with "%", the spec and a conversion, of which the type may stand in the spec.
+  // Prints with "%", the spec and a conversion, for which the spec may contain the type.
   template <typename Number>
   void print(std::string_view spec, const char* conversion, Number number) noexcept {
-    const bool has_prefix = spec.starts_with('#');  // which printf() leaves out before a zero
+    const bool has_prefix = spec.starts_with('#');  // printf() omits it before a zero
     if (has_prefix) spec.remove_prefix(1);
     char format[16] = "%";
     const std::size_t size = std::min<std::size_t>(spec.size(), 8);
@@ -68,7 +68,7 @@ class FormatField {
     set(digits - buffer_ + std::clamp(std::snprintf(digits, room, format, number), 0, room - 1));
   }
 
-  // Without a type it is the shortest text that is read back as the same number.
+  // Without a type, prints the shortest text that reads back as the same number.
   template <typename Real>
   void print_real(std::string_view spec, Real number) noexcept {
     if (!spec.empty() && is_type(spec.back())) return print(spec, "g", static_cast<double>(number));
@@ -93,7 +93,7 @@ void compose(std::string_view pattern, std::initializer_list<FormatArgument> arg
     append(pattern.substr(0, brace));
     pattern.remove_prefix(brace);
     if (pattern.empty()) return;
-    if (pattern[0] == '}' || pattern[1] == '{') {  // a brace that stands twice
+    if (pattern[0] == '}' || pattern[1] == '{') {  // a doubled brace
       append(pattern.substr(0, 1));
       pattern.remove_prefix(2);
       continue;

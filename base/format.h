@@ -1,11 +1,10 @@
-// str_format() composes text from a pattern with {} for each argument, as std::format() does, which
-// GCC 12 lacks.
+// str_format() composes text from a pattern with {} for each argument; GCC 12 lacks std::format().
 //
 //   str_format("{} of {{{}}} at {:#x}", 3, joined(dims, ", "), address)   "3 of {2, 4} at 0x7f00"
 //
-// A field is {}, or {:SPEC}, where SPEC has, in this order, '+', a width that zeros fill, a
-// precision, and one of x, f, g; or is "#x". A program with another number of fields than of
-// arguments does not compile.
+// A field is {}, or {:SPEC}, where SPEC has, in this order, '+', a width to fill with zeros, a
+// precision, and one of x, f, g; or is "#x". A program whose numbers of fields and arguments differ
+// does not compile.
 #pragma once
 
 #include <concepts>
@@ -82,7 +81,7 @@ class FormatPattern {
  public:
   consteval FormatPattern(const char* text) : text_(text) {
     if (detail::count_fields(text_) != sizeof...(Arguments))
-      detail::a_pattern_needs_a_field_for_each_argument();  // is no constant, and does not compile
+      detail::a_pattern_needs_a_field_for_each_argument();  // not constant: does not compile
   }
   std::string_view text() const noexcept { return text_; }
 
@@ -94,11 +93,11 @@ using PatternFor = FormatPattern<std::type_identity_t<Arguments>...>;
 
 // Requires: a field for each argument. Throws std::bad_alloc.
 std::string format_list(std::string_view pattern, std::initializer_list<FormatArgument> arguments);
-// Writes as much of the text as there is room for, and a null behind it. Requires: bytes > 0.
+// Writes as much of the text as fits, with a null at its end. Requires: bytes > 0.
 void format_list_into(char* text, std::size_t bytes, std::string_view pattern,
                       std::initializer_list<FormatArgument> arguments) noexcept;
 
-// Returns the pattern with the arguments in place of its fields. Throws std::bad_alloc.
+// Returns the pattern with its fields replaced by the arguments. Throws std::bad_alloc.
 template <typename... Arguments>
 std::string str_format(PatternFor<Arguments...> pattern, const Arguments&... arguments) {
   return format_list(pattern.text(), std::initializer_list<FormatArgument>{arguments...});

@@ -1,6 +1,6 @@
-// Frame: all that is current on a thread. A step function must find its stream, its allocator and
-// its generators without being handed them, as in CUDA and TVM. of_thread(): the thread's objects
-// of other types.
+// Frame: everything that is current on a thread. A step function must find its stream, its
+// allocator and its generators without arguments, as in CUDA and TVM. of_thread(): the thread's
+// objects of other types.
 #pragma once
 
 #include <cxxabi.h>
@@ -31,12 +31,12 @@ class StreamScope;
 struct GuardsOfStep;
 enum class GraphOverride : std::uint8_t;
 
-// Each member is the innermost of its class, or null. The class defines null; scopes of the class
-// set the member and put it back.
+// Each member is the innermost of its class, or null. The class defines the meaning of null; scopes
+// of the class set the member and restore it.
 struct Frame {
   StreamScope* stream = nullptr;
   StreamFork* fork = nullptr;
-  std::uint64_t last_stream_scope = 0;  // the number of the scope that was opened last
+  std::uint64_t last_stream_scope = 0;  // the number of the last opened scope
   StorageAllocator* allocator = nullptr;
   DrawHandler* draws = nullptr;
   Refusals* refusals = nullptr;
@@ -53,7 +53,7 @@ struct Frame {
   FlowLog* flow_log = nullptr;
   const OrderInBody* order = nullptr;
   const RingRounds* rounds = nullptr;
-  bool is_trial = false;  // the run of a body that finds out its effects
+  bool is_trial = false;  // in the run of a body that detects its effects
 };
 
 namespace detail {
@@ -62,14 +62,14 @@ extern constinit thread_local Frame t_frame;
 
 }  // namespace detail
 
-// Returns the frame of the calling thread. Each call reads it, so that it is read in place.
+// Returns the frame of the calling thread. It is inlined, because each call reads it.
 inline Frame& frame() noexcept {
   return detail::t_frame;
 }
 
 namespace detail {
 
-// A PlaceOfThread is where a thread has an object that needs a destructor. The place needs none.
+// A PlaceOfThread stores a thread's object that needs a destructor. The storage itself needs none.
 template <typename T>
 class PlaceOfThread {
  public:
@@ -81,9 +81,9 @@ class PlaceOfThread {
   }
 
  private:
-  // A variable that is local to the thread would be destroyed once only. The library that has the
-  // code at the last argument stays loaded until then. Source: Itanium C++ ABI, "Thread-local
-  // storage"; glibc, __cxa_thread_atexit_impl.
+  // A thread-local variable would be destroyed only once. The library that contains the code of the
+  // last argument stays loaded until then. Source: Itanium C++ ABI, "Thread-local storage"; glibc,
+  // __cxa_thread_atexit_impl.
   void make() noexcept {
     ::new (static_cast<void*>(memory_)) T();
     is_made_ = true;
@@ -101,10 +101,10 @@ class PlaceOfThread {
 
 }  // namespace detail
 
-// Returns the calling thread's object of a type, which is made when it is first needed and ends
-// with the thread. A room uses its types, and containers of these. An object that begins as a
-// constant and needs no destructor costs one address. Destructors that run while the thread ends
-// may use any: one that has ended is made again.
+// Returns the calling thread's object of a type, which is made at its first use and destroyed with
+// the thread. A room uses its own types, and containers of these. An object with constant
+// initialization and no destructor costs one address. Destructors that run while the thread ends
+// may use any object: a destroyed one is made again.
 template <typename T>
 T& of_thread() noexcept {
   if constexpr (std::is_trivially_destructible_v<T>) {

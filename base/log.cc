@@ -1,4 +1,4 @@
-// Hands lines to the sink that is set.
+// Passes lines to the current sink.
 #include "base/log.h"
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kLevelNames = {"trace", "debug", "info", "warning", "error", "off"};
 
-// Writes a line with one call, so that those of several processes do not mix.
+// Writes a line with one call, so that lines of several processes do not mix.
 void write_plain(LogLevel level, const std::string& line) {
   const std::string text =
       str_format("[cgtree] [{}] {}\n", kLevelNames[static_cast<std::size_t>(level)], line);
@@ -39,7 +39,7 @@ LogLevel level_from_environment() {
 struct Logger {
   Mutex<LockRank::kLog> mutex;
   LogSink sink = nullptr;  // guarded by mutex
-  // Guarded by mutex. Writes to standard error, where there is no sink.
+  // Guarded by mutex. Writes to standard error if there is no sink.
   void (*write)(LogLevel, const std::string&) = write_plain;
 };
 
@@ -48,7 +48,7 @@ Logger& logger() {
   return *instance;
 }
 
-// Returns the line as one line, whatever it quotes.
+// Returns the text as one line, with its line breaks escaped.
 std::string in_one_line(std::string_view text) {
   std::string line;
   for (const char c : text) {

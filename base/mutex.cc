@@ -31,7 +31,7 @@ constexpr std::uint64_t bit(LockRank rank) {
   return std::uint64_t{1} << static_cast<int>(rank);
 }
 
-// A bit for each rank, or only those that no blocking call may be made with.
+// Returns a bit for each rank, or only for ranks that must not be held in a blocking call.
 constexpr std::uint64_t brief_ranks() {
   std::uint64_t bits = 0;
   for (std::size_t i = 0; i < kCount; ++i)
@@ -39,7 +39,7 @@ constexpr std::uint64_t brief_ranks() {
   return bits;
 }
 
-// It has neither a constructor nor a destructor, because threads lock while they end.
+// Without constructor and destructor, because threads lock while they end.
 struct ThreadLocks {
   std::uint64_t held;  // a bit for each rank
   unsigned count[kCount];

@@ -1,4 +1,4 @@
-// Mutex: a lock that knows its place in the order of all locks, and Condition, which waits with it.
+// Mutex: a lock that knows its place in the order of all locks. Condition: waits with it.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace cgtree {
 // holds a lock takes only later ones. docs/locks.md has a row for each.
 //
 // The second column says what a thread may do while it holds the lock:
-//   kBrief    only what ends by itself. No call of a device that may block: one that enqueues work,
-//             records an event, waits, or allocates or frees memory. It may never end, because the
-//             work it waits for may need a thread that waits for the lock.
+//   kBrief    only work that ends by itself. No call of a device that may block: one that enqueues
+//             work, records an event, waits, or allocates or frees memory. It may never end,
+//             because the awaited work may need a thread that waits for the lock.
 //   kLong     also calls that may block. Such a lock serialises the long operation that it is named
 //             after, and work on a device never needs it. A thread may hold several of one rank:
 //             the source of a pool's memory may be another pool.
-//   kSeveral  as kBrief; a thread may hold several of this rank, which have an order of their own.
+//   kSeveral  as kBrief; a thread may hold several of this rank, which have their own order.
 #define CGTREE_LOCK_RANKS(X)                                           \
   X(kTurns, kLong)          /* callers that take turns in a context */ \
   X(kTorchRecording, kLong) /* recordings that draw from PyTorch */    \
   X(kUpkeep, kLong)         /* of a context */                         \
   X(kGrowth, kLong)         /* of a pool */                            \
   X(kCommunicator, kLong)   /* the last event of a communicator */     \
-  X(kTree, kBrief)          /* what monitors read of a context */      \
+  X(kTree, kBrief)          /* the tree, as monitors read it */        \
   X(kWatch, kBrief)         /* times and marks of replays */           \
   X(kDeclared, kBrief)      /* declared memory of a context */         \
-  X(kKeepers, kLong)        /* who keeps outputs of a context */       \
+  X(kKeepers, kLong)        /* users of a context's outputs */         \
   X(kContextMemory, kBrief) /* slots and steps of a context */         \
   X(kContextStream, kLong)  /* readers of a context's memory */        \
   X(kTorchMemory, kBrief)   /* PyTorch's blocks */                     \
@@ -58,8 +58,8 @@ enum class LockRank : std::uint8_t {
 #undef CGTREE_LOCK_RANK
 };
 
-// What checks the order, in builds that define CGTREE_CHECK_LOCK_ORDER for all that is linked
-// together: Bazel's, but for -c opt. Elsewhere the functions are empty.
+// The check of the order, in builds that define CGTREE_CHECK_LOCK_ORDER for everything that is
+// linked together: Bazel's, except -c opt. In other builds the functions are empty.
 namespace lock_order {
 
 #ifdef CGTREE_CHECK_LOCK_ORDER
@@ -67,9 +67,9 @@ namespace lock_order {
 void expect_next(LockRank rank) noexcept;
 void note_taken(LockRank rank) noexcept;
 void note_released(LockRank rank) noexcept;
-// Aborts if this thread holds a lock that may not be held by a call that may block.
+// Aborts if this thread holds a lock that a call that may block must not hold.
 void expect_may_block(const char* call) noexcept;
-// The same, but for the lock that the thread gives up while it waits.
+// As expect_may_block(), except for the lock that the thread releases while it waits.
 void expect_may_wait(LockRank rank) noexcept;
 #else
 inline void expect_next(LockRank) noexcept {
@@ -100,7 +100,7 @@ class Mutex {
     lock_.lock();
     lock_order::note_taken(kRank);
   }
-  // Cannot wait, so that it may be called in any order.
+  // Does not wait, so it may be called in any order.
   bool try_lock() noexcept {
     if (!lock_.try_lock()) return false;
     lock_order::note_taken(kRank);

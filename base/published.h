@@ -5,9 +5,8 @@
 
 namespace cgtree {
 
-// A Published costs the thread that changes it what a plain value does: a load and a store, without
-// a locked instruction. Readers see some value that it had lately; several of them are not read as
-// of one instant.
+// A Published costs its writer as much as a plain value: a load and a store, without a locked
+// instruction. Readers see some recent value; several values are not read at the same instant.
 // Thread safety: one thread at a time changes it, any thread reads it.
 template <typename T>
 class Published {

@@ -8,17 +8,17 @@
 namespace cgtree {
 
 // std::mutex parks a thread at the first failure. With two threads at one pool, parking and waking
-// costs ten times the section and more (docs/decisions/0005-spinning-mutex.md).
+// costs at least ten times the section (docs/decisions/0005-spinning-mutex.md).
 //
-// unlock() is a plain store, which costs half of what an atomic exchange would. So it cannot know
-// of threads that sleep, and wakes none: a sleeper wakes by itself and looks again, as a spinner
-// does. No wake-up can be lost because there is none. The store releases what the section wrote,
-// and the exchange that takes the lock acquires it; nothing else is ordered by waiting.
+// unlock() is a plain store, which costs half of what an atomic exchange would. It therefore cannot
+// know of sleeping threads, and wakes none: a sleeper wakes by itself and looks again, as a spinner
+// does. No wake-up can be lost, because there are none. The store releases the writes of the
+// section, and the exchange that takes the lock acquires them; waiting orders nothing else.
 //
-// What the section reads and writes moves to another processor with the lock, which takes longer
-// than the section. So a thread that waits looks seldom, and the more seldom the more they are: the
-// owner comes back for several sections before it loses the lock. That is not fair, on purpose. A
-// queue would hand the lock to threads that do not run, if there are more of them than processors.
+// The data of the section moves to another processor with the lock, which takes longer than the
+// section. A waiting thread therefore looks seldom, and more seldom the more threads wait: the
+// owner returns for several sections before it loses the lock. This is unfair on purpose. With more
+// threads than processors, a queue would hand the lock to threads that do not run.
 class SpinningMutex {
  public:
   void lock() noexcept {
@@ -33,7 +33,7 @@ class SpinningMutex {
   // In pauses of the processor, of 15 to 50 ns.
   static constexpr unsigned kPauses = 64;         // of one waiter between two looks
   static constexpr unsigned kMostPauses = 10000;  // then it sleeps: the owner may not be running
-  static constexpr std::chrono::microseconds kSleep{50};  // about what the timer's slack is
+  static constexpr std::chrono::microseconds kSleep{50};  // about the slack of the timer
 
   static void pause() noexcept {
 #if defined(__x86_64__)
@@ -55,16 +55,14 @@ class SpinningMutex {
   unsigned spun = 0;
   do {
     if (spun < kMostPauses) {
-      // With n waiters each pauses n times as long as one would, so that they look as often
-      // together.
+      // Each of n waiters pauses n times as long as a single one: together they look equally often.
       const unsigned pauses = kPauses * waiters_.load(std::memory_order_relaxed);
       for (unsigned i = 0; i < pauses && spun < kMostPauses; ++i, ++spun)
         pause();
     } else {
       std::this_thread::sleep_for(kSleep);
     }
-    // This only looks until the exchange may succeed: a failed exchange takes the cache line from
-    // the owner.
+    // Only looks until an exchange may succeed: a failed one takes the cache line from the owner.
   } while (is_taken_.load(std::memory_order_relaxed) || !try_lock());
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -19,9 +19,9 @@ struct InputRecord;
 // inputs, as bytes, once all of them were proved to fit. While the tensors of a call have the same
 // bytes, and no storage without a domain has ended or moved since, they fit, at the same addresses.
 //
-//   the bytes of a tensor are the same    =>  the same view, at the same offset, of a storage that
-//                                             lies where the one that was looked at lay
-//   Storage::changes() is what it was     =>  it is that one, neither ended nor moved
+//   the bytes of a tensor are the same    =>  the same view, at the same offset, of a storage at
+//                                             the address of the examined storage
+//   Storage::changes() is the same        =>  it is that storage, neither ended nor moved
 //
 // An input that was the context's own memory when it was recorded is in no run: changes() does not
 // count the ends of such storages, and an output may become stale. No other input that fits plainly

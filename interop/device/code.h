@@ -1,4 +1,4 @@
-// Code: what a function of a device returns. Every device uses the CUDA runtime's error numbers.
+// Code: the result of a function of a device. Every device uses the CUDA runtime's error numbers.
 //
 // Source: cudaError_t (CUDA Runtime API 13.0, Data types). Runtime and driver agree on these
 // numbers.
@@ -44,7 +44,7 @@ enum class [[nodiscard]] Code : int{
 // Returns CUDA's name of the number, e.g. "cudaErrorStreamCaptureInvalidated".
 std::string_view name(Code code) noexcept;
 
-// Returns one sentence on what the number means and what to do about it.
+// Returns one sentence on the meaning of the number and the remedy.
 std::string_view explain(Code code) noexcept;
 
 inline bool ok(Code code) noexcept {
@@ -52,8 +52,8 @@ inline bool ok(Code code) noexcept {
 }
 
 // Throws OutOfMemory for kMemoryAllocation, CaptureError for 900 to 908, which is noted as a
-// refusal (refusal.h), else DeviceError. `action` says what was being done, e.g. "launch graph of
-// 'decode'".
+// refusal (refusal.h), else DeviceError. `action` describes the failed action, e.g. "launch graph
+// of 'decode'".
 [[noreturn]] void throw_code(Code code, std::string_view action,
                              std::source_location where = std::source_location::current());
 

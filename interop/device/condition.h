@@ -1,8 +1,8 @@
-// Conditions: a conditional node of a graph runs other graphs, its bodies, as often as a value in
-// the device's memory says (GraphAPI::add_conditional()).
+// Conditions: a conditional node of a graph runs other graphs, its bodies, depending on a value in
+// the device's memory (GraphAPI::add_conditional()).
 //
-// A condition is that value. A kernel sets it with set_condition(), in front of the node or, for a
-// loop, in its body. An example, in a capture on `stream`:
+// A condition is that value. A kernel sets it with set_condition(), before the node or, for a loop,
+// in its body. An example, in a capture on `stream`:
 //
 //   graphs.create_condition(graph, &condition);
 //   ... a kernel on `stream` that calls set_condition(condition, *flag) ...
@@ -14,8 +14,8 @@
 //
 // The functions are CUDA's, one to one, as in GraphAPI. CUDA's rules, on every device: bodies have
 // kernels, copies, memsets and conditional nodes, and no host functions, events or allocations; a
-// graph with conditional nodes is instantiated once at a time. A capture to a body that fails takes
-// the body's graph with it; to end the capture around it, or to destroy its graph, then ends the
+// graph with conditional nodes is instantiated once at a time. If a capture to a body fails, the
+// body's graph is lost; ending the capture around it, or destroying its graph, then ends the
 // process (driver 580).
 #pragma once
 
@@ -29,13 +29,13 @@ namespace cgtree {
 // A handle of a condition. On the host device it is the address of the value.
 enum class ConditionHandle : std::uint64_t { kNull = 0 };
 
-// kIf runs its first body if the value is not 0, else its second, if it has one. kWhile runs its
-// body until the value is 0, which is looked at in front of each round. kSwitch runs the body with
-// the number of the value; none if there is no such body. Source: cudaGraphConditionalNodeType.
+// kIf runs its first body if the value is not 0, otherwise its second, if it has one. kWhile runs
+// its body until the value is 0, which is tested before each round. kSwitch runs the body whose
+// number is the value; none if there is no such body. Source: cudaGraphConditionalNodeType.
 enum class ConditionalKind { kIf = 0, kWhile = 1, kSwitch = 2 };
 
-// Called by the one thread of a kernel that sets the condition. Where the toolkit is too old for
-// conditional nodes, no device has a condition.
+// Called by the one thread of a kernel that sets the condition. If the toolkit is too old for
+// conditional nodes, no device has conditions.
 CGTREE_HOST_DEVICE inline void set_condition(ConditionHandle condition, std::uint32_t value) {
 #if defined(__CUDA_ARCH__)
 #if CUDART_VERSION >= 12080

@@ -22,11 +22,11 @@
 namespace cgtree {
 namespace {
 
-// The devices of users. Constant-initialised, so that it exists before any constructor runs.
+// The devices of users. Constant-initialised, to exist before any constructor runs.
 constexpr int kUserTypes = 16;
 std::atomic<DeviceAPI*> user_apis[kUserTypes] = {};
 
-// Returns null if the number is not a user's.
+// Returns null for a number outside the range for users.
 std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
   const int number = static_cast<int>(type) - static_cast<int>(DeviceType::kFirstUserType);
   return number >= 0 && number < kUserTypes ? &user_apis[number] : nullptr;
@@ -34,7 +34,7 @@ std::atomic<DeviceAPI*>* user_api(DeviceType type) noexcept {
 
 constexpr std::string_view kPrefix = "device_api.";
 
-// Returns the type that a name stands for, enabled or not; empty if the name is unknown.
+// Returns the type of a name, enabled or not; nothing if the name is unknown.
 std::optional<DeviceType> type_of(std::string_view name) noexcept {
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   if (name == "host" || name == "cpu") return DeviceType::kHost;
@@ -60,7 +60,7 @@ std::string enabled_names() {
 }
 
 // Logs once, because empty() and imports of arrays ask for the best device at each call. A machine
-// with a driver was meant to use it.
+// with a driver was probably meant to use it.
 void log_chosen_host(DeviceAPI& cuda) noexcept {
   static std::atomic<bool> is_logged = false;
   if (is_logged.load(std::memory_order_relaxed)) return;
@@ -177,7 +177,8 @@ std::int64_t bytes_free(DeviceAPI& api, int id) {
   return number == nullptr ? -1 : *number;
 }
 
-// Returns what allocate() wrote. Throws OutOfMemory with the text of room() if memory is exhausted.
+// Returns the result of allocate(). Throws OutOfMemory with the text of room() if memory is
+// exhausted.
 template <typename Allocate, typename Room>
 void* take(DeviceAPI& api, const std::string& what, Room room, Allocate allocate) {
   void* data = nullptr;

@@ -1,8 +1,8 @@
 // Device: a value that names a device; the registry, from a kind of device to its DeviceAPI; and
 // memory allocated directly from a device.
 //
-// The host device is always registered. The cuda device is registered where the library is built
-// with CUDA; whether there is a GPU, too, is its attribute kExists. Users can register others.
+// The host device is always registered. The cuda device is registered if the library is built with
+// CUDA; its attribute kExists says whether there is a GPU, too. Users can register others.
 #pragma once
 
 #include <compare>
@@ -23,8 +23,8 @@ struct Device {
   DeviceType type = DeviceType::kHost;
   std::int32_t id = 0;
 
-  // Returns the first GPU if this program can use it, else the embedded host device: the log says
-  // why, once. Never throws.
+  // Returns the first GPU if this program can use it, otherwise the embedded host device: the log
+  // then gives the reason, once. Never throws.
   static Device best() noexcept;
   // The next two name a device by its number among those of its kind.
   static Device host(std::int32_t id = 0) noexcept { return {DeviceType::kHost, id}; }
@@ -49,7 +49,7 @@ DeviceAPI& device_api(std::string_view name);
 // kind, or if the device itself does not exist.
 DeviceAPI& device_api(Device device);
 
-// Makes `api` serve a kind of device of the caller's own, numbered from kFirstUserType on. Requires
+// Makes `api` serve a kind of device of the caller's, numbered from kFirstUserType on. Requires
 // that `api` lives as long as the process. Throws InvalidArgument for a number that is reserved,
 // out of range (there is room for 16 kinds) or taken. Thread safety: any thread.
 void register_device_api(DeviceType type, DeviceAPI& api);
@@ -60,7 +60,7 @@ Device parse_device(std::string_view text);
 
 // Memory allocated directly from a device may be allocated and freed while captures are open.
 
-// Requires: bytes > 0. Throws OutOfMemory that names the device, the request and what is free;
+// Requires: bytes > 0. Throws OutOfMemory that names the device, the request and the free memory;
 // InvalidArgument if the device does not exist.
 void* allocate_device_memory(Device device, std::size_t bytes);
 
@@ -69,7 +69,7 @@ void free_device_memory(Device device, void* data) noexcept;
 
 // As above, for the workspace of a device (DeviceAPI::alloc_workspace()).
 void* allocate_workspace_memory(Device device, std::size_t bytes);
-// Requires: the memory was allocated by the function above, on this device. Never throws.
+// Requires: the memory is from allocate_workspace_memory() on this device. Never throws.
 void free_workspace_memory(Device device, void* data) noexcept;
 
 // As above, for host memory that the device copies from and to without a staging buffer.

@@ -89,7 +89,7 @@ Code DeviceAPI::sync_stream_from_to(int, StreamHandle from, StreamHandle to) {
   if (const Code code = events->create_event(&event); !ok(code)) return code;
   Code code = events->record_event(event, from);
   if (ok(code)) code = events->wait_event(to, event);
-  // An event that is waited for may end.
+  // An event may be destroyed while a stream waits for it.
   const Code destroyed = events->destroy_event(event);
   return ok(code) ? destroyed : code;
 }

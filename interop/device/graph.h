@@ -57,7 +57,7 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // Returns kSuccess and writes the graph, or returns why there is none. A call that failed without
+  // Returns kSuccess and writes the graph, or returns the error. A call that failed without
   // invalidating the capture counts as a failure: the node that it should have added is missing.
   // Source: cudaMemcpyBatchAsync fails with 900 and leaves the capture active.
   Code end(Graph* graph);

@@ -54,7 +54,7 @@ struct CaptureInfo {
   CaptureStatus status = CaptureStatus::kNone;
   std::uint64_t id = 0;                    // unique per capture; 0 when there is none
   std::vector<NodeHandle> dependencies;    // of the next node on the stream
-  GraphHandle graph = GraphHandle::kNull;  // that is being made; its nodes may be listed
+  GraphHandle graph = GraphHandle::kNull;  // the graph being made; its nodes may be listed
 };
 
 // A GraphAPI belongs to a DeviceAPI and serves all its devices.
@@ -62,8 +62,8 @@ class GraphAPI {
  public:
   virtual ~GraphAPI() = default;
 
-  // The next six are of events, which have no timing. Recording and waiting inside a capture become
-  // edges of the graph.
+  // The next six functions are for events, which have no timing. Recording and waiting inside a
+  // capture become edges of the graph.
   virtual Code create_event(EventHandle* event) = 0;
   virtual Code destroy_event(EventHandle event) = 0;
   virtual Code record_event(EventHandle event, StreamHandle stream) = 0;
@@ -71,22 +71,23 @@ class GraphAPI {
   virtual Code synchronize_event(EventHandle event) = 0;
   virtual Code wait_event(StreamHandle stream, EventHandle event) = 0;
 
-  // The next three enqueue work. While `stream` captures, they add a node instead.
+  // The next three functions enqueue work. While `stream` captures, they add a node instead.
   virtual Code launch_kernel(StreamHandle stream, const KernelFunction& kernel,
                              const LaunchDims& dims, KernelArguments arguments) = 0;
   virtual Code memset(StreamHandle stream, void* destination, std::uint8_t value,
                       std::size_t bytes) = 0;
   virtual Code launch_host_function(StreamHandle stream, void (*function)(void*), void* data) = 0;
 
-  // The next two allocate and free memory in the order of `stream`. While it captures, they add a
-  // node instead: the memory has its address at once and in each launch, and its contents from a
-  // launch until it is freed. Freeing twice is kInvalidValue. They return kNotSupported unless
-  // kSupportsMemoryPools is 1. Requires: bytes > 0. Source: cudaMallocAsync, cudaFreeAsync.
+  // The next two functions allocate and free memory in the order of `stream`. While it captures,
+  // they add a node instead: the memory has its address at once and in each launch, and its
+  // contents from a launch until it is freed. Freeing twice is kInvalidValue. They return
+  // kNotSupported unless kSupportsMemoryPools is 1. Requires: bytes > 0. Source: cudaMallocAsync,
+  // cudaFreeAsync.
   virtual Code allocate_in_order(StreamHandle stream, std::size_t bytes, void** data);
   virtual Code free_in_order(StreamHandle stream, void* data);
 
-  // The next three begin a capture, end it, and tell of it. Ending an invalidated one returns its
-  // error, and no graph.
+  // The next three functions begin a capture, end it, and describe it. Ending an invalidated
+  // capture returns its error, and no graph.
   virtual Code begin_capture(StreamHandle stream, CaptureMode mode) = 0;
   virtual Code end_capture(StreamHandle stream, GraphHandle* graph) = 0;
   virtual Code capture_info(StreamHandle stream, CaptureInfo* info) = 0;
@@ -94,89 +95,90 @@ class GraphAPI {
   // cudaThreadExchangeStreamCaptureMode.
   virtual Code exchange_capture_mode(CaptureMode* mode) = 0;
 
-  // The next five are of graphs. Nodes and edges are written in the device's own order.
+  // The next five functions are for graphs. Nodes and edges are written in the device's own order.
   virtual Code destroy_graph(GraphHandle graph) = 0;
   virtual Code graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes) = 0;
   virtual Code graph_edges(GraphHandle graph, std::vector<GraphEdge>* edges) = 0;
   virtual Code node_type(NodeHandle node, NodeType* type) = 0;
   virtual Code node_dependencies(NodeHandle node, std::vector<NodeHandle>* dependencies) = 0;
-  // Writes what each node will do, in the order of graph_nodes(). Success does not say that all of
-  // it could be read: see NodeContents::is_decoded. The calling thread's last error stays as it is.
-  // Returns kNotSupported if this kind of device cannot tell.
+  // Writes the contents of each node, in the order of graph_nodes(). Success does not mean that all
+  // contents could be read: see NodeContents::is_decoded. The calling thread's last error is
+  // unchanged. Returns kNotSupported if this kind of device cannot read nodes.
   virtual Code read_nodes(GraphHandle graph, std::vector<NodeContents>* contents);
-  // Writes a file in the language of Graphviz. What it says of a node depends on the device.
+  // Writes a file in the language of Graphviz. The description of a node depends on the device.
   virtual Code write_dot(GraphHandle graph, const char* path) = 0;
-  // Adds a kernel in front of all nodes: every node without dependencies depends on it from now on.
+  // Adds a kernel before all nodes: every node without dependencies depends on it from now on.
   // Requires that the capture of `graph` has ended.
   virtual Code add_root_kernel(GraphHandle graph, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments,
                                NodeHandle* node) = 0;
-  // Adds a kernel behind all nodes: it depends on every node without dependents.
+  // Adds a kernel after all nodes: it depends on every node without dependents.
   virtual Code add_leaf_kernel(GraphHandle graph, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments,
                                NodeHandle* node) = 0;
 
-  // The next three are of executable graphs. Launches that are enqueued when one is destroyed still
-  // run. A graph that allocates or frees in order has one executable graph at a time. A launch
-  // returns kInvalidValue while memory that it allocates is left from the launch before. Destroying
-  // a graph, or an executable graph, frees no memory.
+  // The next three functions are for executable graphs. Launches that are enqueued when one is
+  // destroyed still run. A graph that allocates or frees in order has one executable graph at a
+  // time. A launch returns kInvalidValue while memory that it allocates is left from the previous
+  // launch. Destroying a graph, or an executable graph, frees no memory.
   virtual Code instantiate(GraphHandle graph, ExecHandle* exec) = 0;
   virtual Code destroy_exec(ExecHandle exec) = 0;
   virtual Code launch(ExecHandle exec, StreamHandle stream) = 0;
-  // As instantiate(); but each launch first frees the memory that the launch before has left.
-  // Source: cudaGraphInstantiateFlagAutoFreeOnLaunch.
+  // As instantiate(), but each launch first frees the memory that the previous launch left. Source:
+  // cudaGraphInstantiateFlagAutoFreeOnLaunch.
   virtual Code instantiate_freeing(GraphHandle graph, ExecHandle* exec);
   // Changes a kernel node of `exec`. Requires that `node` belongs to the graph that `exec` was made
-  // from, and that the graph still exists. Launches that are enqueued keep the old arguments.
+  // from, and that the graph still exists. Enqueued launches keep the old arguments.
   virtual Code set_kernel_node(ExecHandle exec, NodeHandle node, const KernelFunction& kernel,
                                const LaunchDims& dims, KernelArguments arguments) = 0;
-  // Prepares `node` for set_node(). The calling thread's last error stays as it is. Returns
+  // Prepares `node` for set_node(). The calling thread's last error is unchanged. Returns
   // kNotSupported for a node whose addresses cannot be changed.
   virtual Code prepare_patch(NodeHandle node, NodePatch* patch);
-  // Makes the node of `exec` use what `patch` holds; all else about it stays. The requirements
-  // are those of set_kernel_node(), and so is what becomes of launches that are enqueued.
+  // Writes the contents of `patch` to the node of `exec`; the rest of the node is unchanged.
+  // Requirements, and the effect on enqueued launches, as for set_kernel_node().
   virtual Code set_node(ExecHandle exec, const NodePatch& patch);
-  // Has later launches run `node`, or take it for an empty one. Requires as set_kernel_node().
-  // Returns an error for nodes that run others. Source: cudaGraphNodeSetEnabled.
+  // Makes later launches run `node`, or treat it as empty. Requires as set_kernel_node(). Returns
+  // an error for nodes that run other graphs. Source: cudaGraphNodeSetEnabled.
   virtual Code enable_node(ExecHandle exec, NodeHandle node, bool is_enabled);
 
-  // Returns whether set_node() can make an executable graph of `a` do what `b` does, node by node
-  // as graph_nodes() has them. The last error stays. Both must be of the current device.
+  // Returns whether set_node() can make an executable graph of `a` do the work of `b`, node by node
+  // in the order of graph_nodes(). The last error is unchanged. Requires: both graphs are of the
+  // current device.
   virtual bool are_alike(GraphHandle a, GraphHandle b);
 
-  // The next four are of conditional nodes: see condition.h. They return kNotSupported unless
-  // kSupportsConditionalNodes is 1.
+  // The next four functions are for conditional nodes: see condition.h. They return kNotSupported
+  // unless kSupportsConditionalNodes is 1.
 
-  // Makes a condition for one node of `graph`, which may still be captured. Its value is undefined
+  // Makes a condition for one node of `graph`, whose capture may be open. Its value is undefined
   // until a kernel has set it, in each launch.
   virtual Code create_condition(GraphHandle graph, ConditionHandle* condition);
   // Adds a node with `size` empty bodies: one or two for kIf, one for kWhile, any for kSwitch. They
-  // belong to the node, and are not destroyed. Returns kInvalidValue for other sizes, and for a
-  // condition of another graph, or one that a node has.
+  // belong to the node, and are not destroyed. Returns kInvalidValue for other sizes, for a
+  // condition of another graph, and for one that a node already has.
   virtual Code add_conditional(GraphHandle graph, std::span<const NodeHandle> dependencies,
                                ConditionHandle condition, ConditionalKind kind, std::size_t size,
                                NodeHandle* node, std::vector<GraphHandle>* bodies);
   // Begins a capture whose nodes are added to `graph`, a body; end_capture() returns the same
-  // handle. Returns as begin_capture(), and kIllegalState while `graph` is captured to.
+  // handle. Returns as begin_capture(), and kIllegalState while another capture to `graph` is open.
   virtual Code begin_capture_to(StreamHandle stream, GraphHandle graph, CaptureMode mode);
-  // The next node that is captured on `stream` depends on these nodes, and on no others. Returns
+  // Makes the next node that is captured on `stream` depend on these nodes alone. Returns
   // kIllegalState for a stream that does not capture.
   virtual Code set_capture_dependencies(StreamHandle stream,
                                         std::span<const NodeHandle> dependencies);
 
-  // The next three tell how far work has come. They return kNotSupported unless kSupportsProgress
-  // is 1.
+  // The next three functions report the progress of work. They return kNotSupported unless
+  // kSupportsProgress is 1.
 
-  // Makes an event that also knows when it has happened; all else is as of create_event().
+  // Makes an event that also records the time at which it happened; otherwise as create_event().
   virtual Code create_timed_event(EventHandle* event);
-  // Writes the time from one event to the other. Returns kNotReady while one is pending, and
-  // kInvalidResourceHandle for one that has no time or was never recorded. Source:
+  // Writes the time from one event to the other. Returns kNotReady while an event is pending, and
+  // kInvalidResourceHandle for an event that has no time or was never recorded. Source:
   // cudaEventElapsedTime.
   virtual Code elapsed(EventHandle from, EventHandle to, std::chrono::nanoseconds* time);
-  // Adds a kernel to a graph, which runs behind all of `after` and in front of all of `before`.
-  // Executable graphs that were made of the graph stay as they are. Requires: the device of the
-  // graph is current, the capture of the graph has ended, and in the order of graph_nodes() no node
-  // of `before` comes first.
+  // Adds a kernel to a graph, which runs after all of `after` and before all of `before`. Existing
+  // executable graphs of the graph are unchanged. Requires: the device of the graph is current, the
+  // capture of the graph has ended, and in the order of graph_nodes() no node of `before` precedes
+  // one of `after`.
   virtual Code insert_kernel(GraphHandle graph, std::span<const NodeHandle> after,
                              std::span<const NodeHandle> before, const KernelFunction& kernel,
                              const LaunchDims& dims, KernelArguments arguments, NodeHandle* node);
@@ -194,7 +196,7 @@ class GraphAPI {
 // allowed; none of them touches a stream. Source: cudaThreadExchangeStreamCaptureMode.
 class RelaxedCapture {
  public:
-  // `graphs` may be null; then the scope does nothing.
+  // If `graphs` is null, the scope does nothing.
   explicit RelaxedCapture(GraphAPI* graphs) noexcept : graphs_(graphs) { exchange(); }
   ~RelaxedCapture() { exchange(); }
   RelaxedCapture(const RelaxedCapture&) = delete;

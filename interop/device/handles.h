@@ -1,4 +1,4 @@
-// Handles: opaque numbers that a device gives out for its objects, and the kinds of streams and
+// Handles: opaque numbers that a device gives to its objects, and the kinds of streams and
 // captures.
 #pragma once
 
@@ -14,8 +14,8 @@ enum class GraphHandle : std::uintptr_t { kNull = 0 };
 enum class NodeHandle : std::uintptr_t { kNull = 0 };
 enum class ExecHandle : std::uintptr_t { kNull = 0 };
 
-// A StreamIdentity tells a stream from all others of the process, of any device, for ever. A handle
-// does not: see stream_identity.h.
+// A StreamIdentity distinguishes a stream from all other streams of the process, of any device,
+// permanently. A handle does not: see stream_identity.h.
 enum class StreamIdentity : std::uint64_t { kNone = 0 };
 
 // A blocking stream orders itself with the legacy stream; a non-blocking one does not.

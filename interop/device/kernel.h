@@ -65,9 +65,9 @@ constexpr auto make_kernel(const char* name, const void* cuda = nullptr) {
   return typename Entry::KernelType{KernelFunction{name, &Entry::run, cuda}};
 }
 
-// Enqueues the kernel on `stream`, or adds a node while it captures, whichever device is current:
-// devices have default streams of the same handles, and kernels are launched on the current one.
-// Arguments are copied. Throws DeviceError if the launch fails.
+// Enqueues the kernel on `stream`, or adds a node while it captures. Makes the stream's device
+// current meanwhile: default streams of all devices have the same handles, and kernels are launched
+// on the current device. Arguments are copied. Throws DeviceError if the launch fails.
 void enqueue_kernel(StreamRef stream, const KernelFunction& kernel, const LaunchDims& dims,
                     KernelArguments arguments);
 

@@ -1,5 +1,5 @@
-// KernelFunction: a kernel that every device can run. It has a host body and, where built with
-// CUDA, a __global__ function.
+// KernelFunction: a kernel that every device can run. It has a host body and, in builds with CUDA,
+// a __global__ function.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ struct KernelArgument {
 };
 using KernelArguments = std::span<const KernelArgument>;
 
-// CUDA's own limit for sm_70 and later is 32764 bytes of parameters. Ours on the number only bounds
-// an array on the stack.
+// CUDA's own limit for sm_70 and later is 32764 bytes of parameters. Our own limit on the number
+// only bounds an array on the stack.
 inline constexpr std::size_t kMaxKernelArguments = 64;
 
 // A HostBody runs the whole grid in one call; arguments[i] points at a copy of argument i.
@@ -49,7 +49,7 @@ struct KernelFunction {
   HostBody host;     // null: this kernel does not run on the host device
   const void* cuda;  // address of the __global__ function; null: does not run on a GPU
   // The host body waits for other kernels that may be enqueued later, from other threads. Executors
-  // then run it beside their other work.
+  // then run it in parallel with their other work.
   bool waits = false;
 
   bool operator==(const KernelFunction&) const = default;

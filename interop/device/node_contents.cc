@@ -1,4 +1,4 @@
-// Compares what nodes do, and reads the names of kernels.
+// Compares the contents of nodes, and reads the names of kernels.
 #include "interop/device/node_contents.h"
 
 #include <cxxabi.h>
@@ -24,7 +24,7 @@ bool is_collective(std::string_view kernel) noexcept {
 }
 
 std::string demangled(std::string_view name) {
-  // Also types have mangled names: "f" is float.
+  // Types also have mangled names: "f" is float.
   if (!name.starts_with("_Z")) return std::string(name);
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(

@@ -1,5 +1,5 @@
 // Ranges on the timeline of a profiler, in the domain "cgtree" of NVTX. Without a profiler in the
-// process, and in builds without CUDA, nothing is shown, and a range is a test of a bool.
+// process, and in builds without CUDA, a range only tests a bool.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace cgtree {
 
-// Returns the numbers of a node of the cuda device, if CUPTI is there: libcupti is loaded when this
-// is called first. `exec`: made from the node's graph; may be null.
+// Returns the numbers of a node of the cuda device, if CUPTI is available: the first call loads
+// libcupti. `exec`: made from the node's graph; may be null.
 ProfileIds profile_ids(NodeHandle node, ExecHandle exec) noexcept;
-// Returns why profile_ids() knows no numbers, or "".
+// Returns why profile_ids() returns no numbers, or "".
 std::string why_no_profile_ids();
 
-// Returns whether a profiler listens: Nsight Systems, or what NVTX_INJECTION64_PATH names. NVTX
-// looks for it once in a process, when it is asked first.
+// Returns whether a profiler listens: Nsight Systems, or the library that NVTX_INJECTION64_PATH
+// names. NVTX looks for it once in a process, at the first call.
 bool profiler_listens() noexcept;
 
-// A ProfilerRange is a range of the calling thread that is open as long as it lives, whatever is
-// thrown. Ranges of a thread nest.
+// A ProfilerRange is a range of the calling thread, open during its lifetime. Ranges of a thread
+// nest.
 class ProfilerRange {
  public:
   // Opens nothing unless `listens`. The text is cut after 511 bytes. Does not allocate.

@@ -1,4 +1,4 @@
-// The list of the Refusals that live on each thread.
+// The list of the Refusals of each thread.
 #include "interop/device/refusal.h"
 
 #include <new>

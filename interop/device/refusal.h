@@ -1,7 +1,7 @@
-// Refusals: why the work that a thread captures is not kept.
+// Refusals: the reasons that the work which a thread captures is not kept.
 //
-// A call that was refused has added no node, and a caller that swallows its exception goes on
-// without that node. So a refusal is noted, and the end of the capture asks for the first one.
+// A refused call has added no node, and a caller that ignores its exception continues without that
+// node. A refusal is therefore noted, and the end of the capture asks for the first one.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@
 namespace cgtree {
 
 struct Refusal {
-  Code code;         // kUnknown where a second try may succeed
+  Code code;         // kUnknown if a second attempt may succeed
   std::string what;  // for messages
 };
 
-// A Refusals collects what its thread notes while it lives. Of those that nest, the innermost
-// collects.
+// A Refusals collects the refusals that its thread notes during its lifetime. If several are
+// nested, the innermost collects.
 //
 // Thread safety: used by the thread that made it.
 class Refusals {
@@ -31,8 +31,7 @@ class Refusals {
   // Returns the first refusal, or null.
   const Refusal* first() const noexcept { return first_ ? &*first_ : nullptr; }
 
-  // Notes a refusal with the innermost Refusals of the calling thread; outside of all it does
-  // nothing.
+  // Notes a refusal with the innermost Refusals of the calling thread, if there is one.
   static void note(Code code, std::string_view what) noexcept;
 
  private:

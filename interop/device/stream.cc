@@ -83,7 +83,7 @@ void StreamRef::wait_for(StreamRef other) const {
                                      to_string(other.device_)));
   }
   if (is_default() && device_ != other.device_) {
-    // The other's device is current while it is asked, and its default stream would wait.
+    // The other's device is current during the call, and its default stream would wait.
     Event event;
     event.record(other);
     event.make_wait(*this);
@@ -149,9 +149,9 @@ bool Event::is_reached() const {
 
 namespace {
 
-// Streams belong to the process, and so does the list of those who are told of their ends. Each is
-// called without a lock, because it may wait for the device: another thread may have to make or
-// destroy a stream before that wait can end.
+// Streams belong to the process, and so does the list of functions to call before one is destroyed.
+// Each is called without a lock, because it may wait for the device: another thread may have to
+// make or destroy a stream before that wait can end.
 CallList<const StreamWatch::Retired*>& watchers() {
   static auto* const made = new CallList<const StreamWatch::Retired*>;
   return *made;  // outlives every static that uses it
@@ -184,7 +184,7 @@ Stream::Stream(Device device, StreamKind kind) {
   check(api.create_stream(device.id, kind, &handle), "create stream");
   ref_ = StreamRef(api, device, handle);
   try {
-    (void)identity_of(ref_);  // it cannot be asked for its number while it captures
+    (void)identity_of(ref_);  // a capturing stream cannot be queried for its number
   } catch (...) {
     (void)api.destroy_stream(handle);
     throw;
@@ -227,7 +227,7 @@ StreamScope::StreamScope(StreamRef stream) noexcept : stream_(stream), outer_(fr
   if (thread.fork != nullptr) thread.fork->enter(stream);
 }
 
-// Of another thread's scopes none is left out.
+// Scopes of other threads are not skipped.
 StreamScope::~StreamScope() {
   Frame& thread = frame();
   StreamScope** place = &thread.stream;
@@ -254,7 +254,7 @@ void StreamFork::enter(StreamRef stream) noexcept {
   ++sides_;
 }
 
-// A stream that is current may get more work, so that it has not joined yet.
+// A current stream may get more work, so it has not joined yet.
 void StreamFork::note_wait(StreamRef waiting, StreamRef other, StreamRef current) noexcept {
   if (other == own_) enter(waiting);
   if (waiting != own_ || other == current || sides_ > kMost) return;

@@ -1,5 +1,5 @@
-// Stream and StreamRef: a queue of work on a device, owned and borrowed; and the calling thread's
-// current stream, on which a step function launches its work.
+// Stream and StreamRef: a queue of work on a device, owned and borrowed; current_stream(): the
+// stream on which a step function launches its work.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@ class GraphAPI;
 class StreamRef {
  public:
   StreamRef() = default;  // null
-  // Throws InvalidArgument if the device does not exist. The next one asks nothing.
+  // Throws InvalidArgument if the device does not exist. The next constructor does not check.
   StreamRef(Device device, StreamHandle handle);
   StreamRef(DeviceAPI& api, Device device, StreamHandle handle) noexcept
       : api_(&api), device_(device), handle_(handle) {}
 
-  // Whether there is a stream. The default streams count as one.
+  // Returns whether there is a stream. The default streams count as one.
   explicit operator bool() const noexcept { return api_ != nullptr; }
   bool operator==(const StreamRef&) const = default;
 
@@ -43,31 +43,31 @@ class StreamRef {
   // static_cast<cudaStream_t>(stream.native()).
   void* native() const noexcept;
 
-  // Makes the stream's device current while the result lives. The handle of a default stream names
-  // another stream for each current device.
+  // Makes the stream's device current while the result lives. The handle of a default stream refers
+  // to another stream for each current device.
   DeviceScope make_device_current() const;
 
   // Blocks the host until all work enqueued so far is done.
   void synchronize() const;
-  // Whether any code captures the stream, also if the capture is invalidated; false for a null
-  // stream. Throws DeviceError.
+  // Returns whether any code captures the stream, even if the capture is invalidated; false for a
+  // null stream. Throws DeviceError.
   bool is_capturing() const;
-  // Returns true for the per-thread default stream, which is another stream on each thread.
+  // Returns true for the per-thread default stream, which differs by thread.
   bool is_per_thread() const noexcept { return handle_ == StreamHandle::kPerThread; }
   // Returns true for the default streams: which streams they are depends on the current
   // device.
   bool is_default() const noexcept { return handle_ <= StreamHandle::kPerThread; }
-  // Returns DeviceAPI::stream_partition(); 0 for a null stream, a default one, and one that
-  // captures, which cannot be asked. Throws DeviceError.
+  // Returns DeviceAPI::stream_partition(); 0 for a null stream, a default stream, and one that
+  // captures, which cannot be queried. Throws DeviceError.
   std::uint64_t partition() const;
-  // Makes work enqueued here from now on wait for what is enqueued on `other` so far. `other` may
-  // be of another device of the same kind. Throws InvalidArgument for another kind, and if either
-  // is null.
+  // Makes work enqueued here from now on wait for work enqueued on `other` so far. `other` may be
+  // of another device of the same kind. Throws InvalidArgument for another kind, and if either is
+  // null.
   void wait_for(StreamRef other) const;
 
  private:
   friend class Event;
-  // As make_device_current(), for calls that name the stream only.
+  // As make_device_current(), for calls that only take the stream.
   std::optional<DeviceScope> name_default() const;
 
   DeviceAPI* api_ = nullptr;
@@ -75,7 +75,7 @@ class StreamRef {
   StreamHandle handle_ = StreamHandle::kNull;
 };
 
-// An Event is a point in the work of a stream; move-only. It does not need the stream any more.
+// An Event is a point in the work of a stream; move-only. The stream may be destroyed before.
 class Event {
  public:
   Event() = default;
@@ -83,8 +83,8 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  // Makes it the point after what is enqueued on `stream` so far. A device without events blocks
-  // the host instead. Throws DeviceError.
+  // Moves the event to the point after the work enqueued on `stream` so far. A device without
+  // events blocks the host instead. Throws DeviceError.
   void record(StreamRef stream);
   // Makes work enqueued on `stream` from now on wait for the point. Throws DeviceError.
   void make_wait(StreamRef stream) const;
@@ -104,7 +104,7 @@ class Event {
 // watch. Several threads may call it at once.
 class StreamWatch {
  public:
-  // The identity (stream_identity.h) is kNone if it was never asked for.
+  // The identity (stream_identity.h) is kNone if it was never requested.
   using Retired = std::function<void(StreamRef stream, StreamIdentity identity)>;
   // Watches streams that are destroyed from now on.
   explicit StreamWatch(Retired retired);
@@ -119,8 +119,8 @@ class StreamWatch {
 };
 
 // Must be called before a stream is destroyed that was current during a call, or on which memory of
-// ours was used; a Stream calls it by itself. Work that the stream still has to do stays in order
-// with later calls on other streams.
+// ours was used; the destructor of Stream calls it. Pending work of the stream stays in order with
+// later calls on other streams.
 void retire_stream(StreamRef stream) noexcept;
 
 // A Stream owns a stream; move-only.
@@ -132,7 +132,7 @@ class Stream {
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
 
-  // The next two are valid while the stream lives, here or wherever it is moved to.
+  // The next two are valid while the stream lives, here or where it is moved to.
   StreamRef ref() const noexcept { return ref_; }
   operator StreamRef() const noexcept { return ref_; }
   // Blocks the host until all work enqueued so far is done.
@@ -146,16 +146,16 @@ class Stream {
 // stream of the innermost StreamScope of this thread. Throws InvalidArgument if there is neither.
 StreamRef current_stream();
 
-// Returns the number of the StreamScope that this thread has opened last; 0 before the first. No
-// two scopes of the process have the same number, so that two equal results are of one thread,
-// which has opened none in between.
+// Returns the number of the last StreamScope that this thread opened; 0 before the first. No two
+// scopes of the process have the same number, so two equal results are of one thread that opened
+// none in between.
 inline std::uint64_t last_stream_scope() noexcept {
   return frame().last_stream_scope;
 }
 
 // A StreamScope makes `stream` current on this thread until it ends. Scopes nest: the stream of the
-// innermost one is current. One that ends before those inside of it leaves them as they are, so
-// that no stream stays current whose scope has ended. It must end on the thread where it began.
+// innermost one is current. A scope that ends before its inner scopes leaves them unchanged, so
+// that the stream of an ended scope never stays current. It must end on the thread where it began.
 class StreamScope {
  public:
   // Borrows the stream; a null one makes none current.
@@ -164,7 +164,7 @@ class StreamScope {
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
 
-  // Returns the stream that the constructor was given.
+  // Returns the argument of the constructor.
   StreamRef stream() const noexcept { return stream_; }
 
  private:
@@ -172,16 +172,15 @@ class StreamScope {
   StreamScope* outer_;
 };
 
-// As current_stream(), but returns null instead of throwing. Each call reads it, so that it is read
-// in place.
+// As current_stream(), but returns null instead of throwing. It is inlined: each call uses it.
 inline StreamRef current_stream_or_none() noexcept {
   const StreamScope* const innermost = frame().stream;
   return innermost == nullptr ? StreamRef() : innermost->stream();
 }
 
-// A StreamFork follows, while it lives, the streams that its thread forks from its own, or makes
-// current beside it: work there may run at the same time as work on its own, until that waits for
-// it.
+// A StreamFork follows, during its lifetime, the streams that its thread forks from its own, or
+// makes current beside it: work there may run at the same time as work on its own, until that
+// stream waits for it.
 //
 //   StreamFork fork(main);
 //   side.wait_for(main);               fork.is_joined() == false
@@ -197,8 +196,8 @@ class StreamFork {
   StreamFork(const StreamFork&) = delete;
   StreamFork& operator=(const StreamFork&) = delete;
 
-  // Returns true if the own stream has waited for all the others since. Joins by other
-  // means than StreamRef::wait_for() are not seen.
+  // Returns true if the own stream has waited for all the others since. Joins by other means than
+  // StreamRef::wait_for() are not detected.
   bool is_joined() const noexcept { return sides_ == 0; }
 
  private:
@@ -212,7 +211,7 @@ class StreamFork {
   void note_end(StreamRef stream) noexcept;
 
   const StreamRef own_;
-  StreamRef side_[kMost];  // null for one that has ended before it joined
+  StreamRef side_[kMost];  // null for a stream that ended before it joined
   int sides_ = 0;          // kMost + 1: too many to follow
   StreamFork* const outer_;
 };

@@ -19,13 +19,13 @@
 namespace cgtree {
 namespace {
 
-using Number = std::optional<std::uint64_t>;  // the device's own; none if it could not be asked
+using Number = std::optional<std::uint64_t>;  // the device's own; none if it could not be queried
 
-// The handle of a stream that was created is unique among the devices of a kind; the legacy stream
-// has the same on each.
+// The handle of a created stream is unique among the devices of a kind; the legacy stream has the
+// same handle on each.
 struct HandleKey {
   DeviceAPI* api;
-  int device;  // -1 for a stream that was created
+  int device;  // -1 for a created stream
   StreamHandle handle;
 
   auto operator<=>(const HandleKey&) const = default;
@@ -35,7 +35,7 @@ struct KnownStream {
   StreamIdentity identity = StreamIdentity::kNone;
   Number number;
 
-  // Returns false if the device says that it is another stream.
+  // Returns false if the device's number shows that it is another stream.
   bool is_of(const Number& other) const noexcept {
     return identity != StreamIdentity::kNone && (!number || !other || number == other);
   }
@@ -68,8 +68,8 @@ HandleKey key_of(StreamRef stream) noexcept {
   return {&stream.api(), -1, stream.handle()};
 }
 
-// A capture whose stream is asked is invalid. The legacy stream is not asked at all: it never ends,
-// and a blocking stream may begin to capture at any time.
+// A query of a capturing stream invalidates the capture. The legacy stream is never queried: it
+// never ends, and a blocking stream may begin to capture at any time.
 bool may_be_asked(StreamRef stream) {
   if (is_legacy(stream)) return false;
   GraphAPI* const graphs = stream.api().graphs();
@@ -88,7 +88,7 @@ Number number_of(StreamRef stream) {
   return number;
 }
 
-// Returns the stream with the device that it is of: not each caller knows it.
+// Returns the stream with its own device, which callers may not know.
 StreamRef with_device(StreamRef stream) {
   int id = 0;
   if (!may_be_asked(stream) || !ok(stream.api().stream_device(stream.handle(), &id))) return stream;
@@ -102,7 +102,7 @@ struct OfThread {
   KnownStream entry;
 };
 
-// A later thread may have the stream of one that has ended, under a new identity.
+// A later thread may get the stream of one that has ended, under a new identity.
 StreamIdentity identity_on_thread(StreamRef stream) {
   auto& streams = of_thread<std::vector<OfThread>>();
   const Number number = number_of(stream);
@@ -116,7 +116,7 @@ StreamIdentity identity_on_thread(StreamRef stream) {
   return streams.back().entry.identity;
 }
 
-// Identities that a thread has asked for lately, by handle.
+// Identities that a thread has requested lately, by handle.
 struct Recent {
   StreamRef stream;
   StreamIdentity identity = StreamIdentity::kNone;

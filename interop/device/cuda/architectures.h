@@ -1,4 +1,4 @@
-// Architectures that kernels were compiled for, and whether a GPU can run these.
+// Architectures for which kernels were compiled, and tests whether a GPU can run them.
 #pragma once
 
 #include <compare>
@@ -20,20 +20,20 @@ std::string to_string(ComputeCapability gpu);
 
 enum class KernelCode {
   kNone,
-  kPtx,      // the driver compiles it when it is first used
+  kPtx,      // compiled by the driver at its first use
   kMachine,  // runs as it is
 };
 
 // Returns the best code for a GPU among `architectures`, which are written as in CMake's
 // CUDA_ARCHITECTURES, with commas: "75-virtual,90-real"; "80" is both. Machine code runs on the
-// same major number with at least the same minor one, PTX on each that is not smaller; code for
-// "90a" runs on 9.0 alone, and for "100f" on 10.x. Source: CUDA C++ Programming Guide,
+// same major number with at least the same minor number, PTX on each number that is not smaller;
+// code for "90a" runs on 9.0 alone, and for "100f" on 10.x. Source: CUDA C++ Programming Guide,
 // "Compute Capabilities".
 KernelCode kernel_code(std::string_view architectures, ComputeCapability gpu) noexcept;
 
-// Returns why a GPU runs no kernels that were compiled for `architectures`, and what to do.
-// `versions` are those of the driver and of the program, for a GPU that only PTX suits. No `gpu`:
-// the driver does not tell its number.
+// Returns why a GPU cannot run kernels that were compiled for `architectures`, and the remedy.
+// `versions` are those of the driver and of the program, for a GPU that can only use PTX. No `gpu`:
+// the driver does not report its number.
 std::string why_no_kernels(std::string_view architectures, std::optional<ComputeCapability> gpu,
                            std::string_view versions);
 

@@ -1,5 +1,5 @@
-// Tells graphs apart by what no parameter of a node changes: kernels, attributes, edges with their
-// data.
+// Compares graphs by properties that no parameter of a node changes: kernels, attributes, edges
+// with their data.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -17,9 +17,9 @@
 namespace cgtree::cuda {
 namespace {
 
-// The attributes that a launch gives a kernel node, and that set_node() leaves as they are, but for
-// the preferred dimensions of a cluster, which cannot be read. Numbers, because headers before 13.0
-// lack the last ones; a driver refuses those that it does not know, of both nodes alike.
+// The attributes that a launch gives a kernel node, and that set_node() does not change, except the
+// preferred dimensions of a cluster, which cannot be read. Numbers, because headers before 13.0
+// lack the last ones; a driver refuses attributes that it does not know, for both nodes alike.
 constexpr std::array kAttributes = {
     1,   // the access policy window
     2,   // cooperative
@@ -55,8 +55,7 @@ bool have_equal_attributes(CUgraphNode a, CUgraphNode b) {
   });
 }
 
-// Source: preferred dimensions came with compute capability 10.0, and are those of a launch with
-// clusters.
+// Source: preferred dimensions came with compute capability 10.0, for launches with clusters.
 bool may_prefer_other_clusters(CUgraphNode node) {
   int device = 0;
   int major = 0;
@@ -125,7 +124,7 @@ bool are_equal(const Edge& a, const Edge& b) {
   return a.from == b.from && a.to == b.to;
 }
 
-// Returns false on failure. Edges are in the order of their numbers: that of the driver may differ.
+// Returns false on failure. Edges are sorted by number: the driver's order may differ.
 bool read_edges(cudaGraph_t graph, std::span<const NodeHandle> nodes, std::vector<Edge>& edges) {
   std::size_t count = 0;
   if (graph_edges(graph, nullptr, nullptr, &count) != cudaSuccess) return false;
@@ -201,7 +200,7 @@ bool are_alike_graphs(const NodeDriver& driver, CudaGraphs& api, GraphHandle a, 
 
 }  // namespace
 
-// A driver refuses to tell an attribute that it does not know.
+// A driver refuses to read an attribute that it does not know.
 bool CudaGraphs::are_alike(GraphHandle a, GraphHandle b) {
   const NodeDriver* const driver = node_driver();
   if (driver == nullptr) return false;

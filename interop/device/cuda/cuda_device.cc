@@ -24,11 +24,11 @@ namespace cgtree {
 namespace cuda {
 namespace {
 
-// The architectures that the build compiles the library's kernels for. Empty where an engine's own
-// build has chosen them: then CUDA refuses the first launch of a kernel that it has no code for.
+// The architectures that the build compiles the library's kernels for. Empty if an engine's own
+// build chose them: CUDA then refuses the first launch of a kernel without code for the GPU.
 constexpr const char* kArchitectures = CGTREE_CUDA_ARCHS;
 
-// Returns whether a query succeeded. A failed query is no error of the thread.
+// Returns whether a query succeeded. A failed query is not an error of the thread.
 bool succeeded(cudaError_t error) noexcept {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error == cudaSuccess;
@@ -64,7 +64,7 @@ std::optional<cudaDeviceAttr> number_of(DeviceAttribute attribute) noexcept {
   }
 }
 
-// Empty where a GPU does not tell it.
+// Returns nothing if a GPU does not report it.
 std::optional<ComputeCapability> capability_of(int id) noexcept {
   ComputeCapability found;
   if (!succeeded(cudaDeviceGetAttribute(&found.major, cudaDevAttrComputeCapabilityMajor, id)) ||
@@ -139,14 +139,14 @@ AttributeValue attribute_of_existing(int id, DeviceAttribute attribute) {
     case DeviceAttribute::kSupportsProgress:
       return std::int64_t{1};
     case DeviceAttribute::kSupportsConditionalNodes:
-      // CUDA 12.4 brought them, 12.8 a second body and kSwitch.
+      // CUDA 12.4 introduced them, 12.8 a second body and kSwitch.
       return std::int64_t{CUDART_VERSION >= 12080 && driver_version() >= 12080};
     default:
       return std::monostate();
   }
 }
 
-// A driver takes PTX of toolkits that are not newer. Source: CUDA Compatibility, "PTX".
+// A driver accepts PTX of toolkits that are not newer. Source: CUDA Compatibility, "PTX".
 bool runs_kernels(int id) noexcept {
   const std::optional<ComputeCapability> gpu = capability_of(id);
   if (*kArchitectures == '\0') return gpu.has_value();
@@ -192,7 +192,7 @@ AttributeValue attribute(int id, DeviceAttribute attribute) noexcept {
   return exists ? attribute_of_existing(id, attribute) : std::monostate();
 }
 
-// What the driver says of an address.
+// The driver's description of an address.
 struct PointerAnswers {
   int type = 0;
   int device = 0;
@@ -209,8 +209,7 @@ struct PointerAnswers {
   }
 };
 
-// Asks the first `count` questions. Returns false where the driver fails: a thread may have no
-// context yet.
+// Makes the first `count` queries. Returns false if the driver fails: a thread may lack a context.
 bool query_driver(const void* pointer, unsigned count, PointerAnswers* answers) noexcept {
   const PointerDriver* const driver = pointer_driver();
   if (driver == nullptr) return false;
@@ -224,8 +223,8 @@ bool query_driver(const void* pointer, unsigned count, PointerAnswers* answers) 
          CUDA_SUCCESS;
 }
 
-// Source: measured, driver 580. Variables of modules belong to a context as what cuMemAlloc gives,
-// and can be shared with other processes or devices in no way.
+// Source: measured, driver 580. Variables of modules belong to a context, as memory from cuMemAlloc
+// does, and cannot be shared with other processes or devices in any way.
 bool is_module_variable(const void* pointer) noexcept {
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
@@ -278,8 +277,8 @@ class Prepared {
   CurrentDevice current_;
 };
 
-// The device itself, and those that reach its memory, as they reach what cudaMalloc gives: kernels
-// of NCCL write into the memory of another rank of this process.
+// The device itself, and devices that reach its memory, as for memory from cudaMalloc: kernels of
+// NCCL write to the memory of another rank of this process.
 std::vector<CUmemAccessDesc> access_to(int id) {
   const auto access_by = [](int device) {
     return CUmemAccessDesc{.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
@@ -306,7 +305,7 @@ class CudaDevice final : public DeviceAPI {
   std::string why_absent(int id) override { return cuda::why_absent(id); }
 
   Code set_device(int id) override { return to_code(cudaSetDevice(id)); }
-  // Each patch of a graph calls this, so that it costs nothing where there is one GPU.
+  // Each patch of a graph calls this, so it must be cheap on a machine with one GPU.
   Code current_device(int* id) override {
     static const bool is_alone = [] {
       int count = 0;
@@ -399,7 +398,7 @@ class CudaDevice final : public DeviceAPI {
     return code;
   }
 
-  // Only the runtime makes a context where the thread has none yet.
+  // Only the runtime makes a context if the thread has none yet.
   Code allocation_of(const void* pointer, DeviceAllocation* allocation) override {
     PointerAnswers answers;
     if (!query_driver(pointer, /*count=*/5, &answers)) {
@@ -477,16 +476,16 @@ class CudaDevice final : public DeviceAPI {
   }
 
   // An event belongs to the device that is current when it is made, which must be its stream's; and
-  // the default streams are those of the current device. Events are used again, because to make and
-  // destroy one costs as much as to record it and wait. One that was made before a reset of the
-  // device is no event any more: then a new one is made.
+  // the default streams are those of the current device. Events are reused, because making and
+  // destroying one costs as much as recording it and waiting. An event from before a reset of the
+  // device is invalid: a new one is then made.
   Code sync_stream_from_to(int id, StreamHandle from, StreamHandle to) override {
     const CurrentDevice current(id);
     if (!ok(current.code())) return current.code();
     if (const EventHandle idle = take_idle(id); idle != EventHandle::kNull) {
       const Code code = sync(id, from, to, idle);
       if (code != Code::kInvalidResourceHandle) return code;
-      (void)cudaGetLastError();  // it is no error of the thread's
+      (void)cudaGetLastError();  // not an error of the thread
     }
     EventHandle event = EventHandle::kNull;
     const Code code = graphs_.create_event(&event);
@@ -514,7 +513,7 @@ class CudaDevice final : public DeviceAPI {
     }
     return EventHandle::kNull;
   }
-  // The wait keeps what it needs of the event, which is idle from then on.
+  // The wait keeps its own state of the event, which is idle from then on.
   Code sync(int id, StreamHandle from, StreamHandle to, EventHandle event) {
     Code code = graphs_.record_event(event, from);
     if (ok(code)) code = graphs_.wait_event(to, event);

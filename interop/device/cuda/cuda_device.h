@@ -83,7 +83,7 @@ class CudaGraphs final : public GraphAPI {
                      const LaunchDims& dims, KernelArguments arguments, NodeHandle* node) override;
 
  private:
-  // As read_nodes() does, of one node.
+  // As read_nodes(), for one node.
   Code read_node(NodeHandle node, NodeContents* contents);
 };
 

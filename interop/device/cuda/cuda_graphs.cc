@@ -22,8 +22,8 @@ struct KnownKernel {
   CUkernel kernel = nullptr;
 };
 
-// Returns the driver's handle of a kernel; null if there is none. The runtime takes longer to look
-// it up than the driver to patch a node, and a thread patches few different kernels: each thread
+// Returns the driver's handle of a kernel; null if there is none. The runtime's look-up takes
+// longer than the driver's patch of a node, and a thread patches few different kernels: each thread
 // caches some.
 CUkernel driver_kernel(const void* symbol) noexcept {
   auto& kernels = of_thread<std::array<KnownKernel, 8>>();
@@ -31,14 +31,14 @@ CUkernel driver_kernel(const void* symbol) noexcept {
   if (known.symbol == symbol) return known.kernel;
   const CUkernel found = kernel_of(symbol);
   if (found == nullptr) {
-    (void)cudaGetLastError();  // the runtime patches the node instead, and reports what is wrong
+    (void)cudaGetLastError();  // the runtime patches the node instead, and reports the error
     return nullptr;
   }
   known = {symbol, found};
   return found;
 }
 
-// Returns false where the runtime has to patch the node.
+// Returns false if the runtime has to patch the node.
 bool set_directly(cudaGraphExec_t exec, cudaGraphNode_t node, const KernelFunction& kernel,
                   const LaunchDims& dims, ArgumentAddresses& list) noexcept {
   const GraphDriver* const direct = graph_driver();
@@ -145,8 +145,8 @@ Code CudaGraphs::end_capture(StreamHandle stream, GraphHandle* graph) {
 }
 
 Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
-  // The stream does not capture in nearly all calls, so the driver is queried first. Only the
-  // runtime makes a context where there is none yet, and sets the last error.
+  // Nearly always the stream does not capture, so the driver is queried first. Only the runtime
+  // makes a missing context, and sets the last error.
   CUstreamCaptureStatus brief = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   const CaptureDriver* const driver = capture_driver();
   if (driver != nullptr &&
@@ -165,7 +165,7 @@ Code CudaGraphs::capture_info(StreamHandle stream, CaptureInfo* info) {
       to_code(stream_capture_info(native(stream), &status, &id, &graph, &dependencies, &count));
   if (!ok(code)) return code;
   *info = CaptureInfo{static_cast<CaptureStatus>(status), id, {}, GraphHandle::kNull};
-  // Where there is no active capture CUDA leaves id, dependencies and count as they were.
+  // Without an active capture, CUDA does not write id, dependencies and count.
   if (info->status == CaptureStatus::kNone) info->id = 0;
   if (info->status != CaptureStatus::kActive) return code;
   info->graph = to_handle<GraphHandle>(graph);
@@ -317,7 +317,7 @@ Code CudaGraphs::destroy_exec(ExecHandle exec) {
 }
 
 // The runtime repeats a launch that fails in the driver, so that the result and the thread's last
-// error are the runtime's. So does a thread without a context, which the runtime makes current.
+// error are the runtime's. It also launches for a thread without a context, which it makes current.
 Code CudaGraphs::launch(ExecHandle exec, StreamHandle stream) {
   const GraphDriver* const direct = graph_driver();
   if (direct != nullptr && direct->launch(native(exec), native(stream)) == CUDA_SUCCESS) {

@@ -1,4 +1,4 @@
-// Reads nodes of graphs by the driver, which also knows kernels that no runtime has launched.
+// Reads nodes of graphs through the driver, which also knows kernels that no runtime has launched.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -26,12 +26,12 @@ void refuse(NodeContents& contents, const char* function, CUresult result) {
   refuse(contents, std::string(function) + " returned " + std::to_string(result));
 }
 
-// The layouts of the kernels of one graph, by kernel: each question costs the driver a tenth of a
-// microsecond, and a graph has few different kernels. A kernel that is unloaded may leave its
-// handle to another one, but not while a graph has nodes of it.
+// The layouts of the kernels of one graph, by kernel: each query takes the driver a tenth of a
+// microsecond, and a graph has few different kernels. The handle of an unloaded kernel may be
+// reused, but not while a graph has nodes of it.
 using Layouts = std::unordered_map<const void*, std::shared_ptr<const KernelLayout>>;
 
-// Writes what the driver tells of a kernel. On failure the layout has no parameters.
+// Writes the driver's description of a kernel. On failure the layout has no parameters.
 CUresult read_layout(const NodeDriver& driver, const CUDA_KERNEL_NODE_PARAMS& params,
                      KernelLayout& layout) {
   const char* name = nullptr;
@@ -108,7 +108,7 @@ struct CopySide {
   std::size_t pitch, height;
 };
 
-// Adds what the copy touches, from its first to its last byte.
+// Adds the memory of the copy, from its first to its last byte.
 void add_side(const CopySide& side, const CUDA_MEMCPY3D& copy, bool is_written,
               NodeContents& contents) {
   if (side.kind == CU_MEMORYTYPE_ARRAY) return refuse(contents, "a CUDA array has no address");

@@ -1,5 +1,5 @@
 // Changes addresses in nodes of executable graphs, also of kernels that no runtime has launched.
-// Setting the parameters of a node leaves its attributes (clusters, cooperative launches) alone.
+// Setting the parameters of a node does not change its attributes (clusters, cooperative launches).
 #include <array>
 #include <cstring>
 #include <memory>
@@ -15,15 +15,15 @@
 namespace cgtree::cuda {
 namespace {
 
-// What stays of a node. Its parameters are NodePatch::bytes.
+// The unchanged parts of a node. Its parameters are NodePatch::bytes.
 struct PatchedNode {
   NodeType type = NodeType::kOther;
-  // Of a kernel. A driver's kernel has its parameters one by one, or `extra`.
+  // For a kernel. A kernel of the driver has either separate parameters or `extra`.
   CUDA_KERNEL_NODE_PARAMS kernel = {};
   std::vector<void*> parameters;
   std::size_t extra_bytes = 0;
   std::array<void*, 5> extra = {};
-  // Of a copy or a memset.
+  // For a copy or a memset.
   std::size_t copy_bytes = 0;
   cudaMemsetParams fill = {};
 };
@@ -41,7 +41,7 @@ Code prepare_kernel(const NodeContents& contents, CUgraphNode node, NodePatch& p
     return to_code(result);
   }
   if (kept.kernel.kernelParams == nullptr && kept.kernel.extra != nullptr) {
-    // All that the node was launched with, of which `contents` has the beginning.
+    // All parameters of the launch; `contents` has the first ones.
     const std::span<const std::byte> given = parameters_of(kept.kernel.extra);
     patch.bytes.assign(given.begin(), given.end());
     kept.extra_bytes = patch.bytes.size();
@@ -122,7 +122,7 @@ Code CudaGraphs::set_node(ExecHandle exec, const NodePatch& patch) {
   }
 }
 
-// CUDA leaves out kernels, copies and memsets. A host function gives its place to one that returns.
+// CUDA can disable kernels, copies and memsets. A host function is replaced by one that returns.
 Code CudaGraphs::enable_node(ExecHandle exec, NodeHandle node, bool is_enabled) {
   NodeType type = NodeType::kOther;
   Code code = node_type(node, &type);

@@ -17,11 +17,11 @@ using GetExecId = int (*)(CUgraphExec exec, std::uint32_t* id);
 struct Cupti {
   GetNodeId node_id = nullptr;
   GetExecId exec_id = nullptr;
-  std::string why;  // there are none, or ""
+  std::string why;  // the reason that there are none, or ""
 };
 
 Cupti load() {
-  // The one that a profiler of this process has loaded is the first choice of the loader.
+  // The loader prefers the library that a profiler of this process has loaded.
   void* library = nullptr;
   for (const char* const name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -43,9 +43,9 @@ const Cupti& cupti() {
 
 }  // namespace
 
-// The low half of a number is that of the node in its graph, the high half that of the graph, and
-// the clone of a node keeps its low half. Source: the keys by which PyTorch's graph annotations are
-// joined with its traces; not measured here.
+// The low half of a number identifies the node in its graph, the high half the graph; the clone of
+// a node keeps its low half. Source: the keys by which PyTorch's graph annotations are joined with
+// its traces; not measured here.
 ProfileIds cupti_ids(NodeHandle node, ExecHandle exec) noexcept try {
   ProfileIds ids;
   const Cupti& functions = cupti();

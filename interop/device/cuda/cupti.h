@@ -1,4 +1,4 @@
-// CUPTI, as far as it says by which numbers profilers know the nodes of graphs. It is loaded at run
+// CUPTI, only for the numbers by which profilers know the nodes of graphs. It is loaded at run
 // time, and most machines do not have it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Looks the driver's functions up through the runtime.
+// Looks up the driver's functions through the runtime.
 #include "interop/device/cuda/driver.h"
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 namespace cgtree::cuda {
 namespace {
 
-// The versions in which the functions got the signatures they have.
+// The versions in which the functions got their present signatures.
 constexpr unsigned kVirtualMemoryVersion = 11020;
 constexpr unsigned kPointerVersion = 7000;
 constexpr unsigned kCopyNodeVersion = 10000;
@@ -21,7 +21,7 @@ constexpr unsigned kNameVersion = 12030;
 constexpr unsigned kParameterVersion = 12040;
 constexpr unsigned kGreenVersion = 12040;
 
-// Returns null if there is no such function, which is no error.
+// Returns null if the function does not exist, which is not an error.
 void* find_driver_function(const char* name, unsigned version) noexcept {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -31,7 +31,7 @@ void* find_driver_function(const char* name, unsigned version) noexcept {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? address : nullptr;
 #else
-  // The runtime hands out functions of its own version alone; this one hands out any.
+  // The runtime returns functions of exactly its version; this function returns any.
   const cudaError_t error =
       cudaGetDriverEntryPoint("cuGetProcAddress", &address, cudaEnableDefault, &found);
   if (error != cudaSuccess) (void)cudaGetLastError();

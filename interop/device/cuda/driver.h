@@ -1,4 +1,4 @@
-// The functions of the driver that the runtime does not have, looked up at run time.
+// Functions of the driver that the runtime lacks, looked up at run time.
 //
 // A binary that links libcuda does not start on a machine without a driver. A binary that looks the
 // functions up does.
@@ -25,8 +25,7 @@ struct Driver {
   decltype(&cuMemSetAccess) mem_set_access = nullptr;
 };
 
-// Returns the functions, which are looked up once; null if there is no driver, or it lacks one of
-// them.
+// Returns the functions, looked up once; null if there is no driver, or if it lacks one of them.
 const Driver* driver() noexcept;
 
 // Functions that a replay calls. They save the runtime's look-up of a kernel at each patch, and
@@ -39,7 +38,7 @@ struct GraphDriver {
 // As driver().
 const GraphDriver* graph_driver() noexcept;
 
-// Functions that are not in the headers of 12.0, or have other arguments there.
+// Functions that the headers of 12.0 lack, or declare with other arguments.
 using GetCaptureInfo = CUresult(CUDAAPI*)(CUstream stream, CUstreamCaptureStatus* status,
                                           cuuint64_t* id, CUgraph* graph,
                                           const CUgraphNode** before, const void** edges,
@@ -50,7 +49,7 @@ using GetParamInfo = CUresult(CUDAAPI*)(Kernel kernel, std::size_t index, std::s
 template <typename Kernel>
 using GetName = CUresult(CUDAAPI*)(const char** name, Kernel kernel);
 
-// Tells whether a stream captures, faster than the runtime.
+// Reports whether a stream captures, faster than the runtime.
 struct CaptureDriver {
   GetCaptureInfo get_capture_info = nullptr;
 };
@@ -58,7 +57,7 @@ struct CaptureDriver {
 // As driver().
 const CaptureDriver* capture_driver() noexcept;
 
-// Tells in one call which memory an address lies in.
+// Reports the memory of an address in one call.
 struct PointerDriver {
   decltype(&cuPointerGetAttributes) get_attributes = nullptr;
 };
@@ -66,7 +65,7 @@ struct PointerDriver {
 // As driver().
 const PointerDriver* pointer_driver() noexcept;
 
-// Tells which device a stream is of. For toolkits before 12.8, whose runtime does not.
+// Reports the device of a stream. For toolkits before 12.8, whose runtime cannot.
 struct StreamDriver {
   decltype(&cuStreamGetCtx) get_context = nullptr;
   decltype(&cuCtxPushCurrent) push_context = nullptr;
@@ -77,7 +76,7 @@ struct StreamDriver {
 // As driver().
 const StreamDriver* stream_driver() noexcept;
 
-// Tells which green context a stream is of. Not in the headers of 12.0.
+// Reports the green context of a stream. Not in the headers of 12.0.
 struct PartitionDriver {
   CUresult(CUDAAPI* get_green_context)(CUstream stream, void** context) = nullptr;
 };
@@ -93,7 +92,7 @@ struct ModuleDriver {
 // As driver().
 const ModuleDriver* module_driver() noexcept;
 
-// Tells what the nodes of a graph do.
+// Reads the contents of the nodes of a graph.
 struct NodeDriver {
   decltype(&cuGraphKernelNodeGetParams) kernel_node_params = nullptr;
   decltype(&cuGraphMemcpyNodeGetParams) memcpy_node_params = nullptr;
@@ -109,7 +108,7 @@ struct NodeDriver {
 // As driver().
 const NodeDriver* node_driver() noexcept;
 
-// Returns the parameters of a launch that was given `extra`; empty if there are none.
+// Returns the parameters of a launch with `extra`; empty if there are none.
 std::span<const std::byte> parameters_of(void* const* extra) noexcept;
 
 inline Code to_code(CUresult result) noexcept {

@@ -6,7 +6,7 @@
 namespace cgtree::nvtx {
 namespace {
 
-// Is null where no profiler listens. Is not destroyed, because contexts may end at any time.
+// Null if no profiler listens. Never destroyed, because contexts may end at any time.
 nvtxDomainHandle_t domain() noexcept {
   static const nvtxDomainHandle_t made = nvtxDomainCreateA("cgtree");
   return made;

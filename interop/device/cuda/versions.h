@@ -1,5 +1,6 @@
-// What differs between the toolkits from CUDA 12.0 to 13: each function is that of 13.0, by
-// whatever the toolkit has in its place. What the driver has is looked up by version: see driver.h.
+// The differences between the toolkits from CUDA 12.0 to 13: each function is that of 13.0, built
+// on the functions of the present toolkit. Functions of the driver are looked up by version: see
+// driver.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +16,7 @@
 
 namespace cgtree::cuda {
 
-// Before 12.3 no edge has data. Where one has, functions that do not hand it out fail with
+// Before 12.3 edges have no data. If an edge has data, functions that do not return it fail with
 // cudaErrorLossyQuery.
 #if CUDART_VERSION >= 12030
 // Returns room for the data of the edges to or from these nodes; data() is null for a null array.
@@ -24,7 +25,7 @@ inline std::vector<cudaGraphEdgeData> data_of(const cudaGraphNode_t* nodes,
   return std::vector<cudaGraphEdgeData>(nodes == nullptr ? 0 : *count);
 }
 
-// As graph_edges(), with what each edge has.
+// As graph_edges(), with the data of each edge.
 inline cudaError_t graph_edges_with_data(cudaGraph_t graph, cudaGraphNode_t* from,
                                          cudaGraphNode_t* to, cudaGraphEdgeData* data,
                                          std::size_t* count) noexcept {
@@ -46,7 +47,7 @@ inline cudaError_t graph_edges(cudaGraph_t graph, cudaGraphNode_t* from, cudaGra
 #endif
 }
 
-// As graph_edges(), for the nodes in front of one.
+// As graph_edges(), for the nodes before a node.
 inline cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t* before,
                                      std::size_t* count) {
 #if CUDART_VERSION >= 13000
@@ -68,7 +69,7 @@ inline cudaError_t add_edges(cudaGraph_t graph, const cudaGraphNode_t* from,
 #endif
 }
 
-// Conditional nodes with all that is asked of them.
+// Conditional nodes with the functions that we need.
 #if CUDART_VERSION >= 12080
 inline cudaError_t add_node(cudaGraphNode_t* node, cudaGraph_t graph,
                             const std::vector<cudaGraphNode_t>& before,
@@ -80,7 +81,7 @@ inline cudaError_t add_node(cudaGraphNode_t* node, cudaGraph_t graph,
 #endif
 }
 
-// What is captured next depends on `before`, and on nothing else.
+// Makes the next captured node depend on `before` alone.
 inline cudaError_t set_capture_dependencies(cudaStream_t stream,
                                             std::vector<cudaGraphNode_t> before) noexcept {
 #if CUDART_VERSION >= 13000
@@ -106,7 +107,7 @@ inline cudaError_t stream_capture_info(cudaStream_t stream, cudaStreamCaptureSta
 #endif
 }
 
-// Before 12.8 by the context of the stream.
+// Before 12.8 through the context of the stream.
 inline cudaError_t stream_device(cudaStream_t stream, int* id) noexcept {
 #if CUDART_VERSION >= 12080
   return cudaStreamGetDevice(stream, id);
@@ -125,8 +126,9 @@ inline cudaError_t stream_device(cudaStream_t stream, int* id) noexcept {
 #endif
 }
 
-// Returns null, and the error as the runtime's last one, where there is none; before 12.8 always,
-// without an error: what 12.4 returns, the driver takes for no handle (measured, driver 580).
+// Returns null, with the error as the runtime's last error, if there is none; before 12.8 always,
+// without an error, because the driver does not accept the result of 12.4 as a handle (measured,
+// driver 580).
 inline CUkernel kernel_of(const void* symbol) noexcept {
 #if CUDART_VERSION >= 12080
   cudaKernel_t kernel = nullptr;
@@ -137,8 +139,7 @@ inline CUkernel kernel_of(const void* symbol) noexcept {
 #endif
 }
 
-// Code that is loaded into all contexts, and kernels of it, which the runtime launches from 12.8
-// on.
+// Code that is loaded into all contexts, and its kernels, which the runtime launches from 12.8 on.
 #if CUDART_VERSION >= 12080
 using Library = cudaLibrary_t;
 
