@@ -41,7 +41,7 @@ DeviceMemory::DeviceMemory(Device device, SegmentSource* segments)
 
 DeviceMemory::~DeviceMemory() {
   client_.reset();
-  (void)cache_.progress().wait_all();  // for what is freed, and in use
+  (void)cache_.progress().wait_all();  // for freed blocks in use
   collect();
 }
 
@@ -75,7 +75,7 @@ DeviceMemory::Client DeviceMemory::client(const std::function<Client(DeviceMemor
   return client_;
 }
 
-// Without host memory for the list the device is waited for. If that fails, the blocks are lost: a
+// If host memory for the list runs out, waits for the device. If that fails, the blocks are lost: a
 // copy may still use them.
 void DeviceMemory::keep_pending(std::unique_ptr<StreamPool> pool,
                                 std::shared_ptr<SegmentAccount> account) noexcept {
@@ -91,7 +91,7 @@ void DeviceMemory::keep_pending(std::unique_ptr<StreamPool> pool,
   }
 }
 
-// A pool gives its segments back without the lock, because the device may be waited for.
+// A pool gives its segments back without the lock, because this may wait for the device.
 void DeviceMemory::collect() noexcept {
   cache_.progress().poll();
   std::list<Ended> done;

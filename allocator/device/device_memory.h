@@ -17,9 +17,9 @@
 
 namespace cgtree {
 
-// A DeviceMemory is where contexts, pinned memory and the caching allocator of a device have their
-// segments from. All of them share one cache, one budget and one driver gate: while a capture of
-// one of them is open, no segment is freed on the device.
+// A DeviceMemory provides the segments of contexts, pinned memory and the caching allocator of a
+// device. All of them share one cache, one budget and one driver gate: while a capture of one of
+// them is open, no segment is freed on the device.
 //
 // Thread safety: all functions may be called from any thread.
 class DeviceMemory {
@@ -28,8 +28,8 @@ class DeviceMemory {
   explicit DeviceMemory(Device device, SegmentSource* segments = nullptr);
   ~DeviceMemory();
 
-  // Returns the memory that contexts share unless they have segments of their own. It is made for
-  // the first user of a device and ends with the last. Throws InvalidArgument if there is no such
+  // Returns the memory that contexts share unless they have their own segments. It is made for the
+  // first user of a device and ends with the last. Throws InvalidArgument if there is no such
   // device.
   static std::shared_ptr<DeviceMemory> shared(Device device);
 
@@ -37,21 +37,20 @@ class DeviceMemory {
   SegmentCache& cache() noexcept { return cache_; }
   Budget& budget() noexcept { return budget_; }
 
-  // Adds a function that is called with each stream that is about to end, of any device, while
+  // Adds a function that is called with each stream, of any device, that is about to end, while
   // events on it may still be recorded. remove_on_retire() waits for a call in progress.
   using OnRetire = std::function<void(StreamId stream)>;
   std::size_t add_on_retire(OnRetire function) { return on_retire_.add(std::move(function)); }
   void remove_on_retire(std::size_t id) noexcept { on_retire_.remove(id); }
 
-  // Keeps a pool that is not used any more until its pending blocks are free, and collect() finds
-  // that they are. collect() may free memory of the device: not for code that may run in a capture
-  // of the caller's.
+  // Keeps an unused pool until collect() finds that its pending blocks are free. collect() may free
+  // memory of the device: do not call it in code that may run in a capture of the caller's.
   void keep_pending(std::unique_ptr<StreamPool> pool,
                     std::shared_ptr<SegmentAccount> account) noexcept;
   void collect() noexcept;
 
-  // Returns the client of this memory, which `make` makes on the first call. It ends with the
-  // memory, before the cache.
+  // Returns the client of this memory, which `make` makes on the first call. It is destroyed with
+  // the memory, before the cache.
   using Client = std::shared_ptr<void>;
   Client client(const std::function<Client(DeviceMemory&)>& make);
 
@@ -70,7 +69,7 @@ class DeviceMemory {
   std::list<Ended> ended_;
   Client client_;
   CallList<OnRetire> on_retire_;
-  // Of all devices: blocks may be used on a stream of another one.
+  // For all devices: blocks may be used on a stream of another device.
   const StreamWatch watch_{[this](StreamRef, StreamIdentity stream) { retire(stream); }};
 
   void retire(StreamIdentity stream);

@@ -20,15 +20,15 @@ StreamId checked(StreamRef stream, StreamIdentity identity) {
       "freed on the wrong one; give a stream that was created, or the legacy stream");
 }
 
-// Throws for a failure, without leaving it as the thread's last error. The capture that a caller
-// may have open did not cause it, so it is no CaptureError.
+// Throws for a failure, and removes it from the thread's last error. A capture of the caller's did
+// not cause it, so the error is not a CaptureError.
 void expect(GraphAPI& graphs, Code code, const char* call) {
   if (ok(code)) return;
   if (graphs.peek_last_error() == code) static_cast<void>(graphs.take_last_error());
   throw DeviceError(static_cast<int>(code), str_format("{} failed with {}", call, name(code)));
 }
 
-// Also returns true for the legacy stream while a stream is captured that is ordered with it.
+// Also returns true for the legacy stream while a stream ordered with it is captured.
 bool is_captured(GraphAPI& graphs, StreamHandle stream) {
   CaptureInfo info;
   const Code code = graphs.capture_info(stream, &info);
@@ -68,8 +68,8 @@ DeviceStreamEvents::~DeviceStreamEvents() {
   }
 }
 
-// Keeps room in the list for every event there is, so that give_back() cannot fail. An event is
-// made without the lock: while any stream is full, the driver makes none.
+// Keeps room in the list for every event, so that give_back() cannot fail. An event is made without
+// the lock: the driver makes none while any stream is full.
 DeviceStreamEvents::Event& DeviceStreamEvents::take(StreamRef stream) {
   Event* event = nullptr;
   {

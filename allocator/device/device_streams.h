@@ -1,4 +1,4 @@
-// DeviceStreamEvents: what the allocator asks a device about its streams.
+// DeviceStreamEvents: the allocator's queries about the streams of a device.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,17 @@
 
 namespace cgtree {
 
-// Returns what the allocator knows a stream by. The stream may be of any device: the id tells
-// which. Throws InvalidArgument for the per-thread default stream, which is another one on each
-// thread, so that no thread but the one that used the memory could say when the use has ended;
-// DeviceError.
+// Returns the allocator's id of a stream. The stream may be of any device: the id determines which.
+// Throws InvalidArgument for the per-thread default stream, which differs by thread, so that only
+// the thread that used the memory could tell when the use has ended; DeviceError.
 StreamId stream_id(StreamRef stream);
-// The same for a path that is taken often: see recent_identity_of().
+// The same for a frequent path: see recent_identity_of().
 StreamId recent_stream_id(StreamRef stream);
 
 // A DeviceStreamEvents records and queries events through GraphAPI, for the streams of all devices
-// that have events. It keeps the events that are given back and uses them again. Captures of others
-// do not notice it: it calls the device in relaxed capture mode, leaves streams alone while they
-// capture, and leaves the thread's last error as it was.
+// that have events. It keeps the events that are given back and reuses them. It does not disturb
+// foreign captures: it calls the device in relaxed capture mode, does not touch capturing streams,
+// and leaves the thread's last error unchanged.
 class DeviceStreamEvents final : public StreamEvents {
  public:
   // Throws InvalidArgument if the device has no events.

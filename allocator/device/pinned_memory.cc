@@ -17,10 +17,10 @@
 namespace cgtree {
 namespace {
 
-// The host reads and writes at once, in no stream's order: only noted uses delay a block.
+// The host reads and writes at once, unordered with any stream: only noted uses delay a block.
 constexpr StreamId kHost = kIdle;
 
-// Pinned memory is not charged to the device: no device memory is released for its sake.
+// Pinned memory is not charged to the device: no device memory is released for it.
 std::shared_ptr<SegmentAccount> pinned_account(Device device) {
   if (device_api(device).graphs() == nullptr) {
     throw InvalidArgument(str_format(
@@ -42,7 +42,7 @@ class PinnedMemory::Owner final : public StorageOwner {
         pool_(std::make_unique<StreamPool>(device_->cache(), *account_,
                                            PoolOptions{.name = "pinned", .stream = kHost})),
         on_retire_(device_->add_on_retire([this](StreamId stream) { pool_->retire(stream); })) {}
-  // What was freed and is in use no longer goes first: it does not count as held.
+  // Releases freed blocks that are no longer in use first: they do not count as held.
   ~Owner() {
     device_->remove_on_retire(on_retire_);
     (void)trim();
@@ -70,7 +70,7 @@ class PinnedMemory::Owner final : public StorageOwner {
   void release(Storage& storage) noexcept override {
     try {
       if (storage.bytes() > 0) pool_->free(reinterpret_cast<void*>(storage.address()));
-    } catch (const std::exception& error) {  // no host memory for the list of what it waits for
+    } catch (const std::exception& error) {  // no host memory for the list of uses
       log_event(LogLevel::kError, "pinned_memory_lost bytes={} error=\"{}\"", storage.bytes(),
                 error.what());
     }
@@ -98,7 +98,7 @@ class PinnedMemory::Owner final : public StorageOwner {
 
  private:
   std::atomic<std::size_t> references_{1};
-  const StreamRef host_{Device::host(), StreamHandle::kLegacy};  // of the storages
+  const StreamRef host_{Device::host(), StreamHandle::kLegacy};  // stream of the storages
   const std::shared_ptr<DeviceMemory> device_;
   const std::shared_ptr<SegmentAccount> account_;
   std::unique_ptr<StreamPool> pool_;  // not null before the destructor

@@ -9,9 +9,9 @@
 
 namespace cgtree {
 
-// A PinnedMemory is a pool of pinned host memory: a pool over the segments of the device,
-// with a budget of its own. A tensor's memory is used again when its last handle is gone and every
-// copy() from or to it is done; a recording that copies counts as a handle.
+// A PinnedMemory is a pool of pinned host memory: a pool over the segments of the device, with its
+// own budget. A tensor's memory is reused when its last handle is destroyed and every copy() from
+// or to it has ended; a recording that copies counts as a handle.
 //
 // Thread safety: all functions may be called from any thread. Tensors may outlive the object and
 // may be released on any thread.
@@ -20,7 +20,7 @@ class PinnedMemory {
   // Throws InvalidArgument if the device does not exist or has no events.
   explicit PinnedMemory(Device device);
 
-  // Returns a host tensor whose contents are not set. Throws OutOfMemory.
+  // Returns an uninitialized host tensor. Throws OutOfMemory.
   Tensor empty(const Shape& shape, DType dtype);
 
   template <typename T>
@@ -30,11 +30,11 @@ class PinnedMemory {
     return tensor;
   }
 
-  // Gives back what is not in use; returns the bytes.
+  // Gives back unused memory; returns the bytes.
   std::size_t trim() noexcept;
 
   PoolStatistics statistics() const;
-  // Blocks that are freed, but that copies may still use.
+  // Freed blocks that copies may still use.
   std::size_t pending_blocks() const;
 
  private:
@@ -43,7 +43,7 @@ class PinnedMemory {
     void operator()(Owner* owner) const noexcept;
   };
 
-  // It has a reference count, and lives as long as this object and its tensors.
+  // Reference-counted; lives as long as this object and its tensors.
   std::unique_ptr<Owner, Release> owner_;
 };
 

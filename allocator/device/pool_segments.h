@@ -11,8 +11,8 @@
 
 namespace cgtree {
 
-// A PoolSegments stands between a pool and the cache: it knows the stream of the pool, and keeps
-// unused segments while recordings may use their addresses.
+// A PoolSegments connects a pool to the cache: it has the stream of the pool, and keeps unused
+// segments while recordings may use their addresses.
 //
 // Thread safety: all functions may be called from any thread.
 class PoolSegments : public SegmentSource, public SegmentUser {
@@ -23,9 +23,9 @@ class PoolSegments : public SegmentSource, public SegmentUser {
 
   // The stream of all segments; it replaces PoolOptions::stream.
   StreamId stream() const noexcept { return stream_; }
-  // Makes it the source of a pool for another stream, which waits for all work of the former.
+  // Makes it the source of a pool for another stream, which must wait for all work of the former.
   void set_stream(StreamId stream);
-  // If true, unused segments stay when the cache asks for them.
+  // If true, keeps unused segments when the cache asks for them.
   void set_keeps(bool keeps) noexcept { keeps_ = keeps; }
   // Sets a function that is called before unused segments are given back. Must be called before the
   // pool is attached.

@@ -30,7 +30,7 @@ bool StreamPool::take_over(StreamId stream) {
 }
 
 void StreamPool::use(void* address, StreamId stream) {
-  // The pool's own stream delays nothing, so that only the address has to be checked.
+  // The pool's own stream delays nothing, so only the address must be checked.
   if (stream == this->stream() && pending_count_.load(std::memory_order_relaxed) == 0) {
     return pool_.expect_live(address);
   }
@@ -66,7 +66,7 @@ void StreamPool::retire(StreamId stream) noexcept {
       if (use == StreamPoint{stream, 0}) use = cache_.progress().now(stream);
   }
   if (stream != this->stream()) return;
-  last_ = cache_.progress().now(stream);  // a last event covers it, and so what is freed later
+  last_ = cache_.progress().now(stream);  // a last event covers it, and therefore later frees
   is_retired_ = true;
 }
 

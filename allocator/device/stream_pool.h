@@ -16,7 +16,7 @@
 namespace cgtree {
 
 // In a StreamPool a block that only the pool's stream used is free at once. A block that other
-// streams used is pending until the work that they had at the free is done. Pending blocks are
+// streams used is pending until the work that they had at the free has ended. Pending blocks are
 // examined when the pool would have to grow, and every kLookEvery allocations.
 //
 // Thread safety: all functions may be called from any thread. The lock guards uses and pending
@@ -33,8 +33,8 @@ class StreamPool {
   StreamPool& operator=(const StreamPool&) = delete;
 
   StreamId stream() const { return segments_->stream(); }
-  // Makes the pool of a stream that was retired one for another stream. Returns false if the pool's
-  // stream was not retired, or its work may not have ended.
+  // Moves the pool of a retired stream to another stream. Returns false if the pool's stream was
+  // not retired, or its work may not have ended.
   bool take_over(StreamId stream);
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
@@ -59,12 +59,12 @@ class StreamPool {
   // start of a live block, and std::bad_alloc.
   void use(void* address, StreamId stream);
 
-  // Must be called before a stream is destroyed: live blocks that it uses wait, once they are
-  // freed, for what is submitted to it by now. If it is the pool's, nothing is allocated until
-  // another stream takes the pool over.
+  // Must be called before a stream is destroyed: live blocks that it uses will wait, once freed,
+  // for the work submitted to it by now. If it is the pool's stream, the pool allocates nothing
+  // until another stream takes it over.
   void retire(StreamId stream) noexcept;
 
-  // Frees the pending blocks whose work is known to be done.
+  // Frees the pending blocks whose work is known to have ended.
   void drain() noexcept;
 
   std::size_t pending_blocks() const { return pending_count_; }
@@ -85,7 +85,7 @@ class StreamPool {
   const std::unique_ptr<PoolSegments> segments_;
   // Guards both maps, the count of allocations, and the last two members.
   Mutex<LockRank::kStreamPool> mutex_;
-  Uses used_;     // live blocks, with the streams that use them; number 0 until they retire
+  Uses used_;     // live blocks, with the streams that use them; number 0 until these retire
   Uses pending_;  // freed blocks
   std::size_t allocations_ = 0;
   std::atomic<std::size_t> used_count_{0};

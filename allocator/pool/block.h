@@ -1,4 +1,5 @@
-// Range, Block, and the sizes of blocks and segments: PyTorch's, so that memory plans carry over.
+// Range, Block, and the sizes of blocks and segments, which are PyTorch's, so that memory plans
+// carry over.
 //
 // Source of the sizes: the defaults of PyTorch 2's CUDA caching allocator (kMinBlockSize,
 // kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge).
@@ -34,13 +35,13 @@ struct Range {
 // A Block is a piece of a segment.
 struct Block {
   Range range;
-  std::size_t requested = 0;  // the bytes that were asked for; 0 if the block is free
+  std::size_t requested = 0;  // the requested bytes; 0 if the block is free
 
   bool is_live() const { return requested > 0; }
 };
 
 // A BlockList holds the blocks of one segment, sorted by address. They tile it, and no two
-// neighbours are free; so a segment and its live ranges determine the list.
+// neighbours are free; a segment and its live ranges therefore determine the list.
 using BlockList = std::vector<Block>;
 
 // Requested sizes are statistics and are not compared.
@@ -51,8 +52,8 @@ inline bool same_layout(const Block& left, const Block& right) {
 // Blocks start at multiples of this and are multiples of it in size.
 inline constexpr std::size_t kBlockAlignment = 512;
 
-// A request of at most kSmallRequest gets a small segment, one of at most kMediumRequest a medium
-// one, and a larger one a segment whose size is a multiple of kLargeRounding.
+// A request of at most kSmallRequest gets a small segment, a request of at most kMediumRequest a
+// medium one, and a larger request a segment whose size is a multiple of kLargeRounding.
 inline constexpr std::size_t kSmallRequest = std::size_t{1} << 20;
 inline constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
 inline constexpr std::size_t kMediumRequest = std::size_t{10} << 20;
@@ -72,7 +73,7 @@ constexpr std::size_t block_bytes(std::size_t requested) {
   return round_up(requested, kBlockAlignment);
 }
 
-// Returns the bytes of the segment to ask for when no free block can hold `block`.
+// Returns the bytes of the segment to request when no free block can hold `block`.
 constexpr std::size_t segment_bytes(std::size_t block) {
   if (block <= kSmallRequest) return kSmallSegment;
   if (block <= kMediumRequest) return kMediumSegment;

@@ -1,4 +1,4 @@
-// BlockMark: what threads may know of a block without the lock of its pool.
+// BlockMark: the data about a block that threads may read without the lock of its pool.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 namespace cgtree {
 
 // A BlockMark is the state of one block in a word. It is empty for an address at which no block of
-// a thread cache's size starts, and for blocks that only the pool knows.
+// a thread cache's size starts, and for blocks that only the pool tracks.
 class BlockMark {
  public:
   using Word = std::atomic<std::uint32_t>;
   enum class State : std::uint32_t { kNone, kLive, kCached };
 
-  // Requires: Cacheable sizes, see fits().
+  // Requires: cacheable sizes, see fits().
   static BlockMark live(std::size_t bytes, std::size_t requested) {
     const std::size_t slack = bytes - requested;
     return BlockMark(static_cast<std::uint32_t>(bytes / kBlockAlignment << 12 | slack << 3) |

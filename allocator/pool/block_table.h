@@ -12,7 +12,7 @@ namespace cgtree {
 
 class Segment;
 
-// A BlockIndex is the place of a descriptor in the slab: half as large as a pointer, and still
+// A BlockIndex is the index of a descriptor in the slab: half as large as a pointer, and still
 // valid after the slab has grown.
 using BlockIndex = std::uint32_t;
 inline constexpr BlockIndex kNoBlock = 0;
@@ -36,7 +36,7 @@ static_assert(sizeof(BlockNode) == 64);
 
 // A BlockTable is the slab. The node at kNoBlock stands for "no neighbour": it looks live, so that
 // a free block does not coalesce with it, and higher than all others. Its links may be written, so
-// that no branch has to ask whether there is a neighbour, but are not read.
+// that no branch has to test for a neighbour, but they are not read.
 class BlockTable {
  public:
   BlockTable();
@@ -51,7 +51,7 @@ class BlockTable {
     if (count > available_) grow(count);
   }
 
-  // Returns a slot that reserve() has made. Its `free` belongs to FreeIndex.
+  // Returns a slot made by reserve(). Its `free` belongs to FreeIndex.
   BlockIndex take() noexcept;
   void give_back(BlockIndex index) noexcept;
 

@@ -1,4 +1,4 @@
-// FreeHeap and FreeTree: how the free blocks of one bin are ordered.
+// FreeHeap and FreeTree: orders of the free blocks of one bin.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,13 @@
 
 namespace cgtree {
 
-// A FreeHeap is a pairing heap of blocks of one size; its root is the lowest. A node knows its
-// first child, its next sibling, and what refers to it: its previous sibling or, for a first child,
-// its parent; what a root has there is not read. The node at kNoBlock is written to, but not read,
-// where there is no neighbour.
+// A FreeHeap is a pairing heap of blocks of one size; its root is the lowest. A node has its first
+// child, its next sibling, and a back link: its previous sibling or, for a first child, its parent;
+// the back link of a root is not read. If there is no neighbour, the node at kNoBlock is written,
+// but not read.
 //
-// Example: 5, 3 and 9 are inserted. 3 takes the place of 5 and gets it as a child, and then 9 as
-// its first child. If 3 is erased, its children 9 and 5 are paired: 5 is the root and has the
-// child 9.
+// Example: 5, 3 and 9 are inserted. 3 replaces 5 and gets it as a child, and then 9 as its first
+// child. If 3 is erased, its children 9 and 5 are paired: 5 is the root and has the child 9.
 class FreeHeap {
  public:
   explicit FreeHeap(BlockTable& table) : table_(table) {}
@@ -100,7 +99,7 @@ class FreeTree {
 
  private:
   const Range& range(BlockIndex block) const noexcept { return table_[block].block.range; }
-  // Is constant for a slot, and without visible order: a multiplication mixes the upper bits.
+  // Constant for a slot, and without visible order: a multiplication mixes the upper bits.
   static std::uint32_t priority(BlockIndex block) noexcept { return block * 0x9e3779b1; }
 
   void split(BlockIndex root, BlockIndex by) noexcept;

@@ -23,7 +23,7 @@ bool FreeIndex::contains(BlockIndex block) const noexcept {
   if (block == last_) return true;
   const unsigned bin = bin_of(range(block).bytes);
   if (!is_exact(bin)) return FreeTree(table_).contains(roots_[bin], block);
-  // Each node of a heap is the root or what its `back` refers to.
+  // Each node of a heap is the root, or is reached by its `back`.
   BlockIndex node = block;
   while (node != roots_[bin]) {
     const BlockIndex back = table_[node].free.back;

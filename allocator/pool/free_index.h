@@ -11,14 +11,14 @@
 
 namespace cgtree {
 
-// A FreeIndex has 256 linear bins per power of two, and bit masks find the first that is not empty.
-// Below 256 KiB all blocks of a bin have one size: there they form a heap by address (FreeHeap).
-// In the other bins they form a tree by (bytes, address), which usually has one node (FreeTree).
+// A FreeIndex has 256 linear bins per power of two, and bit masks find the first non-empty bin.
+// Below 256 KiB all blocks of a bin have one size, and form a heap by address (FreeHeap). In the
+// other bins they form a tree by (bytes, address), which usually has one node (FreeTree).
 //
-// The block that was inserted last is in no bin until another one is inserted: often it is erased
-// first, for a request of its size, or because it coalesces with the next block that is freed.
+// The last inserted block is in no bin until another is inserted: often it is erased first, for a
+// request of its size, or because it coalesces with the next freed block.
 //
-// The order is total, so the block that a request gets is a function of the layout and not of its
+// The order is total, so the block for a request is a function of the layout and not of its
 // history: restored layouts serve equal requests with equal addresses.
 //
 // Invariant: a bit of a mask is set if and only if its bin is not empty.
@@ -33,7 +33,7 @@ class FreeIndex {
     const Range& last = range(last_);
     if (last.bytes == bytes && root == kNoBlock) return last_;
     const BlockIndex binned = best_of_bins(bin, root, bytes);
-    // kNoBlock has no bytes, so that it never fits, and less one it is larger than all.
+    // kNoBlock has no bytes, so it never fits, and minus one byte it is larger than all.
     const bool is_last = (last.bytes >= bytes) & before(last, range(binned));
     return is_last ? last_ : binned;
   }
@@ -65,15 +65,15 @@ class FreeIndex {
  private:
   static constexpr int kSubBits = 9;
   static constexpr unsigned kSubBins = 1 << kSubBits;
-  static constexpr unsigned kWords = 64;  // of masks, as many as `words_` has bits
-  // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each kSubBins / 2 later
-  // ones a power of two more; the last bin, below 4 GiB, also holds everything larger.
+  static constexpr unsigned kWords = 64;  // of masks: the number of bits of `words_`
+  // The first bins hold up to kSubBins - 1 units of kBlockAlignment, and each later group of
+  // kSubBins / 2 bins a power of two more; the last bin, below 4 GiB, also holds everything larger.
   static constexpr unsigned kBins = kWords * 64;
 
   static unsigned bin_of(std::size_t bytes) noexcept {
     const std::size_t units = bytes / kBlockAlignment;
     const int shift = std::bit_width(units | (kSubBins - 1)) - kSubBits;
-    // The first kSubBits bits are a number from kSubBins / 2 on, unless the shift is 0.
+    // The first kSubBits bits are a number of at least kSubBins / 2, unless the shift is 0.
     const std::size_t bin = (static_cast<std::size_t>(shift) << (kSubBits - 1)) + (units >> shift);
     return bin < kBins ? static_cast<unsigned>(bin) : kBins - 1;
   }

@@ -26,7 +26,7 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Throws unless the checkpoint is of this layout, which has every segment of it.
+// Throws unless the checkpoint is of this layout, and the layout still has each of its segments.
 void expect_own(const PoolCheckpoint& checkpoint, std::uint64_t layout,
                 const Layout::SegmentMap& segments) {
   if (checkpoint.layout() != 0 && checkpoint.layout() != layout) {
@@ -72,7 +72,7 @@ std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
 Layout::Layout(Fit fit) : id_(next_id()), fit_(fit) {
 }
 
-// Returns the block that fits in place of the smallest one; kNoBlock if there is none.
+// Returns a better block than the smallest, by the rule of `fit_`; kNoBlock if there is none.
 BlockIndex Layout::fit(BlockIndex best, std::size_t bytes) noexcept {
   if (fit_ == Fit::kSmallApart) {
     const bool is_apart = bytes <= kSmallRequest && table_[best].block.range.bytes > kSmallSegment;
@@ -109,7 +109,7 @@ bool Layout::is_wholly_free(const Segment& segment) const {
 void Layout::add(SegmentMap& segments) {
   table_.reserve(segments.size() + 1);
   live_.reserve(1);
-  // From here on nothing allocates, so nothing is left half done.
+  // Nothing allocates from here on, so every change is completed.
   while (!segments.empty()) {
     const auto added = segments_.insert(segments.extract(segments.begin()));
     CGTREE_CHECK(added.inserted);
@@ -289,7 +289,7 @@ Layout::Shrink Layout::begin_shrink(std::uintptr_t from) noexcept {
     try {
       table_.reserve(1);
     } catch (const std::bad_alloc&) {
-      break;  // without a spare block the end could not come back
+      break;  // without a spare block, the end could not be restored
     }
     segment.spare = table_.take();
     segment.is_resizing = true;
@@ -432,7 +432,7 @@ void Layout::reserve_for(const Transition& transition) {
 }
 
 void Layout::apply(Transition& transition) noexcept {
-  // All old blocks are removed first: the live index has room for the difference only.
+  // All old blocks are removed first: the live index only has room for the difference.
   for (const SegmentChange& change : transition.changes)
     clear(*change.segment);
   for (SegmentChange& change : transition.changes) {

@@ -18,8 +18,8 @@
 
 namespace cgtree {
 
-// A Layout says which ranges of which segments are live. It is deterministic: the same requests on
-// the same layout get the same blocks.
+// A Layout records which ranges of which segments are live. It is deterministic: the same requests
+// on the same layout get the same blocks.
 //
 // Invariants: the blocks of the segments are the descriptors of the table; the free index holds
 // exactly the free ones, and the live index exactly the live ones.
@@ -31,14 +31,13 @@ class Layout {
  public:
   using SegmentMap = std::map<std::uintptr_t, Segment>;  // by address
 
-  // A Fit says which free block a request gets.
+  // A Fit is the choice of the free block for a request.
   enum class Fit : std::uint8_t {
     kBest,  // the smallest
-    // The end of a segment is used last: with one segment, which block a request gets then depends
-    // on what is live alone, and not on how much memory the end has. Of two ends the smaller one is
-    // used.
+    // The end of a segment is used last: with one segment, the block for a request then depends on
+    // the live blocks alone, and not on the size of the end. Of two ends, the smaller is used.
     kEndLast,
-    // A request of at most kSmallRequest leaves blocks larger than a small segment alone.
+    // A request of at most kSmallRequest does not use blocks larger than a small segment.
     kSmallApart,
   };
 
@@ -46,7 +45,7 @@ class Layout {
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
-  // Returns a number that no other layout of the process has had or will have.
+  // Returns a number that is unique among all layouts of the process.
   std::uint64_t id() const noexcept { return id_; }
 
   const SegmentMap& segments() const { return segments_; }
@@ -55,31 +54,31 @@ class Layout {
   std::size_t largest_free_block() const { return free_.largest(); }
   bool is_wholly_free(const Segment& segment) const;
 
-  // Returns the segment that `address` lies in, or null.
+  // Returns the segment that contains `address`, or null.
   const Segment* find(std::uintptr_t address) const;
 
-  // Makes `bytes` live in the free block that holds them and fits; returns null if there is none.
-  // Allocates host memory only if there are more blocks than ever; nothing has changed if that
-  // throws std::bad_alloc.
+  // Makes `bytes` live in the free block that fits; returns null if there is none. Allocates host
+  // memory only if there are more blocks than ever before; nothing has changed if that throws
+  // std::bad_alloc.
   const BlockNode* allocate(std::size_t bytes, std::size_t requested);
-  // The same, in whichever free block holds them.
+  // The same, in any free block that is large enough.
   const BlockNode* allocate_anywhere(std::size_t bytes, std::size_t requested);
 
   // Frees the block at `address` and returns it. If `address` is not the start of a live block,
-  // nothing has changed and the block that is returned is not live.
+  // nothing has changed and the returned block is not live.
   Block free(std::uintptr_t address) noexcept;
 
   // Returns true if a live block starts at the address.
   bool is_live(std::uintptr_t address) const noexcept { return live_.find(address) != kNoBlock; }
 
-  // Describes what lies at the address, for messages.
+  // Describes the block or segment at the address, for messages.
   std::string describe(std::uintptr_t address) const;
 
   // Adds the segments, wholly free, and leaves `segments` empty. The next allocation does not
   // allocate host memory. Nothing has changed if it throws std::bad_alloc.
   void add(SegmentMap& segments);
 
-  // Removes and returns all segments, whatever is live.
+  // Removes and returns all segments, with live blocks or not.
   SegmentMap extract_all_segments() noexcept;
 
   // Removes and returns the segments without a live block, except those that overlap one of `kept`.
@@ -88,7 +87,7 @@ class Layout {
   // Removes and returns the segments without a live block that no checkpoint has.
   SegmentMap extract_unpinned_segments() noexcept;
 
-  // Returns by how much the newest segment must grow to hold `bytes` at its end, or nothing if
+  // Returns the growth of the newest segment that makes it hold `bytes` at its end, or nothing if
   // there is no segment or none can be as large. Requires: no free block holds them.
   struct Growth {
     std::uintptr_t segment;
@@ -101,18 +100,18 @@ class Layout {
   // then. Requires: the segment is not being resized.
   Segment& begin_growth(const Growth& growth);
 
-  // Takes the free end of the first segment at or after `from` that has one, unless a checkpoint
-  // has it. Segments without a live block and without a checkpoint are left to
+  // Removes the free end of the first segment at or after `from` that has one, unless a checkpoint
+  // contains it. Segments without a live block and without a checkpoint are left to
   // extract_unpinned_segments(). The segment is null if there is none.
   struct Shrink {
     Segment* segment = nullptr;
-    std::size_t before = 0;  // its bytes; now it has the least that must stay
+    std::size_t before = 0;  // its former bytes; it now has the least that must stay
   };
   Shrink begin_shrink(std::uintptr_t from) noexcept;
 
-  // Takes a run of free, mapped pages of at most about `most` bytes, the last of the first segment
-  // that has one: they are not mapped from then on. The segment is null if there is none. After
-  // giving the run back, call end_unmap().
+  // Takes a run of free, mapped pages of at most about `most` bytes, the last run of the first
+  // segment that has one: they count as unmapped from then on. The segment is null if there is
+  // none. After unmapping the run, call end_unmap().
   struct Unmap {
     Segment* segment = nullptr;
     Range run;  // offsets
@@ -120,25 +119,26 @@ class Layout {
   Unmap begin_unmap(std::size_t most) noexcept;
   void end_unmap(const Unmap& unmap, bool succeeded) noexcept;
 
-  // `bytes` is the new size of the segment; what is added to the present range is free.
+  // `bytes` is the new size of the segment; the added part is free.
   void end_resize(Segment& segment, std::size_t bytes) noexcept;
   bool is_resizing() const noexcept;
 
   PoolCheckpoint checkpoint();
 
-  // Works out the change to the checkpoint's layout, or to the layout in which exactly `live` is
-  // live. Throws InvalidArgument if there is none (see Pool::restore() and Pool::restore_live()).
+  // Computes the change to the checkpoint's layout, or to the layout in which exactly `live` is
+  // live. Throws InvalidArgument if there is no such change (see Pool::restore() and
+  // Pool::restore_live()).
   Transition transition_to(const PoolCheckpoint& checkpoint);
   Transition transition_to(std::span<const Range> live);
 
-  // Applies a transition. Requires: it was worked out for the present layout.
+  // Applies a transition. Requires: it was computed for the present layout.
   void apply(Transition& transition) noexcept;
 
   void validate() const;
 
  private:
   const BlockNode& occupy(BlockIndex index, std::size_t bytes, std::size_t requested) noexcept;
-  // Before any checkpoint or restore it does not read the segment.
+  // Does not read the segment before the first checkpoint or restore.
   void thaw(Segment& segment) noexcept {
     if (has_frozen_) segment.thaw();
   }
@@ -159,7 +159,7 @@ class Layout {
   const std::uint64_t id_;
   const Fit fit_;
   bool has_frozen_ = false;  // a segment may have a frozen list
-  // What every call writes comes first, so that it fills few cache lines.
+  // Members that every call writes come first, so that they fill few cache lines.
   BlockTable table_;
   LiveIndex live_{table_};
   FreeIndex free_{table_};
@@ -167,8 +167,8 @@ class Layout {
   std::uint64_t segments_seen_ = 0;
 };
 
-// The functions below are inlined into the calls of a pool, which would take a quarter more
-// instructions otherwise.
+// The functions below are inlined into the calls of a pool, which would otherwise take a quarter
+// more instructions.
 
 // Makes the first `bytes` of a free block live. Requires: there is room in the table and in the
 // live index.

@@ -9,8 +9,8 @@
 
 namespace cgtree {
 
-// A LiveIndex is a hash with chains through the descriptors, at most a quarter as many as there are
-// heads: a call reads one head and the descriptor that it is looking for, nearly always.
+// A LiveIndex is a hash with chains through the descriptors, at most a quarter as many as heads:
+// nearly always a call reads one head and the descriptor that it looks for.
 class LiveIndex {
  public:
   explicit LiveIndex(BlockTable& table);
@@ -32,7 +32,7 @@ class LiveIndex {
     ++size_;
   }
 
-  // Return kNoBlock if the address is not in the index.
+  // The next two return kNoBlock if the address is not in the index.
   BlockIndex find(std::uintptr_t address) const noexcept {
     BlockIndex block = heads_[hash(address)];
     while (block != kNoBlock && table_[block].block.range.address != address)
@@ -56,7 +56,7 @@ class LiveIndex {
   void grow(std::size_t count);
 
   BlockTable& table_;
-  std::vector<BlockIndex> heads_;  // a power of two
+  std::vector<BlockIndex> heads_;  // their number is a power of two
   int shift_;                      // 64 - log2 of their number
   std::size_t size_ = 0;
   std::size_t most_;  // a quarter of the heads

@@ -1,4 +1,4 @@
-// PageMap: which pages of a segment have memory.
+// PageMap: the pages of a segment that have memory.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace cgtree {
 
-// A PageMap says which pages of a segment are mapped. Ranges here are offsets in the segment. The
-// last page may be a part of one.
+// A PageMap records which pages of a segment are mapped. Ranges here are offsets in the segment.
+// The last page may be partial.
 class PageMap {
  public:
   static constexpr std::size_t kPage = kLargeRounding;
@@ -24,7 +24,7 @@ class PageMap {
   // Pages that the segment gains are mapped.
   void set_bytes(std::size_t bytes) { mapped_.resize(pages(bytes), true); }
 
-  // Returns the first run of pages under `range` that are (not) mapped.
+  // Returns the first run of pages that overlap `range` and are (not) mapped.
   std::optional<Range> find(const Range& range, bool is_mapped) const noexcept {
     const std::size_t end = std::min(pages(range.end()), mapped_.size());
     std::size_t first = range.address / kPage;
@@ -37,7 +37,7 @@ class PageMap {
     return Range{first * kPage, (last - first) * kPage};
   }
 
-  // Returns the bytes of the pages under `range` that are not mapped.
+  // Returns the bytes of the unmapped pages that overlap `range`.
   std::size_t missing(const Range& range) const noexcept {
     if (unmapped_ == 0) return 0;
     const std::size_t end = std::min(pages(range.end()), mapped_.size());
@@ -47,7 +47,7 @@ class PageMap {
     return count * kPage;
   }
 
-  // Requires: `run` is whole pages, all of them the other way round.
+  // Requires: `run` is whole pages, all in the opposite state.
   void set(const Range& run, bool is_mapped) noexcept {
     const std::size_t count = run.bytes / kPage;
     std::fill_n(mapped_.begin() + static_cast<std::ptrdiff_t>(run.address / kPage), count,

@@ -113,8 +113,8 @@ void* Pool::allocate(std::size_t bytes) {
   return allocate_slowly(bytes);
 }
 
-// Returns a free block that holds the request, or null; marks it if threads may keep it. Requires:
-// the lock is held.
+// Returns a free block that holds the request, or null; marks the block if threads may keep it.
+// Requires: the lock is held.
 template <bool kAnywhere>
 void* Pool::take(std::size_t requested, bool marks) {
   const std::size_t bytes = block_bytes(requested);
@@ -131,7 +131,7 @@ void* Pool::take(std::size_t requested, bool marks) {
   }
   tallies_.blocks_began({1, range.bytes, requested});
   void* const address = reinterpret_cast<void*>(range.address);
-  // Blocks that lie elsewhere are few to a page of words, which would not fit processors' caches.
+  // Blocks in other segments are few per page of words, which would not fit processors' caches.
   if (marks && node->segment->is_small) [[unlikely]] {
     caches_->mark(address, range.bytes, requested);
   }
@@ -163,7 +163,7 @@ void Pool::free(void* address) {
   refuse_free(address);
 }
 
-// Is a function of its own, so that the code of calls that succeed stays small.
+// A separate function, so that the code of successful calls stays small.
 [[gnu::cold, gnu::noinline]] void Pool::refuse_address(const char* call, void* address) const {
   expect_open();
   throw InvalidArgument(str_format(
@@ -275,8 +275,8 @@ void Pool::close() noexcept {
     flow_.ended = flow_.began;
   }
   given_back.clear();
-  // Detaches last, so that the source knows the user of every segment. Until then it may still ask
-  // this pool, which has nothing to give.
+  // Detaches last, so that the source always knows the user of each segment. Until then it may
+  // still ask this pool, which has nothing to give.
   source_.detach(*this);
 }
 
@@ -316,10 +316,11 @@ PoolDelta Pool::restore_live(std::span<const Range> live) {
   return apply(layout_.transition_to(live));
 }
 
-// Does not throw: the transition was worked out before.
+// Does not throw: the transition was computed before.
 PoolDelta Pool::apply(Transition transition) {
   layout_.apply(transition);
-  // The blocks that end come first, so that the peaks do not count what was never live together.
+  // The blocks that end come first, so that the peaks do not count blocks that were never live
+  // together.
   tallies_.blocks_ended(transition.amount_ended);
   tallies_.blocks_began(transition.amount_began);
   ++tallies_.events.restores;

@@ -1,4 +1,4 @@
-// Pool: segments with one lifetime, cut into blocks, whose layout can be taken and restored.
+// Pool: segments with one lifetime, divided into blocks, whose layout can be saved and restored.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,19 @@
 
 namespace cgtree {
 
-// Growth says how a pool gets segments.
+// Growth is the way in which a pool gets segments.
 enum class Growth {
-  // Segments have PyTorch's sizes, and only trim() gives them back: every free address can be used
-  // again, as recordings need it.
+  // Segments have PyTorch's sizes, and only trim() gives them back: every free address can be
+  // reused, as recordings need.
   kFast,
-  // One segment grows at its end, which is used last, in steps of 2 MiB, and is given back from
-  // there; another one is made only if the source cannot make it larger. For sources that map
-  // memory behind addresses they have reserved. trim() leaves what a checkpoint has.
+  // One segment grows at its end, which is used last, in steps of 2 MiB, and shrinks from there; a
+  // second is made only if the source cannot make the first larger. For sources that map memory at
+  // reserved addresses. trim() keeps the memory of checkpoints.
   kInPlace,
-  // The same, but memory is mapped only where blocks are: best fit goes over the addresses, and the
-  // pages under a block that have no memory get some. Before the pool reserves a twelfth, and 16
-  // MiB, more than was ever live, or when it is asked, free pages give theirs back. For pools whose
-  // free addresses are not used: there are no checkpoints.
+  // The same, but memory is mapped only at blocks: best fit works on addresses, and pages of a
+  // block without memory are mapped. Free pages are unmapped on request, and before the pool
+  // reserves a twelfth, and 16 MiB, more than was ever live. For pools whose free addresses have no
+  // users: there are no checkpoints.
   kInPages,
 };
 
@@ -39,12 +39,13 @@ enum class Growth {
 struct PoolOptions {
   std::string name = "pool";  // for messages
   Growth growth = Growth::kFast;
-  // For kInPlace and kInPages: where the segment cannot grow, there is no second one. So blocks lie
-  // at the same distances from each other in each pool with the same live blocks and requests.
+  // For kInPlace and kInPages: if the segment cannot grow, there is no second one. Pools with the
+  // same live blocks and requests then have the same distances between blocks.
   bool has_one_segment = false;
-  // For kFast: a request of at most kSmallRequest does not cut a block that is larger than a small
-  // segment, as long as a small segment can be had without making room. So what a large request has
-  // freed serves the next one of its size, whichever small ones come between.
+  // For kFast: a request of at most kSmallRequest does not divide a block that is larger than a
+  // small segment, as long as a small segment is available without making room. A block that a
+  // large request has freed then serves the next request of its size, whatever small requests come
+  // between.
   bool small_apart = false;
   ThreadCaching thread_caching = ThreadCaching::kNever;
   MakePoolCaches make_caches = nullptr;  // null: no thread keeps blocks
@@ -55,14 +56,14 @@ struct PoolOptions {
 // pools. Unless threads cache blocks, it is deterministic: the same requests on the same layout
 // return the same addresses.
 //
-// A call that throws leaves the live blocks as they were. It leaves the segments as they were, too,
-// except free ends of a pool that grows in place, and what the source asked this pool to give
+// A call that throws leaves the live blocks as they were. The segments are also unchanged, except
+// free ends of a pool that grows in place, and segments that the source asked this pool to give
 // back.
 //
 // Thread safety: all functions may be called from any thread. One lock guards the pool. It is not
 // held while the source allocates, resizes or frees segments: the source may ask other pools for
-// theirs, or wait for a stream whose host functions free blocks. Threads that need new segments
-// take turns.
+// their segments, or wait for a stream whose host functions free blocks. Threads that need new
+// segments take turns.
 class Pool final : public SegmentUser {
  public:
   // `source` must outlive the pool. Throws InvalidArgument if the options contradict each other.
@@ -89,12 +90,12 @@ class Pool final : public SegmentUser {
 
   PoolCheckpoint checkpoint() const;
 
-  // Makes exactly the blocks live that were live at the checkpoint. Segments newer than the
-  // checkpoint stay, wholly free. Throws InvalidArgument if a segment has been given back since or
-  // the checkpoint belongs to another pool, and unless `dying` are, in any order, exactly the
-  // blocks that are live now and not in the checkpoint. Nothing has changed then.
+  // Makes exactly the blocks of the checkpoint live. Segments newer than the checkpoint stay,
+  // wholly free. Throws InvalidArgument if a segment has been given back since, if the checkpoint
+  // belongs to another pool, and unless `dying` lists, in any order, exactly the blocks that are
+  // live now and not in the checkpoint. Nothing has changed then.
   PoolDelta restore(const PoolCheckpoint& checkpoint, std::span<void* const> dying);
-  // The same for a caller that holds none of the blocks that may end.
+  // The same for a caller that does not use any block that may end.
   PoolDelta restore(const PoolCheckpoint& checkpoint, AllMayDie);
 
   // Makes exactly the ranges `live` live (each rounded up to 512 bytes). Throws InvalidArgument if
@@ -108,42 +109,42 @@ class Pool final : public SegmentUser {
   // Returns true if the address lies in one of the segments, live or not.
   bool owns(const void* address) const;
 
-  // Gives wholly free segments back and returns their bytes. Checkpoints that have them cannot be
-  // restored any more. A pool that grows in place also gives free ends back, but nothing that a
-  // checkpoint has.
+  // Gives wholly free segments back and returns their bytes. Checkpoints that contain them cannot
+  // be restored any more. A pool that grows in place also gives free ends back, but no memory of a
+  // checkpoint.
   std::size_t trim();
-  // The same, except for segments in which one of `kept` lies: addresses that recordings know, for
-  // instance. Does not allocate host memory.
+  // The same, except for segments that contain one of `kept`, for example addresses in recordings.
+  // Does not allocate host memory.
   std::size_t trim(std::span<const Range> kept) noexcept;
 
-  // Gives back wholly free segments, and free ends of segments of a pool that grows in place, that
-  // no checkpoint has; returns their bytes.
+  // Gives back wholly free segments, and free ends of segments of a pool that grows in place,
+  // unless a checkpoint contains them; returns their bytes.
   std::size_t give_back_unused() noexcept override;
 
   PoolUse use() const override;
 
   // Gives all segments back. Blocks that are still live are logged as an error. From then on the
-  // pool holds nothing, and allocate(), free() and the restores throw InvalidArgument.
+  // pool is empty, and allocate(), free() and the restores throw InvalidArgument.
   void close() noexcept;
 
   PoolStatistics statistics() const;
   // The same number as in the statistics.
   std::size_t largest_free_block() const;
 
-  // For the pool's caches: frees blocks that are cached, and subtracts them from the bytes that
-  // `flow` counts as freed. Requires: the lock of their cache is held.
+  // For the pool's caches: frees cached blocks, and subtracts them from the bytes that `flow`
+  // counts as freed. Requires: the lock of their cache is held.
   void take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept;
 
-  // Walks the invariants and aborts at the first that does not hold.
+  // Checks the invariants, and aborts at the first that is broken.
   void validate() const;
 
  private:
-  // A Refusal says why there is no block, as far as is known.
+  // A Refusal says why there is no block, as far as known.
   struct Refusal;
 
   struct OpenGrowth;
 
-  // A Turn holds the lock, and notes that it was waited for.
+  // A Turn holds the lock, and notes if it had to wait.
   class Turn {
    public:
     explicit Turn(Pool& pool) : pool_(pool) {
@@ -195,18 +196,18 @@ class Pool final : public SegmentUser {
 
   SegmentSource& source_;
   const PoolOptions options_;
-  const std::unique_ptr<PoolCaches> caches_;  // null if there never are any
-  std::atomic<bool> has_caches_{false};       // never false again
-  Mutex<LockRank::kGrowth> growth_mutex_;     // held while the source is asked; taken before mutex_
-  // Guards all below. Threads that wait for it read its cache line, which begins with it: what is
-  // above stays with its readers, and the line moves with what each section writes.
+  const std::unique_ptr<PoolCaches> caches_;  // null if threads never cache
+  std::atomic<bool> has_caches_{false};       // stays true
+  Mutex<LockRank::kGrowth> growth_mutex_;     // held in calls of the source; taken before mutex_
+  // Guards all below. Threads that wait for it read its cache line, which begins with it: members
+  // above stay with their readers, and the line moves with the data that each section writes.
   alignas(64) mutable SpinMutex<LockRank::kPool> mutex_;
-  mutable Layout layout_;    // checkpoint() remembers the lists it has made
+  mutable Layout layout_;    // checkpoint() caches the lists that it makes
   mutable Tallies tallies_;  // and counts them
   bool is_closed_ = false;   // then the layout is empty
   unsigned turns_waited_for_ = 0;
-  // The layout knows the size of the first request of a marked block; this has the difference to
-  // the last one, for blocks that the pool has freed since.
+  // The layout knows the size of the first request of a marked block; this holds the difference to
+  // the last request, for blocks that the pool has freed since.
   Flow flow_;
   std::condition_variable_any resized_;
 };

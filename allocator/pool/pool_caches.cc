@@ -1,4 +1,4 @@
-// The calls of a pool whose threads cache blocks, beside the caches.
+// The calls of a pool whose threads cache blocks, without the caches themselves.
 #include <mutex>
 #include <optional>
 
@@ -8,8 +8,7 @@
 namespace cgtree {
 namespace {
 
-// So often threads have to wait before they get caches: a pool that one thread uses after another
-// has none.
+// The number of waits before threads get caches: a pool that threads use in turn has none.
 constexpr unsigned kTurnsUntilCaches = 64;
 
 }  // namespace
@@ -20,14 +19,14 @@ constexpr unsigned kTurnsUntilCaches = 64;
   has_caches_.store(true, std::memory_order_relaxed);
 }
 
-// Returns false if the address is not that of a live block with a mark.
+// Returns false unless the address is that of a live block with a mark.
 bool Pool::try_free_marked(void* address) {
   const Turn turn(*this);
   BlockMark::Word& word = *caches_->find(address);
   std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);
   if (mark.state() != BlockMark::State::kLive) return false;
-  // Another thread may be caching the block, and has freed it then.
+  // Another thread may be caching the block, and has then freed it.
   if (!word.compare_exchange_strong(value, 0, std::memory_order_relaxed)) return false;
   caches_->note_removal(address);
   const Block freed = layout_.free(reinterpret_cast<std::uintptr_t>(address));
@@ -39,7 +38,7 @@ bool Pool::try_free_marked(void* address) {
 }
 
 [[gnu::cold, gnu::noinline]] void Pool::refuse_free(void* address) const {
-  empty_caches();  // then the layout knows what is wrong
+  empty_caches();  // so that the layout knows the error
   const std::lock_guard lock(mutex_);
   refuse_address("free", address);
 }
@@ -70,7 +69,7 @@ void Pool::take_back(std::span<const CachedBlock> blocks, Flow& flow) noexcept {
   }
 }
 
-// What callers have is what the layout says is live, except for what the marks say is cached.
+// Callers hold the blocks that are live in the layout, except those that the marks call cached.
 void Pool::validate_marks(const PoolCaches::Held& held) const {
   Amount live;
   std::size_t marked = 0;

@@ -1,8 +1,8 @@
-// PoolCaches: what a pool knows of threads that keep blocks which they have freed.
+// PoolCaches: the interface of a pool to threads that keep blocks which they have freed.
 //
-// Such a block is live in the layout of the pool, and free for everybody who asks. ThreadCaches
-// (caching/threads/) is what there is; a build of the core alone has nothing, and neither have
-// the pools of a context.
+// Such a block is live in the layout of the pool, and free for any request. The implementation is
+// ThreadCaches (caching/threads/); a build of the core alone has none, nor do the pools of a
+// context.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace cgtree {
 
-// ThreadCaching says whether threads keep blocks of small segments (Segment::is_small) that they
-// have freed (caching/threads/thread_caches.h). Then the same requests may get other addresses,
-// and there are no checkpoints and no restores. All counters are exact but the peaks, which also
-// count what threads keep, up to 64 blocks and 4 MiB for each: what was live in all threads at one
-// moment, only a counter that they share could say.
+// ThreadCaching decides whether threads keep blocks of small segments (Segment::is_small) that they
+// have freed (caching/threads/thread_caches.h). Equal requests may then get different addresses,
+// and there are no checkpoints and no restores. All counters are exact except the peaks, which also
+// count blocks that threads keep, up to 64 blocks and 4 MiB per thread: only a counter shared by
+// all threads could give their sum at one moment.
 enum class ThreadCaching {
   kNever,
   kWhenContended,  // once threads have often waited for each other
@@ -33,8 +33,8 @@ struct CachedBlock {
 
 class Pool;
 
-// The words of blocks say which are live and which are cached, so that free() refuses a wrong
-// address without the pool's lock.
+// The words of blocks tell which blocks are live and which are cached, so that free() refuses a
+// wrong address without the pool's lock.
 //
 // Thread safety: all functions may be called from any thread; their locks come before the pool's.
 class PoolCaches {
@@ -46,28 +46,28 @@ class PoolCaches {
 
   enum class Freed {
     kKept,      // the thread keeps it
-    kMarked,    // nothing has changed: the pool has to free or to refuse it, and it had a mark
-    kUnmarked,  // nothing has changed: the pool alone knows about it
+    kMarked,    // unchanged: the pool has to free or to refuse it; it had a mark
+    kUnmarked,  // unchanged: only the pool tracks it
   };
 
-  // Returns a block of the thread's own cache, or null; then `marks` says whether the block that
-  // the pool finds is to be marked.
+  // Returns a block of the thread's own cache, or null; `marks` then says whether to mark the block
+  // that the pool finds.
   virtual void* allocate(std::size_t requested, bool& marks) noexcept = 0;
   virtual Freed free(void* address) noexcept = 0;
 
-  // Return the word of the address, or null if the pool alone knows about it; find_marked() also if
-  // the word is empty.
+  // The next two return the word of the address, or null if only the pool tracks it; find_marked()
+  // also if the word is empty.
   virtual BlockMark::Word* find(const void* address) const noexcept = 0;
   virtual BlockMark::Word* find_marked(const void* address) const noexcept = 0;
 
   // Marks a block that the pool has made live, so that a cache may take it. Requires: the pool's
   // lock is held.
   virtual void mark(void* address, std::size_t bytes, std::size_t requested) noexcept = 0;
-  // Must be called when the word of a block has been emptied. Requires: the pool's lock is held.
+  // Must be called after the word of a block was emptied. Requires: the pool's lock is held.
   virtual void note_removal(const void* address) noexcept = 0;
 
-  // Gives all blocks back for good: threads have no cache of this pool any more. Returns the flow.
-  // Must be called before this is destroyed.
+  // Gives all blocks back permanently: threads have no cache of this pool any more. Returns the
+  // flow. Must be called before this is destroyed.
   virtual Flow close() noexcept = 0;
 
   class Held;
@@ -81,7 +81,7 @@ class PoolCaches {
   virtual void validate(std::size_t cached, std::optional<std::size_t> marked) const = 0;
 };
 
-// A Held keeps all caches as they are while it exists. Without caches it does nothing.
+// A Held keeps all caches unchanged while it exists. Without caches it does nothing.
 class PoolCaches::Held {
  public:
   explicit Held(PoolCaches* caches) : caches_(caches) {
@@ -97,10 +97,11 @@ class PoolCaches::Held {
   void empty() noexcept {
     if (caches_ != nullptr) caches_->empty();
   }
-  // Returns what the tallies of the pool do not count.
+  // Returns the flow that the tallies of the pool do not count.
   Flow flow() const noexcept { return caches_ == nullptr ? Flow() : caches_->flow(); }
-  // Walks the invariants, and aborts unless the caches have `cached` blocks, and `marked` blocks
-  // have a mark if that is given. Requires: there are caches, and the pool's lock is held.
+  // Checks the invariants, and aborts unless the caches have `cached` blocks, and, if `marked` is
+  // given, that number of blocks has a mark. Requires: there are caches, and the pool's lock is
+  // held.
   void validate(std::size_t cached, std::optional<std::size_t> marked) const {
     caches_->validate(cached, marked);
   }

@@ -9,7 +9,7 @@
 
 namespace cgtree {
 
-// A SegmentExtent is a segment at one of its sizes. A checkpoint that holds it pins so many bytes
+// A SegmentExtent is a segment at one of its sizes. A checkpoint that holds it pins this many bytes
 // of the segment.
 struct SegmentExtent {
   std::shared_ptr<const Range> segment;  // Segment::identity()
@@ -28,19 +28,19 @@ struct FrozenSegment {
 // one pool share the segments that did not change between them. It may outlive its pool.
 //
 // Example: a pool of one segment has blocks A and B live, and a checkpoint c is taken. Then A is
-// freed and a block C is allocated behind B. restore(c) works out the difference, segment by
+// freed and a block C is allocated behind B. restore(c) computes the difference, segment by
 // segment, and returns became_live = {A} and died = {C}: A is live again at its address, C is free,
 // and B was not touched.
 class PoolCheckpoint {
  public:
   // The layout of any pool without segments: restoring it frees everything.
   PoolCheckpoint() = default;
-  // `layout`: Layout::id().
+  // `layout`: see Layout::id().
   PoolCheckpoint(std::uint64_t layout, std::vector<FrozenSegment> segments);
 
   // Sorted by address.
   std::vector<Range> live() const;      // rounded sizes
-  std::vector<Range> segments() const;  // as they were when the checkpoint was taken
+  std::vector<Range> segments() const;  // at the time of the checkpoint
 
   // For the pool.
   const std::vector<FrozenSegment>& frozen() const;
@@ -63,8 +63,8 @@ struct PoolDelta {
   friend bool operator==(const PoolDelta&, const PoolDelta&) = default;
 };
 
-// kAllMayDie takes the place of the list of blocks that a restore ends: any live block may end,
-// because none of them is read any more.
+// kAllMayDie replaces the list of blocks that a restore ends: any live block may end, because none
+// is read any more.
 class AllMayDie {
  public:
   explicit constexpr AllMayDie(int) {}  // so that `{}` is an empty list and not this

@@ -1,4 +1,4 @@
-// Gets memory for requests that no free block holds, and says why there is none.
+// Gets memory for requests that no free block holds, and explains refusals.
 
 #include <algorithm>
 #include <mutex>
@@ -76,13 +76,13 @@ struct Pool::OpenGrowth {
 
   Pool& pool;
   Segment* segment = nullptr;
-  std::size_t bytes = 0;  // what it grows to
+  std::size_t bytes = 0;  // the new size
   bool succeeded = false;
 };
 
 // Returns null if the newest segment cannot be made larger.
 void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
-  for (;;) {  // another thread may take what has been added
+  for (;;) {  // another thread may take the added memory
     if (has_pages()) {
       if (void* const block = try_mapping(requested, refusal)) return block;
       if (refusal.is_refused) return nullptr;
@@ -94,7 +94,7 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
       // Another thread may be giving the end of the segment back.
       resized_.wait(lock, [this] { return !layout_.is_resizing(); });
       if (void* const block = take(requested)) return block;
-      if (layout_.largest_free_block() >= block_bytes(requested)) continue;  // it has to be mapped
+      if (layout_.largest_free_block() >= block_bytes(requested)) continue;  // it must be mapped
       if (!begin_growth(open, block_bytes(requested))) return nullptr;
     }
     try {
@@ -107,7 +107,7 @@ void* Pool::try_growth(std::size_t requested, Refusal& refusal) {
       refusal.reason = "its segment cannot grow any further";
       return nullptr;
     }
-    // What was asked to make room may have freed blocks of this pool.
+    // Users asked to make room may have freed blocks of this pool.
     const std::size_t asked = open.bytes - open.segment->range().bytes;
     if (growth_bytes(block_bytes(requested)) >= asked) return nullptr;
     refusal.is_refused = false;
@@ -126,7 +126,7 @@ bool Pool::begin_growth(OpenGrowth& open, std::size_t bytes) {
 }
 
 // Returns null if no free block holds the request, or, with the reason, if there is no memory for
-// its pages. The block is live while the lock is not held, so that no other thread takes its pages.
+// its pages. The block is live while the lock is released, so that no other thread takes its pages.
 void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
   std::unique_lock lock(mutex_);
   resized_.wait(lock, [this] { return !layout_.is_resizing(); });
@@ -168,7 +168,7 @@ void* Pool::try_mapping(std::size_t requested, Refusal& refusal) {
   return address;
 }
 
-// Returns by how much the pool would grow for a block, or 0 if a free one holds it.
+// Returns the growth of the pool for a block, or 0 if a free block holds it.
 std::size_t Pool::growth_bytes(std::size_t bytes) const noexcept {
   const std::lock_guard lock(mutex_);
   if (layout_.largest_free_block() >= bytes) return 0;
@@ -176,8 +176,8 @@ std::size_t Pool::growth_bytes(std::size_t bytes) const noexcept {
   return growth ? round_up(growth->missing, kLargeRounding) : 0;
 }
 
-// Gives free pages back before much more is reserved than was ever live. Without slack each pass of
-// a loop unmaps pages, which waits for the stream (docs/decisions/0011).
+// Gives free pages back before much more is reserved than was ever live. Without slack, each pass
+// of a loop unmaps pages, which waits for the stream (docs/decisions/0011).
 void Pool::unmap_beyond_slack(std::size_t more) noexcept {
   std::unique_lock lock(mutex_);
   const std::size_t live = tallies_.peak_live_bytes();
@@ -216,8 +216,8 @@ bool Pool::may_add_segment(const Refusal& refusal) const {
   return layout_.segments().empty();
 }
 
-// Serves a small request from a new segment or, if none can be had without making room, from a
-// block that a large one has left. Returns null if there is neither.
+// Serves a small request from a new segment or, if none is available without making room, from a
+// block that a large request has left. Returns null if there is neither.
 void* Pool::serve_apart(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
   if (rounded > kSmallRequest || largest_free_block() < rounded) return nullptr;
@@ -247,7 +247,7 @@ void* Pool::grow(std::size_t requested, Refusal& refusal) {
 }
 
 // Returns null, with the reason, if both a segment of the usual size and one of the block's size
-// are refused. No pool has to give memory back for what the usual size has beyond the block's.
+// are refused. No pool has to give memory back for the part of the usual size beyond the block's.
 void* Pool::try_new_segment(std::size_t requested, Refusal& refusal) {
   const std::size_t rounded = block_bytes(requested);
   const std::size_t usual =
@@ -267,7 +267,7 @@ void* Pool::allocate_in_new_segment(std::size_t bytes, bool makes_room, std::siz
                                     const Refusal& refusal) {
   {
     const std::lock_guard lock(mutex_);
-    // The thread whose turn it was before may have left room.
+    // The previous thread may have left room.
     if (void* const block = take(requested)) return block;
     if (refusal.is_refused) ++tallies_.events.num_alloc_retries;
   }

@@ -1,5 +1,5 @@
-// Allocates, resizes and frees the memory of one segment, and works out the difference between two
-// layouts of it.
+// Allocates, resizes and frees the memory of one segment, and computes the difference between two
+// of its layouts.
 #include "allocator/pool/segment.h"
 
 #include <algorithm>

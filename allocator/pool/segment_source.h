@@ -1,4 +1,4 @@
-// SegmentSource: where the segments of a pool come from. SegmentUser: who holds them.
+// SegmentSource: the source of a pool's segments. SegmentUser: a holder of segments.
 #pragma once
 
 #include <cstddef>
@@ -8,25 +8,25 @@
 
 namespace cgtree {
 
-// A StreamId is what the allocator knows of a stream: on a device, the stream's identity
-// (interop/device/stream_identity.h), which also tells its device. It is no handle: no later stream
-// has the id of one that has ended.
+// A StreamId is the allocator's name of a stream: on a device, the stream's identity
+// (interop/device/stream_identity.h), which also determines its device. It is not a handle: no
+// later stream gets the id of an ended one.
 using StreamId = std::uintptr_t;
 
-// kIdle stands in the place of a stream where all work that uses the memory has ended.
+// kIdle replaces a stream if all work that uses the memory has ended.
 inline constexpr StreamId kIdle = ~StreamId{0};
 
-// A SegmentUser holds segments of a source, and gives unused ones back when it is asked to.
+// A SegmentUser holds segments of a source, and gives unused ones back on request.
 //
-// Thread safety: all functions may be called from any thread; the source calls them with no lock of
-// its own held.
+// Thread safety: all functions may be called from any thread; the source calls them without its
+// locks.
 class SegmentUser {
  public:
   // Gives back the segments that hold no live block and that no checkpoint has; returns their
   // bytes.
   virtual std::size_t give_back_unused() noexcept = 0;
 
-  // Returns what the user holds, for error messages.
+  // Returns the memory that the user holds, for error messages.
   virtual PoolUse use() const = 0;
 
  protected:
@@ -45,15 +45,13 @@ class SegmentSource {
   // device fails.
   virtual void* allocate(std::size_t bytes, StreamId stream) = 0;
 
-  // The same, but does not make room: throws OutOfMemory where allocate() would first ask for
-  // memory that others hold.
+  // The same without making room: throws OutOfMemory if allocate() would ask for memory of others.
   virtual void* allocate_from_free(std::size_t bytes, StreamId stream) {
     return allocate(bytes, stream);
   }
 
-  // Frees what allocate() returned. `bytes` is the present size of the segment; `stream` is where
-  // it was used last, and work there may still be running. Requires: the stream exists, or is
-  // kIdle.
+  // Frees a segment from allocate(). `bytes` is its present size; `stream` is its last stream,
+  // whose work may still be running. Requires: the stream exists, or is kIdle.
   virtual void free(void* segment, std::size_t bytes, StreamId stream) noexcept = 0;
 
   // Makes a segment of `bytes` one of `grown` bytes at the same address. Returns false if segments
@@ -71,10 +69,10 @@ class SegmentSource {
     return bytes;
   }
 
-  // The next two map memory behind a part of a segment of `bytes` that has none, and give such
-  // memory back. Both take whole pages of a pool (pool/page_map.h), of which nothing else is live.
-  // map() throws as allocate() does, and nothing has changed then. unmap() returns false if nothing
-  // has changed; a source without pages does so.
+  // The next two map memory at a part of a segment of `bytes` that has none, and give such memory
+  // back. Both take whole pages of a pool (pool/page_map.h) that contain nothing else live. map()
+  // throws as allocate() does, and nothing has changed then. unmap() returns false if nothing has
+  // changed; a source without pages does so.
   virtual void map(void* /*segment*/, std::size_t /*bytes*/, std::size_t /*offset*/,
                    std::size_t /*count*/, StreamId /*stream*/) {
     throw InvalidArgument("the source of these segments does not map pages");
@@ -84,7 +82,7 @@ class SegmentSource {
     return false;
   }
 
-  // The next two begin and end a time in which the source may call `user` when memory is short.
+  // The next two begin and end a period in which the source may call `user` when memory is short.
   virtual void attach(SegmentUser& /*user*/) {}
   virtual void detach(SegmentUser& /*user*/) noexcept {}
 };

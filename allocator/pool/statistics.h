@@ -1,4 +1,4 @@
-// PoolStatistics: what a pool has counted, under PyTorch's names.
+// PoolStatistics: the counters of a pool, under PyTorch's names.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ struct Counter {
 
 // The first three counters count live blocks, with their rounded sizes; the other two count
 // segments. PyTorch's `active` and `active_bytes` are `allocation` and `allocated_bytes` here,
-// because a block that is freed is free at once.
+// because a freed block is free at once.
 #define CGTREE_POOL_COUNTERS(X) \
   X(allocated_bytes)            \
   X(requested_bytes)            \
   X(allocation)                 \
   X(segment)                    \
   X(reserved_bytes)
-// These events are counted since the pool was made: allocations that were refused; refusals by the
-// source after which it was asked again; segments that the source gave or grew, and took back or
-// shrank; calls of checkpoint() and of restore() or restore_live() that succeeded, and segments
-// whose blocks the latter changed.
+// These events are counted since the pool was made: refused allocations; refusals by the source
+// after which it was asked again; segments that the source gave or grew, and took back or shrank;
+// successful calls of checkpoint() and of restore() or restore_live(), and segments whose blocks
+// the latter changed.
 #define CGTREE_POOL_EVENTS(X) \
   X(num_ooms)                 \
   X(num_alloc_retries)        \
@@ -56,7 +56,7 @@ struct PoolEvents {
 };
 
 struct PoolStatistics : PoolCounters, PoolEvents {
-  std::size_t largest_free_block = 0;  // bytes, at the time of asking, of what no thread keeps
+  std::size_t largest_free_block = 0;  // bytes, at the time of the call, without cached blocks
 
   friend bool operator==(const PoolStatistics&, const PoolStatistics&) = default;
 };
@@ -67,7 +67,7 @@ struct Amount {
   std::size_t bytes = 0;
   std::size_t requested = 0;  // 0 for segments
 
-  // Modulo 2^64: a difference may be on its way to a sum that is not negative.
+  // Modulo 2^64: a negative difference may be added to a larger sum.
   Amount& operator+=(const Amount& other) {
     count += other.count;
     bytes += other.bytes;
@@ -77,7 +77,7 @@ struct Amount {
   Amount operator-() const { return {0 - count, 0 - bytes, 0 - requested}; }
 };
 
-// A Flow is what has been allocated and freed beside the tallies of a pool. Either may be negative.
+// A Flow is the allocations and frees that a pool's tallies do not include. Either may be negative.
 struct Flow {
   Amount began;
   Amount ended;
@@ -92,7 +92,7 @@ struct Flow {
 // Adds a flow to the statistics of the same moment. The peaks stay, or rise to the current values.
 void add_to(PoolStatistics& statistics, const Flow& flow);
 
-// Tallies are the counters of a pool as it keeps them: what was freed is allocated - current.
+// Tallies are the counters that a pool stores: the freed amount is allocated - current.
 class Tallies {
  public:
   void blocks_began(const Amount& amount) {

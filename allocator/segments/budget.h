@@ -1,5 +1,5 @@
-// Budget: how many bytes may be reserved. SegmentAccount: the budgets and the source that pools
-// share.
+// Budget: the number of bytes that may be reserved. SegmentAccount: the budgets and the source that
+// pools share.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class Budget {
   std::size_t peak() const;  // of current()
   std::size_t available() const;
 
-  // What is reserved stays reserved, even above the new limit.
+  // Reservations stay, even above the new limit.
   void set_max_bytes(std::size_t max_bytes) noexcept;
 
  private:
@@ -48,8 +48,9 @@ class Budget {
   std::size_t peak_ = 0;
 };
 
-// A SegmentAccount says where the segments of some pools come from and how many bytes they may
-// hold. The three pools of a context share one, and so do all pools that a program limits together.
+// A SegmentAccount determines the source of the segments of some pools, and the bytes that they may
+// hold. The three pools of a context share one account, as do all pools that a program limits
+// together.
 //
 // Two budgets are charged for a segment:
 //
@@ -71,7 +72,7 @@ class SegmentAccount {
     // a segment of it.
     Source source = nullptr;
     // The budget for all segments of the source; null for the cache's. An account of host memory
-    // has one of its own, so that neither device pools nor recordings are released for its sake.
+    // has its own, so that neither device pools nor recordings are released for it.
     std::shared_ptr<Budget> reserve = nullptr;
   };
 

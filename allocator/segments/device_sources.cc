@@ -1,5 +1,5 @@
-// Allocates segments of device memory and of pinned host memory, and maps memory behind addresses
-// that are reserved.
+// Allocates segments of device memory and of pinned host memory, and maps memory at reserved
+// addresses.
 #include "allocator/segments/device_sources.h"
 
 #include <algorithm>
@@ -102,8 +102,8 @@ void* VirtualSegmentSource::allocate(std::size_t bytes, StreamId) {
   return segment;
 }
 
-// Maps one more piece, or more if they are limited, so that `bytes` are mapped. Nothing has changed
-// if it throws.
+// Maps one piece, or several if their size is limited, so that `bytes` are mapped. Nothing has
+// changed if it throws.
 void VirtualSegmentSource::map_up_to(void* segment, Reservation& reservation, std::size_t bytes) {
   if (bytes <= reservation.mapped) return;
   const std::size_t before = reservation.mapped;
@@ -132,7 +132,7 @@ void VirtualSegmentSource::map_piece(void* begin, std::size_t bytes) {
   }
   check(created, str_format("create {} bytes to map on {}", bytes, to_string(device_)));
   const Code mapped = api_.map_memory(device_.id, begin, bytes, physical);
-  (void)api_.release_memory(physical);  // lives as long as it is mapped
+  (void)api_.release_memory(physical);  // the memory lives as long as it is mapped
   check(mapped, str_format("map {} bytes on {}", bytes, to_string(device_)));
 }
 

@@ -38,12 +38,12 @@ class PinnedSegmentSource final : public SegmentSource {
   const Device device_;
 };
 
-// A VirtualSegmentSource reserves a range of addresses for each segment, as large as the segment
-// may ever become, and maps memory at the beginning of it.
+// A VirtualSegmentSource reserves a range of addresses for each segment, of its largest possible
+// size, and maps memory at the beginning of it.
 //
 // The driver unmaps memory without waiting for work that uses it, so free() and shrink() wait for
-// the work of the stream they are given. Where waiting is impossible, because the stream captures,
-// the memory stays mapped until a later call.
+// the work of the given stream. If waiting is impossible, because the stream captures, the memory
+// stays mapped until a later call.
 //
 // Thread safety: all functions may be called from any thread.
 class VirtualSegmentSource final : public SegmentSource {
@@ -75,11 +75,11 @@ class VirtualSegmentSource final : public SegmentSource {
   struct Reservation {
     std::size_t reserved = 0;
     std::size_t mapped = 0;           // the end of the last piece
-    std::size_t holes = 0;            // bytes below that are not mapped
+    std::size_t holes = 0;            // unmapped bytes below that
     std::vector<std::size_t> pieces;  // bytes mapped at once, by address: unmapped only as a whole
     bool freed = false;               // by its user, but not unmapped yet
-    StreamId stream = kIdle;          // the stream where a freed one was used last
-    bool is_busy = false;             // a thread waits for that stream, to unmap it
+    StreamId stream = kIdle;          // the last stream of a freed segment
+    bool is_busy = false;             // a thread waits for that stream, to unmap the segment
   };
   using Reservations = std::map<void*, Reservation>;
 

@@ -1,4 +1,4 @@
-// DriverGate: keeps calls that an open capture forbids apart from open captures.
+// DriverGate: separates open captures from calls that they forbid.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace cgtree {
 
-// A free, a query or a record inside a capture invalidates the capture or becomes part of it. Calls
-// of that kind pass the gate; a capture holds it while it is open. There is one gate per device.
+// A free, a query or a record inside a capture invalidates the capture or becomes part of it. Such
+// calls pass the gate; a capture holds it while it is open. There is one gate per device.
 //
 // Invariant: no call is inside while the gate is held and hold() has returned.
 //
@@ -60,8 +60,8 @@ class GateEntry {
 };
 
 // While a DeferredFrees or a copy of it lives, no segment is freed on the device, and no event is
-// recorded, queried or waited for. Segments that should have been freed are freed when the last of
-// them ends. The gate must outlive it.
+// recorded, queried or waited for. Segments that should have been freed meanwhile are freed when
+// the last copy is destroyed. The gate must outlive it.
 using DeferredFrees = std::shared_ptr<const void>;
 
 }  // namespace cgtree

@@ -31,22 +31,23 @@ std::shared_ptr<T> not_owned(T& object) {
 struct SegmentCache::Request {
   std::size_t bytes = 0;
   Budget* reserve = nullptr;
-  const SegmentAccount* account = nullptr;  // the only one that can help; null: all of the reserve
+  const SegmentAccount* account = nullptr;  // the only one that can help; null: all accounts of the
+                                            // reserve
   std::function<bool()> attempt = nullptr;
 
-  // Why the last attempt failed. The budget is null if the source refused.
+  // The reason that the last attempt failed. The budget is null if the source refused.
   const Budget* refused_by = nullptr;
   std::string reason = {};
 
-  // What was recovered, in bytes by stage.
+  // The recovered bytes, by stage.
   std::size_t deferred = 0;
   std::size_t cached = 0;
   std::size_t by_users = 0;     // given back to the cache by pools
-  std::size_t by_reclaims = 0;  // as the callbacks say
+  std::size_t by_reclaims = 0;  // as reported by the callbacks
   bool has_waited = false;
 
-  // Returns the bytes that must be given back for the budget to have room. A source does not say
-  // how much it misses.
+  // Returns the bytes to give back for the budget to have room. A source does not report the bytes
+  // that it lacks.
   std::size_t missing() const {
     if (refused_by == nullptr) return SIZE_MAX;
     return bytes - std::min(bytes, refused_by->available());
@@ -92,7 +93,7 @@ class SegmentCache::Return {
   SegmentCache& cache_;
 };
 
-// Waits until as many returns have ended as had begun. Returns false if none was in progress.
+// Waits until all returns that had begun have ended. Returns false if none was in progress.
 // Requires: this thread is in none.
 bool SegmentCache::wait_for_returns() noexcept {
   std::unique_lock lock(mutex_);
@@ -139,7 +140,7 @@ void* SegmentCache::allocate_charged(SegmentAccount& account, std::size_t bytes,
       Segments{{key, Held{source, reserve_of(account), stream, {}}}}.extract(key);
   Request request{.bytes = bytes, .reserve = reserve_of(account).get()};
   void* segment = nullptr;
-  // What the source gives is entered without a step that can fail.
+  // After the source has allocated, no step can fail.
   const auto call = [&] {
     segment = source->allocate(bytes, stream);
     node.key().address = number(segment);
@@ -337,7 +338,7 @@ std::size_t SegmentCache::trim(const Source& source) noexcept {
 }
 
 // Gives cached segments back until they have `enough` bytes; returns how many bytes were given
-// back. While a capture is open they are marked instead.
+// back. While a capture is open they are only marked.
 std::size_t SegmentCache::give_back(std::size_t enough, Which which,
                                     const Filter& filter) noexcept {
   const GateEntry entry(gate_);
@@ -345,7 +346,7 @@ std::size_t SegmentCache::give_back(std::size_t enough, Which which,
   const Segments given = extract_cached(enough, which, filter, !entry);
   std::size_t bytes = 0;
   for (const auto& [key, held] : given) {
-    // A stream whose work is done may not exist any more.
+    // A stream whose work has ended may have been destroyed.
     const bool is_idle = progress_.is_complete(held.point);
     held.source->free(pointer(key.address), key.bytes,
                       is_idle ? kIdle : progress_.in_source(held.stream));
@@ -379,8 +380,8 @@ SegmentCache::Segments SegmentCache::extract_cached(std::size_t enough, Which wh
   return extracted;
 }
 
-// Reserves and calls. Returns false, with the reason in the request, if the reserve or the source
-// has no room; nothing is reserved then, nor if it throws.
+// Reserves bytes and makes the call. Returns false, with the reason in the request, if the reserve
+// or the source has no room; nothing is reserved then, nor if it throws.
 bool SegmentCache::take(Request& request, const std::function<void()>& call) {
   Budget& reserve = *request.reserve;
   if (!reserve.try_reserve(request.bytes)) {
@@ -403,7 +404,7 @@ bool SegmentCache::take(Request& request, const std::function<void()>& call) {
   }
 }
 
-// Takes one stage after the other until an attempt succeeds, or throws OutOfMemory. No stage is
+// Takes one stage after another until an attempt succeeds, or throws OutOfMemory. No stage is
 // skipped because another thread freed memory meanwhile: each ends with an attempt.
 void SegmentCache::recover(Request& request) {
   if (request.bytes > request.reserve->max_bytes()) refuse(request);
@@ -415,7 +416,7 @@ void SegmentCache::recover(Request& request) {
   if (ask_users(request)) return;
   if (ask_reclaims(request)) return;
   if (progress_.pending_events() > 0) {
-    // What could be waited for may help, even if a stream could not.
+    // The finished work may help, even if one stream could not be waited for.
     request.has_waited = progress_.wait_all();
     if (request.attempt() || ask_users(request)) return;
   }
@@ -428,7 +429,7 @@ bool SegmentCache::can_help(const Request& request, const SegmentAccount& accoun
   return reserve_of(account).get() == request.reserve;
 }
 
-// Asks one pool after the other for its unused segments, and gives those back.
+// Asks one pool after another for its unused segments, and gives those back.
 bool SegmentCache::ask_users(Request& request) {
   bool succeeded = false;
   users_.call_until([&](const User& entry) {
@@ -439,7 +440,7 @@ bool SegmentCache::ask_users(Request& request) {
     }();
     request.by_users += now;
     if (now == 0) return false;
-    // One of the segments may have the size that is asked for.
+    // One of the segments may have the requested size.
     succeeded = request.attempt();
     if (!succeeded && request.account == nullptr) {
       succeeded =
@@ -458,7 +459,7 @@ bool SegmentCache::ask_reclaims(Request& request) {
     request.by_reclaims += now;
     if (now == 0) return false;
     succeeded = request.attempt() || ask_users(request);
-    // The segments of a context that has ended in the call are cached.
+    // The segments of a context that ended in the call are cached.
     if (!succeeded && give_back(request.missing(), Which::kAll, request.filter()) > 0)
       succeeded = request.attempt();
     return succeeded;

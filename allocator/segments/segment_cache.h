@@ -24,16 +24,16 @@ namespace cgtree {
 struct SegmentCacheStatistics {
   std::size_t bytes_in_use = 0;    // held by pools
   std::size_t bytes_cached = 0;    // freed by pools, not yet given back to the source
-  std::size_t bytes_deferred = 0;  // of these: given back as soon as no capture is open
+  std::size_t bytes_deferred = 0;  // the part that is given back as soon as no capture is open
 
   friend bool operator==(const SegmentCacheStatistics&, const SegmentCacheStatistics&) = default;
 };
 
 // A SegmentCache keeps segments that pools have freed. A cached segment serves a request of exactly
-// its size and source: at once on the stream where it was used last, and on another stream once the
-// work there is known to be done.
+// its size and source: at once on its last stream, and on another stream once the work there is
+// known to have ended.
 //
-// When a budget or the source refuses, room is made in stages, the cheapest first:
+// When a budget or the source refuses, the cache makes room in stages, the cheapest first:
 //
 //   1. give deferred frees back, if no capture is open
 //   2. give cached segments back
@@ -41,15 +41,14 @@ struct SegmentCacheStatistics {
 //   4. call the reclaim callbacks
 //   5. wait for the streams
 //
-// Before stage 3 and before it refuses, it waits for memory that other threads are giving back at
-// the time, which is neither cached nor free. A request that the budget could never hold is refused
-// at once. Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown with a
-// table of the pools. Only bytes that are charged to the budget that refused can help. So where an
-// account's own budget refuses, stages 3 and 4 are taken with the pools and the callback of that
-// account alone; where a reserve refuses, all stages are taken with everything charged to that
-// reserve.
+// Before stage 3 and before it refuses, it waits for memory that other threads are just giving
+// back, which is neither cached nor free. A request beyond the budget's limit is refused at once.
+// Each stage ends with another attempt; if none succeeds, OutOfMemory is thrown with a table of the
+// pools. Only bytes that are charged to the budget that refused can help. If an account's own
+// budget refuses, stages 3 and 4 therefore use only the pools and the callback of that account; if
+// a reserve refuses, all stages use everything charged to that reserve.
 //
-// Invariant: bytes_in_use + bytes_cached (+ what is on its way) == reserved in the reserves.
+// Invariant: bytes_in_use + bytes_cached (+ bytes in transit) == reserved in the reserves.
 //
 // Thread safety: all functions may be called from any thread. No source, pool or callback is called
 // with the cache's lock held.
@@ -60,8 +59,8 @@ class SegmentCache : public SegmentSource {
   // would be enough. It must not allocate from this cache.
   using Reclaim = std::function<std::size_t(std::size_t needed)>;
 
-  // Upstream, budget and events must outlive the cache. A null budget is no limit; without events a
-  // segment never changes streams.
+  // Upstream, budget and events must outlive the cache. A null budget means no limit; without
+  // events a segment never changes streams.
   explicit SegmentCache(SegmentSource& upstream, Budget* budget = nullptr,
                         StreamEvents* events = nullptr);
   // Gives the cached segments back. Segments that are still in use are logged as an error.
@@ -72,7 +71,7 @@ class SegmentCache : public SegmentSource {
   // The functions of SegmentSource for the pools of an account. The account must outlive its
   // segments and its users. free_for(), grow_for() and shrink_for() abort unless `segment` is in
   // use with `bytes`.
-  enum class Room { kFree, kMade };  // whether room is made when there is none
+  enum class Room { kFree, kMade };  // kMade: makes room if there is none
   void* allocate_for(SegmentAccount& account, std::size_t bytes, StreamId stream,
                      Room room = Room::kMade);
   void free_for(SegmentAccount& account, void* segment, std::size_t bytes,
@@ -121,8 +120,8 @@ class SegmentCache : public SegmentSource {
   // Holds the gate of the device for a capture, after waiting for calls inside.
   DeferredFrees defer_frees();
 
-  // Adds a callback for when memory is short: for the account, or for whatever is charged to the
-  // cache's budget if it is null. remove_reclaim() waits for a call in progress.
+  // Adds a callback for lack of memory: of the account, or, if it is null, of everything charged to
+  // the cache's budget. remove_reclaim() waits for a call in progress.
   using ReclaimId = std::size_t;
   ReclaimId add_reclaim(Reclaim reclaim, const SegmentAccount* account = nullptr);
   void remove_reclaim(ReclaimId id) noexcept { reclaims_.remove(id); }
@@ -134,7 +133,7 @@ class SegmentCache : public SegmentSource {
   SegmentCacheStatistics statistics() const;
   StreamProgress& progress() noexcept { return progress_; }
 
-  // Walks the invariants and aborts at the first that does not hold. Requires: no other thread is
+  // Checks the invariants, and aborts at the first that is broken. Requires: no other thread is
   // asking for segments.
   void validate() const;
 
@@ -148,10 +147,10 @@ class SegmentCache : public SegmentSource {
   struct Held {
     Source source;
     std::shared_ptr<Budget> reserve;
-    StreamId stream;    // where it is used, or was last
+    StreamId stream;    // its present or last stream
     StreamPoint point;  // of a cached segment: after its last use
     bool is_deferred = false;
-    std::size_t unmapped = 0;  // bytes without memory; such a segment serves no other pool
+    std::size_t unmapped = 0;  // bytes without memory; if not 0, the segment serves no other pool
   };
   using Segments = std::map<Key, Held>;
   static std::size_t bytes_of(const Segments::value_type& entry) noexcept {
@@ -199,7 +198,7 @@ class SegmentCache : public SegmentSource {
   void report_users(const Request& request, MemoryReport& report);
   [[noreturn]] void refuse(const Request& request);
 
-  // A Return is memory that a thread is giving back; others may wait for its end.
+  // A Return is memory that a thread is giving back; other threads may wait for its end.
   class Return;
   bool wait_for_returns() noexcept;
 

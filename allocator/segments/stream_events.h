@@ -1,4 +1,4 @@
-// StreamEvents: when the work submitted to a stream so far is done.
+// StreamEvents: reports when the work submitted to a stream so far has ended.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace cgtree {
 
-// An EventId is a point in the work of a stream, as the device knows it.
+// An EventId is the device's name of a point in the work of a stream.
 using EventId = std::uintptr_t;
 
 // StreamEvents is the part of a device that records and queries events. Implementations:
 // DeviceStreamEvents, and the fake device of the allocator's tests.
 //
 // Thread safety: all functions may be called from any thread. None is called while a capture is
-// open that the allocator was told of (DriverGate), except record() for a stream that is about to
-// be destroyed. Other captures may be open at any time, and no function may invalidate one.
+// open that the allocator knows of (DriverGate), except record() for a stream that is about to be
+// destroyed. Other captures may be open at any time, and no function may invalidate them.
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
@@ -25,7 +25,7 @@ class StreamEvents {
   virtual bool exists(StreamId /*stream*/) const noexcept { return true; }
 
   // Returns an event after all work submitted to `stream` so far, or nothing while the stream is
-  // part of a capture. Throws DeviceError, for a stream that does not exist any more too.
+  // part of a capture. Throws DeviceError, also for a stream that no longer exists.
   virtual std::optional<EventId> record(StreamId stream) = 0;
 
   // Throws DeviceError if the device failed.
@@ -34,7 +34,7 @@ class StreamEvents {
   // Blocks the calling thread until the event is complete. Throws DeviceError if the device failed.
   virtual void wait(EventId event) = 0;
 
-  // Ends the event; a later record() may use it again.
+  // Ends the event; a later record() may reuse it.
   virtual void give_back(EventId event) noexcept = 0;
 };
 

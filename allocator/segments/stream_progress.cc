@@ -1,4 +1,4 @@
-// Records events in batches, and remembers which are complete.
+// Records events in batches, and remembers which have completed.
 #include "allocator/segments/stream_progress.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ StreamProgress::Stream* StreamProgress::find_or_make(StreamId id) {
   return &streams_[id];
 }
 
-// Forgets the streams that have ended and all of whose points are complete. From the end on no
-// state is made for them again. Requires: the lock is held.
+// Forgets ended streams all of whose points are complete. No state is made for them again.
+// Requires: the lock is held.
 void StreamProgress::forget_ended() noexcept {
   std::erase_if(streams_, [this](const auto& entry) {
     const auto& [id, stream] = entry;
@@ -68,7 +68,7 @@ StreamPoint StreamProgress::now(StreamId id) noexcept {
   }
 }
 
-// A stream of which a point was taken is known until all its points are complete.
+// A stream with points is known until all of them are complete.
 bool StreamProgress::is_complete(const StreamPoint& point) const noexcept {
   if (point.number == 0) return true;
   if (point.number == kNever) return false;
@@ -96,9 +96,9 @@ bool StreamProgress::Stream::has_recorded(std::uint64_t last) const {
 void StreamProgress::look_at(Lock& lock, StreamId id, Stream& stream) noexcept {
   const Use use(stream);
   try {
-    // Pending events are of use even if the stream does not exist any more.
+    // Pending events are useful even if the stream no longer exists.
     query(stream);
-    // A stream on which another thread records may be full: that one is enough to wait for it.
+    // A stream on which another thread records may be full: only that thread should wait for it.
     if (!stream.is_asked || stream.is_retiring || !stream.has_recorded(stream.begun)) return;
     const bool is_behind_none = settle(stream);
     if (!record(lock, id, stream)) return;
@@ -110,7 +110,7 @@ void StreamProgress::look_at(Lock& lock, StreamId id, Stream& stream) noexcept {
   }
 }
 
-// Asks for the pending events, up to the first that is not complete.
+// Queries the pending events, up to the first that is not complete.
 void StreamProgress::query(Stream& stream) {
   for (auto& [number, event] : stream.pending) {
     if (event.is_done) continue;
@@ -120,8 +120,8 @@ void StreamProgress::query(Stream& stream) {
   (void)settle(stream);
 }
 
-// Completes the points of events that are done, up to the first that is not. Returns whether there
-// is none.
+// Completes the points of finished events, up to the first unfinished one. Returns whether none is
+// unfinished.
 bool StreamProgress::settle(Stream& stream) noexcept {
   for (auto next = stream.pending.begin(); next != stream.pending.end();) {
     const auto entry = next++;
@@ -135,8 +135,8 @@ bool StreamProgress::settle(Stream& stream) noexcept {
   return true;
 }
 
-// Records the next event of the stream, without the lock. Points that are taken meanwhile need the
-// event after it. Returns false if the stream captures.
+// Records the next event of the stream, without the lock. Points taken meanwhile need the next
+// event. Returns false if the stream captures.
 bool StreamProgress::record(Lock& lock, StreamId id, Stream& stream) {
   const std::uint64_t number = stream.begun + 1;
   Event& event = stream.pending[number];
@@ -162,7 +162,7 @@ bool StreamProgress::record(Lock& lock, StreamId id, Stream& stream) {
 }
 
 // Waits, without the lock, for each event that has been recorded, or is being recorded. Returns
-// false if the device failed; the event stays pending then.
+// false if the device failed; the event then stays pending.
 bool StreamProgress::wait(Lock& lock, StreamId id, Stream& stream) noexcept {
   const Use use(stream);
   recorded_.wait(lock, [&] { return !stream.is_retiring && stream.has_recorded(stream.begun); });
@@ -233,14 +233,15 @@ void StreamProgress::retire(StreamId id) noexcept {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   Stream& stream = found->second;
-  // No other thread records from now on, and those that do must come back before the stream ends.
+  // No other thread records from now on, and threads that are recording must return before the
+  // stream ends.
   stream.is_retiring = true;
   const Use use(stream);
   recorded_.wait(lock, [&] { return stream.has_recorded(stream.begun); });
   if (!stream.is_retired) cover(lock, id, stream);
   if (stream.is_asked) {
-    // The stream gets no more work, so that its last event covers points that were taken while it
-    // was recorded, too. Without one, points that no event covers stay open.
+    // The stream gets no more work, so its last event also covers points that were taken while it
+    // was recorded. Without that event, uncovered points stay open.
     auto last = stream.pending.extract(stream.begun);
     ++stream.begun;
     if (!last.empty()) {

@@ -1,4 +1,4 @@
-// Reads the fields of an array, and describes tensors by them.
+// Reads the fields of an array, and describes tensors with them.
 #include "interop/exchange/cuda_array_interface.h"
 
 #include <charconv>
@@ -131,7 +131,7 @@ std::optional<std::uintptr_t> join(const Tensor& tensor, std::span<const StreamR
 
 CudaArrayInterface to_cuda_array_interface(const Tensor& tensor, const ExportOptions& options) {
   CudaArrayInterface array;
-  void* const data = tensor.data();  // throws where there is none
+  void* const data = tensor.data();  // throws if there is none
   array.version = version_of(options);
   array.shape.assign(tensor.shape().dims().begin(), tensor.shape().dims().end());
   array.strides = byte_strides(tensor);

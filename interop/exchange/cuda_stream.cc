@@ -1,4 +1,4 @@
-// Asks which device a stream of CUDA is of.
+// Finds the device of a stream of CUDA.
 #include "interop/exchange/cuda_stream.h"
 
 #include <cstdint>

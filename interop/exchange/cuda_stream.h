@@ -8,13 +8,13 @@ struct CUstream_st;
 namespace cgtree {
 
 // Borrows a stream of CUDA: cgtree::StreamScope scope(cgtree::stream_of(stream)). The default
-// streams, such as nullptr, are those of the device that is current on this thread. Throws
-// InvalidArgument without a GPU; DeviceError.
+// streams, such as nullptr, are those of the thread's current device. Throws InvalidArgument
+// without a GPU; DeviceError.
 StreamRef stream_of(CUstream_st* stream);
 
-// Returns the stream as CUDA knows it, for launches in step functions:
+// Returns the stream as a cudaStream_t, for launches in step functions:
 //   kernel<<<blocks, threads, 0, cgtree::cuda_stream(cgtree::current_stream())>>>(...);
-// Throws InvalidArgument for a null stream, and for one of a device that is no GPU.
+// Throws InvalidArgument for a null stream, and for a stream of another device than a GPU.
 CUstream_st* cuda_stream(StreamRef stream);
 
 }  // namespace cgtree

@@ -62,7 +62,7 @@ constexpr const char* kCodes[] = {
 };
 constexpr std::uint8_t kFirstWithFixedBits = 7;
 
-// Source: DLPack 1.3, DLDeviceType; gaps are numbers that are not in use.
+// Source: DLPack 1.3, DLDeviceType; gaps are unused numbers.
 constexpr const char* kDevices[] = {
     "",       "CPU",    "CUDA",    "pinned CUDA", "OpenCL",      "",          "",
     "Vulkan", "Metal",  "VPI",     "ROCm",        "pinned ROCm", "extension", "managed CUDA",

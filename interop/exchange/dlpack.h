@@ -1,5 +1,5 @@
-// The C structs of DLPack, as they lie in memory, and their types of elements and devices. The
-// structs are declared here, since only their layout is needed.
+// The C structs of DLPack, with their memory layout, and their types of elements and devices. The
+// structs are declared here, because only their layout is needed.
 //
 // Source: DLPack 1.3, include/dlpack/dlpack.h. Numbers and layout are frozen there for major 1.
 #pragma once
@@ -24,7 +24,7 @@ inline constexpr Version kVersion{1, 3};  // the version of this file
 inline constexpr std::int32_t kCpu = 1;
 inline constexpr std::int32_t kCuda = 2;
 inline constexpr std::int32_t kCudaHost = 3;      // pinned
-inline constexpr std::int32_t kCudaManaged = 13;  // moves to where it is used
+inline constexpr std::int32_t kCudaManaged = 13;  // moves to its user
 
 struct DeviceRef {  // DLDevice
   std::int32_t type;
@@ -74,7 +74,7 @@ struct ManagedVersioned {  // DLManagedTensorVersioned
   Version version;         // if the major differs, nothing below `deleter` may be read
   void* context;
   void (*deleter)(ManagedVersioned* self);  // may be null
-  std::uint64_t flags;                      // unknown ones are ignored
+  std::uint64_t flags;                      // unknown flags are ignored
   TensorView tensor;
 };
 

@@ -82,7 +82,7 @@ const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noex
     header = header->previous;
   const bool fits = header != nullptr && header->version.major == dlpack::kVersion.major;
   if (!fits) return nullptr;
-  // A table that lacks a function that we call is unusable.
+  // A table that lacks a function that we need is unusable.
   const auto* const exchange = reinterpret_cast<const dlpack::Exchange*>(header);
   const bool is_whole = exchange->from_object != nullptr && exchange->current_stream != nullptr;
   return is_whole ? exchange : nullptr;

@@ -11,14 +11,14 @@ namespace cgtree {
 // to older ones.
 const dlpack::Exchange* find_exchange(const dlpack::ExchangeHeader* newest) noexcept;
 
-// Makes a tensor of `object`, whose type `exchange` belongs to. The library is queried for its
+// Makes a tensor of `object`, whose type `exchange` belongs to. The library is asked for its
 // current stream, and our work waits for that stream; when the last reference is released, that
 // stream waits for our work. Throws BoundaryError if the library refuses (its own error is then
 // set, and the caller must fetch it); otherwise as from_dlpack().
 Tensor from_exchange(const dlpack::Exchange& exchange, void* object, ImportOptions options = {});
 
-// Returns the stream on which the library works on a device now; null for memory of the host.
-// Throws BoundaryError if the library refuses, as from_exchange().
+// Returns the stream on which the library works on a device now; null for host memory. Throws
+// BoundaryError if the library refuses, as from_exchange().
 StreamRef current_stream_of(const dlpack::Exchange& exchange, dlpack::DeviceRef device);
 
 // Makes a tensor like the prototype, as empty() does; tables use it as their allocator. Throws

@@ -1,4 +1,4 @@
-// Imports check what another library passed in, and order our work with its work. Exports copy if
+// Imports check the arguments of another library, and order our work with its work. Exports copy if
 // necessary, and describe the tensor.
 #include "interop/exchange/dlpack_tensor.h"
 
@@ -198,7 +198,7 @@ Tensor copied_to_host(const Tensor& tensor, StreamRef stream) {
   return copy;
 }
 
-// Returns a stream of the tensor's device that waits for all that is pending.
+// Returns a stream of the tensor's device that waits for all pending work.
 StreamRef join_streams(const Tensor& tensor, const PendingStreams& pending) {
   const auto own = std::find_if(pending.streams.begin(), pending.streams.end(),
                                 [&](StreamRef one) { return one.device() == tensor.device(); });
@@ -229,9 +229,10 @@ Ready make_copy(const Tensor& tensor, Device device, const PendingStreams& pendi
   return {std::move(copy), true};
 }
 
-// Returns the tensor as the consumer wants it, or throws before anything is enqueued that matters.
+// Returns the tensor in the form that the consumer wants, or throws before any significant work is
+// enqueued.
 Ready prepare(const Tensor& tensor, const DlpackExportOptions& options) {
-  (void)tensor.data();  // throws where there is none
+  (void)tensor.data();  // throws if there is none
   const Device device = options.device.value_or(tensor.device());
   const bool moves = device != tensor.device();
   if (moves && device != Device::host()) {

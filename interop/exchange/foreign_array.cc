@@ -20,8 +20,8 @@ namespace {
                       str_format("shape ({}): {}", joined(dims, ", "), why));
 }
 
-// Returns the product of the dims. Throws if they are no shape, or an int64 cannot count the
-// elements.
+// Returns the product of the dims. Throws if they are not a valid shape, or if their product
+// exceeds an int64.
 std::int64_t checked_elements(std::span<const std::int64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
     // The dims are not printed: if the count is wrong, they may not exist.
@@ -120,8 +120,8 @@ void check_address(const ForeignArray& array, std::size_t bytes) {
   check_alignment(address, array.dtype);
 }
 
-// Returns the stream on which the tensor is used first; null for the legacy one of its device.
-// Memory of the host may be imported while a stream of another device is current, to copy from.
+// Returns the stream on which the tensor is used first; null for the legacy stream of its device.
+// Host memory may be imported while a stream of another device is current, to copy from it.
 StreamRef consumer_of(const ForeignArray& array, const ImportOptions& options) {
   const StreamRef consumer = options.consumer ? options.consumer : current_stream_or_none();
   if (!consumer || !array.device) return consumer;
@@ -130,8 +130,8 @@ StreamRef consumer_of(const ForeignArray& array, const ImportOptions& options) {
   return fits ? consumer : StreamRef();
 }
 
-// Returns the legacy stream of the memory's device, which is that of the consumer unless any is
-// good.
+// Returns the legacy stream of the memory's device, which is the consumer's device unless any
+// device is accepted.
 StreamRef legacy_stream_of(const ForeignArray& array, StreamRef consumer, bool on_any_device) {
   const Device said = array.device ? *array.device : consumer ? consumer.device() : Device::best();
   const bool is_wanted = !on_any_device && (array.device || consumer);

@@ -19,7 +19,7 @@
 namespace cgtree {
 namespace {
 
-// Returns true also if that is unknown: legacy streams refuse the query while others capture.
+// Also returns true if this is unknown: legacy streams refuse the query while others capture.
 bool may_be_capturing(StreamRef stream) noexcept {
   GraphAPI* const graphs = stream.api().graphs();
   if (graphs == nullptr) return false;
@@ -27,7 +27,7 @@ bool may_be_capturing(StreamRef stream) noexcept {
   return !ok(graphs->capture_info(stream.handle(), &info)) || info.status != CaptureStatus::kNone;
 }
 
-// An ImportedStorage is the memory with the streams that use it.
+// An ImportedStorage is imported memory with the streams that use it.
 class ImportedStorage final : private StorageOwner {
  public:
   ImportedStorage(ImportedMemory&& memory, StreamRef consumer);
@@ -42,7 +42,8 @@ class ImportedStorage final : private StorageOwner {
     return std::any_of(users_.begin(), users_.end(),
                        [&](const User& user) { return user.identity == stream; });
   }
-  // The stream is retired: `last` is behind all its work. Returns true if it is the producer's.
+  // Handles the retirement of a stream: `last` is after all its work. Returns true if it is the
+  // producer's stream.
   bool leave(StreamIdentity stream, const std::shared_ptr<Event>& last) noexcept {
     if (stream == producer_) {
       has_producer_ended_.store(true, std::memory_order_release);
@@ -63,7 +64,7 @@ class ImportedStorage final : private StorageOwner {
   struct User {
     StreamRef stream;  // null once it was retired
     StreamIdentity identity;
-    std::shared_ptr<Event> last;  // of one that was retired, or that only its thread can name
+    std::shared_ptr<Event> last;  // for a retired stream, or one that only its thread can name
   };
 
   void release(Storage& storage) noexcept override;
@@ -86,14 +87,14 @@ class ImportedStorage final : private StorageOwner {
   Mutex<LockRank::kForeignMemory> mutex_;
   std::vector<User> users_;  // each once, without the producer
   std::size_t next_look_ = 0;
-  // In the list of those that have a producer's stream; all guarded by its mutex.
+  // In the list of imports that have a producer's stream; all guarded by the list's mutex.
   bool is_released_ = false;
   ImportedStorage* next_ = nullptr;
   ImportedStorage* previous_ = nullptr;
 };
 
-// ImportList: the imports that are ordered with a stream of another library, so that they learn
-// when a stream ends. It belongs to the process.
+// ImportList: the imports that are ordered with a stream of another library. It tells them when a
+// stream ends. It belongs to the process.
 class ImportList {
  public:
   static ImportList& get() {
@@ -107,7 +108,7 @@ class ImportList {
     if (first_ != nullptr) first_->previous_ = &import;
     first_ = &import;
   }
-  // While an import is released, the streams that it names are used, so they must not end.
+  // The streams of an import are used while it is released, so they must not end meanwhile.
   void begin_release(ImportedStorage& import) noexcept {
     const std::lock_guard lock(mutex_);
     import.is_released_ = true;
@@ -120,7 +121,7 @@ class ImportList {
   }
 
  private:
-  // Has one event for all imports that the stream uses. It is recorded and waited for without the
+  // Makes one event for all imports that the stream uses. It is recorded and waited for without the
   // lock.
   void retire(StreamRef stream, StreamIdentity identity) noexcept {
     if (identity == StreamIdentity::kNone) return;
@@ -199,8 +200,8 @@ void ImportedStorage::add_user(StreamRef stream) {
   if (last != nullptr) known->last.swap(last);
 }
 
-// Memory that lives long may have been used on many streams that have ended since. As many are
-// looked at for each that is added as ContextStream does. Requires: the mutex is held.
+// Long-lived memory may have been used on many streams that have ended since. For each added
+// stream, as many are examined as in ContextStream. Requires: the mutex is held.
 std::vector<ImportedStorage::User> ImportedStorage::take_done_users() {
   std::vector<User> done;
   const RelaxedCapture relaxed(memory_.producer.api().graphs());

@@ -10,7 +10,7 @@
 
 namespace cgtree {
 
-// Memory of another library, with what keeps it alive and the stream on which the library uses it.
+// Memory of another library, with its owner and the stream on which the library uses it.
 struct ImportedMemory {
   Device device;
   void* data = nullptr;
@@ -21,19 +21,19 @@ struct ImportedMemory {
 };
 
 // Makes a storage of the memory. `consumer` orders the contents for us, and may be the producer's
-// stream. Requires that work enqueued there from now on waits for the producer's.
+// stream. Requires: work enqueued there from now on waits for the producer's.
 //
-// When the last reference is released, the producer's stream is made to wait for what was enqueued
-// so far on `consumer` and on the streams passed to note_use(); then the owner is released. The
-// host does not wait. While a capture is open on either stream that synchronization is impossible,
-// and a line of the log says so. Of a stream that was retired before (retire_stream()) it is made
-// to wait for what was enqueued there by then.
+// When the last reference is released, the producer's stream waits for work enqueued so far on
+// `consumer` and on the streams passed to note_use(); then the owner is released. The host does not
+// wait. While a capture is open on either stream, that synchronization is impossible, and the log
+// says so. For a stream that was retired earlier (retire_stream()), it waits for the work enqueued
+// there until then.
 //
-// If the producer's stream is retired, the host waits for it then, so that nothing is left to order
-// our work with, and for the users at the end.
+// If the producer's stream is retired, the host waits for it then, because no stream is left to
+// order our work with, and at the end it waits for the users.
 //
-// The per-thread default stream is a different one on each thread. If it is the producer's, and the
-// last reference is released on another thread than the import's, the host waits instead.
+// The per-thread default stream differs by thread. If it is the producer's, and the last reference
+// is released on another thread than the import's, the host waits instead.
 StorageRef import_memory(ImportedMemory&& memory, StreamRef consumer);
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Checks the memory of others, and makes a tensor of it.
+// Checks foreign memory, and makes a tensor of it.
 #include "interop/exchange/from_memory.h"
 
 #include <utility>

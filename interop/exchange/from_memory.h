@@ -17,9 +17,9 @@ namespace cgtree {
 //
 //   Tensor logits = from_memory(device, buffer, {batch, vocabulary}, DType::kFloat32);
 //
-// `stream` orders the contents, by default the thread's current stream, else the legacy stream: it
-// is where the tensor is used first, and where host copies wait. Inside a step function, memory of
-// a tensor that was lent to the library that returns it comes back as that tensor.
+// `stream` orders the contents, by default the thread's current stream, else the legacy stream: the
+// tensor is used first on it, and host copies wait for it. Inside a step function, memory of a
+// tensor that was lent to the returning library becomes that tensor again.
 //
 // Throws BoundaryError for a null address, memory of another device, and memory that is not aligned
 // for the type.

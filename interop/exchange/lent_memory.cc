@@ -1,4 +1,4 @@
-// Keeps the table of leases by address. It belongs to the process, as the addresses do.
+// Keeps the table of leases by address. It belongs to the process, as addresses do.
 #include "interop/exchange/lent_memory.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace {
 struct LentTable {
   Mutex<LockRank::kLeaf> mutex;  // guards all below
   std::multimap<std::uintptr_t, Storage*> by_address;
-  std::size_t largest = 0;  // bytes of the largest storage there ever was
+  std::size_t largest = 0;  // bytes of the largest storage so far
 };
 
-// It is never destroyed, because libraries release their arrays at exit too.
+// It is never destroyed, because libraries also release their arrays at exit.
 LentTable& lent_table() {
   static LentTable* const made = new LentTable;
   return *made;

@@ -1,8 +1,8 @@
-// Lease and find_lent(): which storage an address belongs to that comes back from another library.
+// Lease and find_lent(): find the storage of an address that another library returns.
 //
-// A step function gives memory of its context to a library, which returns an array of its own that
-// says no more than where it lies. As memory of another library it would be recorded as a constant;
-// but it is an input, or memory of the step itself, and its storage says so.
+// A step function gives memory of its context to a library, which returns an array that only
+// contains the address. As memory of another library it would be recorded as a constant; but it is
+// an input, or memory of the step itself, and its storage tells.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace cgtree {
 
-// A Lease keeps a storage for another library, and lets find_lent() find it for as long.
-// Thread safety: any thread.
+// A Lease keeps a storage for another library, and lets find_lent() find it meanwhile. Thread
+// safety: any thread.
 class Lease {
  public:
   Lease() = default;
@@ -33,9 +33,9 @@ class Lease {
   std::multimap<std::uintptr_t, Storage*>::iterator entry_;  // if there is a storage
 };
 
-// Returns the storage with a lease that holds these bytes, or null; never one that was invalidated.
+// Returns the storage with a lease that holds these bytes, or null; never an invalidated one.
 // Thread safety: any thread.
-// Without a device, addresses are taken to be different on each.
+// Without a device, assumes that addresses differ between devices.
 StorageRef find_lent(std::optional<Device> device, std::uintptr_t address,
                      std::size_t bytes) noexcept;
 

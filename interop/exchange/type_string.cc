@@ -62,7 +62,7 @@ bool is_size_of(char kind, std::int64_t count) {
   }
 }
 
-// Returns whether text after the size is the unit of a time, such as "[ns]".
+// Returns whether text after the size is a unit of time, such as "[ns]".
 bool is_unit(char kind, std::string_view text) {
   return is_among(kind, "mM") && text.size() > 2 && text.size() < 16 && text.front() == '[' &&
          text.back() == ']';

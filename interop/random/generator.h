@@ -5,13 +5,13 @@
 //     return add(x, cgtree::normal({x.dim(0)}, generator)); });
 //
 // The sequence of a seed is 2^64 blocks of four 32-bit words (philox.h), and kernels compute any
-// block from its number. So a generator is only a counter on the host: it serves every device, and
-// drawing costs one reserve().
+// block from its number. A generator is therefore only a counter on the host: it serves every
+// device, and drawing costs one reserve().
 //
 // In step functions, calls draw the same numbers whether they run eagerly or replay: each replay
 // takes as many blocks as the recorded call did, from the generator's position at that time.
-// Recording itself takes none; its first launch does. A call that throws returns the blocks it
-// took, unless another thread has drawn since; then they are lost.
+// Recording itself takes none; its first launch does. A call that throws returns its blocks, unless
+// another thread has drawn since; then they are lost.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ namespace cgtree {
 
 // A PhiloxSequence is the position that all handles of a generator share.
 //
-// Seed and offset are taken and set together, so that ranges never overlap on any threads. That
-// takes a lock of two atomic operations; a bare counter would take one.
+// Seed and offset are taken and set together, so that ranges never overlap on any threads. This
+// needs a lock with two atomic operations; a bare counter would need one.
 //
 // Thread safety: any thread.
 class PhiloxSequence {
@@ -35,26 +35,26 @@ class PhiloxSequence {
   // Begins at a position.
   explicit PhiloxSequence(const PhiloxPosition& position) noexcept : position_(position) {}
 
-  // The next block that take() gives.
+  // Returns the next block that take() returns.
   PhiloxPosition position() const noexcept {
     const std::lock_guard lock(mutex_);
     return position_;
   }
-  // Advances by `blocks` and returns where they begin.
+  // Advances by `blocks`, and returns the position of the first.
   PhiloxPosition take(std::uint64_t blocks) noexcept {
     const std::lock_guard lock(mutex_);
     const PhiloxPosition first = position_;
     position_.offset += blocks;
     return first;
   }
-  // Returns the previous position.
+  // Sets the position, and returns the previous one.
   PhiloxPosition set(const PhiloxPosition& position) noexcept {
     const std::lock_guard lock(mutex_);
     const PhiloxPosition before = position_;
     position_ = position;
     return before;
   }
-  // Goes back from `now` to `before`, unless the position has changed since.
+  // Returns from `now` to `before`, unless the position has changed since.
   void give_back(const PhiloxPosition& now, const PhiloxPosition& before) noexcept {
     const std::lock_guard lock(mutex_);
     if (position_ == now) position_ = before;
@@ -72,8 +72,8 @@ using PhiloxSequenceRef = std::shared_ptr<PhiloxSequence>;
 struct GeneratorState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // blocks used so far
-  // It is not null if state() was called inside a step function while it was recorded. Then the
-  // numbers above are not those of later replays, and set_state() accepts this only within the same
+  // Not null if state() was called inside a step function while it was recorded. Then the numbers
+  // above are not those of later replays, and set_state() accepts this state only within the same
   // call.
   std::shared_ptr<const void> recording;
 
@@ -97,7 +97,7 @@ class Generator {
   // function that is being recorded: its replays would not reseed.
   void set_seed(std::uint64_t seed) const;
 
-  // Returns the position of the next draw. In a step function that is being recorded it is good for
+  // Returns the position of the next draw. In a step function that is being recorded it is valid in
   // that call alone.
   GeneratorState state() const;
   // Takes effect at the next draw or replay. Inside a step function that is being recorded, throws
@@ -109,7 +109,7 @@ class Generator {
   // would repeat the numbers. Throws OutOfMemory while recording.
   PhiloxRange reserve(std::uint64_t blocks) const;
 
-  // What a DrawHandler knows the generator by.
+  // The identity of the generator for a DrawHandler.
   const PhiloxSequenceRef& sequence() const noexcept { return sequence_; }
 
  private:
@@ -117,7 +117,7 @@ class Generator {
 };
 
 // A DrawHandler serves the generators that a step function uses while it runs on the thread. Its
-// functions do what those of Generator do.
+// functions correspond to those of Generator.
 class DrawHandler {
  public:
   // The next four are those of Generator, for the generator that has this sequence.

@@ -1,5 +1,5 @@
 // philox: random words that are computed from a seed and a number alone, the same on every device;
-// and the distributions that they become.
+// and their conversion to distributions.
 //
 // Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
 // 2, 3" (SC 2011). Kernels of your own may use this header; it needs nothing else.
@@ -50,16 +50,16 @@ CGTREE_HOST_DEVICE constexpr PhiloxBlock philox(std::uint64_t seed, std::uint64_
       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
 }
 
-// A PhiloxRange is a range of blocks that Generator::reserve() has reserved; a kernel argument.
+// A PhiloxRange is a range of blocks reserved by Generator::reserve(); a kernel argument.
 //
-// In a call that runs eagerly it contains the position. While a step function is recorded the
+// In a call that runs eagerly it contains the position. While a step function is recorded, the
 // position is not known yet: `origin` is the address in device memory to which each replay writes
 // it before any kernel runs.
 class PhiloxRange {
  public:
   PhiloxRange() = default;
-  // Takes the position of the first block, or, for recorded work, its address and the blocks
-  // between.
+  // Takes the position of the first block, or, for recorded work, its address and the number of
+  // blocks after it.
   explicit PhiloxRange(const PhiloxPosition& first) : first_(first) {}
   PhiloxRange(const PhiloxPosition* origin, std::uint64_t blocks_after_it)
       : origin_(origin), first_{0, blocks_after_it} {}
@@ -83,7 +83,7 @@ CGTREE_HOST_DEVICE inline float to_uniform(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-// The two values that one draw of two words gives.
+// Two values from one draw of two words.
 struct NormalPair {
   float values[2];
 };
@@ -107,7 +107,7 @@ CGTREE_HOST_DEVICE inline std::uint64_t to_integer(std::uint32_t low, std::uint3
 #ifdef __CUDA_ARCH__
   return __umul64hi(bits, range);
 #else
-  __extension__ using Product = unsigned __int128;  // of 128 bits, which ISO C++ has not
+  __extension__ using Product = unsigned __int128;  // of 128 bits, which ISO C++ lacks
   return static_cast<std::uint64_t>(static_cast<Product>(bits) * range >> 64);
 #endif
 }

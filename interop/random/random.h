@@ -1,10 +1,11 @@
 // uniform(), normal(), random_integers(): tensors of random numbers.
 //
-// The numbers depend on the generator's position and the element's number in row-major order only,
-// not on how a device cuts the work. Uniform numbers and integers are the same on every device.
+// The numbers depend only on the generator's position and the element's number in row-major order,
+// and not on how a device divides the work. Uniform numbers and integers are the same on every
+// device.
 //
-// All work is launched on current_stream(). Generator says what the replays of a step function
-// draw.
+// All work is launched on current_stream(). Generator describes the draws of a step function's
+// replays.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,9 @@ Tensor random_integers(const Shape& shape, std::int64_t low, std::int64_t high,
                        const Generator& generator, std::optional<Device> device = std::nullopt);
 
 // The next three fill an existing tensor. Four float32 elements use one block of the generator, as
-// do two int64; the rest of the last block is not used again. Throw InvalidArgument for another
-// element type, for a tensor that is read-only, not contiguous or on another device than the
-// stream, and for low >= high; then the generator has not moved.
+// do two int64; the rest of the last block is not used. Throw InvalidArgument for another element
+// type, for a tensor that is read-only, not contiguous or on another device than the stream, and
+// for low >= high; then the generator has not moved.
 void fill_uniform(const Tensor& tensor, const Generator& generator);
 void fill_normal(const Tensor& tensor, const Generator& generator, float mean = 0,
                  float deviation = 1);

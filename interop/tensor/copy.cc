@@ -77,8 +77,7 @@ KernelFunction row_kernel() noexcept {
   return {"copy_row", &row_on_host, cuda};
 }
 
-// The kernel of copy_measured_row(), which takes one more argument: sizes
-// (uint64[kMaxGatherRank]).
+// The kernel of copy_measured_row(), with another argument: sizes (uint64[kMaxGatherRank]).
 void measured_row_on_host(const LaunchDims&, const void* const* arguments) {
   const auto& row = *static_cast<const GatherRow*>(arguments[0]);
   const auto* const words = static_cast<const std::uint64_t*>(arguments[1]);
@@ -98,7 +97,7 @@ KernelFunction measured_row_kernel() noexcept {
   return {"copy_measured_row", &measured_row_on_host, cuda};
 }
 
-// Launches a kernel of one row, which takes the row, its words and bytes, and `more`.
+// Launches a kernel of one row, with the row, its words and bytes, and `more` as arguments.
 void launch_row(StreamRef stream, const KernelFunction& kernel, const GatherRow& row,
                 std::span<const std::uint64_t> words, const KernelArgument* more) {
   CGTREE_CHECK(words.size() == row.words());

@@ -15,25 +15,25 @@ namespace cgtree {
 //
 // Inside a step function the copy is recorded, and reads and writes the same addresses again at
 // each replay; the recording keeps both tensors. Memory of a PinnedMemory is not reused before the
-// copy is done. The caller must keep other host memory unchanged until then.
+// copy has ended. The caller must keep other host memory unchanged until then.
 //
 // Throws InvalidArgument if the shapes or element types differ, if a side is not contiguous, if the
 // destination is read-only, and without a stream; StaleTensor; DeviceError.
 void copy(const Tensor& destination, const Tensor& source, StreamRef stream = {});
 
-// Enqueues one launch that copies the row, or none for a row without bytes. The row and its words
-// are passed as kernel arguments, so both may be destroyed at once. Requires: words.size() ==
+// Enqueues one launch that copies the row; none for a row without bytes. The row and its words are
+// passed as kernel arguments, so both may be destroyed at once. Requires: words.size() ==
 // row.words(). Throws DeviceError.
 void copy_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words);
 
-// The same for a padded row of which some sizes of the moving side are known to the device alone,
-// and read when the copy runs. `sizes`: by axis, the address of an int64 on the stream's device, or
-// 0 for an axis whose size is in `words`.
+// The same for a padded row some of whose sizes are known only on the device, where the copy reads
+// them. `sizes`: by axis, the address of an int64 on the stream's device, or 0 for an axis whose
+// size is in `words`.
 void copy_measured_row(StreamRef stream, const GatherRow& row, std::span<const std::uint64_t> words,
                        std::span<const std::uint64_t> sizes);
 
 // Enqueues a copy of the elements of `source` to those of `destination`, which may have other
-// strides; gaps between elements are not touched. Requires the same dims and dtype, and both
+// strides; gaps between elements are not written. Requires the same dims and dtype, and both
 // tensors on the stream's device. Throws StaleTensor, DeviceError.
 void copy_elements(StreamRef stream, const Tensor& destination, const Tensor& source);
 

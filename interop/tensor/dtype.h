@@ -9,7 +9,7 @@
 
 namespace cgtree {
 
-// An element type. cgt_dtype has the same order, and so have the tables of this header.
+// An element type. cgt_dtype and the tables of this header have the same order.
 enum class DType : std::uint8_t {
   kBool,
   kInt8,
@@ -24,7 +24,7 @@ enum class DType : std::uint8_t {
   kBFloat16,
   kFloat32,
   kFloat64,
-  // Of these only the size matters here: they are moved, not converted.
+  // The next types are moved, not converted: only their size matters here.
   kFloat8E4M3FN,
   kFloat8E4M3FNUZ,
   kFloat8E5M2,

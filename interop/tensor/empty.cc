@@ -17,7 +17,8 @@
 namespace cgtree {
 namespace {
 
-// Owns storages whose memory was allocated directly from a device. It has no state: one serves all.
+// Owns storages whose memory was allocated directly from a device. It has no state: one object
+// serves all.
 class DeviceMemoryOwner final : public StorageOwner {
  public:
   void release(Storage& storage) noexcept override {
@@ -47,7 +48,7 @@ StorageRef allocate_from_device(Device device, std::size_t bytes) {
 
 namespace {
 
-// Waits for what has been enqueued, and could not be noted.
+// Waits for enqueued work whose use could not be noted.
 void wait_for_work(StreamRef stream) noexcept {
   try {
     if (!stream.is_capturing()) stream.synchronize();
@@ -56,8 +57,8 @@ void wait_for_work(StreamRef stream) noexcept {
   }
 }
 
-// Returns whether work on the stream runs now, and is no part of a graph. The default streams are
-// not asked, because that breaks captures of others; work there is missing from each graph.
+// Returns whether work on the stream runs now, and not as part of a graph. The default streams are
+// not queried, because that breaks captures of others; no graph contains work on them.
 bool runs_now(StreamRef stream) {
   return !stream.is_default() && !stream.is_capturing();
 }
@@ -109,7 +110,7 @@ struct ValueStorage : Storage {
   const std::unique_ptr<std::byte[]> large;
 };
 
-// Owns values. It has no state: one serves all.
+// Owns values. It has no state: one object serves all.
 class ValueOwner final : public StorageOwner {
  public:
   void release(Storage& storage) noexcept override { delete static_cast<ValueStorage*>(&storage); }
@@ -136,8 +137,7 @@ Tensor by_value(const void* data, std::size_t bytes, const Shape& shape, DType d
 
 namespace {
 
-// A captured kernel would use the workspace at each launch, but it is freed at the end of the
-// scope.
+// A captured kernel would use the workspace at each launch, but the scope's end frees it.
 void expect_nothing_recorded(Device device, std::size_t bytes) {
   const StreamRef stream = current_stream_or_none();
   if (!stream.is_capturing()) return;

@@ -21,14 +21,14 @@ class StorageAllocator {
  public:
   // Requires: bytes > 0. Throws OutOfMemory.
   virtual StorageRef allocate(std::size_t bytes) = 0;
-  // The device of all memory that allocate() gives.
+  // The device of the memory from allocate().
   virtual Device device() const noexcept = 0;
-  // Called with the memory of each new tensor that does not come from here: of another device, or
-  // pinned.
+  // Called with the memory of each new tensor that does not come from allocate(): of another
+  // device, or pinned.
   virtual void made_elsewhere(const StorageRef& storage) { static_cast<void>(storage); }
-  // Called when work that was just enqueued uses the storage, and when its address was asked for,
-  // which work may use. Returns true if the work is being recorded; then the storage is kept as
-  // long as the work may be replayed.
+  // Called when just enqueued work uses the storage, and when a caller asks for its address, which
+  // work may use. Returns true if the work is being recorded; the storage is then kept as long as
+  // the work may be replayed.
   virtual bool keep(const StorageRef& storage) {
     static_cast<void>(storage);
     return false;
@@ -53,10 +53,10 @@ inline StorageAllocator* current_allocator() noexcept {
   return frame().allocator;
 }
 
-// Must be called after work that uses `storage` was enqueued on `stream`. The storage's owner, and
-// the recording that is being made, then keep the memory as long as the work needs it. Throws
-// InvalidArgument, CaptureError, DeviceError and std::bad_alloc; the host has waited for the stream
-// then, unless it captures, so that the memory may be used again all the same.
+// Must be called after work that uses `storage` was enqueued on `stream`. The storage's owner and
+// the open recording then keep the memory as long as the work needs it. Throws InvalidArgument,
+// CaptureError, DeviceError and std::bad_alloc; the host has then waited for the stream, unless it
+// captures, so that the memory may be reused nevertheless.
 void note_use(const StorageRef& storage, StreamRef stream);
 
 // Throws InvalidArgument if note_use() would refuse the stream. Should be called before the work is
@@ -87,14 +87,15 @@ Tensor from_host(const Shape& shape, std::initializer_list<T> values, Device dev
 // each replay the value of its call.
 Tensor by_value(const void* data, std::size_t bytes, const Shape& shape, DType dtype);
 
-// A number by value, as a tensor of rank 0.
+// Makes a tensor of rank 0 that passes a number by value.
 template <typename T>
 Tensor scalar(T value) {
   return by_value(&value, sizeof(value), Shape(), dtype_of<T>);
 }
 
-// A struct by value, as a tensor of uint8 {sizeof(T)}: small values that change at each step, such
-// as lengths, block tables and sampling parameters. A kernel takes data<std::uint8_t>() for a T*.
+// Makes a tensor of uint8 {sizeof(T)} that passes a struct by value: small values that change at
+// each step, such as lengths, block tables and sampling parameters. A kernel takes
+// data<std::uint8_t>() as a T*.
 template <typename T>
 requires std::is_trivially_copyable_v<T> Tensor step_block(const T& value) {
   return by_value(&value, sizeof(value), Shape{sizeof(T)}, DType::kUInt8);
@@ -107,18 +108,18 @@ inline bool is_by_value(const Tensor& tensor) noexcept {
   return tensor.storage()->domain() == &kValueDomain;
 }
 
-// A Workspace is scratch memory on a device for the length of a scope. The memory may be used by
-// what is enqueued on current_stream() while the scope lasts.
+// A Workspace is scratch memory on a device for the length of a scope. Work enqueued on
+// current_stream() during the scope may use the memory.
 //
 // Inside a step function of a context on `device` it is a block of the context's pool. While the
-// function is recorded the block belongs to the recording: only recordings of the context, whose
-// replays come one after the other, may have it too. Its contents are undefined. Elsewhere it is
-// the device's own workspace (DeviceAPI::alloc_workspace()), and the end of the scope may wait for
-// the device.
+// function is recorded, the block belongs to the recording: only recordings of the same context,
+// whose replays never overlap, may share it. Its contents are undefined. Outside, it is the
+// device's own workspace (DeviceAPI::alloc_workspace()), and the end of the scope may wait for the
+// device.
 class Workspace {
  public:
   // Allocates nothing for 0 bytes. Throws OutOfMemory; InvalidArgument for a device that does not
-  // exist, and while current_stream() captures for memory that would be freed before the graph is
+  // exist, and, while current_stream() captures, for memory that would be freed before the graph is
   // launched: memory of another device than the step function's, or any outside of a step function.
   Workspace(Device device, std::size_t bytes);
   ~Workspace();
@@ -127,28 +128,28 @@ class Workspace {
 
   // The address on the device; null for 0 bytes.
   void* data() const noexcept { return data_; }
-  // As asked for; the memory may be larger.
+  // The requested size; the memory may be larger.
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
   const Device device_;
   const std::size_t bytes_;
-  StorageRef block_;  // null: the memory is the device's own
+  StorageRef block_;  // null: the memory is the device's own workspace
   void* data_ = nullptr;
 };
 
-// A LibraryWorkspace has a handle of a library use a Workspace for the length of a scope. cuBLAS's
-// own is that of a stream: graphs that are launched on two streams meet in it.
+// A LibraryWorkspace makes a handle of a library use a Workspace for the length of a scope. The
+// workspace of cuBLAS belongs to a stream: graphs that are launched on two streams share it.
 //
 //   const LibraryWorkspace workspace(device, 32 << 20, [=](void* data, std::size_t bytes) {
 //     (void)cublasSetWorkspace(handle, data, bytes);  // after cublasSetStream(), which resets it
 //   });
 //
-// The end of the scope calls the function with null and 0, which must not throw.
+// The end of the scope calls the function with null and 0; this call must not throw.
 template <typename Set>
 class LibraryWorkspace {
  public:
-  // Throws as Workspace, and what the function throws.
+  // Throws as Workspace does, and exceptions of the function.
   LibraryWorkspace(Device device, std::size_t bytes, Set set)
       : memory_(device, bytes), set_(std::move(set)) {
     set_(memory_.data(), memory_.bytes());

@@ -17,8 +17,8 @@ struct Axis {
   std::int64_t stride;        // bytes
 };
 
-// The axes of a copy that have an effect, the one with the largest stride first. A copy that fills
-// nothing may take them in any order.
+// The axes of a copy that have an effect, the axis with the largest stride first. A copy without
+// fill may process them in any order.
 struct Axes {
   std::array<Axis, kMaxGatherRank> list;
   std::size_t count = 0;
@@ -29,13 +29,13 @@ struct Axes {
   }
   void sort() {
     const auto end = list.begin() + count;
-    // Not sort(): GCC 14 takes its part for more than 16 elements to leave the array, and warns.
+    // Not sort(): GCC 14 warns that its code for more than 16 elements exceeds the array.
     std::partial_sort(list.begin(), end, end, [](const Axis& a, const Axis& b) {
       if (a.fixed_stride != b.fixed_stride) return a.fixed_stride > b.fixed_stride;
       return a.stride > b.stride;
     });
   }
-  // Joins each axis to the next outer one where the two are equivalent to one axis.
+  // Joins each axis to the next outer one if the two are equivalent to one axis.
   void join() {
     for (std::size_t i = count; i-- > 1;) {
       Axis& outer = list[i - 1];
@@ -62,7 +62,7 @@ void do_part(const GatherRow& row, GatherAct act, std::byte* fixed, std::byte* m
     case GatherAct::kLeave:
       return;
     case GatherAct::kCopy:
-      // memmove: a source may be the destination itself.
+      // memmove: source and destination may be the same.
       if (row.direction == GatherDirection::kIn) std::memmove(fixed, moving, bytes);
       if (row.direction == GatherDirection::kOut) std::memmove(moving, fixed, bytes);
       return;

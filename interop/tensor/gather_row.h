@@ -1,9 +1,9 @@
 // GatherRow: one copy of a tensor between a fixed side and a moving side. Kernels of one row
 // (copy.h) and of many (the root and tail nodes of recordings) execute it.
 //
-// The row holds what does not change from replay to replay: the fixed side and, unless the row is
-// padded, the sizes and strides of the moving side. What changes are the row's words, which are
-// passed as kernel arguments:
+// The row holds the constant data of replays: the fixed side and, unless the row is padded, the
+// sizes and strides of the moving side. The varying data are the row's words, which are passed as
+// kernel arguments:
 //   words[0]                       address of the moving side
 //   words[1 .. rank]               its sizes, in elements         } padded rows only
 //   words[1 + rank .. 2 * rank]    its strides, in bytes          }
@@ -12,7 +12,7 @@
 // padded_row(kIn, F, {4, 8}, 4) makes a row of rank 2, which takes 1 + 2 * 2 = 5 words. For a
 // contiguous input at address A, write_words() writes {A, 3, 5, 20, 4}. The kernel counts the bytes
 // of the bucket without gaps: of its 4 * 8 elements it copies those with i < 3 and j < 5, and fills
-// the others with zeros. The next call with an input of {2, 7} changes the words alone.
+// the others with zeros. The next call with an input of {2, 7} changes only the words.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxRowWords = 1 + 2 * kMaxGatherRank;
 
 // The kernels give each block of kGatherThreads threads this many bytes: 4 rounds of 16 bytes per
 // thread. With twice as many, 1 and 16 MiB take 0.4 us more on an H200; with half as many, 16 MiB
-// take 0.3 us more. Very large copies are cut otherwise: see GatherTable.
+// take 0.3 us more. Very large copies are cut differently: see GatherTable.
 inline constexpr std::uint32_t kGatherChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kGatherThreads = 256;
 
@@ -36,13 +36,13 @@ enum class GatherDirection : std::uint8_t {
   kOut,  // from the fixed side to the moving side
 };
 
-// What the fixed side holds where the moving side has no elements. It is for kIn: kOut writes
+// The contents of the fixed side at elements that the moving side lacks. For kIn only: kOut writes
 // nothing there.
 enum class GatherFill : std::uint8_t {
   kAny,    // its previous contents
   kZero,   // zero bytes
   kValue,  // GatherRow::value in each element
-  kLast,   // the last valid slice of each axis; zeros where an axis has none
+  kLast,   // the last valid slice of each axis; zeros if an axis has none
 };
 
 // The functions below make rows. Tables in device memory contain them unchanged.
@@ -56,13 +56,14 @@ struct GatherRow {
   std::uint8_t value[kMaxGatherElement] = {};
   std::int64_t dims[kMaxGatherRank] = {};           // of the fixed side, in elements
   std::int64_t fixed_strides[kMaxGatherRank] = {};  // in bytes
-  std::int64_t strides[kMaxGatherRank] = {};        // of the moving side, in bytes; not if padded
+  std::int64_t strides[kMaxGatherRank] = {};        // of the moving side, in bytes; unused if
+                                                    // padded
 
   // Returns whether both sides are `element` contiguous bytes.
   bool is_linear() const noexcept { return rank == 0; }
   // Returns the bytes of all elements of the fixed side, without gaps.
   std::uint64_t bytes() const noexcept;
-  // Returns the number of its words: 1, or 1 + 2 * rank.
+  // Returns the number of the row's words: 1, or 1 + 2 * rank.
   std::uint32_t words() const noexcept { return is_padded ? 1 + 2 * rank : 1; }
 };
 
@@ -71,16 +72,16 @@ GatherRow linear_row(GatherDirection direction, std::uintptr_t fixed, std::uint6
 
 // Makes a row of the elements of a tensor whose strides, in elements, do not change on either side.
 // Gaps are neither read nor written. Axes are joined where possible: the row of a dense tensor is
-// linear. An axis with stride 0 on both sides is copied once. Where the destination repeats an
-// element and the source does not, one of the source's elements is written. Requires: dims.size()
-// <= kMaxGatherRank, strides >= 0.
+// linear. An axis with stride 0 on both sides is copied once. If the destination repeats an element
+// and the source does not, one of the source's elements is written. Requires: dims.size() <=
+// kMaxGatherRank, strides >= 0.
 GatherRow strided_row(GatherDirection direction, std::uintptr_t fixed,
                       std::span<const std::int64_t> dims,
                       std::span<const std::int64_t> fixed_strides,
                       std::span<const std::int64_t> strides, std::size_t element);
 
 // Makes a padded row. The fixed side is a row-major bucket of `dims`; the moving side has as many
-// axes, and sizes that are not larger. `value` is the element of kValue. Requires: element <=
+// axes, and sizes that are at most as large. `value` is the element of kValue. Requires: element <=
 // kMaxGatherElement.
 GatherRow padded_row(GatherDirection direction, std::uintptr_t fixed,
                      std::span<const std::int64_t> dims, std::size_t element,

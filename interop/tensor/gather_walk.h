@@ -1,8 +1,7 @@
-// GatherWalk: how the host body and the kernels go through a row that is not linear.
+// GatherWalk: the order in which the host body and the kernels process a row that is not linear.
 //
 // The bytes of a row are counted as if its fixed side had no gaps ("packed"). A run is a range of
-// bytes that are contiguous on both sides and all present; a run is divided into elements only to
-// fill it.
+// bytes that are contiguous on both sides and all present; only a fill divides a run into elements.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct GatherWalk {
   std::uint64_t run;            // bytes
   std::uint64_t width;          // the widest word, in bytes up to 16, for all accesses
   std::int32_t axes;            // the leading axes of the row, which are not part of a run
-  bool has_elements;            // on the moving side
+  bool has_elements;            // true if the moving side has elements
   const std::int64_t* sizes;    // of the moving side
   const std::int64_t* strides;  // of the moving side, in bytes
 };
@@ -25,8 +24,8 @@ struct GatherWalk {
 // A GatherPlace is the position of a run: bytes from the address of each side.
 struct GatherPlace {
   std::int64_t fixed = 0;
-  std::int64_t moving = 0;  // of a missing run: that of the nearest run that is present
-  bool is_there = true;     // the moving side has this run
+  std::int64_t moving = 0;  // of a missing run: that of the nearest present run
+  bool is_there = true;     // true if the moving side has this run
 };
 
 CGTREE_HOST_DEVICE inline GatherWalk walk_of(const GatherRow& row, const std::uint64_t* words) {
@@ -81,7 +80,7 @@ CGTREE_HOST_DEVICE inline GatherPlace place_of(const GatherRow& row, const Gathe
   return place;
 }
 
-// What a kernel does with a run.
+// The action of a kernel on a run.
 enum class GatherAct : std::uint8_t { kLeave, kCopy, kZero, kValue };
 
 CGTREE_HOST_DEVICE inline GatherAct act_on(const GatherRow& row, const GatherWalk& walk,

@@ -44,7 +44,7 @@ void check_dims(std::span<const std::int64_t> dims) {
       str_format("stride {} of axis {} is negative; reverse the data instead", stride, axis));
 }
 
-// FNV-1a over whole words, then a mix, so that near shapes land far apart.
+// FNV-1a over whole words, then a mix, so that similar shapes have distant hashes.
 std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3ULL;
   return hash ^ (hash >> 29);
@@ -79,7 +79,7 @@ Shape::Record* Shape::make(std::span<const std::int64_t> dims, const std::int64_
     if (stride < 0) throw_backwards(stride, axis);
     if (dim > 1) {
       contiguous = contiguous && stride == step;
-      // In a row-major shape this is the extent, too.
+      // In a row-major shape this is also the extent.
       if (__builtin_mul_overflow(step, dim, &step)) throw_too_many(dims);
       std::int64_t reach = 0;
       if (__builtin_mul_overflow(dim - 1, stride, &reach) ||

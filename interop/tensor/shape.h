@@ -1,7 +1,7 @@
 // Shape: the dimensions and strides of a tensor, in elements. It is an immutable value and cheap to
 // copy.
 //
-// Copies share one record, so that two tensors of one producer compare equal by one pointer. A
+// Copies share one record, so that shapes with a common origin compare equal by one pointer. A
 // ShapeSupply takes references in bulk, for code that hands out many copies.
 //
 // Invariants:
@@ -18,10 +18,11 @@
 
 namespace cgtree {
 
-// A Shape is the size and the stride of each axis, with what follows from them.
+// A Shape holds the size and the stride of each axis, and values derived from them.
 class Shape {
  public:
-  // The most axes. A record has room for as many, so that a shape is one allocation.
+  // The largest number of axes. A record has room for all of them, so that a shape is one
+  // allocation.
   static constexpr int kMaxRank = 8;
 
   Shape() noexcept : record_(nullptr) {}  // rank 0: one element
@@ -31,7 +32,7 @@ class Shape {
   Shape(std::initializer_list<std::int64_t> dims)
       : Shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
   // A stride of 0 repeats an element. Throws InvalidArgument as above, for a negative stride, and
-  // for an extent that is more than an int64 counts.
+  // for an extent that exceeds an int64.
   Shape(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides);
 
   Shape(const Shape& other) noexcept : record_(other.record_) { retain(record_); }
@@ -60,15 +61,14 @@ class Shape {
 
   // The product of the dimensions; 1 for rank 0.
   std::int64_t elements() const noexcept { return record_ == nullptr ? 1 : record_->elements; }
-  // Returns the number of elements from the first to the last that the tensor covers, both
-  // included.
+  // Returns the number of elements from the first to the last of the tensor, both included.
   std::int64_t extent() const noexcept { return record_ == nullptr ? 1 : record_->extent; }
-  // Whether elements lie row by row without gaps; axes of size 1 may have any stride.
+  // Returns whether elements lie row by row without gaps; axes of size 1 may have any stride.
   bool is_contiguous() const noexcept { return record_ == nullptr || record_->contiguous; }
-  // Equal for equal shapes.
+  // Equal shapes have equal hashes.
   std::uint64_t hash() const noexcept { return record_ == nullptr ? 0 : record_->hash; }
 
-  // Returns 0 for copies of one another, which are equal. Equal shapes that are no copies differ
+  // Returns 0 for copies of each other, which are equal. Equal shapes that are not copies differ
   // here.
   std::uintptr_t difference(const Shape& other) const noexcept {
     return reinterpret_cast<std::uintptr_t>(record_) ^
@@ -114,11 +114,11 @@ class Shape {
 };
 
 // A ShapeSupply hands out copies of one shape without an atomic operation for each. Thread safety:
-// one thread; the copies are as any other.
+// one thread; the copies have no restriction.
 class ShapeSupply {
  public:
   ShapeSupply() = default;
-  // Supplies copies of `shape`, of which it holds one.
+  // Supplies copies of `shape`, and holds one itself.
   explicit ShapeSupply(const Shape& shape) noexcept : shape_(shape) {}
   ShapeSupply(ShapeSupply&& other) noexcept
       : shape_(std::move(other.shape_)), left_(std::exchange(other.left_, 0)) {}
@@ -147,7 +147,7 @@ class ShapeSupply {
  private:
   static constexpr std::uint32_t kBulk = 1024;
 
-  Shape shape_;  // has a reference of its own, so that the others are never the last ones
+  Shape shape_;  // keeps one reference, so that no supplied copy is the last
   std::uint32_t left_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Counts what becomes of storages that no context orders, and finds the streams that order them.
+// Counts the changes of storages that no context orders, and finds the streams that order them.
 #include "interop/tensor/storage.h"
 
 #include <source_location>
@@ -11,7 +11,7 @@
 namespace cgtree {
 namespace {
 
-// One count for the process, because such a storage belongs to no context that could have its own.
+// One count for the process, because these storages belong to no context.
 std::atomic<std::uint64_t> changes_of_storages{0};
 
 StreamIdentity identity_of_mortal(StreamRef stream) {
@@ -21,7 +21,7 @@ StreamIdentity identity_of_mortal(StreamRef stream) {
 
 }  // namespace
 
-// Not inlined: contexts, whose storages are most, have another.
+// Not inlined: contexts, which own most storages, have their own.
 void StorageOwner::release_last(Storage& storage) noexcept {
   if (storage.drop_last() != Storage::End::kNotYet) release(storage);
 }
@@ -41,7 +41,7 @@ Storage::Storage(StorageOwner& owner, Device device, StreamRef stream, void* dat
       stream_identity_(identity_of_mortal(stream)) {
 }
 
-// The per-thread default stream of another thread cannot be named here either.
+// The per-thread default stream of another thread has no handle here either.
 StreamRef Storage::live_stream() const {
   if (stream_identity_ == StreamIdentity::kNone) return stream_;
   const bool is_there = stream_.is_per_thread() ? recent_identity_of(stream_) == stream_identity_

@@ -1,15 +1,15 @@
 // Storage: a piece of device memory with one intrusive count. The last release tells its owner.
 //
-// A storage is live from its first reference until its last one is released or its owner
-// invalidates it while handles are held. The two race. References and state are one word, so that
-// exactly one side acts on the end of a life:
+// A storage is live from its first reference until the last is released, or until its owner
+// invalidates it while handles are held. These two may race. References and state are one word, so
+// that exactly one side acts on the end of a life:
 //   references 1 -> 0   by the last release: the owner may reuse the memory and the Storage
 //   live -> stale       by the owner (mark_step), if there are references: data() throws from then
 //                       on, the memory is the owner's
 //
-// A release that finds one reference has the last one: only the owner could make another meanwhile
-// (if_live). So the owner first does what must precede the end, and then ends the life by
-// drop_last(), the one atomic read-modify-write of it. After that the thread must not touch the
+// A release that finds one reference holds the last: only the owner could make another meanwhile
+// (if_live). The owner therefore first does all work that must precede the end, and then ends the
+// life by drop_last(), the only atomic read-modify-write. After that the thread must not use the
 // storage again, because the owner may revive it at once.
 //
 // Thread safety: references may be copied and released on any thread. The functions for the owner
@@ -32,24 +32,24 @@ namespace cgtree {
 class Storage;
 class StorageRef;
 
-// A StorageOwner decides what becomes of a storage's memory when its last reference is released.
+// A StorageOwner decides about a storage's memory when its last reference is released.
 class StorageOwner {
  public:
   // Called when the last reference is released. The owner also disposes of the Storage object.
   // Thread safety: any thread.
   virtual void release(Storage& storage) noexcept = 0;
-  // Called by the thread that has the last reference and releases it. Must call drop_last(), and
-  // do what release() would. Thread safety: any thread.
+  // Called by the thread that holds the last reference and releases it. Must call drop_last(), and
+  // do the work of release(). Thread safety: any thread.
   virtual void release_last(Storage& storage) noexcept;
   // Called when data() is called on a stale storage. Throws StaleTensor that names the output. An
   // owner that calls invalidate() overrides it.
   [[noreturn]] virtual void throw_stale(const Storage& storage) const;
   // Called before work that uses the memory is enqueued on `stream`. Throws InvalidArgument if
-  // used() could not tell when that work is done.
+  // used() could not determine the end of that work.
   virtual void expect_use(const Storage& /*storage*/, StreamRef /*stream*/) const {}
   // Called after work that uses the memory was enqueued on `stream`.
   virtual void used(Storage& /*storage*/, StreamRef /*stream*/) {}
-  // Returns the stream that orders the contents of a storage which was made without one.
+  // Returns the stream that orders the contents of a storage which was made without a stream.
   virtual StreamRef stream(const Storage& /*storage*/) const noexcept { return {}; }
   // Returns the stream on which another library works on the memory, or null; always the same for
   // one storage. Called for borrowed storages only.
@@ -59,30 +59,30 @@ class StorageOwner {
   ~StorageOwner() = default;
 };
 
-// A StorageTag is what an owner notes on its storages. Only the owner reads it.
+// A StorageTag is data of the owner about a storage. Only the owner reads it.
 struct StorageTag {
-  std::uint8_t kind = 0;       // selects how the owner releases it
+  std::uint8_t kind = 0;       // selects the way in which the owner releases it
   void* place = nullptr;       // the owner's record of this storage
-  std::uint32_t position = 0;  // which one of several
-  std::uint32_t function = 0;  // which step function made it
-  std::uint64_t number = 0;    // when
+  std::uint32_t position = 0;  // its index among several
+  std::uint32_t function = 0;  // the step function that made it
+  std::uint64_t number = 0;    // a number of the owner's
 };
 
-// A StorageDomain stands for a context, which knows on which stream its memory is used. Only its
-// address matters.
+// A StorageDomain represents a context, which knows the stream on which its memory is used. Only
+// its address matters.
 struct StorageDomain {};
 
 class Storage {
  public:
-  // A kBorrowed storage is always live, but each use has to consult its owner.
+  // A kBorrowed storage is always live, but each use must consult its owner.
   enum class State : std::uint8_t { kLive, kStale, kBorrowed };
-  // What drop_last() found: the life goes on because the owner has made a reference meanwhile; it
-  // has ended now; it had ended by invalidate(); it has ended now, after orphan().
+  // The result of drop_last(): the life continues because the owner has made a reference meanwhile;
+  // it ended now; it had ended by invalidate(); it ended now, after orphan().
   enum class End : std::uint8_t { kNotYet, kLive, kStale, kOrphan };
 
   // Makes a live storage without a reference. `stream` orders the contents; it may be null.
   // `domain`: the context that orders the use of the memory; null for other memory. Throws
-  // DeviceError if it is no stream.
+  // DeviceError if the stream does not exist.
   Storage(StorageOwner& owner, Device device, StreamRef stream, void* data, std::size_t bytes,
           const StorageDomain* domain = nullptr);
   Storage(const Storage&) = delete;
@@ -106,13 +106,13 @@ class Storage {
   State state() const noexcept { return static_cast<State>(word() >> kStateShift); }
   const StorageDomain* domain() const noexcept { return domain_; }
   std::uint32_t references() const noexcept { return static_cast<std::uint32_t>(word()); }
-  // Returns whether another library has the address: it sees neither that the life ends nor that
-  // the contents move.
+  // Returns whether another library has the address: it learns neither of the end of the life nor
+  // of a move of the contents.
   bool has_lease() const noexcept { return leases_.load(std::memory_order_acquire) > 0; }
   void add_lease() noexcept { leases_.fetch_add(1, std::memory_order_relaxed); }
   void remove_lease() noexcept { leases_.fetch_sub(1, std::memory_order_release); }
-  // Returns 0 if it is live memory of `device` and `domain`, as one word of their differences.
-  // kTakesBorrowed: borrowed memory is as good.
+  // Returns 0 for live memory of `device` and `domain`, else the combined differences as one word.
+  // kTakesBorrowed: borrowed memory is accepted, too.
   template <bool kTakesBorrowed>
   std::uint64_t difference(Device device, const StorageDomain* domain) const noexcept {
     constexpr std::uint64_t kTaken = kTakesBorrowed ? of(State::kBorrowed) : 0;
@@ -121,10 +121,9 @@ class Storage {
            (word() & ~kTaken) >> kStateShift;
   }
 
-  // Returns a count that rises whenever a storage without a domain ends, moves, or has no producer
-  // any more: while it stays, what was found out about such storages holds. Only equality means
-  // anything. Thread safety: any thread; what another thread ends is seen once the threads have
-  // synchronized.
+  // Returns a count that rises whenever a storage without a domain ends, moves, or loses its
+  // producer: while it stays, facts about such storages remain true. Only equality is meaningful.
+  // Thread safety: any thread; an end on another thread is seen once the threads have synchronized.
   static std::uint64_t changes() noexcept;
 
   bool is_read_only() const noexcept { return is_read_only_; }
@@ -136,7 +135,7 @@ class Storage {
 
   // The functions below are for the owner.
 
-  // Makes changes() rise. Not inlined: a program and a shared library must count in one place.
+  // Makes changes() rise. Not inlined: a program and a shared library must use one count.
   static void note_change() noexcept;
   // The next two require that there is no reference yet. Makes the storage borrowed.
   void lend(bool is_read_only) noexcept {
@@ -158,7 +157,7 @@ class Storage {
     }
     return false;
   }
-  // Gives the last reference back. It may not have been the last one for long: see End.
+  // Returns the last reference. Another may have been made meanwhile: see End.
   End drop_last() noexcept {
     const bool is_counted = domain_ == nullptr;  // read before: the owner may delete the storage
     const std::uint64_t word = word_.fetch_sub(1, std::memory_order_acq_rel);
@@ -168,8 +167,8 @@ class Storage {
     if ((word & kOrphan) != 0) return End::kOrphan;
     return static_cast<State>(word >> kStateShift) == State::kStale ? End::kStale : End::kLive;
   }
-  // From now on drop_last() returns kOrphan in place of kLive. Returns false if the last release
-  // came first.
+  // Makes drop_last() return kOrphan instead of kLive from now on. Returns false if the last
+  // release came first.
   bool orphan() noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);
     while (static_cast<std::uint32_t>(word) > 0) {
@@ -178,9 +177,9 @@ class Storage {
     return false;
   }
   // Returns the shape of the last tensor of the former life, if that tensor was the last reference.
-  // Who makes the next tensor moves it there, which takes no atomic operation.
+  // The next tensor moves it, which needs no atomic operation.
   Shape& former_shape() noexcept { return former_shape_; }
-  // Moves the contents to another address, for every handle. Requires that the bytes were copied.
+  // Moves the contents to another address, for every handle. Requires: the bytes were copied.
   void move_to(void* data) noexcept {
     data_ = data;
     if (domain_ == nullptr) note_change();
@@ -189,7 +188,7 @@ class Storage {
  private:
   friend class StorageRef;
   static constexpr int kStateShift = 32;
-  static constexpr std::uint64_t kOrphan = std::uint64_t{1} << 63;  // beside the state
+  static constexpr std::uint64_t kOrphan = std::uint64_t{1} << 63;  // besides the state
   static_assert(static_cast<int>(State::kLive) == 0);
 
   static constexpr std::uint64_t of(State state) noexcept {
@@ -198,9 +197,9 @@ class Storage {
   std::uint64_t word() const noexcept { return word_.load(std::memory_order_acquire); }
 
   void retain() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
-  // The same for the first reference of a life, with which no other thread can meddle.
+  // The same for the first reference of a life, which no other thread can affect.
   void retain_first() noexcept { word_.store(of(State::kLive) + 1, std::memory_order_relaxed); }
-  // Returns false if there is no reference, or no more.
+  // Returns false if there is no reference.
   bool retain_if_held() noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);
     while (static_cast<std::uint32_t>(word) > 0) {
@@ -208,7 +207,7 @@ class Storage {
     }
     return false;
   }
-  // Returns false if this is the last reference; then nothing has changed.
+  // Returns false if this is the last reference; nothing has changed then.
   bool release_unless_last() noexcept {
     std::uint64_t word = this->word();
     while (static_cast<std::uint32_t>(word) != 1) {
@@ -230,13 +229,14 @@ class Storage {
   }
   StreamRef live_stream() const;
 
-  // The members that replays use of each input and output come first, in one cache line.
+  // The members that replays use for each input and output come first, in one cache line.
   StorageOwner* const owner_;
   void* data_;
   const Device device_;
   const StorageDomain* const domain_;
-  std::atomic<std::uint64_t> word_{of(State::kLive)};  // references, and the state above them
-  Shape former_shape_;                                 // used by who has the last reference
+  std::atomic<std::uint64_t> word_{of(State::kLive)};  // references, and the state in the upper
+                                                       // bits
+  Shape former_shape_;                                 // used by the holder of the last reference
 
  public:
   StorageTag tag;
@@ -247,7 +247,7 @@ class Storage {
   bool is_read_only_ = false;
   bool may_be_invalidated_ = true;
   StreamRef stream_;
-  StreamIdentity stream_identity_;  // kNone for those that never end
+  StreamIdentity stream_identity_;  // kNone for streams that never end
 };
 
 // A StorageRef is a counted reference to a storage.

@@ -1,8 +1,8 @@
-// StreamSynchronization: orders our work with that of the libraries that tensors came from.
+// StreamSynchronization: orders our work with the work of the libraries that tensors come from.
 //
 // Example: a call on stream S takes three tensors that were imported from stream P, and one from Q.
 // begin() makes S wait for P and for Q, once each. After the call finish() makes P and Q wait for
-// S. The host waits for nothing.
+// S. The host does not wait.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace cgtree {
 
-// How an import synchronizes with the producer's stream. Source: CUDA Array Interface, version 3,
-// Synchronization.
+// The synchronization of an import with the producer's stream. Source: CUDA Array Interface,
+// version 3, Synchronization.
 enum class SyncPolicy {
   kEventWait,    // our stream waits for the producer's; the host does not
   kSynchronize,  // the host waits for the producer's stream
@@ -23,8 +23,8 @@ enum class SyncPolicy {
   kIgnore,       // nothing waits: the caller is responsible for the order
 };
 
-// Makes work enqueued on `consumer` from now on wait for what is enqueued on `producer`. Returns
-// the stream that orders the contents from now on: `consumer`, or for kEnqueue `producer`. If
+// Makes work enqueued on `consumer` from now on wait for work enqueued on `producer`. Returns the
+// stream that orders the contents from now on: `consumer`, or for kEnqueue `producer`. If
 // `producer` is null, nothing is pending.
 //
 // While either stream captures, both must belong to the same capture; the wait becomes an edge of
@@ -39,8 +39,8 @@ std::uint64_t capture_of(StreamRef stream);
 // Returns whether the memory of the tensor may not be written.
 bool is_read_only(const Tensor& tensor) noexcept;
 
-// Returns the stream on which the library that `tensor` came from works; null for our own tensors
-// and for those imported without a stream.
+// Returns the stream of the library that `tensor` came from; null for our own tensors and for those
+// imported without a stream.
 StreamRef producer_of(const Tensor& tensor) noexcept;
 
 // A StreamSynchronization makes the consumer's stream wait for the producers of some tensors before
@@ -57,7 +57,7 @@ class StreamSynchronization {
   // Makes the consumer wait for the producers. Throws CaptureError while either side captures (see
   // order_import()); DeviceError.
   void begin();
-  // Makes the producers wait for the consumer. Throws as begin().
+  // Makes the producers wait for the consumer. Throws as begin() does.
   void finish() const;
 
   std::size_t streams() const noexcept { return count_ + more_.size(); }
@@ -72,7 +72,7 @@ class StreamSynchronization {
   }
 
   StreamRef consumer_;
-  std::uint64_t capture_ = 0;  // that the consumer was in when begin() was called
+  std::uint64_t capture_ = 0;  // the consumer's capture when begin() was called
   std::array<StreamRef, 8> first_;
   std::size_t count_ = 0;
   std::vector<StreamRef> more_;

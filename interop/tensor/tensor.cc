@@ -26,7 +26,7 @@ int checked_axis(const Tensor& tensor, int axis) {
   return positive;
 }
 
-// Returns how elements of this type are accessed.
+// Returns the function for access to elements of this type, as text.
 std::string access_of(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -62,7 +62,7 @@ void expect_copyable(const Tensor& tensor, std::size_t bytes) {
   }
 }
 
-// Enqueues the copy where it is ordered after the work on `tensor`, and waits for it.
+// Enqueues the copy on the stream that orders it after the work on `tensor`, and waits for it.
 void copy_and_wait(const Tensor& tensor, StreamRef stream, void* destination, const void* source,
                    std::size_t bytes) {
   const StreamRef order = stream ? stream : tensor.storage()->stream();
@@ -109,7 +109,7 @@ void* Tensor::data() const {
   if (!storage_) throw InvalidArgument("this tensor is undefined");
   (void)storage_->data();  // throws StaleTensor
   if (StorageAllocator* const allocator = current_allocator()) (void)allocator->keep(storage_);
-  // A storage may begin at 0 and have bytes, as that of all memory of a device does.
+  // A storage may begin at 0 and have bytes, as the storage of all memory of a device does.
   return reinterpret_cast<void*>(address());
 }
 
@@ -329,7 +329,7 @@ bool may_overlap_itself(const Shape& shape) noexcept {
     if (shape.dim(axis) == 0) return false;
     if (shape.dim(axis) > 1) axes[count++] = {shape.stride(axis), shape.dim(axis)};
   }
-  // Not sort(): GCC 14 takes its part for more than 16 elements to leave the array, and warns.
+  // Not sort(): GCC 14 warns that its code for more than 16 elements exceeds the array.
   std::partial_sort(axes.begin(), axes.begin() + count, axes.begin() + count);
   std::int64_t reach = 0;  // of the axes with smaller strides
   for (std::size_t i = 0; i < count; ++i) {

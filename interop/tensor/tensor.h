@@ -1,5 +1,5 @@
-// Tensor: a typed, shaped view of a storage, passed by value; TensorList, the outputs of a call;
-// and whether two tensors may share bytes.
+// Tensor: a typed, shaped view of a storage, passed by value; TensorList: the outputs of a call;
+// may_overlap(): a test for shared bytes.
 //
 // Copying a tensor copies the handle, not the data. Views share the storage, so a stale storage is
 // stale through every view of it.
@@ -37,7 +37,7 @@ class Tensor {
   Tensor& operator=(const Tensor& other) noexcept { return *this = Tensor(other); }
   Tensor& operator=(Tensor&& other) noexcept {
     if (this == &other) return *this;
-    storage_.release_with(shape_);  // before the shape goes
+    storage_.release_with(shape_);  // before the shape is destroyed
     storage_ = std::move(other.storage_);
     byte_offset_ = other.byte_offset_;
     shape_ = std::move(other.shape_);
@@ -55,13 +55,13 @@ class Tensor {
         byte_offset_(byte_offset),
         shape_(std::move(shape)),
         dtype_(static_cast<std::uint64_t>(dtype)) {}
-  // Makes a tensor without checks. Requires: it fits, as the constructor checks.
+  // Makes a tensor without checks. Requires: it fits, by the condition of the constructor.
   static Tensor known_to_fit(StorageRef storage, std::size_t byte_offset, Shape shape,
                              DType dtype) noexcept {
     return Tensor(KnownToFit(), std::move(storage), byte_offset, std::move(shape), dtype);
   }
 
-  // Whether there is a storage. Everything else requires that there is.
+  // Returns whether there is a storage. All other functions require one.
   bool defined() const noexcept { return static_cast<bool>(storage_); }
   // The next four have no side effects and read no memory of the device, stale or not.
   const Shape& shape() const noexcept { return shape_; }
@@ -74,9 +74,9 @@ class Tensor {
   std::int64_t elements() const noexcept { return shape_.elements(); }
   // Returns elements() * size_of(dtype()), the bytes of a row-major copy.
   std::size_t bytes() const noexcept;
-  // Whether elements lie row by row without gaps.
+  // Returns whether elements lie row by row without gaps.
   bool is_contiguous() const noexcept { return shape_.is_contiguous(); }
-  // The next two say where the view begins: in a storage, at a byte.
+  // The next two return the beginning of the view: a storage, and a byte in it.
   const StorageRef& storage() const noexcept { return storage_; }
   std::size_t byte_offset() const noexcept { return byte_offset_; }
 
@@ -176,7 +176,7 @@ class TensorList {
     }
   }
 
-  // Returns the tensors; none are left. Allocates for up to eight of them.
+  // Returns the tensors, and leaves none. Allocates for up to eight of them.
   std::vector<Tensor> take() {
     if (!more_.empty()) return std::exchange(more_, {});
     std::vector<Tensor> taken(std::make_move_iterator(inline_),
@@ -204,7 +204,7 @@ class TensorList {
   std::vector<Tensor> more_;  // used instead of inline_ when there are more
 };
 
-// Returns the bytes from the first element to behind the last.
+// Returns the bytes from the first element to the end of the last.
 std::size_t extent_bytes(const Tensor& tensor) noexcept;
 
 // Returns false only if no byte belongs to both tensors. The result is exact for tensors that are
@@ -212,8 +212,7 @@ std::size_t extent_bytes(const Tensor& tensor) noexcept;
 // Reads no memory and does not allocate.
 bool may_overlap(const Tensor& a, const Tensor& b) noexcept;
 
-// Returns whether an element may share bytes with another of the same tensor, as those of a
-// broadcast axis do.
+// Returns whether two elements of one tensor may share bytes, as those of a broadcast axis do.
 bool may_overlap_itself(const Shape& shape) noexcept;
 
 }  // namespace cgtree

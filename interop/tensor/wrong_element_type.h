@@ -1,4 +1,4 @@
-// WrongElementType: a tensor was accessed as elements of another type than it has.
+// WrongElementType: a tensor was accessed as elements of another type than its own.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cgtree {
 
-// It says where the tensor lies, so that the caller of a step function can name the input.
+// It has the tensor's address, so that the caller of a step function can name the input.
 class WrongElementType : public InvalidArgument {
  public:
   WrongElementType(const Tensor& tensor, DType accessed);

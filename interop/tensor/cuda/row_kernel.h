@@ -1,5 +1,5 @@
-// The __global__ function that copies one row. It is a header of its own because nvcc compiles the
-// definition and the C++ compiler its only user, copy.cc.
+// The __global__ function that copies one row. A separate header, because nvcc compiles the
+// definition, and the C++ compiler its only user, copy.cc.
 #pragma once
 
 namespace cgtree::cuda {
