@@ -11,8 +11,8 @@
 namespace cgtree {
 namespace {
 
-// Adds the statistics of one pool to a sum. The peak of a sum is not known: it is the sum of the
-// peaks, an upper bound.
+// Adds the statistics of one pool to a sum. The peak of a sum is unknown: the sum of the peaks is
+// an upper bound.
 void add_to(PoolStatistics& sum, const PoolStatistics& statistics) {
 #define CGTREE_ADD(name)                           \
   sum.name.current += statistics.name.current;     \
@@ -72,7 +72,7 @@ CachingAllocator::CachingAllocator(SegmentCache& cache, ThreadCaching caching)
 }
 
 CachingAllocator::~CachingAllocator() {
-  (void)cache_.progress().wait_all();  // for what is freed, and in use
+  (void)cache_.progress().wait_all();  // for freed blocks in use
   for (MappedPool& pool : eager_pools_)
     pool.drain();
 }
@@ -85,7 +85,7 @@ void* CachingAllocator::allocate(std::size_t bytes, StreamId stream) {
   return pool->allocate(bytes);
 }
 
-// Makes the pool of a stream, from that of a stream whose work has all ended if there is one.
+// Makes the pool of a stream, if possible from the pool of a stream whose work has all ended.
 MappedPool& CachingAllocator::make_eager(StreamId stream) {
   std::unique_lock lock(mutex_);
   if (has_retired_) {
@@ -117,8 +117,8 @@ void CachingAllocator::list_eager(MappedPool& pool) noexcept {
   bucket.store(&pool, std::memory_order_release);
 }
 
-// A thread that walks the list goes on in the list where the pool is next, whose end it finds. What
-// it misses by that it looks for again under the lock. Requires: the lock is held.
+// A thread that walks the list continues in the pool's new list, whose end it finds. It looks for
+// pools that it missed again under the lock. Requires: the lock is held.
 void CachingAllocator::unlist_eager(MappedPool& pool, StreamId former) noexcept {
   std::atomic<MappedPool*>* link = &eager_[bucket_of(former)];
   while (link->load(std::memory_order_relaxed) != &pool)
@@ -157,7 +157,7 @@ std::size_t CachingAllocator::trim() noexcept {
     {
       const std::lock_guard lock(mutex_);
       if (i == eager_pools_.size()) break;
-      pool = &eager_pools_[i];  // none is removed
+      pool = &eager_pools_[i];  // pools are never removed
     }
     pool->drain();
     pool->pool().trim();

@@ -23,7 +23,7 @@ struct AllocatorStatistics {
   PoolStatistics total;  // peaks are sums of peaks
   std::vector<OfPool> pools;
   SegmentCacheStatistics cache;
-  std::size_t pending_blocks = 0;  // blocks that are freed, but that other streams may still use
+  std::size_t pending_blocks = 0;  // freed blocks that other streams may still use
 };
 
 // A MappedPool is a StreamPool whose blocks are found by their addresses.
@@ -36,16 +36,16 @@ class MappedPool final : public StreamPool {
   std::atomic<MappedPool*> next{nullptr};
 };
 
-// A CachingAllocator has an eager pool per stream. The caller names the stream; no state of the
-// device decides.
+// A CachingAllocator has one eager pool per stream. The caller names the stream; no state of the
+// device matters.
 //
-// Pools of contexts are no part of it, and have their segments from the same cache.
+// Pools of contexts do not belong to it, and get their segments from the same cache.
 //
 // Thread safety: all functions may be called from any thread, and blocks may be freed on any
 // thread.
 class CachingAllocator {
  public:
-  // `cache` must outlive the allocator, and may have other users. `caching` says when threads keep
+  // `cache` must outlive the allocator, and may have other users. `caching`: when threads keep
   // blocks that they have freed.
   explicit CachingAllocator(SegmentCache& cache,
                             ThreadCaching caching = ThreadCaching::kWhenContended);
@@ -61,7 +61,7 @@ class CachingAllocator {
   // The same after a use on `stream`.
   void free(void* address, StreamId stream);
 
-  // Notes that work on `stream` uses the block: once freed, it waits for what is submitted to the
+  // Notes that work on `stream` uses the block: once freed, it waits for the work submitted to the
   // stream by then. Throws InvalidArgument, and changes nothing, unless `address` is the start of a
   // live block.
   void use(void* address, StreamId stream);
@@ -70,8 +70,8 @@ class CachingAllocator {
   std::size_t trim() noexcept;
 
   // Must be called before a stream is destroyed, and retired from the progress of the cache. Blocks
-  // that it uses wait for what is submitted to it by now, whenever they are freed. Its pool serves
-  // a later stream once that has ended.
+  // that it uses wait for the work submitted to it by now, whenever they are freed. Its pool serves
+  // a later stream once that work has ended.
   void retire(StreamId stream) noexcept;
 
   AllocatorStatistics statistics() const;

@@ -20,9 +20,9 @@ class DeviceAllocator {
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
-  // Returns the allocator over DeviceMemory::shared(). It is made for the first user, and ends with
-  // that memory: with the last context of the device, or the last of these. Throws InvalidArgument
-  // if there is no such device.
+  // Returns the allocator over DeviceMemory::shared(). It is made for the first user, and destroyed
+  // with that memory: with the last context of the device, or the last DeviceAllocator. Throws
+  // InvalidArgument if there is no such device.
   static std::shared_ptr<DeviceAllocator> shared(Device device);
 
   Device device() const noexcept { return memory_.device(); }

@@ -45,7 +45,7 @@ void SegmentMap::insert(const Range& range, MappedPool& owner) {
   for (std::uintptr_t page = first; page < range.end(); page += kPage)
     make_entry(page);
   CGTREE_CHECK(segments_.emplace(range.address, Segment{range, &owner}).second);
-  // From here on nothing allocates.
+  // Nothing allocates from here on.
   for (std::uintptr_t page = first; page < range.end(); page += kPage) {
     Entry& entry = make_entry(page);
     const bool is_whole = range.contains({page, kPage});
@@ -59,7 +59,8 @@ void SegmentMap::erase(const Range& range) noexcept {
   const std::lock_guard lock(mutex_);
   CGTREE_CHECK(segments_.erase(range.address) == 1);
   for (std::uintptr_t page = range.address & ~(kPage - 1); page < range.end(); page += kPage) {
-    // If another segment has a part of the page, so has the last that begins in it or before it.
+    // If another segment has a part of the page, so has the last segment that begins in or before
+    // the page.
     const auto after = segments_.lower_bound(page + kPage);
     const bool is_shared =
         after != segments_.begin() && std::prev(after)->second.range.end() > page;

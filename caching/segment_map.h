@@ -1,4 +1,4 @@
-// SegmentMap: which pool an address belongs to.
+// SegmentMap: finds the pool of an address.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace cgtree {
 class MappedPool;
 
 // A SegmentMap lists segments by address, and has a tree of two levels over pages of 2 MiB. A page
-// that one segment covers names its pool; a page that is shared refers to the list.
+// that one segment covers refers to its pool; a shared page refers to the list.
 //
 // Thread safety: all functions may be called from any thread. Pages of one pool are read without a
 // lock, shared pages with the writers' lock.

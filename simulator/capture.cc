@@ -1,4 +1,4 @@
-// CUDA's rules of stream capture. The number in a comment is the one that CUDA returns.
+// CUDA's rules of stream capture. The number in a comment is CUDA's result.
 #include "simulator/capture.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ Code refuse(Capture& capture, Code code) {
 }
 
 // Source: cudaThreadExchangeStreamCaptureMode. Relaxed callers may make unsafe calls. Other callers
-// may not while their own thread captures in a mode other than Relaxed; Global callers may not,
+// may not while their own thread captures in another mode than Relaxed; Global callers may not,
 // either, while any thread captures in Global mode.
 bool forbids_unsafe(const Capture& capture, const ThreadState& caller) {
   if (caller.mode == CaptureMode::kRelaxed) return false;
@@ -23,8 +23,8 @@ bool forbids_unsafe(const Capture& capture, const ThreadState& caller) {
   return caller.mode == CaptureMode::kGlobal && capture.mode == CaptureMode::kGlobal;
 }
 
-// The legacy stream orders itself with the blocking streams of its device, which a stream under
-// capture cannot follow. The legacy stream is device 0's.
+// The legacy stream orders itself with the blocking streams of its device, which a capturing stream
+// cannot follow. The legacy stream belongs to device 0.
 bool forbids_legacy(const Capture& capture) {
   return std::any_of(capture.streams.begin(), capture.streams.end(), [](const auto& stream) {
     return stream->kind == StreamKind::kBlocking && stream->device == 0;
@@ -182,8 +182,8 @@ Code CaptureTable::admit_question(const HostStream& stream) {
 
 Code CaptureTable::admit_wait(const HostEvent& event, const ThreadState& caller) {
   if (event.capture == nullptr) return admit_unsafe(caller);
-  // The event stands for nodes of a graph. Once the capture is invalid or over, it stands for
-  // nothing.
+  // The event represents nodes of a graph. Once the capture is invalid or has ended, it has no
+  // meaning.
   if (event.capture->status != CaptureStatus::kActive) return Code::kInvalidValue;
   return refuse(*event.capture, Code::kCapturedEvent);
 }
@@ -201,7 +201,7 @@ Code CaptureTable::admit_wait(int device, const ThreadState& caller) {
 }
 
 void CaptureTable::append(HostStream& stream, Work work) {
-  stream.tails.reserve(1);  // so that adding the node and setting the tail cannot fail in between
+  stream.tails.reserve(1);  // so that neither adding the node nor setting the tail can fail
   const NodeHandle node = stream.capture->graph->add(std::move(work), stream.tails);
   stream.tails.assign(1, node);
 }
@@ -231,7 +231,7 @@ Code CaptureTable::wait(const std::shared_ptr<HostStream>& stream, const HostEve
   return Code::kSuccess;
 }
 
-// Handles a wait on a stream that captures.
+// Handles a wait of a capturing stream.
 Code CaptureTable::merge(HostStream& stream, const HostEvent& event) {
   Capture& capture = *stream.capture;
   if (capture.status == CaptureStatus::kInvalidated) return Code::kStreamCaptureInvalidated;

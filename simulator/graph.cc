@@ -105,7 +105,7 @@ std::shared_ptr<OrderedMemory> Graph::find_allocation(const void* data) const {
   return found;
 }
 
-// Source: cudaGraphInstantiate of a graph with a host function, or cudaMallocAsync, in a body: 1.
+// Source: cudaGraphInstantiate returns 1 for a body with a host function or cudaMallocAsync.
 bool Graph::is_executable() const {
   return std::ranges::all_of(nodes_, [](const Node& node) {
     const auto* const conditional = std::get_if<ConditionalWork>(&node.work);
@@ -146,7 +146,7 @@ std::optional<NodeHandle> Graph::insert(Work work, std::span<const NodeHandle> a
 }
 
 bool Graph::all_lead_to(std::span<const NodeHandle> tails) const {
-  // In a finite DAG it is enough to check the nodes that no other depends on.
+  // In a finite DAG it is enough to check the nodes without dependents.
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].has_dependents) continue;
     if (std::find(tails.begin(), tails.end(), node_handle(i)) == tails.end()) return false;

@@ -175,7 +175,7 @@ Code EmbeddedDevice::destroy_stream(StreamHandle handle) {
     const auto found = runtime_.streams.find(handle);
     if (found == runtime_.streams.end()) return Code::kInvalidResourceHandle;
     runtime_.captures.forget(*found->second);
-    runtime_.streams.erase(found);  // work that is running holds it until it is done
+    runtime_.streams.erase(found);  // running work holds it until it ends
     runtime_.stream_handles.give_back(handle);
     return Code::kSuccess;
   });
@@ -220,7 +220,7 @@ Code EmbeddedDevice::synchronize_device(int id) {
 }  // namespace host
 
 DeviceAPI& host_device_api() noexcept {
-  // Never destroyed: threads may outlive the statics of main.
+  // Never destroyed: threads may outlive static objects.
   static auto* const device = new host::EmbeddedDevice(HostDeviceOptions{}, /*number=*/0);
   return *device;
 }

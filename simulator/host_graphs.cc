@@ -136,7 +136,7 @@ Code HostGraphs::launch_host_function(StreamHandle stream, void (*function)(void
   });
 }
 
-// The calls decide which memory is allocated, in their order; only contents follow the streams.
+// Calls allocate memory at once, in their order; only contents follow the streams.
 Code HostGraphs::allocate_in_order(StreamHandle handle, std::size_t bytes, void** data) {
   return runtime_.call_on(handle, [&](const auto& stream, const ThreadState& thread) {
     if (bytes == 0) return Code::kInvalidValue;
@@ -184,7 +184,7 @@ bool is_mode(CaptureMode mode) {
          mode == CaptureMode::kRelaxed;
 }
 
-// Source: CUDA instantiates no graph with a memset of memory that is not mapped (driver 580).
+// Source: CUDA instantiates no graph with a memset of unmapped memory (driver 580).
 bool clears_lost_memory(const Graph& graph, const StrictMemory* checker) {
   if (checker == nullptr) return false;
   return std::ranges::any_of(graph.nodes(), [checker](const Node& node) {
@@ -362,7 +362,7 @@ Code HostGraphs::destroy_exec(ExecHandle exec) {
     if (found == runtime_.execs.end()) return Code::kInvalidValue;
     // 900: destroying an executable graph is a potentially unsafe call, destroying a graph is not.
     if (const Code code = runtime_.captures.admit_unsafe(thread); !ok(code)) return code;
-    runtime_.execs.erase(found);  // a launch that is running holds it until it is done
+    runtime_.execs.erase(found);  // a running launch holds it until it ends
     return Code::kSuccess;
   });
 }
@@ -427,9 +427,9 @@ Code HostGraphs::set_kernel_node(ExecHandle handle, NodeHandle node, const Kerne
   });
 }
 
-// What a node has is what can be set, but for host functions and conditional nodes.
+// All data of a node can be changed, except of host functions and conditionals.
 Code HostGraphs::prepare_patch(NodeHandle handle, NodePatch* patch) {
-  bool is_fixed = false;  // which is no error of the thread
+  bool is_fixed = false;  // not an error of the thread
   const Code code = with_node(handle, [&](const Node& node) {
     is_fixed = !is_patchable(node.work);
     if (is_fixed) return;

@@ -84,7 +84,8 @@ class HostGraphs final : public GraphAPI {
  private:
   Code instantiate(GraphHandle graph, bool frees_on_launch, ExecHandle* exec);
   Code make_event(const char* name, bool is_timed, EventHandle* event);
-  // Call read() of an object with the runtime's mutex held. Return kInvalidValue if there is none.
+  // Calls read() of an object with the runtime's mutex held; returns kInvalidValue if there is
+  // none.
   template <typename Read>
   Code with_graph(GraphHandle handle, Read read);
   template <typename Read>

@@ -128,7 +128,7 @@ Code HostMemory::granularity(int id, std::size_t* bytes) {
 Code HostMemory::reserve(int id, std::size_t bytes, void** address) {
   if (!exists(id)) return Code::kInvalidDevice;
   if (!is_granular(bytes)) return Code::kInvalidValue;
-  // Reserves more, to align the range, and cuts both ends off.
+  // Reserves more, to align the range, and returns both ends.
   const std::size_t taken = bytes + kGranularity;
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* const memory = mmap(nullptr, taken, PROT_NONE, flags, -1, 0);

@@ -50,14 +50,14 @@ Runtime::Runtime(const HostDeviceOptions& options, std::uint64_t number)
 
 // An open capture and its streams own each other; this breaks the cycle.
 Runtime::~Runtime() {
-  queue.reset();  // running work needs the rest
+  queue.reset();  // running work needs the other members
   for (int device = 0; device < devices; ++device) {
     for (const auto& stream : streams_of(device))
       stream->capture.reset();
   }
 }
 
-// The state of a thread ends with the thread on the process's device, as in CUDA. On other devices
+// On the process's device, the state of a thread ends with the thread, as in CUDA. On other devices
 // it ends with the device, because a thread may outlive the device.
 ThreadState& Runtime::this_thread() {
   if (number_ == 0) {
@@ -178,7 +178,7 @@ Code Runtime::synchronize(const OperationPtr& operation) {
   return queue->take_failure();
 }
 
-// Other devices are left out: their work may wait for what this thread enqueues next.
+// Other devices are skipped: their work may wait for work that this thread enqueues next.
 void Runtime::settle(std::optional<int> device) {
   if (queue == nullptr || !free_waits_) return;
   for (int id = device.value_or(0); id <= device.value_or(devices - 1); ++id)
@@ -192,7 +192,7 @@ Runtime::Turn::Turn(Runtime& runtime, HostStream& stream) {
     return;
   }
   if (orders_with_legacy(stream)) {
-    // Locking the legacy stream's order for a moment lets legacy work that already waits go first.
+    // Locking the legacy stream's order briefly lets legacy work that already waits go first.
     std::unique_lock(runtime.legacy_->order).unlock();
     with_legacy_ = std::shared_lock(runtime.legacy_gate_);
   }
@@ -240,7 +240,7 @@ OperationPtr Runtime::enqueue(HostStream& stream, std::shared_ptr<const Work> wo
   return stream.last;
 }
 
-// Each node is queued on its own, so that the branches of a graph mix with all other queued work.
+// Each node is queued separately, so that the branches of a graph mix with all other queued work.
 OperationPtr Runtime::expand(const HostStream& stream, const std::shared_ptr<const Graph>& graph,
                              const std::vector<OperationPtr>& first) {
   std::vector<OperationPtr> made(graph->nodes().size());
@@ -251,7 +251,7 @@ OperationPtr Runtime::expand(const HostStream& stream, const std::shared_ptr<con
     for (const NodeHandle other : node.dependencies)
       waits_for.push_back(made[Graph::index_of(other)]);
     if (waits_for.empty()) waits_for = first;
-    std::shared_ptr<const Work> work;  // null: only waits
+    std::shared_ptr<const Work> work;  // null: waits only
     if (node.is_enabled) work = {graph, &node.work};
     made[index] = queue->add(
         {std::move(work), stream.number, stream.device, stream.handle, graph->node_handle(index)},
@@ -290,7 +290,7 @@ Code Runtime::enqueue_launch(HostStream& stream, Exec& exec) {
 }
 
 // Source: CUDA Runtime API, API synchronization behavior. A copy from pageable memory may be
-// staged. A copy to pageable memory may be synchronous; one between two host memories is.
+// staged. A copy to pageable memory may be synchronous; a copy between two host memories is.
 Runtime::Queued Runtime::enqueue_work(HostStream& stream, Work work) {
   Queued queued;
   if (auto* const copy = std::get_if<CopyWork>(&work)) {
@@ -335,7 +335,7 @@ Code Runtime::perform(const Task& task) {
   return Code::kIllegalAddress;
 }
 
-// The nodes of a body run one after the other.
+// The nodes of a body run one after another.
 Code Runtime::perform(const Task& conditional, const std::shared_ptr<const Graph>& body) {
   for (const std::size_t index : body->order()) {
     Task task = conditional;
@@ -346,7 +346,7 @@ Code Runtime::perform(const Task& conditional, const std::shared_ptr<const Graph
   return Code::kSuccess;
 }
 
-// Finds damage that the checks after each work have missed.
+// Finds damage that the checks after each work item missed.
 Code Runtime::check_thoroughly(Code code) {
   if (checker == nullptr) return code;
   const std::string damage = checker->damage(/*is_thorough=*/true);

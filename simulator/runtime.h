@@ -22,8 +22,8 @@
 
 namespace cgtree::host {
 
-// The handles of destroyed objects, of which the latest is given out again first, as in CUDA: a
-// program that takes a handle for the object that it stood for before is to be found out.
+// The handles of destroyed objects. The latest is reused first, as in CUDA, so that a program which
+// mistakes a handle for its former object is found out.
 template <typename Handle>
 class HandlePool {
  public:
@@ -44,12 +44,12 @@ class HandlePool {
   std::size_t given_ = 0;
 };
 
-// Invariant: no body and no host function runs while `mutex` is held. Locks are taken in these
-// orders: the legacy stream's order, legacy_gate_, a stream's order, an exec; and `mutex`, an exec,
-// the queue's.
+// Invariant: no kernel body and no host function runs while `mutex` is held. Locks are taken in
+// these orders: the legacy stream's order, legacy_gate_, a stream's order, an exec; and `mutex`, an
+// exec, the queue's.
 class Runtime {
  public:
-  // `number`: 0 for the device of the process. Any other is never used twice; such a device may be
+  // `number`: 0 for the device of the process. Other numbers are never reused; such a device may be
   // destroyed before the process ends, and owns the states of threads.
   Runtime(const HostDeviceOptions& options, std::uint64_t number);
   ~Runtime();
@@ -58,11 +58,11 @@ class Runtime {
 
   struct Queued {
     OperationPtr operation;
-    bool is_synchronous = false;  // the call returns when it is done
+    bool is_synchronous = false;  // the call returns when it has ended
   };
 
-  // Runs a function of the device. Returns 800 inside a kernel or a host function; no exception
-  // leaves it, and an error becomes the thread's last error (600 is no error).
+  // Runs a function of the device. Returns 800 inside a kernel or a host function; does not throw;
+  // an error becomes the thread's last error (600 is not an error).
   template <typename Function>
   Code call(Function function) {
     ThreadState& thread = this_thread();
@@ -71,7 +71,7 @@ class Runtime {
     return code;
   }
 
-  // The same for a function that returns `code`.
+  // The same for a function that only returns `code`.
   Code refuse(Code code) {
     return call([code](const ThreadState&) { return code; });
   }
@@ -120,8 +120,8 @@ class Runtime {
         stream, [&] { return run(work); }, [&] { return work; });
   }
 
-  // Runs `body` in the order of the stream. A legacy stream also waits for the blocking streams and
-  // holds them up.
+  // Runs `body` in the order of the stream. A legacy stream also waits for the blocking streams,
+  // and they wait for it.
   template <typename Body>
   Code run_in_order(HostStream& stream, Body body) {
     const Turn turn(*this, stream);
@@ -132,29 +132,29 @@ class Runtime {
     return code;
   }
 
-  // Returns whether all work of the stream is done.
+  // Returns whether all work of the stream has ended.
   bool is_idle(HostStream& stream);
   Code synchronize(HostStream& stream);
   Code synchronize(int device);
-  Code synchronize(const OperationPtr& operation);  // null is done
-  // Waits for what CUDA waits for when memory of a device, or pinned memory, is freed.
+  Code synchronize(const OperationPtr& operation);  // null has ended
+  // Waits as CUDA does when memory of a device, or pinned memory, is freed.
   void settle(std::optional<int> device);
   ThreadState& this_thread();
 
-  // The rest requires `mutex`. find_ functions return null for an unknown handle.
+  // The functions below require `mutex`. find_ functions return null for an unknown handle.
   std::shared_ptr<HostStream> find_stream(StreamHandle handle);
   std::vector<std::shared_ptr<HostStream>> streams_of(int device) const;
-  // Also one that a capture builds, and a body; but none that is lost.
+  // Includes graphs that a capture builds, and bodies; excludes lost ones.
   std::shared_ptr<Graph> find_graph(GraphHandle graph) const;
-  // Only one whose capture has ended, and no body.
+  // Only a graph whose capture has ended; excludes bodies.
   std::shared_ptr<Graph> find_whole_graph(GraphHandle graph) const;
   std::uint64_t next_handle() noexcept { return ++handles_ << 32; }
   std::shared_ptr<HostStream> make_stream(StreamHandle handle, int device, StreamKind kind);
-  // Requires a queue. Adds work to the stream, behind all of `before`.
+  // Requires a queue. Adds work to the stream, after all of `before`.
   OperationPtr enqueue(HostStream& stream, std::shared_ptr<const Work> work,
                        std::vector<OperationPtr> before = {});
-  // Allocates and frees what a launch does. Returns 1, and changes nothing, if the launch before
-  // has left an allocation, unless this one frees it. Source: measured, driver 580.
+  // Makes the allocations and frees of a launch. Returns 1, and changes nothing, if the previous
+  // launch has left an allocation, unless this launch frees it. Source: measured, driver 580.
   Code allocate_for(const Exec& exec);
   // Requires a queue, and that `mutex` is not held.
   Code enqueue_launch(HostStream& stream, Exec& exec);
@@ -172,12 +172,12 @@ class Runtime {
   std::unordered_map<GraphHandle, std::shared_ptr<Graph>> graphs;
   std::unordered_map<GraphHandle, std::weak_ptr<Graph>> bodies;  // of conditional nodes
   std::unordered_map<ExecHandle, std::shared_ptr<Exec>> execs;
-  // Allocations in the order of a stream, or of launches, that are not freed; by address.
+  // Allocations that are not freed, in the order of a stream or of launches; by address.
   std::unordered_map<const void*, std::shared_ptr<OrderedMemory>> allocated;
 
  private:
-  // A Turn is the right to run on a stream now. Its locks have no rank: they are the order in which
-  // the device does its work, which takes whatever locks it needs.
+  // A Turn is the right to run on a stream now. Its locks have no rank: they are the order of the
+  // device's work, which takes any locks that it needs.
   class Turn {
    public:
     Turn(Runtime& runtime, HostStream& stream);
@@ -197,7 +197,7 @@ class Runtime {
     }
   }
 
-  // Returns what the next work on the stream waits for.
+  // Returns the operations that the next work on the stream waits for.
   std::vector<OperationPtr> before(const HostStream& stream) const;
   OperationPtr expand(const HostStream& stream, const std::shared_ptr<const Graph>& graph,
                       const std::vector<OperationPtr>& before);
@@ -211,9 +211,9 @@ class Runtime {
   const std::uint64_t number_;
   Mutex<LockRank::kHostThreads> threads_mutex_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ThreadState>> threads_;  // by thread
-  std::shared_ptr<HostStream> legacy_;  // device 0's; kNull names it too
+  std::shared_ptr<HostStream> legacy_;  // device 0's; kNull refers to it, too
   std::shared_mutex legacy_gate_;  // unique while legacy work runs, shared for blocking streams
-  std::uint64_t handles_ = 0;      // given out so far; a handle's low 32 bits are 0
+  std::uint64_t handles_ = 0;      // number of handles so far; a handle's low 32 bits are 0
   mutable std::vector<std::weak_ptr<HostStream>> thread_streams_;
 };
 

@@ -62,7 +62,7 @@ void StrictMemory::free(void* data) {
   shrink_quarantine();
 }
 
-// Requires the mutex.
+// Requires: the mutex is held.
 void StrictMemory::shrink_quarantine() {
   while (quarantined_ > kQuarantine) {
     const auto oldest = blocks_.find(quarantine_.front());
@@ -97,7 +97,7 @@ void StrictMemory::end(const void* data) {
   if (block != nullptr && !block->is_device) const_cast<Block*>(block)->is_dead = true;
 }
 
-// Removes ended host buffers at the same addresses, which may be used again.
+// Removes ended host buffers at the same addresses, which may be reused.
 void StrictMemory::insert(Block block) {
   const std::byte* const begin = block.base != nullptr ? block.base : block.begin;
   const std::byte* const end =
@@ -117,7 +117,7 @@ const StrictMemory::Block* StrictMemory::find(const void* address) const {
   return byte >= (block.base != nullptr ? block.base : block.begin) ? &block : nullptr;
 }
 
-// A range may lie in several mappings, one after the other, but in one allocation only.
+// A range may lie in several adjacent mappings, but in one allocation only.
 std::string StrictMemory::objection(const void* address, std::size_t bytes,
                                     bool must_be_device) const {
   const auto* const begin = static_cast<const std::byte*>(address);

@@ -1,8 +1,8 @@
-// StrictMemory: the strict mode of the host device. It knows which memory exists, puts red zones
-// around it, and finds work that touches memory it may not.
+// StrictMemory: the strict mode of the host device. It tracks the existing memory, puts red zones
+// around it, and finds work that accesses other memory.
 //
-// Findings are sentences that name the work (the node, where a graph was launched), the range and
-// the memory. Such work returns kIllegalAddress. Strict mode finds
+// Findings are sentences that name the work (the node, if a graph was launched), the range and the
+// memory. Such work returns kIllegalAddress. Strict mode finds
 //   a copy or memset of memory that is freed, or not all in one allocation; it does not run
 //   a kernel with an argument that points into freed memory; it does not run
 //   a write beyond an allocation, or into the first 4 KiB of a freed one, after the work that did
@@ -25,7 +25,7 @@
 
 namespace cgtree::host {
 
-// Freed blocks wait in quarantine, filled with a pattern, so that no address is used again soon.
+// Freed blocks wait in quarantine, filled with a pattern, so that no address is reused soon.
 //
 // Thread safety: any thread.
 class StrictMemory {
@@ -38,27 +38,27 @@ class StrictMemory {
   StrictMemory(const StrictMemory&) = delete;
   StrictMemory& operator=(const StrictMemory&) = delete;
 
-  // Returns memory that is filled with a pattern neither zero nor small; null where there is no
-  // room. `kind` names it in findings.
+  // Returns memory filled with a pattern that is neither zero nor small; null if there is no room.
+  // `kind` names it in findings.
   void* allocate(const char* kind, std::size_t bytes);
   void free(void* data);
-  // Add and remove memory that was allocated elsewhere, which has no red zones.
+  // The next two add and remove memory that was allocated elsewhere, without red zones.
   void adopt(void* data, std::size_t bytes, std::string name);
   void disown(void* data);
 
   // Registers a host buffer; `owner` names it in findings.
   void watch(const void* data, std::size_t bytes, std::string owner);
-  // Ends the life of the watched buffer at `data`: no work may touch it from now on.
+  // Ends the life of the watched buffer at `data`: no work may use it from now on.
   void end(const void* data);
 
   // Returns why the work may not run; empty if it may.
   std::string objection(const Work& work) const;
   // Describes bytes that were written without permission, and repairs them; empty if none were.
-  // Looks at every byte of freed blocks if `is_thorough`, else at the first 4 KiB.
+  // Checks every byte of freed blocks if `is_thorough`, else the first 4 KiB.
   std::string damage(bool is_thorough);
   void report(std::string finding);
 
-  // Returns what was found since the last call, one sentence per finding.
+  // Returns the findings since the last call, one sentence each.
   std::vector<std::string> take_findings();
 
  private:
@@ -85,14 +85,14 @@ class StrictMemory {
   std::size_t quarantined_ = 0;               // bytes
   std::uint64_t allocations_ = 0;
   std::vector<std::string> findings_;
-  std::string found_late_;  // damage to blocks that have left quarantine
+  std::string found_late_;  // damage to blocks that left quarantine
 };
 
 }  // namespace cgtree::host
 
 namespace cgtree {
 
-// A host device in strict mode, and the memory that tells what was found.
+// A host device in strict mode, and the memory with its findings.
 struct StrictHostDevice {
   std::shared_ptr<host::StrictMemory> memory;
   std::unique_ptr<DeviceAPI> device;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLineBytes = 64;
 
 // A type's size is a multiple of its alignment, so the largest power of two that divides the size
-// is enough; a line bounds it.
+// is sufficient; the bound is a cache line.
 std::size_t alignment_for(std::size_t bytes) {
   if (bytes == 0) return 1;
   return std::min(kLineBytes, std::size_t{1} << std::countr_zero(bytes));
@@ -86,7 +86,7 @@ std::vector<FrozenArguments::Word> FrozenArguments::words() const {
     const auto* const next =
         i + 1 < table_.size() ? static_cast<const std::byte*>(table_[i + 1]) : end;
     const auto* at = static_cast<const std::byte*>(table_[i]);
-    // A pointer inside an argument is aligned as pointers are; smaller arguments have none.
+    // A pointer inside an argument is aligned; smaller arguments contain none.
     if (reinterpret_cast<std::uintptr_t>(at) % alignof(void*) != 0) continue;
     for (; at + sizeof(void*) <= next; at += sizeof(void*)) {
       const void* value = nullptr;
@@ -217,7 +217,7 @@ bool are_alike(const Work& a, const Work& b) {
                    return kernel.function == other.function &&
                           kernel.arguments.parameters() == other.arguments.parameters();
                  },
-                 [&](const CopyWork& copy) {  // what is staged lives as long as its graph
+                 [&](const CopyWork& copy) {  // staged data lives as long as its graph
                    const auto& other = std::get<CopyWork>(b);
                    return copy.bytes == other.bytes && copy.staged == nullptr &&
                           other.staged == nullptr;
@@ -257,9 +257,9 @@ std::size_t next_body(const ConditionalWork& conditional) noexcept {
 
 namespace {
 
-constexpr int kJustAllocated = 0xa5;  // each byte of memory that a launch has allocated
+constexpr int kJustAllocated = 0xa5;  // value of each byte of memory that a launch has allocated
 
-// Words are written at once, as on a GPU: a thread of the host may read them meanwhile.
+// Words are written at once, as on a GPU: a host thread may read them meanwhile.
 void run_memset(const MemsetWork& fill) {
   constexpr std::size_t kLargestMark = 16 << 10;  // bytes
   std::uint64_t word = 0;

@@ -1,5 +1,5 @@
-// Work: one operation with copies of its arguments, which are made when CUDA makes them: at launch
-// or at capture.
+// Work: one operation with copies of its arguments, which are made at the same time as CUDA's: at
+// launch or at capture.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class FrozenArguments {
   };
   std::vector<Word> words() const;
 
-  // Where the arguments that this was made from lie in bytes(). assign() does not change it.
+  // The positions in bytes() of the arguments of the constructor. assign() does not change them.
   const std::vector<KernelParameter>& parameters() const noexcept { return parameters_; }
   std::span<const std::byte> bytes() const noexcept { return std::as_bytes(std::span(bytes_)); }
   std::span<std::byte> bytes() noexcept { return std::as_writable_bytes(std::span(bytes_)); }
@@ -61,7 +61,7 @@ struct KernelWork {
   FrozenArguments arguments;
 };
 
-// The source is read when the work runs, not when it is captured, pageable memory too.
+// The source, also pageable memory, is read when the work runs, not when it is captured.
 struct CopyWork {
   void* destination;
   const void* source;
@@ -83,12 +83,12 @@ struct HostWork {
 
 class OrderedMemory;  // memory.h
 
-// Memory begins with a node of a graph, filled with a pattern.
+// An allocation by a node of a graph, filled with a pattern.
 struct AllocationWork {
   std::shared_ptr<OrderedMemory> memory;
 };
 
-// Memory ends in the order of a stream. That of a graph stays where it is for the next launch.
+// A free in the order of a stream. Memory of a graph keeps its address for the next launch.
 struct FreeWork {
   std::shared_ptr<OrderedMemory> memory;
 };
@@ -96,7 +96,7 @@ struct FreeWork {
 struct HostCondition;  // graph.h
 class Graph;
 
-// A node that runs others.
+// A node that runs other graphs.
 struct ConditionalWork {
   ConditionalKind kind;
   std::shared_ptr<HostCondition> condition;
@@ -110,12 +110,12 @@ NodeType type_of(const Work& work) noexcept;
 // Returns "kernel axpy [1 1 1] x [64 1 1]", "copy of 64 bytes from ...", and so on.
 std::string describe(const Work& work);
 NodeContents contents_of(const Work& work);
-// Returns whether set_node() can change the work: that of kernels, copies and memsets.
+// Returns whether set_node() can change the work: a kernel, copy or memset.
 bool is_patchable(const Work& work) noexcept;
 // Returns the bytes of a NodePatch of this work. Requires: is_patchable().
 std::vector<std::byte> patchable_bytes(const Work& work);
 void patch(Work& work, const NodePatch& patch);
-// Returns whether they differ in nothing but what a NodePatch holds.
+// Returns whether the two differ only in data of a NodePatch.
 bool are_alike(const Work& a, const Work& b);
 
 // Returns kInvalidDeviceFunction for a kernel without a host body, kInvalidValue for an empty grid
@@ -127,7 +127,7 @@ bool may_wait(const Work& work) noexcept;
 
 // Returns the number of the body that runs next, or the number of bodies if none does.
 std::size_t next_body(const ConditionalWork& conditional) noexcept;
-// Calls run(body) for each body that runs, in turn, until one has failed.
+// Calls run(body) for each body that runs, in turn, until one fails.
 template <typename Run>
 Code run_bodies(const ConditionalWork& conditional, Run&& run) {
   for (std::size_t body = next_body(conditional); body < conditional.bodies.size();

@@ -1,4 +1,4 @@
-// Counts the operations that each one waits for, and runs ready work as the executor says.
+// Counts the dependencies of each operation, and runs ready work in the executor's order.
 #include "simulator/work_queue.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace cgtree::host {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(20);  // how long an idle thread waits for work
+constexpr auto kPatience = std::chrono::milliseconds(20);  // for which an idle thread waits for
+                                                           // work
 
 }  // namespace
 
@@ -80,7 +81,7 @@ void WorkQueue::start(const OperationPtr& operation, Lock& lock) {
     std::unique_lock own_lock(mutex_);
     run(operation, own_lock);
     --started_;
-    changed_.notify_all();  // before the lock is released: the queue may end right after
+    changed_.notify_all();  // before the lock is released: the queue may be destroyed right after
   }).detach();
 }
 
@@ -106,7 +107,7 @@ void WorkQueue::serve(std::uint64_t stream) {
     run(operation, lock);
   }
   streams_.erase(stream);
-  changed_.notify_all();  // before the lock is released: the queue may end right after
+  changed_.notify_all();  // before the lock is released: the queue may be destroyed right after
 }
 
 std::size_t WorkQueue::choose() {
@@ -126,7 +127,7 @@ void WorkQueue::wait(const OperationPtr& operation) {
   std::unique_lock lock(mutex_);
   while (!operation->is_done) {
     if (ready_.empty()) {
-      changed_.wait(lock);  // another thread runs what this one waits for
+      changed_.wait(lock);  // another thread runs an operation that this one waits for
     } else {
       start(take(choose()), lock);
     }

@@ -1,4 +1,4 @@
-// WorkQueue: work that runs later, each piece when all that it waits for is done.
+// WorkQueue: work that runs later, each item when its dependencies have ended.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,9 @@ namespace cgtree::host {
 
 using HostTime = std::chrono::steady_clock::time_point;
 
-// A Task is work and where it runs.
+// A Task is work with the place where it runs.
 struct Task {
-  std::shared_ptr<const Work> work;  // null: it only takes part in the order
+  std::shared_ptr<const Work> work;  // null: only takes part in the order
   std::uint64_t stream_number = 0;   // HostStream::number
   int device = 0;
   StreamHandle stream = StreamHandle::kNull;
@@ -37,9 +37,9 @@ struct Task {
 struct Operation {
   Task task;
   std::uint64_t number = 0;  // in the order of add()
-  std::size_t blockers = 0;  // operations it waits for that are not done
+  std::size_t blockers = 0;  // number of unfinished operations that it waits for
   bool is_done = false;
-  HostTime time = {};  // when it was done, if it has no work
+  HostTime time = {};  // time at which it ended, if it has no work
   std::vector<std::shared_ptr<Operation>> dependents;
 };
 using OperationPtr = std::shared_ptr<Operation>;
@@ -59,23 +59,22 @@ class WorkQueue {
   // One thread and one `seed` of kRandom give one order.
   WorkQueue(HostExecutor executor, std::uint64_t seed, Perform perform)
       : executor_(executor), perform_(std::move(perform)), random_(seed) {}
-  // Waits for running work, and with kThreads for all work. Drops the rest.
+  // Waits for running work, and with kThreads for all work. Drops all other work.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // Adds a task behind all of `before`; null operations and those that are done are ignored.
+  // Adds a task after all of `before`; null and finished operations are ignored.
   OperationPtr add(Task task, std::span<const OperationPtr> before);
-  bool is_done(const OperationPtr& operation);  // null is done
-  // Returns when an operation without work was done, or nothing if it is not.
+  bool is_done(const OperationPtr& operation);  // null has ended
+  // Returns the time at which an operation without work ended, or nothing if it has not.
   std::optional<HostTime> time(const OperationPtr& operation);
-  // Wait until the operation, or all that are pending on the device, are done.
+  // The next two wait until the operation, or all pending operations of the device, have ended.
   void wait(const OperationPtr& operation);
   void wait(int device);
 
-  // The next two let work run on this thread. A caller of run_some() queries whether work is done,
-  // and may do so until it is. A caller of run_some_added() has added work and may hold locks, so
-  // that no host function runs.
+  // The next two let work run on this thread. A caller of run_some() polls until work has ended. A
+  // caller of run_some_added() has added work and may hold locks, so no host function runs.
   void run_some();
   void run_some_added();
   // Returns whether to do now what CUDA may do now or later, such as reading pageable memory.
@@ -90,31 +89,32 @@ class WorkQueue {
   using Lock = std::unique_lock<Mutex<LockRank::kHostQueue>>;
   using Ready = std::deque<OperationPtr>;
 
-  // The rest is called with the lock held. Takes an operation that waits for nothing.
+  // The functions below are called with the lock held. Takes an operation without pending
+  // dependencies.
   void make_ready(const OperationPtr& operation);
-  // Runs the operation with the lock released; then makes ready what waited only for it.
+  // Runs the operation with the lock released; then makes operations ready that waited only for it.
   void run(const OperationPtr& operation, Lock& lock);
-  // As run(); but a kernel that waits runs on a thread of its own, because this thread may be the
-  // one that is to enqueue what the kernel waits for.
+  // As run(), but a kernel that waits runs on its own thread, because this thread may be the one
+  // that enqueues the awaited work.
   void start(const OperationPtr& operation, Lock& lock);
   // Runs the ready work of a stream on its thread.
   void serve(std::uint64_t stream);
   // The next two require that ready_ is not empty.
   std::size_t choose();
   OperationPtr take(std::size_t number);
-  // Returns 0 to count - 1. The standard's distributions differ between machines; this does not.
+  // Returns 0 to count - 1. The standard's distributions differ between machines.
   std::size_t below(std::size_t count) { return static_cast<std::size_t>(random_() % count); }
 
   const HostExecutor executor_;
   const Perform perform_;
   Mutex<LockRank::kHostQueue> mutex_;  // guards all below
-  Condition changed_;                  // something is done or ready
+  Condition changed_;                  // an operation has ended or become ready
   std::mt19937_64 random_;
   std::uint64_t added_ = 0;
-  int started_ = 0;                    // threads of start()
+  int started_ = 0;                    // number of threads of start()
   std::vector<OperationPtr> pending_;  // in the order of add()
   std::vector<OperationPtr> ready_;    // empty with kThreads
-  // Ready work of kThreads by stream number. A stream has a thread as long as it is in the table.
+  // Ready work of kThreads by stream number. A stream has a thread while it is in the table.
   std::unordered_map<std::uint64_t, Ready> streams_;
   bool ends_ = false;
   Code failure_ = Code::kSuccess;

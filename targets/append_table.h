@@ -1,5 +1,5 @@
-// AppendTable: a table of what a program registers, such as code generators. Entries are added and
-// found by name, and never removed.
+// AppendTable: a table of objects that a program registers, such as code generators. Entries are
+// added and found by name, and never removed.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace cgtree {
 
-// T has a member `name`. The table is constant-initialized, so that it exists before any
-// constructor runs. A found entry lives as long as the process.
+// T has a member `name`. The table is constant-initialized, to exist before any constructor runs. A
+// found entry lives as long as the process.
 //
 // Thread safety: any thread.
 template <typename T, int kCapacity>

@@ -60,7 +60,7 @@ void expect_sound(const KernelSet& kernels) {
   if (names.empty()) throw InvalidArgument("build_module() of no kernels: add some to the set");
 }
 
-// Returns everything that decides what a module is. Lengths separate neighbouring fields.
+// Returns all data that determine a module. Lengths separate neighbouring fields.
 std::string key_of(const KernelSet& kernels, const Target& target) {
   const std::string json = target.to_json();
   std::string key =
@@ -73,8 +73,8 @@ std::string key_of(const KernelSet& kernels, const Target& target) {
 }
 
 // Never destroyed, because recordings launch its kernels. A set of kernels is built once, by the
-// first thread that wants it; the others wait for that thread, and none holds the lock meanwhile:
-// code is loaded by the driver, which may wait for work on the device.
+// first thread that needs it; the others wait for that thread, and none holds the lock meanwhile:
+// the driver loads the code, and may wait for work on the device.
 struct Built {
   Mutex<LockRank::kLeaf> mutex;
   std::map<std::string, std::shared_future<Module::Contents>> modules;

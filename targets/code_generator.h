@@ -12,9 +12,10 @@ namespace cgtree {
 // A CodeGenerator serves TVM's key "target.build.<kind>".
 struct CodeGenerator {
   std::string name;  // the kind of target
-  // Returns all kernels of the set, in their order. Throws InvalidArgument that says why it cannot.
+  // Returns all kernels of the set, in their order. Throws InvalidArgument with the reason if it
+  // cannot.
   std::vector<ModuleFunction> (*generate)(const KernelSet& kernels, const Target& target) = nullptr;
-  // Returns why it cannot work on this machine; empty if it can. A null pointer: it always can.
+  // Returns why it cannot work on this machine; empty if it can. A null pointer: always works.
   std::string (*problem)() = nullptr;
 };
 
@@ -23,9 +24,9 @@ struct CodeGenerator {
 // which should not be inside a capture; the warm-up of a step function is such a launch.
 //
 // The same kernels and target give the same module, which is built once. Throws InvalidArgument for
-// a kind without a generator, for kernels that the set does not have for the kind, for a set
-// without kernels or with two of one name, and with the compiler's log; DeviceError if the code
-// cannot be loaded. Thread safety: any thread; one builds at a time.
+// a kind without a generator, for kernels that the set lacks for the kind, for a set without
+// kernels or with duplicate names, and with the compiler's log; DeviceError if the code cannot be
+// loaded. Thread safety: any thread; one builds at a time.
 Module build_module(const KernelSet& kernels, const Target& target);
 
 // Returns why build_module() cannot work on this machine for such a target; empty if it can.

@@ -1,4 +1,4 @@
-// KernelSet and Module: named kernels, and what a code generator made of them for a target.
+// KernelSet and Module: named kernels, and the result of a code generator for a target.
 #pragma once
 
 #include <cstddef>
@@ -46,16 +46,16 @@ struct KernelSet {
   }
 };
 
-// A ModuleFunction is what a code generator makes of one kernel.
+// A ModuleFunction is a code generator's result for one kernel.
 struct ModuleFunction {
   std::string name;
   HostBody host = nullptr;
-  const void* cuda = nullptr;  // as in KernelFunction; a cudaKernel_t will do
+  const void* cuda = nullptr;  // as in KernelFunction; a cudaKernel_t is accepted
   // Sizes of the parameters; empty if the generator does not know them.
   std::optional<std::vector<std::size_t>> parameter_bytes;
 };
 
-// A Module refers to what build_module() made, which lives as long as the process, because
+// A Module refers to the result of build_module(), which lives as long as the process, because
 // recordings launch it. Its kernels are found by name and launched like any other.
 //
 // Thread safety: any thread.

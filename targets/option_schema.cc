@@ -22,7 +22,7 @@ std::string to_json(const OptionValue& value) {
 
 namespace {
 
-// Gives an empty list, which has no type of its own, the type of the option.
+// Gives an empty list, which is untyped, the type of the option.
 void adopt_type(OptionType type, OptionValue* value) {
   const auto* const ints = std::get_if<std::vector<std::int64_t>>(value);
   if (ints != nullptr && ints->empty() && type == OptionType::kStrings) {

@@ -1,4 +1,5 @@
-// OptionSchema: the options of a kind of target, their types, defaults and rules; and their values.
+// OptionSchema: the options of a kind of target, with types, defaults and rules; Options: their
+// values.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +37,16 @@ struct OptionSpec {
   std::string name;
   OptionType type = OptionType::kString;
   std::string help;
-  std::optional<OptionValue> default_value;  // empty: there is no value unless one is given
-  // Returns what is wrong with a value of the right type, e.g. "must start with sm_"; empty if it
-  // is valid.
+  std::optional<OptionValue> default_value;  // empty: there is no value unless given
+  // Returns the error of a value of the right type, e.g. "must start with sm_"; empty if it is
+  // valid.
   std::function<std::string(const OptionValue&)> problem;
 };
 
 // Thread safety: const functions may be called from any thread.
 class OptionSchema {
  public:
-  // Throws InvalidArgument for a name that is taken, and for an invalid default value.
+  // Throws InvalidArgument for a duplicate name, and for an invalid default value.
   OptionSchema& add(OptionSpec spec);
 
   // Returns `given` with defaults. An empty list fits either type of list. Throws

@@ -17,7 +17,7 @@ using nlohmann::json;
 using DataPtr = std::shared_ptr<const TargetData>;
 
 constexpr std::string_view kFeature = "feature.";
-constexpr int kMaxHosts = 4;               // how deep hosts nest
+constexpr int kMaxHosts = 4;               // maximum depth of nested hosts
 constexpr std::size_t kMaxText = 1 << 16;  // bytes
 
 std::string text_of(const json& value) {
@@ -97,7 +97,7 @@ void add_once(std::vector<std::string>* texts, const std::string& text) {
   if (std::ranges::find(*texts, text) == texts->end()) texts->push_back(text);
 }
 
-// Queries the device for the options that are not given.
+// Queries the device for options that are not given.
 void ask_device(const TargetKind& kind, const json& id, Options* options) {
   const std::int64_t number = int_of("from_device", id);
   if (number < 0 || number > INT32_MAX) refuse("from_device", "number of a device", id);
@@ -166,7 +166,7 @@ void read_entry(const std::string& name, const json& value, int depth, TargetDat
 }
 
 DataPtr read_object(const json& given, int depth) {
-  // The output of to_json() has both; then it is complete, and the tag is only a name.
+  // The output of to_json() has both; it is complete, and the tag is only a name.
   const json object = given.contains("tag") && !given.contains("kind") ? with_tag(given) : given;
   if (!object.contains("kind")) {
     throw InvalidArgument(str_format("target {} has no \"kind\"; there are {}", text_of(object),

@@ -36,25 +36,24 @@ class Target {
   //   {"kind": "cuda", "arch": "sm_90", "keys": ["mine"], "host": {"kind": "host"}}
   //
   // {"tag": ...} is the JSON of a tag; the other entries replace those of the tag. "from_device": 0
-  // queries that device for the options that are not given. "feature.x": true is a feature.
+  // queries that device for options that are not given. "feature.x": true is a feature.
   explicit Target(std::string_view text);
 
-  // Makes the target that describes a device, which must exist. The kind is the first one for its
-  // type.
+  // Makes the target that describes a device, which must exist. The kind is the first for its type.
   static Target from_device(Device device);
 
-  // The next two are of the kind, which lives as long as the process.
+  // The next two are properties of the kind, which lives as long as the process.
   const TargetKind& kind() const noexcept { return *data_->kind; }
   DeviceType device_type() const noexcept { return kind().device_type; }
-  const std::string& tag() const noexcept { return data_->tag; }  // empty: made without a tag
-  // Returns the given keys, else those of the kind; then the option "device"; each once.
+  const std::string& tag() const noexcept { return data_->tag; }  // empty if made without a tag
+  // Returns the given keys, else those of the kind; followed by the option "device"; each once.
   std::span<const std::string> keys() const noexcept { return data_->keys; }
   // Returns the features that are true, sorted.
   std::span<const std::string> features() const noexcept { return data_->features; }
   const Options& options() const noexcept { return data_->options; }  // with defaults
 
   // Returns nothing if the option was not given and has no default. Throws InvalidArgument for an
-  // option that the kind does not have, or of another type.
+  // option that the kind lacks, or of another type.
   template <typename T>
   std::optional<T> option(std::string_view name) const {
     const OptionValue* const value = find(name, type_of(OptionValue(T())));
@@ -66,7 +65,7 @@ class Target {
 
   // Returns text that makes an equal target.
   std::string to_json() const;
-  // Whether both have the same JSON: the way they were made makes no difference.
+  // Returns whether both have the same JSON, however they were made.
   bool operator==(const Target& other) const { return to_json() == other.to_json(); }
 
  private:

@@ -1,4 +1,4 @@
-// The built-in kinds and tags, and the tables of those that users register.
+// The built-in kinds and tags, and the tables of registered ones.
 #include "targets/target_kind.h"
 
 #include <nlohmann/json.hpp>
@@ -223,7 +223,7 @@ void register_target_tag(std::string_view name, std::string_view json) {
     throw InvalidArgument(str_format(
         "target tag '{}' cannot be registered: a tag is 'maker/model', without a space", name));
   }
-  static_cast<void>(Target(json));  // throws what is wrong with it
+  static_cast<void>(Target(json));  // throws its error
   const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("kind")) {
     throw InvalidArgument(str_format(

@@ -1,4 +1,4 @@
-// Checks alignments and streams, and passes the rest on to the pool.
+// Checks alignments and streams, and passes calls to the pool.
 #include "caching/cuda/memory_resource.h"
 
 #include <algorithm>

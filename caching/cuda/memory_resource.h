@@ -14,8 +14,8 @@ namespace cgtree {
 // A MemoryResource refers to a pool: copies refer to the same pool, and are equal. It satisfies
 // cuda::mr::async_resource_with<cuda::mr::device_accessible> of CUDA 13.0.
 //
-// Memory that is deallocated may be returned by the next allocation, so all uses must be on one
-// stream, which the resource is made with, or have ended.
+// Deallocated memory may be returned by the next allocation, so all uses must be on the stream of
+// the resource, or have ended.
 //
 // Thread safety: all functions may be called from any thread.
 class MemoryResource {
@@ -31,10 +31,10 @@ class MemoryResource {
   Pool& pool() const noexcept { return *pool_; }
 
   // A request of 0 bytes gets a block, too. Throws InvalidArgument for an alignment that is not a
-  // power of two or is above kBlockAlignment, and what Pool::allocate() throws.
+  // power of two or is above kBlockAlignment, and the exceptions of Pool::allocate().
   void* allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t));
 
-  // Requires: no work on the device uses the memory any more, except on the stream.
+  // Requires: no work on the device still uses the memory, except on the stream.
   void deallocate(void* memory, std::size_t bytes,
                   std::size_t alignment = alignof(std::max_align_t)) noexcept;
 
@@ -58,7 +58,7 @@ class MemoryResource {
  private:
   void check_stream(cuda::stream_ref stream) const;
 
-  std::shared_ptr<Pool> pool_;  // without a count if it was made from a reference
+  std::shared_ptr<Pool> pool_;  // not counted if it was made from a reference
   cuda::stream_ref stream_;
 };
 

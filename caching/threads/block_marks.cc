@@ -42,7 +42,7 @@ const BlockMarks::Page* BlockMarks::make_page(const void* address) noexcept {
   if (const Page* const known = page_of(address)) return known;
   try {
     const auto number = reinterpret_cast<std::uintptr_t>(address) >> kPageBits;
-    // Braces, because Clang 14 makes no aggregate from arguments in parentheses.
+    // Braces, because Clang 14 does not make aggregates from arguments in parentheses.
     std::unique_ptr<Page> page(
         new Page{number, std::make_unique<Word[]>(kPageBytes / kBlockAlignment)});
     if (2 * (pages_.size() + 1) > tables_.back()->mask + 1) {

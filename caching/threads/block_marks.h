@@ -1,4 +1,4 @@
-// BlockMarks: what threads may know of a block without the lock of its pool.
+// BlockMarks: the data about blocks that threads may read without the lock of their pool.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 namespace cgtree {
 
 // BlockMarks has a word for each 512 bytes of the pages of 2 MiB in which blocks have been marked,
-// less than a hundredth of the pages themselves. A page's words stay as long as this object, so
-// that a reader needs no lock: a wrong address finds an empty word, not freed memory.
+// less than a hundredth of the size of the pages. A page's words live as long as this object, so a
+// reader needs no lock: a wrong address finds an empty word, not freed memory.
 class BlockMarks {
  public:
   using Word = BlockMark::Word;
@@ -22,14 +22,14 @@ class BlockMarks {
   BlockMarks(const BlockMarks&) = delete;
   BlockMarks& operator=(const BlockMarks&) = delete;
 
-  // Returns null if no block can start at the address or none of its page has been marked. May be
-  // called from any thread.
+  // Returns null if no block can start at the address, or if no block of its page has been marked.
+  // May be called from any thread.
   Word* find(const void* address) const noexcept {
     const Page* const page = page_of(address);
     return page == nullptr ? nullptr : word_of(*page, address);
   }
-  // The same, but returns null if the word is empty. Where no block of a page is marked, no word is
-  // read, of which each may be a miss of the processor's caches.
+  // The same, but returns null if the word is empty. If no block of a page is marked, no word is
+  // read, because each read may miss the processor's caches.
   Word* find_marked(const void* address) const noexcept {
     const Page* const page = page_of(address);
     if (page == nullptr || page->marked.load(std::memory_order_relaxed) == 0) return nullptr;
@@ -37,10 +37,10 @@ class BlockMarks {
     return word->load(std::memory_order_relaxed) == 0 ? nullptr : word;
   }
 
-  // Marks a block without a mark, unless there is no host memory for it. Requires: one thread at a
+  // Marks a block without a mark, unless host memory for it runs out. Requires: one thread at a
   // time calls mark() or note_removal(), and the address is aligned.
   void mark(const void* address, BlockMark mark) noexcept;
-  // Must be called after the word of a block has been emptied.
+  // Must be called after the word of a block was emptied.
   void note_removal(const void* address) noexcept { count(*page_of(address), -1); }
 
   // Returns how many blocks are marked. Requires: the same.

@@ -1,4 +1,4 @@
-// SizeDemand: the sizes that a thread asks a pool for again and again.
+// SizeDemand: the sizes that a thread requests from a pool repeatedly.
 #pragma once
 
 #include <array>
@@ -9,14 +9,13 @@
 
 namespace cgtree {
 
-// A SizeDemand says of which sizes a thread should keep blocks. Each slot of a hash counts requests
-// of one size, and another size takes it over when the count has fallen to 0.
+// A SizeDemand decides for which sizes a thread should keep blocks. Each slot of a hash counts
+// requests of one size; another size takes it over when the count has fallen to 0.
 //
-// A miss costs more than without a cache: it is not known beforehand whether there is a block, and
-// what is kept in vain is given back later. So there is a pause if the uses are fewer than the
-// misses.
+// A miss costs more than no cache: whether there is a block is unknown beforehand, and blocks that
+// are kept in vain are given back later. Caching therefore pauses if uses are fewer than misses.
 //
-// Thread safety: its thread alone uses it, so that what is not in demand takes no lock.
+// Thread safety: used by its thread alone, so that requests for other sizes take no lock.
 class SizeDemand {
  public:
   static constexpr std::size_t kSlots = 128;
@@ -35,7 +34,7 @@ class SizeDemand {
     if (!is) note_miss();
     return is;
   }
-  // Note whether a block that was kept served the request.
+  // The next two note whether a kept block served the request.
   void note_use() {
     if (balance_ < kMostBalance) ++balance_;
   }
@@ -51,14 +50,14 @@ class SizeDemand {
     return pause_ == 0 && slot.unit == unit_of(bytes) && slot.count >= kRepeats;
   }
 
-  // Blocks of the size were kept in vain: it has to be asked for again.
+  // Notes that blocks of the size were kept in vain: it must be requested again.
   void forget(std::size_t bytes) {
     Slot& slot = slots_[slot_of(bytes)];
     if (slot.unit == unit_of(bytes)) slot.count = 0;
   }
 
  private:
-  static constexpr std::uint16_t kRepeats = 2;  // requests that make a demand
+  static constexpr std::uint16_t kRepeats = 2;  // requests that make a size in demand
   static constexpr std::uint16_t kMostCount = 4;
   // In requests. After a pause, kTrial more misses than uses begin the next one.
   static constexpr int kMostBalance = 1024;

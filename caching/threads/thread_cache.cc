@@ -1,4 +1,4 @@
-// Chooses which blocks a full cache gives back.
+// Chooses the blocks that a full cache gives back.
 #include "caching/threads/thread_cache.h"
 
 namespace cgtree {
@@ -30,8 +30,8 @@ void ThreadCache::pop_all(Popped& popped) noexcept {
     pop_in_turn(popped);
 }
 
-// Removes a block of the list whose turn it is, or the front if all lists are empty; returns its
-// bytes. Requires: there is a block.
+// Removes a block of the next list in turn, or the front if all lists are empty; returns its bytes.
+// Requires: there is a block.
 std::size_t ThreadCache::pop_in_turn(Popped& popped) noexcept {
   CachedBlock& block = popped.blocks[popped.count++];
   if (bytes_ == front_bytes()) {

@@ -17,11 +17,12 @@ namespace cgtree {
 
 class ThreadCaches;
 
-// A ThreadCache has the blocks that one thread has freed. The last one is the front, because the
-// next request is often of its size; the others are in a list for each slot of SizeDemand. The
-// blocks of a list have one size.
+// A ThreadCache holds blocks that one thread has freed. The last one is the front, because the next
+// request often has its size; the others are in a list for each slot of SizeDemand. The blocks of a
+// list have one size.
 //
-// Its lock is the thread's nearly always; others take it to count the blocks or to take them back.
+// Its lock is nearly always the thread's; other threads take it to count the blocks or to take them
+// back.
 class ThreadCache {
  public:
   static constexpr std::uint32_t kMostBlocks = 64;
@@ -29,24 +30,23 @@ class ThreadCache {
 
   explicit ThreadCache(ThreadCaches& caches);
 
-  alignas(64)
-      SpinMutex<LockRank::kThreadCache> mutex;  // guards all below but the demand, and the calls
+  alignas(
+      64) SpinMutex<LockRank::kThreadCache> mutex;  // guards calls, and all below except `demand`
   std::atomic<ThreadCaches*>
       owner;               // null once its pool is closed; read without the lock as a hint
-  bool is_open = true;     // else nothing is cached
-  bool has_ended = false;  // the thread
+  bool is_open = true;     // if false, nothing is cached
+  bool has_ended = false;  // true if the thread has ended
   Flow flow;
 
   bool is_empty() const { return bytes_ == 0; }
   std::size_t bytes() const { return bytes_; }
 
-  // Returns false if pop() would find nothing. Only the thread itself may ask without the lock:
-  // others do not push.
+  // Returns false if pop() would find nothing. Only the thread itself may call this without the
+  // lock: others do not push.
   bool may_have(std::size_t bytes) const {
     return front_bytes_.load(std::memory_order_relaxed) == bytes || !list_of(bytes).is_empty();
   }
-  // Removes and returns the block of exactly `bytes` that was pushed last; it has no word if there
-  // is none.
+  // Removes and returns the last pushed block of exactly `bytes`; it has no word if there is none.
   CachedBlock pop(std::size_t bytes) noexcept {
     if (front_bytes_.load(std::memory_order_relaxed) == bytes) [[likely]] {
       return pop_front();
@@ -71,12 +71,12 @@ class ThreadCache {
     std::uint32_t count = 0;
     std::span<const CachedBlock> all() const { return std::span(blocks).first(count); }
   };
-  // Makes room, with as few locks of the pool as that can be: of a full cache a quarter goes, of
+  // Makes room, with as few locks of the pool as possible: a full cache gives back a quarter, from
   // each list in turn.
   void make_room(std::size_t bytes, Popped& popped) noexcept;
   void pop_all(Popped& popped) noexcept;
 
-  SizeDemand demand;  // of the thread alone
+  SizeDemand demand;  // used by the thread alone
 
   // Calls `visit(block, bytes)` for each.
   template <typename Visit>
@@ -124,10 +124,10 @@ class ThreadCache {
   std::size_t pop_in_turn(Popped& popped) noexcept;
 
   std::atomic<std::uint32_t> front_bytes_{0};  // 0 without a front
-  std::uint8_t free_first_ = 0;  // of the places without a block; kNone if there is none
+  std::uint8_t free_first_ = 0;  // first place without a block; kNone if there is none
   std::size_t bytes_ = 0;
   CachedBlock front_;
-  std::size_t turn_ = 0;  // the list of which blocks are given back next
+  std::size_t turn_ = 0;  // the next list that gives blocks back
   std::array<List, SizeDemand::kSlots> lists_;
   std::array<Place, kMostBlocks - 1> places_;
 };

@@ -27,7 +27,7 @@ class OwnCaches {
   std::vector<std::shared_ptr<ThreadCache>> caches_;
 };
 
-// The pool cannot end meanwhile: to close its caches it takes their locks.
+// The pool cannot end meanwhile: it takes the locks of its caches to close them.
 OwnCaches::~OwnCaches() {
   of_thread<ThreadCaches::KnownCaches>() = {.all = {}, .has_ended = true};
   for (const std::shared_ptr<ThreadCache>& cache : caches_) {
@@ -49,7 +49,7 @@ void OwnCaches::add(std::shared_ptr<ThreadCache> cache) {
   std::erase_if(caches_, [](const std::shared_ptr<ThreadCache>& other) {
     return other->owner.load(std::memory_order_relaxed) == nullptr;
   });
-  of_thread<ThreadCaches::KnownCaches>().all.fill({});  // one of those that are gone
+  of_thread<ThreadCaches::KnownCaches>().all.fill({});  // one of those destroyed
   caches_.push_back(std::move(cache));
 }
 
@@ -103,7 +103,7 @@ ThreadCaches::Freed ThreadCaches::free(void* address) noexcept {
 }
 
 // Caches a live block and returns true. Returns false, with nothing changed, if the pool has to
-// free or to refuse it. `word` is that of the address.
+// free or to refuse it. `word`: of the address.
 bool ThreadCaches::keep(void* address, BlockMark::Word& word) noexcept {
   std::uint32_t value = word.load(std::memory_order_relaxed);
   const BlockMark mark(value);

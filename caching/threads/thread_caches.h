@@ -1,4 +1,4 @@
-// ThreadCaches: freed blocks of one pool that their threads use again without the pool's lock.
+// ThreadCaches: freed blocks of one pool that their threads reuse without the pool's lock.
 #pragma once
 
 #include <array>
@@ -16,13 +16,11 @@
 
 namespace cgtree {
 
-// ThreadCaches belong to a pool. A block that a thread frees goes to the cache of the thread, from
-// which the thread's next request of that size takes it; what is too much there goes back to the
-// pool.
+// ThreadCaches belong to a pool. A freed block goes to the cache of the freeing thread, whose next
+// request of that size takes it; excess blocks return to the pool.
 //
-// A thread finds its cache of a pool in a table of the thread. That is no state of the program: an
-// entry is of use to its thread alone, and empty once the pool or the thread ends, whichever is
-// first.
+// A thread finds its cache of a pool in a table of the thread. The table is not state of the
+// program: an entry is only used by its thread, and is empty once the pool or the thread ends.
 //
 // Locks are taken in this order: the list's, caches' in the order of the list, the pool's.
 //
@@ -50,7 +48,7 @@ class ThreadCaches final : public PoolCaches {
  private:
   friend class OwnCaches;
 
-  // The caches that a thread has looked up last. It needs no destructor, so that objects that end
+  // The caches that a thread has looked up last. It needs no destructor, so that objects destroyed
   // after the thread's other variables may still free blocks.
   struct KnownCaches {
     struct Known {
@@ -65,7 +63,7 @@ class ThreadCaches final : public PoolCaches {
     return all[reinterpret_cast<std::uintptr_t>(caches) / 64 % all.size()];
   }
 
-  // Returns the cache of this thread, or null without host memory for one and after close().
+  // Returns the cache of this thread; null if host memory for it runs out, and after close().
   ThreadCache* own() noexcept {
     const KnownCaches::Known& known = known_of(this);
     // The cache may be of a former pool at this address.
@@ -80,7 +78,7 @@ class ThreadCaches final : public PoolCaches {
   void give_back(ThreadCache& cache) noexcept;
   void forget_ended() noexcept;
 
-  // PoolCaches, of Held.
+  // The functions of PoolCaches for Held.
   void lock() override;
   void unlock() noexcept override;
   void empty() noexcept override;

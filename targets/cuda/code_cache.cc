@@ -1,5 +1,5 @@
-// Reads and writes the cache. Each entry is a file: lists of strings, each with its length in
-// front, and a checksum.
+// Reads and writes the cache. Each entry is a file: lists of strings, each preceded by its length,
+// and a checksum.
 #include "targets/cuda/code_cache.h"
 #include "base/format.h"
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFormat = "cgtree code 1\n";
 
-// FNV-1a. The hash names files and finds damage; the key itself is compared.
+// FNV-1a. The hash names files and detects damage; the key itself is compared.
 std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text)

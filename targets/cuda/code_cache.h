@@ -1,4 +1,4 @@
-// A folder of compiled code, by keys of everything that decides the result.
+// A folder of compiled code, by keys of all data that determine the result.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,8 @@
 
 namespace cgtree::cuda {
 
-// Errors are not reported: an entry that cannot be read, or is damaged, is not found, and one that
-// cannot be written is not kept. Thread safety: any number of threads and processes; files appear
-// complete.
+// Errors are not reported: an unreadable or damaged entry is not found, and an entry that cannot be
+// written is not kept. Thread safety: any number of threads and processes; files appear complete.
 std::optional<CompiledCode> find_code(const std::string& folder,
                                       const std::vector<std::string>& key);
 void keep_code(const std::string& folder, const std::vector<std::string>& key,

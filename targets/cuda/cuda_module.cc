@@ -27,7 +27,7 @@ std::optional<std::vector<std::size_t>> parameters_of(CUkernel kernel) {
   std::vector<std::size_t> bytes;
   std::size_t offset = 0;
   std::size_t size = 0;
-  // The call returns CUDA_ERROR_INVALID_VALUE behind the last parameter.
+  // The call returns CUDA_ERROR_INVALID_VALUE after the last parameter.
   while (driver->kernel_get_param_info(kernel, bytes.size(), &offset, &size) == CUDA_SUCCESS)
     bytes.push_back(size);
   return bytes;

@@ -15,7 +15,7 @@ std::vector<ModuleFunction> build_with_nvrtc(const KernelSet& kernels, const Tar
 // Implements CodeGenerator::problem.
 std::string build_with_nvrtc_problem();
 
-// Returns what build_with_nvrtc() compiles.
+// Returns the request that build_with_nvrtc() compiles.
 CompileRequest request_of(const KernelSet& kernels, const Target& target);
 
 }  // namespace cgtree::cuda

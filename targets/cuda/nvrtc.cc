@@ -40,7 +40,8 @@ struct Symbol {
   void* address;
 };
 
-// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run the rest.
+// NVRTC's functions. They are loaded at run time, so that a machine without NVRTC can run all other
+// code.
 struct NvrtcLibrary {
   void* library = open_library();
   decltype(&nvrtcVersion) version = Symbol(library, "nvrtcVersion");
@@ -142,7 +143,7 @@ CompiledCode run_compiler(const CompileRequest& request) {
   return code;
 }
 
-// Returns whether the request decides the result; included files would, too.
+// Returns whether the request alone determines the result; included files would also matter.
 bool is_self_contained(const CompileRequest& request) {
   return std::ranges::none_of(request.options, [](const std::string& option) {
     return option.starts_with("-I") || option.starts_with("--include-path") ||
