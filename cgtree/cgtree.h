@@ -1,4 +1,4 @@
-// The public interface of the core, in one include. Extensions have headers of their own.
+// The public interface of the core, in one include. Extensions have separate headers.
 #pragma once
 
 #if __cplusplus <= 201703L

@@ -86,16 +86,16 @@ class Context {
     return std::forward<Body>(body)();
   }
 
-  // Returns pool memory that neither a recording nor an output uses to the device's cache, from
-  // which other contexts take it. Returns the bytes. `to_device`: also returns the memory in the
-  // cache to the device, for programs that allocate there without cgtree. Throws ConcurrentUse.
+  // Releases, to the device's cache, pool memory that neither a recording nor an output uses; other
+  // contexts take memory from there. Returns the bytes. `to_device`: also releases the memory in
+  // the cache to the device, for programs that allocate there without cgtree. Throws ConcurrentUse.
   std::size_t trim(bool to_device = false);
 
-  // Returns all memory that the context can make again, for a server that sleeps: drops all
-  // recordings, pinned and frozen functions included, and returns all memory that no output uses to
-  // the device. Outputs that are held stay valid. Warm-ups are not forgotten: the next call with a
+  // Releases all memory that the context can make again, for a server that sleeps: drops all
+  // recordings, pinned and frozen functions included, and releases to the device all memory that no
+  // output uses. Outputs that are held stay valid. Warm-ups are not forgotten: the next call with a
   // size or key that had a recording records at once. Waits until all work is done. Returns the
-  // bytes of pool memory that were returned; the driver frees graphs besides. Throws ConcurrentUse,
+  // bytes of pool memory that were released; the driver frees graphs besides. Throws ConcurrentUse,
   // also inside a step; CaptureError while the stream is captured; DeviceError.
   std::size_t release_memory();
 

@@ -77,7 +77,7 @@ class WorkQueue {
   // caller of run_some_added() has added work and may hold locks, so no host function runs.
   void run_some();
   void run_some_added();
-  // Returns whether to do now what CUDA may do now or later, such as reading pageable memory.
+  // Returns whether to do an action now that CUDA may do later, such as reading pageable memory.
   bool is_eager();
   // Returns whether a call that adds work waits for it.
   bool is_inline() const noexcept { return executor_ == HostExecutor::kInline; }

@@ -12,16 +12,16 @@
 // The release of an output is one atomic operation on its storage. Everything else in a release
 // comes before it, because the context may revive the storage once it has no references:
 //
-//   a slot's storage has references  =>  no other thread but that of the last one ends its life,
-//                                        or else mark_step(): one compare-and-swap decides
-//   it has none                      =>  the caller of the context alone uses it
-//   an invalidated one               =>  is in no slot; the last release deletes it
+//   a slot's storage has references  =>  only the thread of the last reference ends its life, or
+//                                        mark_step(): one compare-and-swap decides
+//   a slot's storage has none        =>  only the caller of the context uses it
+//   a storage is invalidated         =>  it is in no slot; the last release deletes it
 //
 // Example: step f is recorded, with its output in slot 0.
 //
 //   replay f            slot 0 is live; the pools are not touched
 //   record g            begin_tracking() restores {slot 0} in the pools, so that g's allocations
-//                       keep clear of f's output; g's output is settled into slot 1
+//                       avoid f's output; g's output is settled into slot 1
 //   release f's output  ends the life in slot 0 and, while tracking, frees its block
 //   replay f            end_tracking(); from here on only lives begin and end
 #pragma once
@@ -234,7 +234,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Called when a recording that keeps these storages is destroyed. If its stream is captured, so
   // that the end of its replays is unknown, takes the storages over and returns true.
   bool takes_over(std::vector<StorageRef>& storages) noexcept;
-  // Releases the storages that were taken over, unless the stream is still captured.
+  // Drops the storages that were taken over, unless the stream is still captured.
   void let_go() noexcept;
   // Sets the function that is called, on any thread, when another context has ended a storage that
   // a recording of this context uses. Must be called before recordings exist; the function must not
@@ -260,7 +260,7 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
   // Keeps a storage for the graph of a foreign open capture: the graph contains its address, and
   // may run at any time. mark_step() does not end the storage.
   void hold_for_capture(std::uint64_t capture, const StorageRef& storage);
-  // Releases the storages held for the graph of one capture, or of all. Returns their number.
+  // Drops the storages held for the graph of one capture, or of all. Returns their number.
   std::size_t release_captured(std::optional<std::uint64_t> capture);
 
   // Defers frees on the device while the result lives, because a capture is open.
@@ -268,15 +268,15 @@ class ContextMemory final : public StorageOwner, public StorageAllocator, public
 
   // Sets the function that is called when memory is short, here or in another context of the
   // device; null for none. It takes the number of bytes that are needed, and returns the bytes that
-  // trim() returned. Any thread may call it.
+  // trim() released. Any thread may call it.
   void set_reclaim(ContextPools::Reclaim reclaim) { pools_.set_reclaim(std::move(reclaim)); }
-  // Returns unused segments of the output and scratch regions, except those that contain one of
+  // Releases unused segments of the output and scratch regions, except those that contain one of
   // `kept`; returns their bytes. While a step is open, memory whose life has ended is unused if no
   // side stream of the step may still use it. Requires: no step is being recorded.
   std::size_t trim(std::span<const Range> kept);
-  // Returns idle segments of the cache to the device.
+  // Releases idle segments of the cache to the device.
   void give_back_cached() { pools_.give_back_cached(); }
-  // Returns all memory without a storage, and idle segments of the device's cache. Requires: no
+  // Releases all memory without a storage, and idle segments of the device's cache. Requires: no
   // step is open, and there are no recordings. Throws OutOfMemory.
   void give_back_unused();
   // Returns true if the calling thread runs a step that is not recorded.

@@ -41,11 +41,11 @@ class ContextPools {
 
   // Makes them pools for another stream, which must wait for all work that has used them.
   void move_to(StreamId stream) noexcept;
-  // Returns all memory. The stream is not used from then on and may be destroyed. `is_idle`: all
+  // Releases all memory. The stream is not used from then on and may be destroyed. `is_idle`: all
   // work that used the memory has ended.
   void end(bool is_idle) noexcept;
 
-  // Returns idle segments to the source, unless other contexts share their cache.
+  // Releases idle segments to the source, unless other contexts share their cache.
   void give_back_idle();
   // As give_back_idle(), even if others share the cache.
   void give_back_cached() { (void)device_->cache().trim(); }

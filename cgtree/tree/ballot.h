@@ -9,11 +9,10 @@
 //   rank 1: first vote   warm up, record or run      second vote   the same
 //
 //   first vote    All ranks are about to do the same: a digest of their history, of this call and
-//                 of the decision. Nothing has happened yet if it differs.
+//                 of the decision. Nothing has happened yet if these differ.
 //   second vote   The worst of the results is the result of all: if one rank cannot record, none
 //                 does. Measured time and bytes of the graph become the largest of the ranks'
-//                 figures. So limits are reached, and recordings evicted, by all in
-//                 one call.
+//                 figures. All ranks thus reach limits, and evict recordings, in the same call.
 //
 // The second vote on a recording comes before its first launch, because a launch needs all ranks. A
 // third vote follows when the launch, the functions of breaks and everything else have succeeded:

@@ -24,12 +24,12 @@ class Evictor {
   void note_whether_paid(const Node& node) noexcept;
   // Drops recordings until their graphs fit the limit. `newest`, the last to be made, stays.
   void keep_within_graph_bytes(const Node& newest) noexcept;
-  // Returns unused memory of the pools to its source; returns the bytes. Throws OutOfMemory.
+  // Releases unused memory of the pools to its source; returns the bytes. Throws OutOfMemory.
   std::size_t trim();
   // As trim(), but logs an error.
   std::size_t try_to_trim() noexcept;
   // Trims, which is not an eviction. If limits say kEvict, drops recordings until the pools have
-  // returned `needed` bytes; if must_evict, at least one recording. Returns the bytes.
+  // released `needed` bytes; if must_evict, at least one recording. Returns the bytes.
   std::size_t make_room(std::size_t needed, bool must_evict = false) noexcept;
   // Drops the least recently used recording, for lack of memory. Returns false if there is none, or
   // if limits do not say kEvict.

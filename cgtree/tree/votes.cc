@@ -186,7 +186,7 @@ std::optional<CaptureResult> Votes::settle_capture(const FunctionState& function
 }
 
 // Returns whether the call must be decided again: a recording was evicted, or, once in a call, the
-// pools returned more than the capture took. In a group each rank does the same, whatever its need.
+// pools released more than the capture took. In a group each rank does the same, whatever its need.
 bool Votes::makes_room_for(const std::exception_ptr& thrown) {
   const std::size_t before = tree_.nodes().size();
   if (are_shared()) {

@@ -111,8 +111,8 @@ enum class WhileMissing : std::uint8_t {
 };
 
 // Returns the call's size of the axis as an int64 tensor of rank 0 on the device. Kernels on
-// current_stream() may read it and must not write it. Replays see the size of their own call. In a
-// function called by another step function it is the outer call's size.
+// current_stream() may read it and must not write it. Replays see the size of the present call. In
+// a function called by another step function it is the outer call's size.
 //
 // The tensor must not be returned as an output: a later replay would overwrite it. Requires: the
 // calling thread is inside a step function with dynamic axes.

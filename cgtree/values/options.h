@@ -81,7 +81,7 @@ struct ContextOptions {
   // estimates them. The last recording may exceed it.
   std::size_t max_graph_bytes = SIZE_MAX;
   // The total time that warming up and recording may take. After that, recordings are replayed and
-  // all other calls run eagerly, even with kEvict, because eviction returns no time.
+  // all other calls run eagerly, even with kEvict, because eviction frees no time.
   std::chrono::microseconds max_recording_time = std::chrono::microseconds::max();
   // With kEvict, recordings are also evicted when `max_bytes` or the memory of the device, which
   // other contexts share, runs out.

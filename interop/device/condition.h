@@ -6,10 +6,11 @@
 //
 //   graphs.create_condition(graph, &condition);
 //   ... a kernel on `stream` that calls set_condition(condition, *flag) ...
-//   graphs.add_conditional(graph, dependencies, condition, ConditionalKind::kIf, 1, &node,
-//   &bodies); graphs.set_capture_dependencies(stream, {node}); graphs.begin_capture_to(other,
-//   bodies[0], mode);
-//   ... work on `other` that runs where *flag is not 0 ...
+//   graphs.add_conditional(graph, dependencies, condition, ConditionalKind::kIf, 1,
+//                          &node, &bodies);
+//   graphs.set_capture_dependencies(stream, {node});
+//   graphs.begin_capture_to(other, bodies[0], mode);
+//   ... work on `other` that runs if *flag is not 0 ...
 //   graphs.end_capture(other, &body);
 //
 // The functions are CUDA's, one to one, as in GraphAPI. CUDA's rules, on every device: bodies have
