@@ -117,8 +117,8 @@ void CachingAllocator::list_eager(MappedPool& pool) noexcept {
   bucket.store(&pool, std::memory_order_release);
 }
 
-// A thread that walks the list continues in the pool's new list, whose end it finds. It looks for
-// pools that it missed again under the lock. Requires: the lock is held.
+// A thread that walks the list continues in the pool's new list, whose end it finds. Under the lock
+// it looks again for pools that it missed. Requires: the lock is held.
 void CachingAllocator::unlist_eager(MappedPool& pool, StreamId former) noexcept {
   std::atomic<MappedPool*>* link = &eager_[bucket_of(former)];
   while (link->load(std::memory_order_relaxed) != &pool)

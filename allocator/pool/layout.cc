@@ -72,7 +72,7 @@ std::shared_ptr<const BlockList> at_present_size(const FrozenSegment& target,
 Layout::Layout(Fit fit) : id_(next_id()), fit_(fit) {
 }
 
-// Returns a better block than the smallest, by the rule of `fit_`; kNoBlock if there is none.
+// Returns the free block that `fit_` chooses, given the smallest, `best`; kNoBlock for none.
 BlockIndex Layout::fit(BlockIndex best, std::size_t bytes) noexcept {
   if (fit_ == Fit::kSmallApart) {
     const bool is_apart = bytes <= kSmallRequest && table_[best].block.range.bytes > kSmallSegment;

@@ -20,7 +20,7 @@ namespace cgtree {
 // A GatherNode is one kernel node. Constant data is a table on the device: destinations, sizes and
 // strides of copies. Data that changes from call to call is passed as kernel arguments, up to
 // kMaxGatherWords words: addresses of inputs, sizes of padded inputs, scalars, positions of
-// generators. A driver call patches the node, and only if a word has changed or random numbers are
+// generators. One driver call patches the node, and only if a word has changed or numbers are
 // drawn.
 //
 // A value of up to kMaxArgumentBytes is passed as kernel arguments. A larger value is copied to
@@ -162,8 +162,8 @@ class GatherNode {
   std::vector<Padded> padded_;         // followed by their words
   std::vector<Argument> values_;       // among these words
   std::vector<Staged> staged_;         // among these words
-  bool has_only_copies_ = true;        // true without padding and draws
-  bool has_only_run_ = false;          // true if all copies belong to the run of copied inputs
+  bool has_only_copies_ = true;        // true without padded copies and values
+  bool has_only_run_ = false;          // and all copies are of the run of copied inputs
   std::vector<RecordedDraw> draws_;    // their positions are the last words
   std::size_t first_draw_ = 0;
   GatherKernel kernel_ = {};
@@ -171,7 +171,7 @@ class GatherNode {
   Table table_;
   std::uint32_t chunks_ = 0;
   NodeHandle node_ = NodeHandle::kNull;
-  NodeHandle patched_ = NodeHandle::kNull;  // its counterpart where executable graphs are made
+  NodeHandle patched_ = NodeHandle::kNull;  // its counterpart in the source of the executable graph
   std::unique_ptr<Attachment> rebinding_;   // instead of the node, or null
   bool must_patch_ = false;  // it draws, or the executable graph may have other words
 };

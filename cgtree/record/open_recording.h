@@ -158,7 +158,7 @@ class OpenRecording final : private BreakHandler {
   Recorded result_;
   PreparedInputs prepared_;
   // Two more handles of each copy, because caller and call hold two of each input. A step that
-  // looks at the reference count must not conclude that it alone holds its input, and may overwrite
+  // looks at the reference count must not find that it alone holds its input: it would overwrite
   // it.
   std::vector<StorageRef> held_copies_;
   std::vector<Tensor> unused_copies_;           // replaced by stand-ins

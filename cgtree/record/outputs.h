@@ -36,9 +36,9 @@ void slice_outputs(const Call& call, std::span<Tensor> outputs);
 // dtype than its output, or is on another device.
 void check_buffers(const Call& call, std::span<const Tensor> outputs);
 
-// Returns a description of an output that is an output of an earlier call that was not passed in,
-// or that reaches beyond one that was; "" if there is none. The memory of such an output may be
-// reused at replay. Requires: check_outputs() has returned.
+// Returns a description of an output that belongs to an earlier call and was not passed in, or that
+// reaches beyond one passed in; "" if there is none. The memory of such an output may be reused at
+// replay. Requires: check_outputs() has returned.
 std::string find_earlier_output(const Call& call, const ContextMemory& memory,
                                 std::span<const Tensor> outputs,
                                 std::span<const Tensor> step_inputs);

@@ -256,7 +256,7 @@ struct Recording {
   std::shared_ptr<bool> frees_left = std::make_shared<bool>(false);  // see graph_memory.h
 };
 
-// Returns the pairs of inputs that must lie apart, sorted by those that may move.
+// Returns the pairs of inputs that must lie apart, grouped by the input that may move.
 ApartPairs apart_of(std::vector<Apart> pairs, std::span<const InputRecord> inputs);
 // Finds the runs of inputs, and whether bind() has work to do.
 void find_runs(Recording& recording);

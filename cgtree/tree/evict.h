@@ -19,8 +19,9 @@ class Evictor {
 
   // Drops the recording, and reports `limit` as the reason.
   void evict(Node& node, SkipReason limit) noexcept;
-  // Notes that the recording is dropped because memory that it needs has ended, and not by the
-  // caller's request: if it did not pay by then, the function waits before the next recording.
+  // Notes that the recording is dropped at a limit, or because an output that it uses has ended,
+  // and not by the caller's request: if it did not pay by then, the function waits before the next
+  // recording.
   void note_whether_paid(const Node& node) noexcept;
   // Drops recordings until their graphs fit the limit. `newest`, the last to be made, stays.
   void keep_within_graph_bytes(const Node& newest) noexcept;

@@ -103,7 +103,7 @@ struct KeyState {
   AxisSizes padded = {};  // the sizes of dynamic axes that the step function sees
   bool warmed_up = false;
   std::vector<Guards> warmed_for;  // the guards of its last warm-ups; other answers need a warm-up
-  bool was_recorded = false;       // true if it had recordings
+  bool was_recorded = false;       // true if it has or had recordings
   std::string capture_failure;     // the reason that the last capture was not kept, or ""
   SkipReason capture_reason = SkipReason::kCaptureFailed;  // of that capture
   Backoff captures{3};                                     // captures that fail
@@ -112,10 +112,9 @@ struct KeyState {
   bool is_too_large = false;           // its graph alone exceeds ContextOptions::max_graph_bytes
   // The allocations of a call that became outputs in its warm-up; sorted.
   std::vector<std::uint32_t> output_allocations;
-  // The workspaces of libraries that its warm-up and its function used, and that were held when the
-  // warm-up ended. A library that has since replaced a workspace would allocate it again in a
-  // capture, so the key is warmed up again. Empty in a group: ranks do not depend on their
-  // libraries.
+  // The workspaces that its warm-up used or its function made, if held when the warm-up ended. A
+  // library that has since replaced a workspace would allocate it again in a capture, so the key is
+  // warmed up again. Empty in a group: ranks do not depend on their libraries.
   std::vector<std::uint64_t> workspaces;
   std::vector<Node*> nodes;  // its recordings, the oldest first
   // The number of recordings that release_memory() dropped and that were not made again yet. As

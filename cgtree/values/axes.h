@@ -86,7 +86,7 @@ struct AxisOptions {
   AxisPolicy policy = AxisPolicy::kExact;
   Sizes sizes = {};             // kAllowList, kBuckets: positive (in a key: or 0), ascending
   std::size_t multiple_of = 1;  // kMultiples
-  // kMultiples, kPowersOfTwo: the largest size that inputs are padded to. It is itself such a size.
+  // kMultiples, kPowersOfTwo: the largest size to pad to, itself a multiple or a power of two.
   std::size_t largest = SIZE_MAX;
   // For kExact.
   std::size_t max_sizes = SIZE_MAX;

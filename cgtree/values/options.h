@@ -72,7 +72,7 @@ struct ContextOptions {
   // Gives some recordings outputs that no other recording shares: those made because an output is
   // held where an earlier recording writes, or because an output of the context lies elsewhere than
   // before. A loop that holds results into its next round then settles after one more recording of
-  // each function. Each such recording takes as much more memory as it has outputs, which
+  // each function. Each such recording takes additional memory for its outputs, which
   // predict_memory() does not include. InvalidArgument in a group.
   bool outputs_lie_apart = false;
   // The largest number of recordings that the context keeps.

@@ -10,7 +10,7 @@ import count_lines  # noqa: E402
 import source_tree  # noqa: E402
 
 # docs/decisions/0043-walls-are-folders.md says what the core is. Its lines may only fall; a room's are in its file ROOM.
-MOST_CORE_LINES = 35_852
+MOST_CORE_LINES = 35_841
 
 
 def rows_of(files):
