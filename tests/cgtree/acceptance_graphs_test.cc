@@ -1,4 +1,4 @@
-// Captured graphs by hand, and what the tree makes of their traps.
+// Graphs that are captured by hand, and recordings in the cases where such graphs go wrong.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,8 +96,8 @@ TEST_P(AcceptanceGraphsTest, AGraphThatWasDroppedIsCapturedAgainOnTheSameStream)
   EXPECT_EQ(values(x)[0], 7);
 }
 
-// Rows 4.3 cuda_graph_raw_graph, _raw_graph_exec and _keep_graph_false: handles are there while
-// their owners are; one graph is instantiated twice, and what was made from it outlives it.
+// Rows 4.3 cuda_graph_raw_graph, _raw_graph_exec and _keep_graph_false: handles live as long as
+// their owners; a graph that is instantiated twice gives two executables that outlive it.
 // Acceptance: graphs raw_graph.
 TEST_P(AcceptanceGraphsTest, OneGraphIsInstantiatedTwiceAndItsHandlesAreThereWhileItIs) {
   const Stream stream(device());
@@ -134,8 +134,8 @@ TEST_P(AcceptanceGraphsTest, CapturingTheLegacyStreamIsRefusedInWords) {
   EXPECT_FALSE(legacy.is_capturing());
 }
 
-// Row 4.3 graph_two_successive: a pool that two graphs share has exactly one segment of 2 MiB fewer
-// than two pools.
+// Row 4.3 graph_two_successive: a pool that two graphs share takes one segment of 2 MiB less than
+// two pools.
 // Acceptance: graphs graph_two_successive.
 TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   const auto run = [&](Context& first, Context& second) {
@@ -160,7 +160,7 @@ TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   }
 }
 
-// Row 4.3 graph_three_successive: in every order, with everything held, nothing is overwritten.
+// Row 4.3 graph_three_successive: replays in every order overwrite no output while all are held.
 // Acceptance: graphs graph_three_successive, graph_make_graphed_callables.
 TEST_P(AcceptanceGraphsTest, ThreeFunctionsOfOnePoolMayReplayInAnyOrder) {
   std::vector<CompiledFunction<Tensor(Tensor)>> functions;
@@ -168,7 +168,7 @@ TEST_P(AcceptanceGraphsTest, ThreeFunctionsOfOnePoolMayReplayInAnyOrder) {
     functions.push_back(compile(context(), fmt::format("times{}", scale),
                                 [=](Tensor x) { return affine(affine(x, 1, 1), scale, 0); }));
   }
-  // Each alone, so that all three write where nothing is held: at the same addresses.
+  // Without held outputs, so that all three record at the same addresses.
   for (const auto& function : functions) {
     for (int call = 0; call < 2; ++call)
       (void)function(random_tensor({100}));
@@ -204,7 +204,7 @@ TEST_P(AcceptanceGraphsTest, ReplaysForTwoStreamsThatShareAPoolRunOneAfterTheOth
   CompiledFunction f = compile(context(), "f", long_step(1));
   CompiledFunction g = compile(context(), "g", long_step(2));
 
-  for (int call = 0; call < 2; ++call) {  // each alone: their outputs lie at the same address
+  for (int call = 0; call < 2; ++call) {  // without held outputs, so that both write at one address
     (void)f(random_tensor({1 << 14}));
     (void)g(random_tensor({1 << 14}));
   }

@@ -1,4 +1,4 @@
-// What is said about skipped calls: once per function, with what a reader needs to know.
+// Messages about skipped calls: once per function, with the facts that a reader needs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,8 @@ class AcceptanceMessagesTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(AcceptanceMessagesTest);
 
-// Row 10 mutation_cudagraph_managed_tensor_warn: a skipped producer's output is fed on.
+// Row 10 mutation_cudagraph_managed_tensor_warn: the output of a skipped function is an input of
+// another.
 // Acceptance: trees 10.
 TEST_P(AcceptanceMessagesTest, ASkippedProducerIsToldOfOnceAndItsConsumerIsGraphed) {
   CompiledFunction produce = compile(context(), "bump",
@@ -98,8 +99,8 @@ TEST_P(AcceptanceMessagesTest, TwoFunctionsAtTheirLimitsAreToldOfOnceEach) {
   EXPECT_THAT(warnings_.lines()[1], HasSubstr("function=g "));
 }
 
-// Rows 114 and 115 skip_if_dynamic_shape_limit_reached: so many sizes are graphed, and what is said
-// at the next has their number.
+// Rows 114 and 115 skip_if_dynamic_shape_limit_reached: sizes are graphed up to the limit, and the
+// message at the next size names the limit.
 // Acceptance: trees 114.
 TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldWithTheirNumber) {
   make_context({.extensions = {watch({.event_file = path_})}});
@@ -134,8 +135,8 @@ TEST_P(AcceptanceMessagesTest, TheLimitOfDistinctSizesIsToldOnce) {
   EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
-// Row 120 graph_partition_log_message: the parts, and of each the function, what it was recorded
-// for, and its number.
+// Row 120 graph_partition_log_message: each part has an event with its function, its key and its
+// number.
 // Acceptance: trees 120.
 TEST_P(AcceptanceMessagesTest, EachPartAroundAnEagerGapIsAnEventThatNamesIt) {
   make_context({.extensions = {watch({.event_file = path_})}});

@@ -1,4 +1,5 @@
-// A forward that saves outputs for a backward: nothing is pending, since nothing held is lost.
+// Pairs of forward and backward: a forward saves outputs for its backward, which may come late or
+// never. There is no warning of pending backwards, since held outputs are never lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ class AcceptancePairsTest : public TreeTest {
  protected:
   using Pair = std::pair<Tensor, Tensor>;
   static Pair forward_step(const Tensor& x) { return {affine(x, 2, 0), affine(x, 3, 1)}; }
-  // The gradient of a call is the sum of what it saved.
+  // Returns the sum of its input and the saved outputs as the gradient.
   CompiledFunction<Pair(Tensor)> make_forward() {
     return compile(context(), "forward", [](Tensor x) { return forward_step(x); });
   }
@@ -35,7 +36,8 @@ class AcceptancePairsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(AcceptancePairsTest);
 
-// Row 60 forward_backward: a root and its child; nothing dead before, what was saved dead after.
+// Row 60 forward_backward: a root and its child; the saved outputs are live before the backward and
+// dead after it.
 // Acceptance: trees 60.
 TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
   CompiledFunction forward = make_forward();
@@ -59,8 +61,8 @@ TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
   EXPECT_EQ(backward.stats().replays, 2u);
 }
 
-// Row 73 forward_generation: two live forwards keep their outputs (L == 2 pairs), and once all is
-// recorded the children are used again.
+// Row 73 forward_generation: two live forwards keep their outputs (L == 2 pairs), and later rounds
+// replay the same children.
 // Acceptance: trees 73.
 TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused) {
   CompiledFunction forward = make_forward();
@@ -81,8 +83,8 @@ TEST_P(AcceptancePairsTest, TwoLiveForwardsKeepTheirOutputsAndChildrenAreReused)
   EXPECT_LE(settled, 4u);
 }
 
-// Row 24 forward_backward_not_called and the promise behind row 74 warn_on_pending_backward: a
-// forward whose backward never comes is in no call's way, and needs no warning.
+// Row 24 forward_backward_not_called, and the purpose of row 74 warn_on_pending_backward: a forward
+// without its backward hinders no call, and needs no warning.
 // Acceptance: trees 24, 74, 135.
 TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
   std::vector<std::string> warnings;
@@ -111,8 +113,7 @@ TEST_P(AcceptancePairsTest, AForwardWhoseBackwardIsNeverCalledIsInNobodysWay) {
   EXPECT_TRUE(warnings.empty());
 }
 
-// Row 19 forward_with_skipped_cudagraphed_backward: one recording, and the forward goes on
-// replaying.
+// Row 19 forward_with_skipped_cudagraphed_backward: one recording, and the forward keeps replaying.
 // Acceptance: trees 19, 135.
 TEST_P(AcceptancePairsTest, ASkippedBackwardDoesNotKeepTheForwardFromReplaying) {
   CompiledFunction forward = make_forward();
@@ -147,7 +148,7 @@ TEST_P(AcceptancePairsTest, AForwardInTwoPartsAndItsBackwardAreThreeRecordings) 
   EXPECT_EQ(backward.stats().replays, 3u);
 }
 
-// Row 71 dynamic_backward: the shape varies from step to step, of forward and backward alike.
+// Row 71 dynamic_backward: the shape of forward and backward varies from step to step.
 // Acceptance: trees 71.
 TEST_P(AcceptancePairsTest, PairsOfVaryingShapeAreWhatEagerPairsAre) {
   CompiledFunction forward = make_forward();
@@ -164,7 +165,7 @@ TEST_P(AcceptancePairsTest, PairsOfVaryingShapeAreWhatEagerPairsAre) {
   EXPECT_EQ(forward.stats().skipped() + backward.stats().skipped(), 0u);
 }
 
-// Remembers the streams for which segments were asked.
+// Records the streams for which segments are requested.
 class StreamsOfSegments final : public SegmentSource {
  public:
   explicit StreamsOfSegments(Device device) : device_(device) {}
@@ -204,7 +205,7 @@ TEST_P(AcceptancePairsTest, AllMemoryOfAContextIsOfOneStream) {
   EXPECT_EQ(segments.seen().size(), 1u);
 }
 
-// Row 82 storage_access_error: the storage of an output that is gone says whose it was.
+// Row 82 storage_access_error: the error for the storage of a stale output names that output.
 // Acceptance: trees 82.
 TEST_P(AcceptancePairsTest, TheStorageOfAStaleOutputSaysWhatItHeld) {
   CompiledFunction f = compile(context(), "decode", [](Tensor x) { return affine(x, 2, 0); });

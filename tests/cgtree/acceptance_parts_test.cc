@@ -24,8 +24,9 @@ class AcceptancePartsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(AcceptancePartsTest);
 
-// Row 13 index_put_boolean_fallback_partitions: what no capture can take goes into a gap (K = 0),
-// or keeps the whole function from being graphed (K > 0); the values are right either way.
+// Row 13 index_put_boolean_fallback_partitions: an operation that cannot be captured runs in an
+// eager gap (K = 0), or keeps the whole function from being graphed (K > 0); the values are right
+// in both cases.
 // Acceptance: trees 13.
 TEST_P(AcceptancePartsTest, AnUnsafeOperationIsAGapOrASkip) {
   const auto unsafe = [](const Tensor& x) {
@@ -79,7 +80,8 @@ TEST_P(AcceptancePartsTest, AnOperationThatMutatesAndAnUnsafeOneAreRightForFiveR
   EXPECT_EQ(last.stats().replays, 3u);
 }
 
-// Row 128 graph_partition_reduce_overhead_mode_effectiveness: switched off, nothing is created.
+// Row 128 graph_partition_reduce_overhead_mode_effectiveness: a context that is switched off
+// records nothing.
 // Acceptance: trees 128.
 TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
   CompiledFunction f = times("f", 2, {.enabled = false});
@@ -160,7 +162,7 @@ TEST_P(AcceptancePartsTest, TwoPartsAroundAHostOperationHaveARecordingPerShape) 
 }
 
 // Rows 141 skip_cudagraph_unsafe_custom_op (two unsafe operations, three recordings) and 146
-// graph_partition_cpu_tensor_symints (a size that only the host sees records nothing new).
+// graph_partition_cpu_tensor_symints (a size that only the host sees makes no new recording).
 // Acceptance: trees 141, 146.
 TEST_P(AcceptancePartsTest, TwoGapsMakeThreeRecordingsWhateverTheSizesInThem) {
   CompiledFunction one = times("one", 2), two = times("two", 3), three = times("three", 4);

@@ -1,4 +1,4 @@
-// Static inputs as the parameters and buffers of modules: addresses choose among recordings.
+// Static inputs as the parameters and buffers of modules: their addresses select the recording.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -79,8 +79,8 @@ TEST_P(AcceptanceStaticsTest, ModulesHaveARecordingEachAndReuseIt) {
   EXPECT_EQ(forward.stats().replays, 5u);
 }
 
-// Rows 87 multi_dispatch_single_compile_builtin_module_buffers and 89 _custom_module_buffer: each
-// module's buffer is written, by its own calls alone, in every phase.
+// Rows 87 multi_dispatch_single_compile_builtin_module_buffers and 89 _custom_module_buffer: only
+// calls of a module write its buffer, in every phase.
 // Acceptance: trees 86, 88.
 TEST_P(AcceptanceStaticsTest, ModulesWithBuffersHaveARecordingEachAndReuseIt) {
   CompiledFunction forward =
@@ -109,8 +109,8 @@ TEST_P(AcceptanceStaticsTest, ModulesWithBuffersHaveARecordingEachAndReuseIt) {
   EXPECT_EQ(forward.stats().replays, 5u);
 }
 
-// Row 91 multi_dispatch_parent_node, better: the root diverges, and children whose inputs lie where
-// they were are shared instead of doubled.
+// Row 91 multi_dispatch_parent_node, better: the root has a recording per parameter, and these
+// share each child whose inputs are at the recorded addresses.
 // Acceptance: trees 91.
 TEST_P(AcceptanceStaticsTest, BelowAnotherParameterTheChildIsSharedWhereAddressesAreEqual) {
   CompiledFunction root = compile(context(), "root", [](Tensor x, Tensor w) { return add(x, w); },
@@ -133,7 +133,7 @@ TEST_P(AcceptanceStaticsTest, BelowAnotherParameterTheChildIsSharedWhereAddresse
   EXPECT_EQ(child.stats().replays, 8u);
 }
 
-// Row 96 no_rerecord_with_mark_static_address: eager inputs churn, static ones stay.
+// Row 96 no_rerecord_with_mark_static_address: eager inputs move at each call, static ones stay.
 // Acceptance: trees 96.
 TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordNothingMore) {
   const CompileOptions options{.inputs = {{}, {.is_static = true}}};
@@ -154,8 +154,8 @@ TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordN
   EXPECT_EQ(recording_count(), 2u);
 }
 
-// Row 133 graph_partition_no_partition_keeps_static: with no gap between, parameters and what the
-// forward saved are used where they are; only the eager input is copied.
+// Row 133 graph_partition_no_partition_keeps_static: without a gap, parameters and saved outputs of
+// the forward are used in place; only the eager input is copied.
 // Acceptance: trees 133.
 TEST_P(AcceptanceStaticsTest, WithoutAGapParametersAndSavedOutputsAreNotCopied) {
   CompiledFunction forward =

@@ -1,4 +1,5 @@
-// Which words of two captures are found to be an input's address, and what keeps them from it.
+// Words of two captures that are found to hold an input's address, and the conditions that prevent
+// it.
 #include "extensions/rebind/address_words.h"
 #include "interop/device/graph_api.h"
 
@@ -36,7 +37,8 @@ class AddressWordsTest : public ::testing::Test {
     const std::size_t count = 1 + random_() % 4;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t bytes = 8 * (1 + random_() % 64);
-      // Neighbours without a gap, as an arena has them; then apart by other distances.
+      // The first inputs are neighbours without a gap, as in an arena; later ones are at other
+      // distances.
       const std::uintptr_t first =
           i == 0 ? 0x7000'0000 : inputs_.back().first + inputs_.back().bytes;
       inputs_.push_back({first, 0x9000'0000 + 0x1000 * i, bytes});
@@ -109,7 +111,7 @@ class AddressWordsTest : public ::testing::Test {
 
   std::vector<FoundAddress> find() { return find_addresses(first_, second_, inputs_); }
   std::size_t any_input() { return random_() % inputs_.size(); }
-  // A node of both that says nothing of any input, at the end.
+  // Appends a node to both captures that refers to no input.
   void append(const NodeContents& first, const NodeContents& second) {
     first_.nodes.push_back(first);
     second_.nodes.push_back(second);
@@ -127,7 +129,7 @@ class AddressWordsTest : public ::testing::Test {
     for (const FoundAddress& address : find())
       EXPECT_THAT(address.why_not, HasSubstr(why));
   }
-  // All but one are proved.
+  // Expects a proof for all words except `unproved`.
   void expect_unproved(std::size_t unproved, const std::string& why) {
     const std::vector<FoundAddress> found = find();
     for (std::size_t i = 0; i < found.size(); ++i) {
@@ -171,11 +173,11 @@ TEST_F(AddressWordsTest, AnAddressThatDoesNotMoveLeavesItsInputUnproved) {
 TEST_F(AddressWordsTest, AWordThatMovesForNoInputLeavesAllUnproved) {
   const MovedInput& input = inputs_[any_input()];
   const std::uint64_t wrongs[][2] = {
-      {0x55, 0x56},                                      // no address
-      {input.first, input.second + 8},                   // moved by another distance
-      {inputs_.back().first + inputs_.back().bytes + 1,  // moved with one, and not in it
+      {0x55, 0x56},                                      // not addresses
+      {input.first, input.second + 8},                   // differs by another distance
+      {inputs_.back().first + inputs_.back().bytes + 1,  // moved alike, but outside
        inputs_.back().second + inputs_.back().bytes + 1},
-      {input.first << 8, input.second << 8},  // made of an address
+      {input.first << 8, input.second << 8},  // computed from an address
   };
   for (const auto& [before, after] : wrongs) {
     append(kernel(before), kernel(after));
@@ -252,9 +254,9 @@ TEST_F(AddressWordsTest, AnInputThatNoNodeHasIsUnproved) {
 TEST_F(AddressWordsTest, TwoInputsThatMovedAlikeAreNotTakenForOneAnother) {
   first_ = {}, second_ = {};
   inputs_ = {{0x1000, 0x5000, 64}, {0x1040, 0x5040, 64}};
-  append(kernel(0x1040), kernel(0x5040));  // the end of the one, or the second's begin
+  append(kernel(0x1040), kernel(0x5040));  // the end of the first input, or the begin of the second
   expect_none_proved("may be another's");
-  inputs_[1].second = 0x6000;  // only the first has moved by this
+  inputs_[1].second = 0x6000;  // only the first input moves by this distance
   EXPECT_TRUE(find()[0].is_proved());
   EXPECT_FALSE(find()[1].is_proved());
 }

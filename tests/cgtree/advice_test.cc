@@ -1,4 +1,4 @@
-// What explain() says to people: in two lines what differs, with both sides, and what to change.
+// explain() for people: the first line gives both sides of a difference, the second gives advice.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The first line has each of `both`, and the second begins with `advised`.
+// The first line contains each of `both`; the second begins with `advised`.
 void expect_says(const Explanation& why, const std::vector<std::string>& both,
                  const std::string& advised) {
   const std::vector<std::string> lines = lines_of(to_string(why));

@@ -1,4 +1,4 @@
-// Data-parallel ranks whose batches differ pad to a size that they agree on.
+// Data-parallel ranks whose batches differ pad to a size on which they agree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +31,8 @@ class AgreedSizesTest : public ::testing::TestWithParam<DeviceUnderTest> {
 };
 CGTREE_ON_ALL_DEVICES(AgreedSizesTest);
 
-// As docs/multi_gpu.md has it: inputs lie in buffers for the largest batch, and a call is given as
-// much of them as the fullest rank has.
+// As docs/multi_gpu.md has it: inputs are slices of buffers for the largest batch, and each call is
+// given as many rows as the fullest rank has.
 TEST_P(AgreedSizesTest, RanksOfWhichSomeAreEmptyDoTheSame) {
   constexpr int kRanks = 3, kSteps = 60;
   constexpr std::int64_t kMost = 16;
@@ -74,7 +74,7 @@ TEST_P(AgreedSizesTest, RanksOfWhichSomeAreEmptyDoTheSame) {
   EXPECT_LE(recordings[0], 3u);
 }
 
-// Whatever the caller's code does on one rank of a precapture, all ranks hear of at once.
+// All ranks learn at once of a failure or a refusal in one rank's precapture.
 TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
   using namespace std::chrono_literals;
   for (const bool throws : {true, false}) {
@@ -97,7 +97,7 @@ TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
       };
       const auto wants = [&](const CallSizes& sizes) {
         if (rank == 0 && throws) throw std::runtime_error("boom");
-        return rank == 0 || sizes["n"] == 8;  // the ranks do not want the same
+        return rank == 0 || sizes["n"] == 8;  // the ranks return different choices
       };
       try {
         const PrecaptureReport report = precapture(
@@ -107,7 +107,7 @@ TEST_P(AgreedSizesTest, RanksAgreeOnWhatIsWanted) {
       } catch (const std::exception& error) {
         said[r] = error.what();
       }
-      for (int i = 0; i < 3; ++i)  // the group works on
+      for (int i = 0; i < 3; ++i)  // the group stays usable
         EXPECT_NO_THROW((void)f(input(4))) << rank;
     });
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s) << said[1];  // less than the timeout

@@ -1,4 +1,4 @@
-// Whether inputs that must lie apart do, beside a comparison of every pair.
+// The test for inputs that may not overlap, against a comparison of every pair.
 #include "cgtree/record/apart.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class ApartPairsTest : public ::testing::Test {
  protected:
   int below(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
 
-  // A row, or every second or third element, of the same memory.
+  // A row, or every second or third element, of one block of memory.
   Tensor somewhere() {
     const Shape shape(std::array<std::int64_t, 1>{below(8)},
                       std::array<std::int64_t, 1>{1 + below(3)});

@@ -1,4 +1,5 @@
-// A call whose work the caller enqueues: what it holds, when it is over, and who may end it.
+// Calls whose work the caller enqueues: the objects that they hold, their end, and the threads and
+// scopes that may end them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ bool is_stale(const Tensor& tensor) {
   return tensor.storage()->state() == Storage::State::kStale;
 }
 
-// The work is sum += ones, and whatever a test does.
+// The work is sum += ones, and the code of the test.
 class AttemptTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 16;
@@ -67,7 +68,7 @@ class AttemptTest : public TreeTest {
           "launch axpy");
     ++expected_;
   }
-  // One call of plain work. Returns what it did.
+  // Makes one call without breaks. Returns its outcome.
   Outcome call(Steps& steps, const Key& key = {}) {
     Step step = steps.begin(key, bindings());
     expected_ += step.replayed();
@@ -97,7 +98,7 @@ TEST_P(AttemptTest, AllBreaksOfACallSeeTheStepBlockThatBeginHasRead) {
         enqueue();
         eager_break([&](const StepValues& values) {
           seen.push_back(values.get<Lengths>(0).value);
-          lengths_.value += 100;  // the engine prepares the next call
+          lengths_.value += 100;  // as an engine that prepares its next call
         });
       }
       enqueue();
@@ -139,7 +140,7 @@ TEST_P(AttemptTest, ExplainInsideAStepIsRefusedAsBeginIsAndChangesNothing) {
   expect_sum();
 }
 
-// Whatever it did: a caller that asks for its outcome keeps a step that has ended.
+// A caller that asks a step for its outcome keeps the step after its end.
 TEST_P(AttemptTest, AStepThatHasEndedIsNoCallInProgress) {
   std::vector<Steps> all;
   for (int i = 0; i < 3; ++i)
@@ -164,7 +165,7 @@ TEST_P(AttemptTest, AStepThatHasEndedIsNoCallInProgress) {
     if (random_() % 8 == 0) context().mark_step();
   }
   EXPECT_GT(replays, 0u);
-  std::thread([&] { kept.clear(); }).join();  // they belong to no thread any more
+  std::thread([&] { kept.clear(); }).join();  // ended steps belong to no thread
   expected_ = 60;
   expect_sum();
 }
@@ -223,7 +224,7 @@ TEST_P(AttemptTest, ItIsNotEndedByAFunctionThatItsWorkCalls) {
         ++breaks;
         if (!step) return;  // begin() replays
         if (step->must_run()) return expect_refused();
-        EXPECT_THROW(step->end(), InvalidArgument);  // end() launches what was captured
+        EXPECT_THROW(step->end(), InvalidArgument);  // end() launches the capture
       });
       (void)f(ones_);
       enqueue();
@@ -247,7 +248,7 @@ TEST_P(AttemptTest, AStepThatIsDestroyedInItsOwnBreakIsLeftWhenTheBreakReturns) 
       step.reset();
       if (with_steps) steps.reset();
       EXPECT_EQ(values.get<Lengths>(0).value, lengths_.value);
-      enqueue();  // inside the step, until the break returns
+      enqueue();  // inside the step, until the break has returned
       EXPECT_THROW(check_idle(context()), ConcurrentUse);
     });
     EXPECT_FALSE(current_stream_or_none());
@@ -280,7 +281,7 @@ TEST_P(AttemptTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns)
     EXPECT_EQ(step->outcome(), first);
     {
       const Tensor y = outer(ones_);
-      EXPECT_EQ(is_stale(y), first == Outcome::kRecord);  // what was captured never runs
+      EXPECT_EQ(is_stale(y), first == Outcome::kRecord);  // the broken capture never runs
       if (!is_stale(y)) {
         EXPECT_EQ(values(y), std::vector<float>(kCount, 3));
       }
@@ -296,7 +297,8 @@ TEST_P(AttemptTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns)
   expect_sum();
 }
 
-// Its work was captured and is launched: the call is over when end() returns, as it would be.
+// The work is captured and launched before the break destroys the step; the call ends with end(),
+// as usual.
 TEST_P(AttemptTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
   Steps steps = make_steps();
   std::optional<Step> step;
@@ -323,7 +325,7 @@ TEST_P(AttemptTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
   expect_sum();
 }
 
-// begin() replays: there is no Step yet, but the Steps and the context may go.
+// begin() replays: no Step exists yet, while the break destroys the Steps and the context.
 TEST_P(AttemptTest, StepsThatEndInABreakOfAReplayFinishTheCall) {
   for (const bool with_key : {false, true}) {
     for (const bool with_context : {false, true}) {

@@ -1,4 +1,4 @@
-// The audit: what a recording refers to, and what becomes of it when that goes.
+// The audit: the memory that a recording refers to, and the recording's end with that memory.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ void axpy(float a, const void* x, void* y) {
         "launch axpy");
 }
 
-// Memory of the device that is no tensor.
+// Memory of the device without a tensor.
 class RawMemory {
  public:
   RawMemory(Device device, std::size_t bytes) : device_(device) {
@@ -70,7 +70,7 @@ class AuditTest : public TreeTest {
  protected:
   static constexpr std::size_t kBytes = kCount * sizeof(float);
 
-  // x + table, with the address of the table known to the step function alone.
+  // x + table. Only the step function knows the table's address.
   using OneTensor = CompiledFunction<Tensor(Tensor)>;
   OneTensor with_table(const void* table, std::string name = "f") {
     return compile(context(), std::move(name), [table](Tensor x) {
@@ -86,7 +86,7 @@ class AuditTest : public TreeTest {
     ASSERT_EQ(function.stats().recordings, 1u);
   }
   json snapshot() { return json::parse(snapshot_json(context())); }
-  // How many words of the recording lie in memory of each owner.
+  // The number of the recording's words in memory of each owner.
   std::map<std::string, std::size_t> words(std::size_t node = 0) {
     std::map<std::string, std::size_t> words;
     const json all = snapshot();
@@ -105,7 +105,7 @@ TEST_P(AuditTest, EveryAddressOfACleanStepIsAttributed) {
   const Tensor captured = random_tensor({kCount});
   auto f = compile(context(), "f",
                    [&](Tensor x, Tensor w) {
-                     const Tensor middle = add(x, w);  // scratch
+                     const Tensor middle = add(x, w);  // in scratch memory
                      return add(middle, captured);
                    },
                    {.inputs = {{}, {.is_static = true}}});
@@ -170,7 +170,7 @@ TEST_P(AuditTest, WarnsOnceForEachFunctionOfPageableMemoryBehindACopy) {
       const void* const from = is_written ? y.data() : host->data();
       check(stream.api().copy(stream.handle(), to, from, kBytes), "copy");
       if (!stream.is_capturing()) stream.synchronize();
-      static std::vector<std::vector<float>> kept;  // a replay writes it
+      static std::vector<std::vector<float>> kept;  // each replay writes it
       kept.push_back(std::move(*host));
       return y;
     });
@@ -332,7 +332,7 @@ TEST_P(AuditTest, MemoryThatHasMovedDropsTheRecordingsOfWhereItWas) {
     EXPECT_EQ(values(f(x)), values(x));
 }
 
-// The library frees its table inside the step function that is called.
+// As a library that frees its table inside the step function.
 TEST_P(AuditTest, UndeclaredInsideACallTheRecordingsGoBeforeTheNextOne) {
   const RawMemory table(device(), kBytes);
   table.fill(0, kBytes);
@@ -362,7 +362,7 @@ TEST_P(AuditTest, MayBeUndeclaredOnAnyThread) {
   EXPECT_EQ(f.stats().kept_recordings, 0u);
 }
 
-// The memory itself stays, so that each call is right, whenever its recording goes.
+// The memory itself stays allocated, so that a call is right with or without its recording.
 TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLooks) {
   make_context({.extensions = {verify({.every = 3})}});
   const RawMemory table(device(), 2 * kBytes);
@@ -374,7 +374,7 @@ TEST_P(AuditTest, DeclarationsMayChangeOnOneThreadWhileAnotherCallsAndAThirdLook
   std::thread owner([&] {
     while (!ends) {
       context().declare("table", data, 2 * kBytes);
-      context().declare("table", data, kBytes);  // the second half is foreign again
+      context().declare("table", data, kBytes);  // the second half becomes foreign again
       context().undeclare("table");
     }
   });
@@ -477,7 +477,7 @@ TEST_P(AuditTest, InvalidateRefusesARangeBeyondTheLastAddress) {
   EXPECT_EQ(context().invalidate(nullptr, SIZE_MAX), 1u);
 }
 
-// The step function has the address of an output from before, and does not ask for it again.
+// The step function knows the address of an earlier output, and does not ask for it again.
 TEST_P(AuditTest, AnOutputWhoseAddressTheStepKnewLivesAsLongAsTheRecording) {
   auto make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
   const std::vector<float> numbers = random_floats(kCount);
@@ -489,7 +489,7 @@ TEST_P(AuditTest, AnOutputWhoseAddressTheStepKnewLivesAsLongAsTheRecording) {
 
   table.reset();
   for (int call = 0; call < 5; ++call) {
-    (void)make(random_tensor({kCount}));  // would write there
+    (void)make(random_tensor({kCount}));  // a replay would write there
     const std::vector<float> x = random_floats(kCount);
     std::vector<float> expected = numbers;
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -535,7 +535,7 @@ TEST_P(AuditTest, BoundMemoryOfStepsIsAnInputAndTheRestIsForeign) {
 
   auto f = with_table(unbound.data());
   record(f);
-  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);  // its own
+  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);  // the words of the step itself
   EXPECT_EQ(f.stats().kept_recordings, 1u);
 }
 
@@ -576,8 +576,8 @@ TEST_P(AuditTest, HostFunctionsAreCountedAsUnseen) {
   EXPECT_EQ(unseen[0]["nodes"], 1u);
 }
 
-// Random tables in one arena, declared piece by piece: after each undeclare() and invalidate()
-// exactly those recordings are left that have no word there, and all values are right.
+// Random tables in one arena are declared piece by piece. Each undeclare() and invalidate() drops
+// exactly those recordings with a word in its range, and all values are right.
 TEST_P(AuditTest, RandomReleasesLeaveExactlyWhatDoesNotReferToThem) {
   constexpr std::size_t kPieces = 6;
   const RawMemory arena(device(), kPieces * kBytes);

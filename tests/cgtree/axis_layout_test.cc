@@ -1,4 +1,4 @@
-// Options of dynamic axes that cannot be meant, each refused with both sides when compiled.
+// Contradictory options of dynamic axes: compile() refuses each with both sides.
 #include "cgtree/axes/axis_layout.h"
 
 #include <gmock/gmock.h>
@@ -111,7 +111,7 @@ TEST(AxisLayoutTest, AxesAreKnownByNamesThatInputsGive) {
                  "axis 'batch' has options twice");
 }
 
-// No input of a replay has its actual size.
+// A replay has no input with the actual size.
 TEST(AxisLayoutTest, AnIntegerOfTheKeyIsNoAxisOfAnOutput) {
   for (const AxisPolicy policy : {AxisPolicy::kExact, AxisPolicy::kPowersOfTwo}) {
     expect_refused({.inputs = kBatch,

@@ -27,7 +27,7 @@ class AxisLengthTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(AxisLengthTest);
 
-// Row dynamic_scalar_inputs: the scalar lies on the device, and is no part of what is recorded.
+// Row dynamic_scalar_inputs: the scalar is on the device, and its value is not recorded.
 // Acceptance: trees 156.
 TEST_P(AxisLengthTest, EveryCallSeesItsOwnSize) {
   const auto f =

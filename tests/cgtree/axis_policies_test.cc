@@ -1,4 +1,4 @@
-// What calls do whose sizes vary, under each policy that pads nothing.
+// Calls with varying sizes under each policy without padding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST_P(AxisPoliciesTest, WithoutOptionsEverySizeHasARecording) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// Row 6 skip_symbolic: a function of a varying shape is skipped when told.
+// Row 6 skip_symbolic: a policy skips a function whose shape varies.
 // Acceptance: trees 6.
 TEST_P(AxisPoliciesTest, WhereVaryingSizesAreSkippedOneSizeIsGraphedUntilAnotherComes) {
   const Doubled f = doubled({.name = "n", .policy = AxisPolicy::kSkip});
@@ -74,7 +74,7 @@ TEST_P(AxisPoliciesTest, WhereVaryingSizesAreSkippedOneSizeIsGraphedUntilAnother
   EXPECT_THAT(to_string(why), HasSubstr("axis 'n' is 4, the first call's was 3"));
 }
 
-// Rows 167 to 169 cudagraph_capture_sizes: sizes of a list are graphed, others run eagerly.
+// Rows 167 to 169 cudagraph_capture_sizes: sizes of the list are graphed, others run eagerly.
 // Acceptance: trees 167.
 TEST_P(AxisPoliciesTest, OnlySizesOfAListAreGraphed) {
   const Doubled f = doubled({.name = "n", .policy = AxisPolicy::kAllowList, .sizes = {2, 5}});
@@ -102,7 +102,7 @@ TEST_P(AxisPoliciesTest, BeyondTheCapSizesRunEagerly) {
 // Acceptance: trees 114.
 TEST_P(AxisPoliciesTest, BeyondTheCapTheSizeUsedLongestAgoGoes) {
   const Doubled f = doubled({.name = "n", .max_sizes = 2, .at_max_sizes = AtMaxSizes::kEvict});
-  for (const std::int64_t size : {2, 2, 3, 3, 2, 4})  // 4 makes 3 go
+  for (const std::int64_t size : {2, 2, 3, 3, 2, 4})  // size 4 evicts size 3
     call(f, size);
   EXPECT_EQ(f.stats().evictions, 1u);
   EXPECT_EQ(recording_count(), 1u);
@@ -111,7 +111,7 @@ TEST_P(AxisPoliciesTest, BeyondTheCapTheSizeUsedLongestAgoGoes) {
   call(f, 2);
   EXPECT_EQ(f.stats().replays, 2u);
   EXPECT_EQ(f.stats().recordings, 3u);
-  call(f, 3);  // is as new; 4 goes
+  call(f, 3);  // counts as a new size; size 4 is evicted
   EXPECT_EQ(f.stats().warm_ups, 4u);
   EXPECT_EQ(f.stats().skipped(), 0u);
   validate();
@@ -273,7 +273,7 @@ TEST_P(AxisPoliciesTest, ARecordingOfALargerExactAxisDoesNotServe) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
-// Its outermost stride is that of a row-major tensor.
+// Its outermost stride equals that of a row-major tensor.
 TEST_P(AxisPoliciesTest, AnOutputThatIsPassedOnTransposedIsSeenSo) {
   const auto make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); },

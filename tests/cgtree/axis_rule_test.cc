@@ -1,4 +1,4 @@
-// AxisRule as a table: what each policy does with each size, and what it learns.
+// AxisRule as a table: each policy with each size, and the sizes that it learns.
 #include "cgtree/axes/axis_rule.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 using Kind = AxisChoice::Kind;
 
-// What is asked and what is to come of it.
+// The rule sees the size `given` as `seen`.
 void expect_seen(const AxisRule& rule, std::int64_t given, std::int64_t seen) {
   EXPECT_EQ(rule.choose(given).kind, Kind::kSize) << given;
   EXPECT_EQ(rule.choose(given).padded, seen) << given;

@@ -1,4 +1,4 @@
-// What is recorded again and again without being replayed backs off, whatever the cause.
+// Back-off of calls that are recorded repeatedly without a replay, for every cause.
 #include "cgtree/tree/backoff.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ TEST(BackoffValueTest, CallsWaitAfterSoManyFailuresInARowAndTwiceAsLongEachTime)
     for (std::uint64_t call = 0; call < wait; ++call) {
       ASSERT_TRUE(backoff.waits());
       EXPECT_EQ(backoff.calls_left(), wait - call);
-      backoff.note_failure();  // does not make the wait longer
+      backoff.note_failure();  // does not double the wait
       backoff.note_wait();
     }
     EXPECT_FALSE(backoff.waits());
@@ -121,8 +121,8 @@ TEST_P(BackoffTest, SizesThatAnAxisDropsAreRecordedNoMoreForAWhile) {
   EXPECT_LE(f.stats().recordings, 12u);
 }
 
-// The step function reads an output of this step of the loop, or of another context's, and is not
-// given it.
+// The step function reads an output that is not its input: of this step of the loop, or of another
+// context.
 TEST_P(BackoffTest, AnOutputThatEachStepEndsAndThatIsNoInputIsRecordedWithRarely) {
   for (const bool is_others : {false, true}) {
     make_context({});
@@ -140,7 +140,7 @@ TEST_P(BackoffTest, AnOutputThatEachStepEndsAndThatIsNoInputIsRecordedWithRarely
     }
     EXPECT_LE(f.stats().recordings, 8u);
 
-    for (int call = 0; call < 300; ++call)  // nothing ends it any more
+    for (int call = 0; call < 300; ++call)  // the output no longer ends
       (void)f(zeros);
     EXPECT_GE(f.stats().replays, 20u);
     made = Tensor();
@@ -180,7 +180,7 @@ TEST_P(BackoffTest, AStaticInputThatMovesAtEachCallIsRecordedRarelyAndTheCallSay
                     HasSubstr("it is tried again after"), HasSubstr("'weight'")));
 }
 
-// Sessions with a cache each: all of them are recorded, in the second round at the latest.
+// Each session has a cache; all sessions are recorded by the second round.
 TEST_P(BackoffTest, StaticAddressesThatComeAgainAreRecordedThoughOthersWait) {
   constexpr int kSessions = 40;
   CompiledFunction f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
@@ -210,7 +210,7 @@ TEST_P(BackoffTest, AFunctionThatRequiresGraphsIsRecordedEachTime) {
 TEST_P(BackoffTest, RecordingsThatAreReplayedEnoughAreMadeAtOnceForEver) {
   CompiledFunction f = compile(context(), "f", [](Tensor w, Tensor x) { return add(w, x); },
                                {.inputs = {{.is_static = true}}});
-  std::vector<Tensor> kept;  // so that no address comes again
+  std::vector<Tensor> kept;  // so that no address repeats
   for (int i = 0; i < 20; ++i) {
     const Tensor weight = random_tensor({4});
     for (int call = 0; call < 30; ++call)
@@ -251,7 +251,7 @@ class BackoffCostTest : public ::testing::Test {
     loop(context, is_graphed);
     return trace_.calls().size();
   }
-  // At most three times the calls of the driver of the same loop without graphs.
+  // Allows at most three times the driver calls of the same loop without graphs.
   void expect_cheap(const Loop& loop) {
     const std::size_t eager = calls_of(loop, false);
     const std::size_t graphed = calls_of(loop, true);

@@ -1,4 +1,4 @@
-// ContextOptions::before_first_launch: what the caller's code does there is no part of the step.
+// ContextOptions::before_first_launch: the caller's code in it does not belong to the step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_P(BeforeFirstLaunchTest, AFunctionThatItCallsRunsEagerly) {
   g.reset();
 }
 
-// Its captures are the caller's, and no part of what is recorded.
+// Captures in the hook are the caller's, and do not become part of the recording.
 TEST_P(BeforeFirstLaunchTest, AGraphThatItCapturesKeepsWhatItReads) {
   Tensor y, read = random_tensor({8});
   Graph graph;

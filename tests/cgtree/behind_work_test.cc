@@ -1,4 +1,4 @@
-// Warming up, recording and evicting behind work that is still running: the caller does not wait.
+// Warm-ups, recordings and evictions while earlier work still runs: the caller does not wait.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,9 +16,9 @@ namespace {
 class BehindWorkTest : public TreeTest {
  protected:
   using Function = CompiledFunction<void(std::span<const Tensor>)>;
-  static constexpr std::size_t kInputs = 300;  // more than one node has room for
+  static constexpr std::size_t kInputs = 300;  // more than fit into one node
 
-  // Its inputs are copied in, and back.
+  // A function whose inputs are copied in and back.
   Function doubling(std::size_t most_recordings) {
     CompileOptions options{.max_recordings = most_recordings, .at_limit = AtLimit::kEvict};
     options.inputs.assign(kInputs, {.is_mutated = true});
@@ -40,7 +40,7 @@ class BehindWorkTest : public TreeTest {
     for (std::size_t i = 0; i < kInputs; ++i)
       ASSERT_EQ(values(inputs_[i]), affine_of(before_[i], std::exp2f(times), 0)) << i;
   }
-  // Calls it with a key of its own: warms up, records, and replays.
+  // Calls f `times` times with a key for this test: the first call warms up, the second records.
   void call(const Function& f, std::int64_t key, int times) const {
     for (int i = 0; i < times; ++i)
       f.keyed({{"key", key}})(inputs_);
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, BehindWorkTest, ::testing::ValuesIn(devices_th
 TEST_P(BehindWorkTest, AWarmUpReturnsWhileEarlierWorkRuns) {
   const Function f = doubling(/*most_recordings=*/8);
   make_inputs();
-  call(f, 1, 3);  // loads kernels and fills the pools
+  call(f, 1, 3);  // loads the kernels and fills the pools
   context().synchronize();
   {
     Gate gate(context().stream());

@@ -1,4 +1,4 @@
-// The tree: what follows what, branches on data, and sharing.
+// The tree: order of functions, branches on data, and shared recordings.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST_P(BranchTest, ABranchOnDataRecordsEachSideAndReplaysBoth) {
   EXPECT_EQ(one.stats().recordings, 1u);
   EXPECT_EQ(two.stats().recordings, 1u);
   EXPECT_EQ(three.stats().recordings, 1u);
-  // Under `two` and under `three` its input may lie at the same address: then one serves both.
+  // The input may have the same address under `two` and `three`: then one recording serves both.
   EXPECT_LE(four.stats().recordings, 2u);
 }
 
@@ -71,7 +71,7 @@ TEST_P(BranchTest, AFunctionCalledTwiceInAChainHasTwoRecordings) {
   EXPECT_LE(b.stats().recordings, 2u);
 }
 
-// Row 17 end_recording_early: a step boundary between A -> B and C makes two trees.
+// Row 17 end_recording_early: a step boundary between A -> B and C starts a second tree.
 // Acceptance: trees 17, 75.
 TEST_P(BranchTest, AStepBoundaryBeginsAnotherTree) {
   CompiledFunction a = compile(context(), "a", [](Tensor x) { return affine(x, 2, 0); });
@@ -112,7 +112,7 @@ TEST_P(BranchTest, ARecordingIsSharedByEveryPlaceWhereItsFootprintIsFree) {
   EXPECT_EQ(b.stats().recordings, before);
 }
 
-// Row 31 graph_partition_gc, and what is left when one of two functions goes.
+// Row 31 graph_partition_gc: a function works after the other one is destroyed.
 TEST_P(BranchTest, AStepFunctionNeedNotBeCopyable) {
   CompiledFunction f = compile(
       context(), "f",

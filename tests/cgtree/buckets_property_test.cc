@@ -1,5 +1,5 @@
-// Random functions with buckets, called with random sizes, against eager calls of the same steps on
-// the true sizes; and what a replay takes from the heap: nothing.
+// Random functions with buckets, called with random sizes, against eager calls of the same steps
+// with the actual sizes. Replays allocate no host memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -48,7 +48,7 @@ class BucketsPropertyTest : public TreeTest {
                                         Padding::Kind::kLast, Padding::Kind::kAnything};
     return {kKinds[up_to(3)], 7};
   }
-  // Of these values, with gaps of poison between its rows.
+  // A tensor of these values with poisoned gaps between its rows.
   Tensor spread(std::int64_t rows, std::int64_t columns, const std::vector<float>& x) {
     const std::int64_t wide = columns + up_to(2);
     std::vector<float> all(static_cast<std::size_t>((rows + 1) * wide),

@@ -33,7 +33,7 @@ class BucketsTest : public TreeTest {
     EXPECT_EQ(y.shape(), Shape({size, 3}));
     EXPECT_EQ(values(y), affine_of(x, 2, 1));
   }
-  // Shows the whole bucket: the output's axis is not declared, so it is not sliced.
+  // Returns the whole bucket: the output's axis is not declared dynamic, so it is not sliced.
   Function window(Padding padding) {
     return compile(context(), "window", [](Tensor x) { return affine(x, 1, 0); },
                    {.inputs = {{.name = "x", .dynamic = {{0, "n"}}, .padding = padding}},
@@ -43,7 +43,7 @@ class BucketsTest : public TreeTest {
   static std::uint64_t skips(const F& function, SkipReason reason) {
     return function.stats().skips[static_cast<int>(reason)];
   }
-  // A tensor of these values that is the first part of a larger one, of which the rest is poison.
+  // A tensor of these values at the start of a larger one whose other elements are poison.
   Tensor strided(std::int64_t rows, std::int64_t columns, const std::vector<float>& x) {
     const std::int64_t wide = columns + 1 + static_cast<std::int64_t>(random_() % 4);
     std::vector<float> all(static_cast<std::size_t>((rows + 2) * wide), 1e30f);
@@ -82,13 +82,13 @@ TEST_P(BucketsTest, AnInputOfAnotherSizeAtTheSameAddressIsCopiedAsItIsNow) {
 TEST_P(BucketsTest, WhatLiesBeyondTheTrueSizesIsWhatOptionsSay) {
   struct Row {
     Padding padding;
-    std::vector<float> rest;  // of a last true value of 7
+    std::vector<float> rest;  // after a last actual value of 7
   };
   for (const Row& row : {Row{{}, {0, 0, 0}}, Row{Padding::of(-2.5), {-2.5, -2.5, -2.5}},
                          Row{Padding::last(), {7, 7, 7}}}) {
     const Function f = window(row.padding);
     const float poison[] = {9, 9, 9, 9};
-    for (int round = 0; round < 3; ++round) {  // warmed up, recorded, replayed
+    for (int round = 0; round < 3; ++round) {  // warm-up, recording, replays
       (void)f(tensor({4}, poison));
       for (std::size_t size = 1; size <= 4; ++size) {
         std::vector<float> x(size, 7), expected = x;
@@ -188,7 +188,7 @@ TEST_P(BucketsTest, ASlicedOutputIsCopiedAndPaddedWhereSomethingMustFollow) {
   const Function f = padded();
   const Function g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 5); },
                              {.inputs = {{.dynamic = {{0, "n"}}}}, .buckets = {{"n", {4}}}});
-  // Whole buckets and parts of them, each of which may come first.
+  // Sizes that fill the bucket and sizes that do not, in either order.
   for (const std::int64_t size : {4, 4, 3, 3, 4, 3, 4, 3}) {
     context().mark_step();
     const std::vector<float> x = random_floats(size * 3);
@@ -197,7 +197,7 @@ TEST_P(BucketsTest, ASlicedOutputIsCopiedAndPaddedWhereSomethingMustFollow) {
     EXPECT_EQ(values(g(f(tensor({size, 3}, x)))), expected);
   }
 
-  EXPECT_EQ(g.stats().recordings, 2u);  // one reads whole buckets where they are, one copies
+  EXPECT_EQ(g.stats().recordings, 2u);  // one reads whole buckets in place, one copies
   EXPECT_EQ(g.stats().skipped(), 0u);
 }
 
@@ -333,8 +333,7 @@ TEST_P(BucketsTest, WhatIsMissingMayRunEagerlyOrInALargerRecording) {
   }
 }
 
-// Whatever came first, and wherever the function saw it: the output is a tensor of its own, with
-// the values of its call.
+// The output is a separate tensor with the values of its call, in every order of sizes and phases.
 TEST_P(BucketsTest, AnOutputThatIsAPaddedInputIsATensorOfItsOwn) {
   for (const bool exact_first : {true, false}) {
     const Function f = compile(context(), "f", [](Tensor x) { return x; },
@@ -395,7 +394,7 @@ TEST_P(BucketsTest, AManagedInputThatIsPaddedAndReturnedIsCopied) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
-// The warm-up has seen a copy, because its input did not fill the bucket.
+// The warm-up sees a copy, because its input does not fill the bucket.
 TEST_P(BucketsTest, AManagedInputThatFillsItsBucketIsCopiedAfterAWarmUpThatSawACopy) {
   const Function make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   for (const bool is_view : {false, true}) {
@@ -415,7 +414,7 @@ TEST_P(BucketsTest, AManagedInputThatFillsItsBucketIsCopiedAfterAWarmUpThatSawAC
   }
 }
 
-// As one may that depends on what the host knows by then.
+// The step function returns its input only when it is recorded, because of a variable on the host.
 TEST_P(BucketsTest, AManagedInputThatIsReturnedWhenRecordedAloneIsCopied) {
   const Function make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   bool returns_it = false;
@@ -434,7 +433,7 @@ TEST_P(BucketsTest, AManagedInputThatIsReturnedWhenRecordedAloneIsCopied) {
   }
 }
 
-// The axis of an output need not be that of the input that it comes from.
+// The axis of an output may differ from that of its input.
 TEST_P(BucketsTest, ATransposedOutputIsSlicedAlongItsOwnAxis) {
   const auto f = compile(context(), "f",
                          [](Tensor m, Tensor x) {
@@ -451,7 +450,7 @@ TEST_P(BucketsTest, ATransposedOutputIsSlicedAlongItsOwnAxis) {
     ASSERT_TRUE(std::ranges::equal(z.shape().dims(), Shape({2, m}).dims()));
     const std::vector<float> dense =
         values(context().eager([y = y] { return affine(y.transpose(0, 1), 1, 0); }));
-    // Strided results keep their strides, so look at them one row at a time.
+    // The strides of results are kept, so compare one row at a time.
     for (std::int64_t row = 0; row < n; ++row) {
       for (std::int64_t column = 0; column < 3; ++column) {
         EXPECT_EQ(values(y.slice(0, column, column + 1).slice(1, row, row + 1).reshape({1}))[0],
@@ -462,7 +461,7 @@ TEST_P(BucketsTest, ATransposedOutputIsSlicedAlongItsOwnAxis) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Two padded axes, the first only partly filled, of a dense slice of a larger tensor.
+// A dense slice of a larger tensor has two padded axes, and fills only the second.
 TEST_P(BucketsTest, AnInputFillsItsBucketOnlyIfEachAxisDoes) {
   const auto f =
       compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); },
@@ -475,7 +474,7 @@ TEST_P(BucketsTest, AnInputFillsItsBucketOnlyIfEachAxisDoes) {
   }
 }
 
-// What a call with buffers has noted of its padded tensors is not taken for a later call's inputs.
+// Notes about the padded tensors of a call with buffers are not used for the inputs of later calls.
 TEST_P(BucketsTest, BuffersOfOneCallAreNotTheInputsOfTheNext) {
   const auto f = compile(context(), "f",
                          [](std::span<const Tensor> x) {

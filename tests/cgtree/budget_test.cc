@@ -1,5 +1,5 @@
-// Budgets of graphs, of time and of memory: what goes first, what stays, and that values stay
-// right.
+// Budgets of graphs, time and memory: the order of evictions, the recordings that stay, and right
+// values throughout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two kernels, so that with the root node a graph has three nodes.
+// Two kernels and the root node: a graph has three nodes.
 constexpr std::size_t kGraphBytes = graph_bytes_of_chain(3);
 constexpr std::int64_t kMiB = 1 << 20;
 
@@ -42,7 +42,7 @@ class BudgetTest : public TreeTest {
     call_with_size(f, size);
     call_with_size(f, size);
   }
-  // Whether the next call would be a replay.
+  // Returns true if the next call would be a replay.
   bool is_recorded(const F& f, std::int64_t size) {
     return f.explain(random_tensor({size})).outcome == Outcome::kReplay;
   }
@@ -78,7 +78,7 @@ TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
   const F g = compile(context(), "g", quadrupled);
   for (int call = 0; call < 3; ++call) {
     const Tensor y = f(random_tensor({2}));
-    (void)g(y);  // recorded after f, and used after it
+    (void)g(y);  // recorded after f, and used later
   }
 
   record(f, 3);
@@ -89,7 +89,7 @@ TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
   validate();
 }
 
-// The limit was not reached when it was decided on.
+// The limit is not reached yet at the decision to record.
 TEST_P(BudgetTest, TheNewestStaysWhereAllOthersAreFrozen) {
   make_context({.max_graph_bytes = kGraphBytes + 1, .at_limit = AtLimit::kEvict});
   F frozen = compile(context(), "frozen", quadrupled);
@@ -144,7 +144,7 @@ TEST_P(BudgetTest, ABudgetOfZeroGraphsNothing) {
 }
 
 TEST_P(BudgetTest, OnceTheTimeIsSpentWhatIsRecordedIsReplayedAndNothingElseIs) {
-  // Being recorded takes longer than the budget, warming up far less.
+  // A capture takes longer than the budget, a warm-up far less.
   constexpr std::chrono::milliseconds kBudget(2000);
   make_context({.max_recording_time = kBudget});
   const F f = compile(context(), "f", [=](Tensor x) {
@@ -162,7 +162,7 @@ TEST_P(BudgetTest, OnceTheTimeIsSpentWhatIsRecordedIsReplayedAndNothingElseIs) {
   EXPECT_EQ(skips(f, SkipReason::kTimeLimit), 1u);
 }
 
-// Ever larger shapes: each needs segments of its own.
+// The shapes grow: each needs segments that earlier ones did not.
 TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   const auto largest_alone = [&] {
     make_context({});
@@ -177,7 +177,7 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
     validate();
   }
 
-  // All of them share one range where pools grow in place: it is as large as the largest needs.
+  // Pools that grow in place keep all recordings in one range, as large as the largest needs.
   EXPECT_EQ(f.stats().evictions > 0, !pools_grow_in_place());
   EXPECT_EQ(f.stats().skipped(), 0u);
   EXPECT_EQ(f.stats().replays, 5u);
@@ -185,7 +185,7 @@ TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   EXPECT_TRUE(is_recorded(f, 5 * kMiB));
 }
 
-// What allocates without cgtree finds it there alone.
+// Memory in the device's cache is out of reach for allocations outside cgtree.
 TEST_P(BudgetTest, TrimGivesTheCacheOfTheDeviceBackWhereThatIsAskedFor) {
   F f = compile(context(), "f", quadrupled);
   record(f, 3);
@@ -222,13 +222,13 @@ TEST_P(BudgetTest, TrimGivesBackWhatNothingUses) {
   EXPECT_EQ(f.stats().replays, replays + 1);
 }
 
-// Uses as many MiB in between as the input has elements.
+// Uses scratch memory of as many MiB as the input has elements.
 Tensor doubled_with_scratch(Tensor x) {
   (void)empty({x.dim(0) * kMiB}, DType::kUInt8);
   return affine(x, 2, 0);
 }
 
-// Each of the two pieces of the recording has a segment of its own.
+// The recording has two pieces of memory, in a segment each.
 TEST_P(BudgetTest, TrimKeepsAllThatRecordingsReadAndWrite) {
   const F f = compile(context(), "f", [](Tensor x) {
     (void)doubled_with_scratch(x);
@@ -245,7 +245,7 @@ TEST_P(BudgetTest, TrimKeepsAllThatRecordingsReadAndWrite) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
-// None of them fits where another is; the missing memory is what the first two hold.
+// No recording fits into the memory of another; evicting the first two frees the missing memory.
 TEST_P(BudgetTest, AsManyRecordingsGoAsTheMissingMemoryTakes) {
   if (pools_grow_in_place()) GTEST_SKIP() << "all lie in one range, which is given back as a whole";
   const auto record_all = [&](const F& f) {
@@ -275,7 +275,7 @@ TEST_P(BudgetTest, AsManyRecordingsGoAsTheMissingMemoryTakes) {
   EXPECT_TRUE(is_recorded(g, 2));
 }
 
-// Its outputs, which are held, stay what they are.
+// Its held outputs keep their values.
 TEST_P(BudgetTest, TheRecordingThatRanLastGoesLast) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   const F f = compile(context(), "f", doubled_with_scratch);
@@ -301,7 +301,7 @@ TEST_P(BudgetTest, TheRecordingThatRanLastGoesLast) {
   validate();
 }
 
-// The output is held by its caller, or by the recording itself.
+// The output is held by the caller, or by the recording itself.
 TEST_P(BudgetTest, AFunctionGetsTheScratchMemoryOfTheOneBeforeItWhoseOutputIsHeld) {
   if (pools_grow_in_place()) GTEST_SKIP() << "all scratch memory is one range, which grows";
   for (const bool keeps : {false, true}) {
@@ -320,7 +320,7 @@ TEST_P(BudgetTest, AFunctionGetsTheScratchMemoryOfTheOneBeforeItWhoseOutputIsHel
     if (keeps) kept = make(tensor({4}, x));
     for (int call = 0; call < 2; ++call)
       (void)f(tensor({4}, x));
-    kept = Tensor();  // if so, the recording has it alone
+    kept = Tensor();  // then only the recording holds it
     const Tensor y = keeps ? Tensor() : f(tensor({4}, x));
     if (keeps) (void)f(tensor({4}, x));
 
@@ -336,7 +336,8 @@ TEST_P(BudgetTest, AFunctionGetsTheScratchMemoryOfTheOneBeforeItWhoseOutputIsHel
   }
 }
 
-// The copy of the input, which a warm-up does not make, takes nothing of the large piece.
+// A recording also has a copy of its input, which a warm-up does not make: the copy must not be cut
+// from the large piece.
 TEST_P(BudgetTest, ARecordingNeedsTheLargePieceOfItsWarmUpOnce) {
   // Mapped pages are larger than the segments of eager memory.
   for (const std::int64_t budget : {pools_grow_in_place() ? 38 : 37, 54}) {
@@ -360,7 +361,7 @@ TEST_P(BudgetTest, ARecordingNeedsTheLargePieceOfItsWarmUpOnce) {
   EXPECT_LE(stats().pool_reserved_bytes, static_cast<std::size_t>(44 * kMiB));
 }
 
-// A table of the evicted recording is what is missing.
+// The memory that g lacks is a table of the recording that is evicted.
 TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   Tensor table;
@@ -375,7 +376,7 @@ TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
   });
   for (int call = 0; call < 3; ++call)
     (void)f(random_tensor({4}));
-  table = Tensor();  // the recording has it alone
+  table = Tensor();  // only the recording holds it
   const std::vector<float> x = random_floats(4);
 
   EXPECT_EQ(values(g(tensor({4}, x))), affine_of(x, 3, 0));
@@ -385,7 +386,7 @@ TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
   validate();
 }
 
-// A side stream of the step may not have reached what the step has let go.
+// The side stream may still use memory that the step releases.
 TEST_P(BudgetTest, WhatAStepUsesOnASideStreamIsGivenBackWhenItHasJoined) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   Tensor table;
@@ -401,7 +402,7 @@ TEST_P(BudgetTest, WhatAStepUsesOnASideStreamIsGivenBackWhenItHasJoined) {
     side.ref().wait_for(main);
     {
       const StreamScope scope(side);
-      update(table.slice(0, 0, 4096), 1, 0);  // may still have to be run
+      update(table.slice(0, 0, 4096), 1, 0);  // may still be waiting to run
     }
     table = Tensor();
     try {
@@ -420,8 +421,8 @@ TEST_P(BudgetTest, WhatAStepUsesOnASideStreamIsGivenBackWhenItHasJoined) {
   EXPECT_TRUE(is_refused);
 }
 
-// What the output region gives back comes to the scratch region, and a table that a warm-up keeps
-// lies where an output was.
+// A segment that the output region releases is used by the scratch region, and the table that a
+// warm-up keeps has the address of an earlier output.
 TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {
   const auto twice = [](Tensor x) { return affine(x, 2, 0); };
   const auto needed = [&] {
@@ -442,7 +443,7 @@ TEST_P(BudgetTest, ASegmentThatComesToAnotherRegionTakesItsSlotsAlong) {
   g(x);
   EXPECT_EQ(values(kept), affine_of(values(x), 3, 0));
   validate();
-  kept = Tensor();  // gives the block back to the pool that it is from
+  kept = Tensor();  // returns the block to the pool of its region
   validate();
 }
 
@@ -474,7 +475,8 @@ TEST_P(BudgetTest, AnEvictedRecordingOnItsWayIsFinished) {
   EXPECT_EQ(values(z), affine_of(small_values, 4, 0));
 }
 
-// The log is told of the eviction while another thread has the context; its owner calls just then.
+// The log reports the eviction while another thread is inside the context; the context's owner
+// makes a call at that moment.
 TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
   const auto shared = DeviceMemory::shared(device());
   Context idle(device(), {.at_limit = AtLimit::kEvict});
@@ -502,7 +504,7 @@ TEST_P(BudgetTest, AContextThatGivesWayToAnotherTurnsItsCallerNotAway) {
   EXPECT_EQ(values(called.get()), affine_of(values(x), 4, 0));
 }
 
-// A function of its recording has the last handle of a context, and another context evicts it.
+// A recorded function owns the last handle of a context, and another context evicts the recording.
 TEST_P(BudgetTest, AContextMayEndWhileAnotherTakesMemoryBackFromIt) {
   struct Server {
     std::optional<Context> context;
@@ -524,7 +526,7 @@ TEST_P(BudgetTest, AContextMayEndWhileAnotherTakesMemoryBackFromIt) {
   const std::size_t was = shared->budget().max_bytes();
   shared->budget().set_max_bytes(shared->budget().current() + (1 << 20));
 
-  // Larger than each of its segments, so that these have to go back to the device.
+  // Larger than each segment, so that segments must be freed to the device.
   EXPECT_NO_THROW((void)needy.eager([] { return empty({8 * kMiB}, DType::kFloat32); }));
 
   shared->budget().set_max_bytes(was);

@@ -1,5 +1,5 @@
-// Communicators: collectives inside the steps of contexts, one for each rank, give what plain loops
-// give, and are refused where their order would be unknown.
+// Communicators: collectives inside steps, with a context per rank, equal plain loops, and are
+// refused where their order among the ranks would be unknown.
 #include "extensions/ranks/communicator.h"
 
 #include <gmock/gmock.h>
@@ -36,8 +36,8 @@ using ::testing::IsEmpty;
 constexpr std::int64_t kCount = 40;
 using Values = std::vector<float>;
 
-// Returns a tensor that was written on `stream`. A plain copy is on the legacy stream of the
-// current device, which waits for what another rank has on a blocking stream of that device.
+// Returns a tensor that is written on `stream`. A plain copy would use the legacy stream of the
+// current device, which waits for work of other ranks on that device's blocking streams.
 Tensor tensor_of(const Values& values, StreamRef stream) {
   const Tensor made =
       empty({static_cast<std::int64_t>(values.size())}, DType::kFloat32, stream.device());
@@ -45,7 +45,7 @@ Tensor tensor_of(const Values& values, StreamRef stream) {
   return made;
 }
 
-// What the thread of a rank has.
+// The stream, context and communicator of a rank's thread.
 struct RankContext {
   explicit RankContext(std::shared_ptr<Collectives> own)
       : stream(own->device()),
@@ -85,7 +85,7 @@ class CommunicatorTest : public ::testing::TestWithParam<RanksUnderTest> {
     }
   }
 
-  // Small integers, so that all sums are exact: by step and rank.
+  // Inputs by step and rank: small integers, so that all sums are exact.
   std::vector<std::vector<Values>> numbers(std::size_t steps) {
     std::vector<std::vector<Values>> all(steps, std::vector<Values>(8, Values(kCount)));
     for (auto& step : all) {
@@ -142,7 +142,7 @@ TEST_P(CommunicatorTest, AStepFunctionGivesTheSumWhileItIsWarmedUpRecordedAndRep
   });
 }
 
-// In a recording the bodies are on streams of their own. All ranks go the same way.
+// A recording has a separate stream for each body. All ranks take the same branches.
 TEST_P(CommunicatorTest, CollectivesInBodiesAreRecorded) {
   constexpr std::size_t kSteps = 8;
   const auto inputs = numbers(kSteps);
@@ -173,7 +173,7 @@ TEST_P(CommunicatorTest, CollectivesInBodiesAreRecorded) {
   });
 }
 
-// What is beside other work of the step has no order among the ranks, however it is enqueued.
+// A collective that runs beside other work of the step has no order among the ranks, on any stream.
 TEST_P(CommunicatorTest, CollectivesBesideOtherWorkAreRefusedInBodies) {
   run(2, [&](RankContext& rank) {
     const Stream side(rank.context.device()), inner(rank.context.device());
@@ -382,7 +382,7 @@ TEST_P(CommunicatorTest, AGroupWhoseBodyThrowsEnqueuesNothing) {
   });
 }
 
-// The communicator and the caller's own reference go first: the recording keeps the collectives.
+// The communicator and the caller's reference end first: the recording keeps the collectives.
 TEST_P(CommunicatorTest, ReplaysNeedNeitherTheCommunicatorNorTheCallersReference) {
   const auto inputs = numbers(6);
   run_ranks(GetParam().make(2), [&](std::shared_ptr<Collectives> end) {
@@ -469,7 +469,7 @@ TEST_P(CommunicatorTest, ItsRankIsThatOfTheContextInItsGroup) {
   });
 }
 
-// What fails while it is captured has enqueued nothing on any rank.
+// A collective that fails in a capture has enqueued nothing on any rank.
 TEST_P(CommunicatorTest, WhatOneRankCannotRecordGivesTheSumOnAllRanks) {
   const std::vector<std::vector<Values>> inputs = numbers(12);
   std::vector<std::shared_ptr<Group>> groups;
@@ -503,7 +503,7 @@ TEST_P(CommunicatorTest, WhatOneRankCannotRecordGivesTheSumOnAllRanks) {
                 EXPECT_EQ(f(x).to_vector<float>(), sum(of_ranks, end->size()));
               }
               EXPECT_EQ(f.stats().recordings, 1);
-              // Where memory is short the same call tries twice.
+              // A call without enough memory tries the capture twice.
               EXPECT_EQ(f.stats().replays, inputs.size() - (kind == 1 ? 3 : 4));
               (void)agree(*groups[own], true);
             });

@@ -1,4 +1,4 @@
-// Two runs from equal memory: the first node whose writes differ is named, and nothing else is.
+// Two runs from equal memory: the first node whose writes differ is named, and no other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,10 +57,10 @@ TEST_P(CompareRunsTest, NothingIsNamedInRandomStepsAndMutatedInputsStay) {
                                  case 2:
                                    update(state, 1, 1);
                                    break;
-                                 case 3:  // its memory is free from here on
+                                 case 3:  // its memory is free after this
                                    (void)affine(affine(any(), 3, 1), 2, 1);
                                    break;
-                                 default: {  // the rest of it is not written
+                                 default: {  // the other elements are not written
                                    const Tensor part = empty(Shape({kCount}), DType::kFloat32);
                                    axpy(0, any(), part, 8);
                                  }
@@ -82,7 +82,7 @@ TEST_P(CompareRunsTest, NothingIsNamedInRandomStepsAndMutatedInputsStay) {
   }
 }
 
-// The step function writes it at each call, and so does the capture.
+// Each run of the step function writes the table, and so does its capture.
 TEST_P(CompareRunsTest, ATableOfOtherContentsIsNamedWhereItIsRead) {
   DeviceAPI& api = device_api(device());
   void* pinned = nullptr;
@@ -201,7 +201,7 @@ TEST_P(CompareRunsTest, CallsThatCannotBeComparedSayWhy) {
   expect_nothing(f, x);
 }
 
-// It would be named in each comparison, with all that depends on it.
+// Such memory would be named in each comparison, with all nodes that depend on it.
 TEST_P(CompareRunsTest, AStepThatWritesMemoryThatIsNoInputIsNotCompared) {
   const Tensor state = random_tensor({kCount});
   const auto f = compile(context(), "f", [&](Tensor x) {
@@ -217,7 +217,7 @@ TEST_P(CompareRunsTest, AStepThatWritesMemoryThatIsNoInputIsNotCompared) {
 
 class CompareRunsOrderTest : public StreamOrderTest {};
 
-// The contents that are put back are those that the other context has written by then.
+// The saved contents are those after the other context's writes.
 TEST_F(CompareRunsOrderTest, AMutatedInputIsSavedBehindAContextThatWritesIt) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);

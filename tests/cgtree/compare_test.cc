@@ -15,7 +15,7 @@ namespace {
 
 class CompareTest : public TreeTest {
  protected:
-  // A tensor of these elements, which may be of any type.
+  // A tensor of these elements, of any type.
   Tensor of_bytes(const Shape& shape, DType dtype, const std::vector<std::byte>& bytes) {
     const Tensor made = empty(shape, dtype, device());
     made.copy_from_host(bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Branches and loops on the device: a recording with them does what eager calls do.
+// Branches and loops on the device: a recording with them equals eager calls.
 #include "extensions/flow/control_flow.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class ControlFlowTest : public TreeTest {
     return from_host(Shape(), std::span<const std::int32_t>(&value, 1), device());
   }
   Tensor number(float value) { return tensor({1}, std::span<const float>(&value, 1)); }
-  // y += x, on the current stream.
+  // Enqueues y += x on the current stream.
   static void add_to(const Tensor& y, const Tensor& x) {
     const float one = 1;
     const float* const from = x.data<float>();
@@ -48,7 +48,7 @@ class ControlFlowTest : public TreeTest {
     enqueue_kernel(current_stream(), axpy_kernel(), dims_for(count),
                    arguments_of(one, from, to, count));
   }
-  // y *= 2, on a stream that the current one is forked to and that joins it.
+  // Enqueues y *= 2 on a stream that is forked from the current stream and joined to it.
   static void double_on(StreamRef side, const Tensor& y) {
     side.wait_for(current_stream());
     {
@@ -68,8 +68,8 @@ class ControlFlowTest : public TreeTest {
     EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
   }
 
-  // Calls f eight times, of which the second, that was to record it, runs eagerly. What f returns
-  // is 2 x + 1 where the flag says so, and x.
+  // Calls f eight times: the second call, which would record, runs eagerly. Each result is 2 x + 1
+  // if the flag is set, and x otherwise.
   template <typename Function>
   void expect_recorded_later(const Function& f) {
     for (int i = 0; i < 8; ++i) {
@@ -120,7 +120,7 @@ TEST_P(ControlFlowTest, ABranchTakesTheWayThatEachReplayIsGiven) {
   });
 }
 
-// Whatever lies behind it.
+// Only the first byte is read, with every value in the bytes after it.
 TEST_P(ControlFlowTest, AFlagMayBeABool) {
   const std::vector<std::uint8_t> bytes = {0, 1, 1, 0, 0, 1, 0, 1, 1};
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -196,7 +196,7 @@ TEST_P(ControlFlowTest, ALoopRunsUntilItsFlagIsZeroOrItsLimitIsReached) {
   });
 }
 
-// What is made in a body is scratch: a flag, too.
+// All allocations in a body are scratch memory, including a flag.
 TEST_P(ControlFlowTest, BodiesNestAndHaveScratchMemoryOfTheirOwn) {
   const auto step = [](Tensor x, Tensor n) {
     Tensor y = affine(x, 1, 0);
@@ -207,7 +207,7 @@ TEST_P(ControlFlowTest, BodiesNestAndHaveScratchMemoryOfTheirOwn) {
       choose(index, {[&] { update(y, 1, 1); },
                      [&] {
                        Tensor odd = empty(Shape(), DType::kInt32);
-                       compare(left, 2, odd);  // 3 and 2 are both of this body
+                       compare(left, 2, odd);  // left is 3 and 2 in this body
                        branch(
                            odd, [&] { update(affine(y, 1, 0), 5, 0), update(y, 2, 0); },
                            [&] { update(y, 1, -2); });
@@ -259,7 +259,7 @@ TEST_P(ControlFlowTest, ABranchReturnsWhatItsBodyReturns) {
   });
 }
 
-// The last body is for all other numbers, so that there is a result.
+// The last body takes all other numbers, so that there is always a result.
 TEST_P(ControlFlowTest, AChoiceWithResultsHasABodyForEachNumber) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor index) {
     const std::vector<std::function<std::vector<Tensor>()>> bodies = {
@@ -344,7 +344,7 @@ TEST_P(ControlFlowTest, ASideStreamOfAStepMayBranch) {
       branch(
           taken, [&] { update(y, 2, 0); }, [&] { add_to(y, affine(y, 4, 0)); });
     }
-    branch(taken, [&] { add_to(z, affine(z, 2, 0)); });  // beside the other one
+    branch(taken, [&] { add_to(z, affine(z, 2, 0)); });  // beside the other branch
     current_stream().wait_for(side);
     return add(y, z);
   });
@@ -357,7 +357,7 @@ TEST_P(ControlFlowTest, ASideStreamOfAStepMayBranch) {
   });
 }
 
-// What a body has used is not used again beside it.
+// Memory that a body uses is not used again by work beside it.
 TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
   const Stream side(device());
   std::set<std::uintptr_t> in_body, beside, behind;
@@ -406,7 +406,7 @@ TEST_P(ControlFlowTest, WorkBesideABodySharesNoMemoryWithIt) {
   });
 }
 
-// A stream that is forked stays in its capture to the end, as in CUDA.
+// A forked stream stays in its capture until the end, as in CUDA.
 TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
   const Stream side(device());
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -422,8 +422,8 @@ TEST_P(ControlFlowTest, ASideStreamThatIsForkedOutsideIsNotOneOfABody) {
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
 }
 
-// That shows before anything is captured to be kept: a driver does not survive a capture that fails
-// in a body.
+// The refusal comes before the real capture: a driver does not survive a capture that fails in a
+// body.
 TEST_P(ControlFlowTest, ASideStreamThatABodyForksIsNotOneOfABodyInIt) {
   const Stream side(device());
   int captures = 0;
@@ -521,11 +521,11 @@ TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
   EXPECT_EQ(footprint_of(10), footprint_of(2));
 }
 
-// The next round reads it.
+// The next round of the loop reads it.
 TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor goes_on) {
     Tensor y = affine(x, 1, 0);
-    std::vector<Tensor> held(2, affine(x, 4, 0));  // a body is called twice
+    std::vector<Tensor> held(2, affine(x, 4, 0));  // the code of a body runs twice
     (void)loop(2, [&] {
       {
         const Tensor read = held.back();
@@ -546,7 +546,7 @@ TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) 
   });
 }
 
-// Also of what a body around has let go of, and not while work beside it may still read it.
+// The same holds for memory of the surrounding body, and for work beside it that may still read.
 TEST_P(ControlFlowTest, WhatASideStreamOfABodyMayReadIsNotUsedAgainBeforeItJoins) {
   const Stream side(device());
   std::uintptr_t first = 0, beside = 0, nested = 0, behind = 0;
@@ -608,8 +608,8 @@ TEST_P(ControlFlowTest, NodesOfBodiesCount) {
     });
     return y;
   };
-  // affine(); what begins the loop, and its node; five updates, a branch of two nodes and one in
-  // it, and the end of the round.
+  // affine(); the start and the node of the loop; five updates, a branch of two nodes with one
+  // inside, and the end of the round.
   constexpr std::size_t kNodes = 1 + 2 + (5 + 2 + 1 + 1);
   CompiledFunction f = compile(context(), "f", step);
   for (int i = 0; i < 3; ++i)
@@ -687,7 +687,7 @@ TEST_P(ControlFlowTest, LengthsOfAxesReachBodies) {
   });
 }
 
-// Recordings that are made before the calls come, and whose bodies see padded inputs.
+// Precaptured and learned recordings, whose bodies see padded inputs.
 TEST_P(ControlFlowTest, SizesAreRecordedAheadAndLearnedWithBranchesAndLoops) {
   const Generator generator(seed_);
   const auto step = [&](Tensor x, Tensor taken) {
@@ -735,7 +735,7 @@ TEST_P(ControlFlowTest, SizesAreRecordedAheadAndLearnedWithBranchesAndLoops) {
   expect_replays(learned, 6);
 }
 
-// The scratch memory of bodies is part of what a recording must find free.
+// The scratch memory of bodies belongs to the footprint of a recording.
 TEST_P(ControlFlowTest, OutputsThatAreHeldAreNotOverwrittenByBodies) {
   const std::vector<Stream> sides = flow_sides(device());
   std::vector<Flow> flows;
@@ -890,7 +890,7 @@ TEST_P(ControlFlowTest, NodesOfABodyHaveTheScopesThatWereOpen) {
   std::map<std::string, int> nodes;
   for (const nlohmann::json& path : scopes["node_paths"])
     ++nodes[paths[path.get<std::size_t>()]];
-  // A branch is what sets its condition, and its node.
+  // A branch has the kernel that sets its condition, and its conditional node.
   EXPECT_EQ(nodes["gate"], 2 + 2) << scopes;
   EXPECT_EQ(nodes["gate/inner"], 1 + 2 + 1 + 1) << scopes;
   EXPECT_EQ(nodes["gate/inner/innermost"], 1) << scopes;
@@ -936,7 +936,8 @@ TEST_P(ControlFlowTest, RandomBranchesAndLoopsDoWhatPlainArithmeticDoes) {
 
 // ---- Random numbers ----
 
-// What a body draws in that round of a branch or loop that has taken the block at `call`.
+// The draws of a body in round `round` of a branch or loop whose block of the generator is at
+// `call`.
 std::vector<float> drawn_in(const PhiloxPosition& call, std::int32_t round, std::size_t count) {
   const PhiloxPosition at = draws_of_round(philox(call.seed, call.offset, 0), round);
   std::vector<float> drawn;
@@ -1080,7 +1081,7 @@ TEST_P(ControlFlowTest, OutsideOfAStepABodyDrawsToo) {
   EXPECT_EQ(generator.state().offset, 1u);
 }
 
-// A body may try another way with less memory.
+// A body may catch the failure and use less memory.
 TEST_P(ControlFlowTest, ABodyMayGoOnAfterMemoryHasRunOut) {
   make_context({.max_bytes = std::size_t{16} << 20});
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -1097,7 +1098,8 @@ TEST_P(ControlFlowTest, ABodyMayGoOnAfterMemoryHasRunOut) {
   });
 }
 
-// It draws as if it were given once, and moves by a block for each time.
+// Its draws equal those with the generator given once, and it advances by a block for each time
+// that it is given.
 TEST_P(ControlFlowTest, AGeneratorThatIsGivenTwiceDrawsInReplaysWhatItDrawsEagerly) {
   const Generator generator(seed_), twin(seed_);
   const auto step = [&](const Generator& from) {
@@ -1129,7 +1131,7 @@ TEST_P(ControlFlowTest, AGeneratorThatIsGivenTwiceDrawsInReplaysWhatItDrawsEager
   });
 }
 
-// Between them and tensors, in rounds, bodies in bodies, and beside a side stream.
+// Workspaces and tensors, in rounds, in nested bodies, and beside a side stream.
 TEST_P(ControlFlowTest, WorkspacesOfBodiesShareNoMemoryWithWhatLives) {
   const std::vector<Stream> sides = flow_sides(device());
   const auto by_workspace = [](const Tensor& y, const Tensor& x) {  // y += x
@@ -1174,7 +1176,7 @@ TEST_P(ControlFlowTest, WorkspacesOfBodiesShareNoMemoryWithWhatLives) {
   });
 }
 
-// ---- What is refused ----
+// ---- Refusals ----
 
 TEST_P(ControlFlowTest, AHostFunctionInABodyKeepsTheStepFromBeingRecorded) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -1204,7 +1206,7 @@ TEST_P(ControlFlowTest, ReadingBackInABodyKeepsTheStepFromBeingRecorded) {
   expect_not_recorded(f, "the body of loop() does what cannot be captured");
 }
 
-// As a language around makes an exception of its own of an error.
+// As a binding that turns an error into an exception of another language.
 TEST_P(ControlFlowTest, ABodyThatBreaksItsCaptureIsRefusedWhateverItThrows) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
     Tensor y = affine(x, 1, 0);
@@ -1242,7 +1244,7 @@ TEST_P(ControlFlowTest, ABodyDrawsOnlyFromWhatItsCallAndThoseAroundItAreGiven) {
   EXPECT_EQ(generator.state().offset, 0u);
 }
 
-// That shows when the body is tried.
+// The trial of the body finds it.
 TEST_P(ControlFlowTest, ABodyThatDrawsFromAnotherGeneratorKeepsTheStepFromBeingRecorded) {
   const Generator generator(7);
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -1314,7 +1316,7 @@ TEST_P(ControlFlowTest, AFlagIsOneElementOfItsTypeOnTheDevice) {
   refuses([&] { branch(scalar(std::int32_t{1}), nothing); }, "on host");
 }
 
-// ---- What cannot be recorded ----
+// ---- Bodies that cannot be recorded ----
 
 TEST_P(ControlFlowTest, AnExceptionInABodyLeavesTheCallAndNothingElse) {
   bool throws = true;
@@ -1336,7 +1338,7 @@ TEST_P(ControlFlowTest, AnExceptionInABodyLeavesTheCallAndNothingElse) {
   });
 }
 
-// As one that throws elsewhere while it is recorded: the call runs eagerly.
+// As after any exception during a recording, the call runs eagerly.
 TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater) {
   for (const bool is_of_std : {true, false}) {
     bool throws = true;
@@ -1358,7 +1360,7 @@ TEST_P(ControlFlowTest, AStepWhoseBodyHasThrownWhileItWasRecordedIsRecordedLater
   }
 }
 
-// The capture of the trial is not joined then, and for all that not broken.
+// The capture of the trial is then not joined, which is not counted as a broken capture.
 TEST_P(ControlFlowTest, ABodyThatThrowsWhileItIsForkedIsRecordedLater) {
   const Stream side(device());
   bool throws = true;
@@ -1380,7 +1382,8 @@ TEST_P(ControlFlowTest, ABodyThatThrowsWhileItIsForkedIsRecordedLater) {
   EXPECT_FALSE(throws);
 }
 
-// Nor is the capture of a step to blame that the exception keeps from joining its other streams.
+// The exception also keeps the step from joining its streams, which is not counted as a failure of
+// the capture.
 TEST_P(ControlFlowTest, ABodyThatThrowsWhileItsStepIsForkedIsRecordedLater) {
   for (const bool is_out_of_memory : {false, true}) {
     const Stream side(device());
@@ -1414,9 +1417,9 @@ TEST_P(ControlFlowTest, ABodyThatThrowsWhileItsStepIsForkedIsRecordedLater) {
   }
 }
 
-// A step function that goes on after a body has thrown while it was recorded is not recorded.
+// A step function that continues after an exception of a body during its recording is not recorded.
 TEST_P(ControlFlowTest, AnExceptionThatTheStepFunctionSwallowsBreaksItsRecording) {
-  for (const int passes : {0, 1, 2, 3}) {  // twice the captures of the body that do
+  for (const int passes : {0, 1, 2, 3}) {  // twice the captures in which the body does not throw
     const bool is_of_std = passes % 2 == 0;
     int calls_of_body = 0;
     CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -1443,8 +1446,8 @@ TEST_P(ControlFlowTest, AnExceptionThatTheStepFunctionSwallowsBreaksItsRecording
   }
 }
 
-// As where memory runs out elsewhere in a step that is recorded: the call runs eagerly, and the
-// function may be recorded later.
+// As with memory that runs out anywhere in a recording: the call runs eagerly, and the function may
+// be recorded later.
 TEST_P(ControlFlowTest, ACallRunsEagerlyWhereMemoryRunsOutInABodyThatIsCaptured) {
   make_context({.max_bytes = std::size_t{16} << 20});
   bool is_large = true;
@@ -1462,7 +1465,7 @@ TEST_P(ControlFlowTest, ACallRunsEagerlyWhereMemoryRunsOutInABodyThatIsCaptured)
     return y;
   });
   const Tensor not_taken = flag(0);
-  (void)f(random_tensor({8}), not_taken);  // warms up
+  (void)f(random_tensor({8}), not_taken);  // the warm-up
   const std::vector<float> y = random_floats(8);
   EXPECT_EQ(values(f(tensor({8}, y), not_taken)), y);
   swallows = true;
@@ -1478,7 +1481,7 @@ TEST_P(ControlFlowTest, ACallRunsEagerlyWhereMemoryRunsOutInABodyThatIsCaptured)
   EXPECT_EQ(f.stats().replays, 3u) << to_string(f.stats());
 }
 
-// The trial of the body around finds it: a capture that is to be kept is never left half-way.
+// The trial of the outer body finds it: no real capture is left incomplete.
 TEST_P(ControlFlowTest, ABodyThatSwallowsARefusalOfABranchInItIsRefusedByItsTrial) {
   int captures = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -1506,7 +1509,7 @@ TEST_P(ControlFlowTest, ABodyThatSwallowsARefusalOfABranchInItIsRefusedByItsTria
       << why;
 }
 
-// The first refusal is told, whatever the step function throws behind it.
+// The caller gets the first refusal, not the exception that the step function throws after it.
 TEST_P(ControlFlowTest, AStepThatThrowsBehindARefusalIsToldTheRefusal) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     try {
@@ -1531,7 +1534,7 @@ struct Changing {
   std::function<void(const Tensor& y, const Tensor& taken, int run)> enqueue;
 };
 
-// A recording would keep the second run; no run is dropped or kept without a word.
+// A recording would keep the work of the second run; none is dropped or kept silently.
 TEST_P(ControlFlowTest, ABodyThatEnqueuesOtherWorkWhenItsCodeRunsAgainIsNotRecorded) {
   const Tensor a = random_tensor({8});
   const Tensor b = random_tensor({8});
@@ -1602,7 +1605,7 @@ TEST_P(ControlFlowTest, ABodyThatEnqueuesOtherWorkWhenItsCodeRunsAgainIsNotRecor
       for (int i = 0; i < 4; ++i) {
         const std::vector<float> x = random_floats(8);
         const Tensor got = f(tensor({8}, x), flag(1));
-        const Tensor y = tensor({8}, x);  // as the run did that came last
+        const Tensor y = tensor({8}, x);  // as in the last run
         context().eager([&] { one.enqueue(y, flag(1), last); });
         EXPECT_EQ(values(got), values(y)) << one.what << ", call " << i;
       }
@@ -1629,7 +1632,7 @@ TEST_P(ControlFlowTest, ABodyThatIsSetUpByItsFirstRunIsRecordedLater) {
   expect_recorded_later(f);
 }
 
-// As a handle that is let go of in the body. Nothing is replayed that reads what was let go of.
+// As a handle that the body releases. No recording that reads the released memory is replayed.
 TEST_P(ControlFlowTest, ABodyThatThrowsWhenItsCodeRunsAgainIsNotRecorded) {
   for (const bool is_forked : {false, true}) {
     const Stream side(device());
@@ -1664,7 +1667,7 @@ TEST_P(ControlFlowTest, ABodyThatThrowsWhenItsCodeRunsAgainIsNotRecorded) {
   }
 }
 
-// Each call has the results of its own body. The second try of the capture is alike.
+// Each call has the results of its run. The second attempt to capture fails like the first.
 TEST_P(ControlFlowTest, ABodyThatReturnsOtherResultsWhenItsCodeRunsAgainIsNotRecorded) {
   using Results = std::vector<Tensor>;
   struct Case {
@@ -1709,7 +1712,7 @@ TEST_P(ControlFlowTest, WhereTheCallersStreamCapturesItIsRefused) {
   EXPECT_THROW(branch(taken, [&] { update(x, 2, 0); }), CaptureError);
 }
 
-// A struct that is passed by value has four bytes behind its float which hold what the stack had.
+// A struct passed by value: the four bytes after its float hold leftovers of the stack.
 struct Fill {
   float* to;
   float value;
@@ -1782,7 +1785,7 @@ TEST(ControlFlowDeviceTest, WithoutConditionalNodesAStepRunsEagerly) {
   }
 }
 
-// A host device all of whose streams that have a handle here belong to a partition.
+// A host device on which the stream `part` belongs to a partition, and no other stream does.
 class PartitionedDevice : public ForwardingDevice {
  public:
   PartitionedDevice() : ForwardingDevice(host_device_api(), hook_) {}

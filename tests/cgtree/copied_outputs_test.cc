@@ -1,4 +1,4 @@
-// Results that are kept for ever: a function records a few times, and then copies its outputs.
+// Results that are held forever: a function records a few times, and then copies its outputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kCalls = 220;
-// Those for held outputs, and two for inputs that turn from outputs of the context to copies.
+// Recordings for held outputs, and two more for inputs that change from outputs of the context to
+// copies.
 constexpr std::uint64_t kMostRecordings = KeyState::kBeforeCopies + 4;
 
 class CopiedOutputsTest : public TreeTest {
@@ -36,7 +37,7 @@ class CopiedOutputsTest : public TreeTest {
     std::vector<float> expected;
   };
 
-  // Keeps a result, and what it must hold as long as it is kept.
+  // Holds a result, and the values that it must have to the end.
   void keep(Tensor tensor, std::vector<float> expected) {
     kept_.push_back({std::move(tensor), std::move(expected)});
   }
@@ -51,7 +52,7 @@ class CopiedOutputsTest : public TreeTest {
     EXPECT_EQ(counts.skipped(), 0u);
     EXPECT_GE(counts.replays, calls - 1 - kMostRecordings);
   }
-  // Of the first input in the last recording.
+  // The treatment of the first input in the last recording.
   std::string last_treatment() {
     const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
     return snapshot["nodes"].back()["inputs"][0]["treatment"];
@@ -94,7 +95,7 @@ TEST_P(CopiedOutputsTest, AFewPlacesForRecordingsAreEnough) {
   EXPECT_GE(f.stats().replays, 100u);
 }
 
-// Views of one memory stay views of one memory, and inputs stay the caller's.
+// Views that share memory share it in the copies, too; returned inputs stay the caller's tensors.
 TEST_P(CopiedOutputsTest, OutputsThatShareMemoryShareItInTheirCopyToo) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     const Tensor y = affine(x, 2, 1);
@@ -168,7 +169,8 @@ TEST_P(CopiedOutputsTest, InputsAreReboundBesideThem) {
   EXPECT_EQ(last_treatment(), "rebound");
 }
 
-// Six patches are cheaper than a root and a tail, but not than a root where the tail is there.
+// Six patches are cheaper than a root and a tail, but not than a root beside a tail that exists
+// anyway.
 TEST_P(CopiedOutputsTest, ATailThatCopiesOutputsMakesACopyOfAnInputCheaper) {
   CompiledFunction f = compile(context(), "f",
                                [](Tensor x) {
@@ -203,7 +205,7 @@ TEST_P(CopiedOutputsTest, AStateThatIsFedBackAndKeptIsReplayed) {
   expect_replays(f);
 }
 
-// Each function is given outputs of the other at addresses that it has not met.
+// Each function gets outputs of the other as inputs, at addresses that are new to it.
 TEST_P(CopiedOutputsTest, AChainOfFunctionsWhoseResultsAreAllKeptIsReplayed) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 0.5f, 1); });
   CompiledFunction g = compile(context(), "g", [](Tensor x, Tensor y) {
@@ -227,7 +229,7 @@ TEST_P(CopiedOutputsTest, AChainOfFunctionsWhoseResultsAreAllKeptIsReplayed) {
   EXPECT_EQ(f.stats().skipped() + g.stats().skipped(), 0u);
 }
 
-// What a function writes is written where it lies, though it lies elsewhere each time.
+// A mutated input is written in place, at each of its addresses.
 TEST_P(CopiedOutputsTest, AKeptOutputThatAnotherFunctionWritesIsWritten) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   CompiledFunction bump = compile(context(), "bump",
@@ -266,7 +268,8 @@ TEST_P(CopiedOutputsTest, AfterTheResultsAreGoneOutputsAreNotCopied) {
   EXPECT_EQ(f.stats().recordings, recordings);
 }
 
-// An output of another function is live all the time, so that calls go on where the last one was.
+// An output of another function is live all the time, so that each call continues the path of the
+// last.
 TEST_P(CopiedOutputsTest, OutputsAreCopiedNoLongerThanTheyAreHeldWhateverElseIsHeld) {
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 3, 0); });
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
@@ -284,7 +287,7 @@ TEST_P(CopiedOutputsTest, OutputsAreCopiedNoLongerThanTheyAreHeldWhateverElseIsH
   expect_all_kept();
 }
 
-// Outputs of a dozen functions are held, each at an address of its own.
+// Outputs of a dozen functions are held at different addresses.
 TEST_P(CopiedOutputsTest, OutputsOfTheContextThatComeFromManyPlacesAreCopiedIn) {
   constexpr int kMakers = 12;
   std::vector<CompiledFunction<Tensor(Tensor)>> makers;
@@ -305,7 +308,7 @@ TEST_P(CopiedOutputsTest, OutputsOfTheContextThatComeFromManyPlacesAreCopiedIn) 
   expect_replays(g, 20 * kMakers);
 }
 
-// As those of eager calls: their memory is their own.
+// Copies have their own memory, as outputs of eager calls do.
 TEST_P(CopiedOutputsTest, CopiesOutliveMarkStepAsOutputsOfEagerCallsDo) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   for (int call = 0; call < 60; ++call) {
@@ -360,7 +363,7 @@ TEST_P(CopiedOutputsTest, AnOutputThatTheStepFunctionKeepsIsNotCopiedAndTheCallS
   last = Tensor();
 }
 
-// Whichever recording it is made in, the graph that fills it is launched.
+// The graph of the capture that makes the table is launched, in any of the recordings.
 TEST_P(CopiedOutputsTest, ATableThatIsMadeInACaptureAndReturnedIsFilled) {
   const CapturedLog log;
   for (int renewed = 1; renewed < 12; ++renewed) {
@@ -385,7 +388,7 @@ TEST_P(CopiedOutputsTest, ATableThatIsMadeInACaptureAndReturnedIsFilled) {
   }
 }
 
-// An eager run may evict what a replay may not, which is in the middle of a call.
+// An eager run may evict recordings; a replay may not, since its call is in progress.
 TEST_P(CopiedOutputsTest, WithoutMemoryForACopyTheCallRunsEagerlyAndRecordingsGiveWay) {
   const CapturedLog log;
   make_context({.max_bytes = 24 << 20, .at_limit = AtLimit::kEvict});
@@ -410,7 +413,7 @@ TEST_P(CopiedOutputsTest, WithoutMemoryForACopyTheCallRunsEagerlyAndRecordingsGi
   expect_all_kept();
 }
 
-// Work of a rank that replays alone would wait for the others for ever.
+// A rank that replayed alone would wait for the others forever.
 TEST_P(CopiedOutputsTest, WithoutMemoryForACopyOnOneRankNoneReplays) {
   const CapturedLog log;
   auto groups = make_thread_groups(2, std::chrono::milliseconds(20'000));
@@ -464,7 +467,7 @@ TEST_P(CopiedOutputsTest, ACallWithoutMemoryForACopyCountsItsSizeOnce) {
 TEST_P(CopiedOutputsTest, TheLogExplainAndTheSnapshotSayThatOutputsAreCopiedAndWhy) {
   const CapturedLog log;
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
-  for (const std::int64_t size : {8, 9}) {  // one line for both
+  for (const std::int64_t size : {8, 9}) {  // one log line for both sizes
     for (int call = 0; call < kCalls; ++call)
       keep(f(random_tensor({size})), {});
   }

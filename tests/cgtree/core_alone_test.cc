@@ -1,4 +1,5 @@
-// The core without what stands around it: what needs a neighbour is refused by its name.
+// The core without extensions: a request that needs one is refused, and the message names the
+// target to link.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +45,7 @@ TEST_P(CoreAloneTest, OptionsOfAFunctionThatNeedAnExtensionAreRefused) {
   EXPECT_EQ(refusal({}), "");
 }
 
-// Nothing has looked at the graphs, so each may refer to any memory.
+// Without the audit, each graph may refer to any memory.
 TEST_P(CoreAloneTest, InvalidateDropsEveryRecording) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   const Tensor elsewhere = random_tensor({4});
@@ -86,7 +87,7 @@ TEST_P(CoreAloneTest, ACallThatIsRefusedNamesItsReason) {
   }
 }
 
-// Recordings are dropped for it first: the second function has room only in place of the first.
+// The context evicts recordings to stay within its budget: there is no room for a second one.
 TEST_P(CoreAloneTest, TheBudgetOfAContextIsKept) {
   constexpr std::int64_t kCount = 1 << 22;  // 16 MiB
   constexpr std::size_t kBudget = std::size_t{80} << 20;

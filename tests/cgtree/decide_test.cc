@@ -10,7 +10,7 @@
 namespace cgtree::testing {
 namespace {
 
-// A function with one recording of one float input, and all that a decision looks at.
+// A function with one recording of one float input, and the arguments of decide().
 class DecideTest : public ::testing::Test {
  protected:
   DecideTest() : memory_(new ContextMemory(Device::host(), {})) {
@@ -43,7 +43,7 @@ class DecideTest : public ::testing::Test {
     EXPECT_EQ(decided.outcome, Outcome::kRunEagerly);
     return decided.reason;
   }
-  // Other recordings of the function; the first was used longest ago. They fit nothing.
+  // Other recordings of the function, which fit no call; the first was used longest ago.
   void add_recordings(int count) {
     for (int i = 0; i < count; ++i)
       add_recording(function_);
@@ -138,7 +138,7 @@ TEST_F(DecideTest, ASiblingIsPredictedThatFitsAndIsNotHeldBack) {
   EXPECT_EQ(sibling(), nullptr);
 }
 
-// predict_memory() finds the same one: it makes no recordings, and so leaves hints as they are.
+// predict_memory() finds the same recording: it records nothing, and leaves the hints unchanged.
 TEST_F(DecideTest, PrecaptureFindsTheOldestRecordingWhateverFollowedLastTime) {
   Node other;
   other.function = &function_;
@@ -170,7 +170,7 @@ TEST_F(DecideTest, AnotherStaticAddressIsRecordedAndSaysWhy) {
   EXPECT_EQ(why.mismatches[0].input, 0u);
 }
 
-// The first recording fails by a static address, the other comes nearer, whichever is asked first.
+// The first recording differs by a static address, the other one by less, in either order.
 TEST_F(DecideTest, WhetherAStaticAddressIsToBlameIsSaidByTheNearestRecording) {
   function_.options.inputs = {{.is_static = true}};
   function_.options.on_static_change = OnStaticChange::kThrow;
@@ -223,7 +223,7 @@ TEST_F(DecideTest, KeysWithoutRecordingsAreForgottenTheOldestFirst) {
             nullptr);
 }
 
-// Against all pairs, one by one.
+// Compared with a check of all pairs.
 TEST_F(DecideTest, InputsThatOverlapWhereOneIsWrittenAreFoundAmongMany) {
   std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());
   const Tensor all = empty({4000}, DType::kFloat32, Device::host());
@@ -309,7 +309,7 @@ TEST_F(DecideTest, RecordingsThatDidNotPayLetTheNextOneWaitUnlessItIsAskedFor) {
 
   Call call(function_, *memory_, list());
   key.note_wait(call.hash_of_places());
-  EXPECT_EQ(decision().outcome, Outcome::kRecord);  // it has come before
+  EXPECT_EQ(decision().outcome, Outcome::kRecord);  // the inputs were at these addresses before
   input_ = empty({4}, DType::kFloat32, Device::host());
   EXPECT_EQ(skipped(), SkipReason::kBacksOff);
   node_.recording.costs.replays += KeyState::kPays;

@@ -1,4 +1,4 @@
-// A sticky error of a device: the marks of the replay that has failed are told, once.
+// A sticky error of a device: the marks of the failed replay are reported once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ TEST(StickyCodeTest, OnlyFailuresOfKernelsEndADevice) {
   }
 }
 
-// A step of three scopes, of which the second one fails while `is_broken`. The host device does not
-// run the nodes behind it, as after a sticky error of a GPU.
+// A step of three scopes, whose second scope fails while `is_broken`. The host device skips the
+// nodes after it, as a GPU does after a sticky error.
 class DeviceFailureTest : public ::testing::Test {
  protected:
   static constexpr std::int64_t kCount = 32;
@@ -120,7 +120,7 @@ TEST_F(DeviceFailureTest, OtherErrorsAreNotTold) {
   EXPECT_THAT(told, IsEmpty());
 }
 
-// A launch of a queue does not fail: a wait does.
+// A device with a queue reports the failure at a wait, not at the launch.
 TEST(DeviceFailureOfAQueueTest, AWaitTellsIt) {
   const StrictHostDevice host = make_strict_host_device({.executor = HostExecutor::kThreads});
   HostSlot::instance().put(*host.device);

@@ -1,4 +1,5 @@
-// Random numbers and failure: what throws draws nothing, and what a replay cannot repeat is named.
+// Random numbers and failure: a call that throws draws nothing, and a step that cannot be replayed
+// is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -208,7 +209,7 @@ TEST_P(DrawsFailureTest, AFailedCaptureDrawsOnceAsTheEagerCallItBecomes) {
   EXPECT_EQ(generator.state().offset, oracle.offset());
 }
 
-// No GPU refuses a launch on demand.
+// A GPU cannot be made to refuse a launch.
 class RefusedLaunchTest : public DrawsFailureTest {};
 INSTANTIATE_TEST_SUITE_P(HostOnly, RefusedLaunchTest,
                          ::testing::Values(devices_under_test().front()), device_name);
@@ -232,7 +233,7 @@ TEST_P(RefusedLaunchTest, ALaunchThatIsRefusedDrawsNothing) {
 }
 
 TEST_P(DrawsFailureTest, OutOfMemoryAtAnyRequestDrawsNothing) {
-  constexpr std::int64_t kCount = 3 << 20;  // each tensor needs a segment of its own
+  constexpr std::int64_t kCount = 3 << 20;  // each tensor needs a separate segment
   PhiloxOracle oracle(seed_);
   const std::vector<float> expected[] = {oracle.uniform(kCount), oracle.uniform(kCount),
                                          oracle.uniform(kCount)};
@@ -258,7 +259,7 @@ TEST_P(DrawsFailureTest, OutOfMemoryAtAnyRequestDrawsNothing) {
   }
 }
 
-// A recording that cannot be launched must not stand in the way of one that can.
+// A recording that cannot be launched must not prevent a new one.
 TEST_P(RefusedLaunchTest, ARecordingThatIsRefusedTwiceIsRecordedAnew) {
   bool refused = false;
   const CompiledFunction f = compile(context(), "f", [&](Tensor x) {

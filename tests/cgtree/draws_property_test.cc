@@ -1,8 +1,8 @@
 // Random programs that draw: graphed calls against the same calls run eagerly, bit for bit.
 //
-// Two contexts run the same program with generators of their own: one with graphs, one with
-// `enabled = false`. After every operation outputs and generators are equal, whatever was warmed
-// up, recorded, replayed or thrown.
+// Two contexts run the same program with separate generators: one with graphs, one with `enabled =
+// false`. After every operation outputs and generators are equal, in each phase and after
+// exceptions.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class Program {
   Tensor call(int function, const Tensor& x) const { return functions_[function](x); }
   FunctionStats stats(int function) const { return functions_[function].stats(); }
 
-  bool fail = false;  // what runs throws after drawing
+  bool fail = false;  // makes each step function throw after its draws
 
  private:
   void may_fail() const {
@@ -106,7 +106,7 @@ TEST_P(DrawsPropertyTest, GraphedProgramsDrawWhatTheirEagerTwinsDraw) {
         program.fail = fails;
         try {
           held[side].push_back(program.call(function, tensor({size}, x)));
-          fails = false;  // a replay, which does not run the function: so the twin does not throw
+          fails = false;  // replays do not run the function, so the twin must not throw
         } catch (const std::runtime_error&) {
           ASSERT_TRUE(fails);
         }

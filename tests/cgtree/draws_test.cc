@@ -1,4 +1,4 @@
-// Random numbers: whatever the phase, a call draws what an eager call would have drawn.
+// Random numbers: a call draws the numbers of an eager call, in each phase.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -257,7 +257,7 @@ TEST_P(DrawsTest, GraphRngFunctionalGraphAndEagerDrawsInterleaveAndReseedsAreHon
 TEST_P(DrawsTest, GraphRngDistributionsCaptureDrawsNothingAndTheFirstLaunchDrawsOnce) {
   const Generator generator(seed_);
   PhiloxOracle oracle(seed_);
-  std::vector<std::uint64_t> seen;  // where the generator is when the function has drawn
+  std::vector<std::uint64_t> seen;  // the generator's offset after the draws of the function
   const CompiledFunction f = compile(context(), "f", [&] {
     Tensor floats = uniform({9}, generator);
     Tensor integers = random_integers({5}, -9, 9, generator);
@@ -273,7 +273,7 @@ TEST_P(DrawsTest, GraphRngDistributionsCaptureDrawsNothingAndTheFirstLaunchDraws
     (void)oracle.words(2);
     EXPECT_EQ(generator.state().offset, oracle.offset());
   }
-  EXPECT_EQ(seen, (std::vector<std::uint64_t>{8, 8}));  // drawn by the warm-up; nothing since
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{8, 8}));  // all drawn by the warm-up
 }
 
 // Row 4.3 graph_checkpoint_preserve_rng_state.
@@ -406,7 +406,7 @@ TEST_P(DrawsTest, AGeneratorMayDieBeforeTheRecordingAndTheRecordingBeforeTheGene
   const auto generator = std::make_unique<Generator>(seed_);
   Generator* handle = generator.get();
   {
-    // By reference: after the recording only the recording holds on to the generator's position.
+    // By reference: after the capture only the recording holds the generator's position.
     const CompiledFunction g = compile(context(), "g", [&] { return uniform({3}, *handle); });
     PhiloxOracle again(seed_);
     for (int call = 0; call < kPhases; ++call)

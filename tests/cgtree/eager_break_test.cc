@@ -1,4 +1,4 @@
-// Eager breaks: a step with breaks does what it would do without graphs, in each replay.
+// Eager breaks: each replay of a step with breaks equals the step without graphs.
 #include "cgtree/values/eager_break.h"
 #include "cgtree/memory/context_memory.h"
 
@@ -36,7 +36,7 @@ struct Factor {
   float value = 0;
 };
 
-// y += a * x, on the current stream.
+// Enqueues y += a * x on `stream`.
 void axpy(float a, const void* x, void* y, StreamRef stream = current_stream()) {
   check(stream.graphs().launch_kernel(stream.handle(), axpy_kernel(), dims_for(kCount),
                                       arguments_of(a, x, y, kCount)),
@@ -160,7 +160,7 @@ TEST_P(EagerBreakTest, AMemoryErrorOfItsFunctionDoesNotRunTheFirstPartTwice) {
   EXPECT_EQ(values(sum), std::vector<float>(kCount, 4));
 }
 
-// The recording of the step is in use, and what it writes is not yet held by anything.
+// The recording of the step is in use, although no handle to its outputs exists yet.
 TEST_P(EagerBreakTest, MemoryThatIsShortInItCostsNoRecording) {
   constexpr std::int64_t kBudget = 64 << 20;
   make_context({.max_bytes = kBudget, .at_limit = AtLimit::kEvict});
@@ -190,7 +190,7 @@ TEST_P(EagerBreakTest, MemoryThatIsShortInItCostsNoRecording) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// It runs in the warm-up, and not when the step is recorded.
+// The break runs in the warm-up, and not in the capture.
 TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     eager_break([](const StepValues&) { (void)empty({kCount}, DType::kFloat32); });
@@ -264,7 +264,7 @@ TEST_P(EagerBreakTest, AStepThatDoesNotJoinItsStreamsRunsEagerly) {
   EXPECT_GT(f.stats().skipped(), 0u);
 }
 
-// From its first to its last moment a call uses the tensors that it was given.
+// A call uses the tensors that it was given from beginning to end.
 TEST_P(EagerBreakTest, BreaksThatAssignTheCallersVariablesDoNotChangeTheCall) {
   Tensor given, block, sum;
   std::vector<float> seen;
@@ -278,8 +278,8 @@ TEST_P(EagerBreakTest, BreaksThatAssignTheCallersVariablesDoNotChangeTheCall) {
           seen.push_back(values.get<Factor>(1).value);
           given = sum = Tensor();
           block = step_block(Factor{-1});
-          // On another thread, whose memory is not the context's: that of `sum`, if it was
-          // freed.
+          // Allocated on another thread, outside the context: the new tensor would get the memory
+          // of `sum` if that was freed.
           std::thread([&] { other = tensor({kCount}, std::vector<float>(kCount, 7)); }).join();
         });
         eager_break([&](const StepValues& values) { seen.push_back(values.get<Factor>(1).value); });
@@ -322,7 +322,7 @@ TEST_P(EagerBreakTest, AnOutputIsSlicedByTheInputThatWasGiven) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// What is captured in vain runs once more, when the caller's key may be another one.
+// After a failed capture the step runs again, by which time the caller's key may have changed.
 TEST_P(EagerBreakTest, ACallKeepsTheKeyThatItWasGiven) {
   Key key;
   std::vector<std::int64_t> seen;
@@ -398,8 +398,8 @@ TEST_P(EagerBreakTest, AFunctionThatEndsInItsOwnBreakFinishesTheCall) {
   }
 }
 
-// The call is the last owner of the context then.
-// A recording is dropped inside the context: by a call, or by upkeep.
+// The call is then the context's last owner. A recording is dropped inside the context, by a call
+// or by upkeep.
 TEST_P(EagerBreakTest, WhatItsFunctionHoldsMayCallTheContextWhenItEnds) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });

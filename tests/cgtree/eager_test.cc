@@ -1,4 +1,4 @@
-// Eager gaps between calls, and step functions that no capture can take.
+// Eager gaps between calls, and step functions that cannot be captured.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 class EagerTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(EagerTest);
 
-// Row 118 graph_partition: a detour between two functions; two recordings, right each time.
+// Row 118 graph_partition: a detour between two functions; two recordings, right values in each
+// call.
 // Acceptance: trees 118.
 TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
   CompiledFunction before = compile(context(), "before", [](Tensor x) { return affine(x, 2, 0); });
@@ -33,8 +34,8 @@ TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
   EXPECT_EQ(after.stats().replays, 3u);
 }
 
-// Row 132 graph_partition_saved_activation_not_static: what comes from a gap is copied, so it
-// may lie elsewhere each time without another recording.
+// Row 132 graph_partition_saved_activation_not_static: outputs of a gap are copied, so they may
+// move at each call without a new recording.
 // Acceptance: trees 132.
 TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
@@ -71,8 +72,8 @@ TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
   EXPECT_EQ(recording_count(), 2u);
 }
 
-// Row 30 graph_partition_with_memory_plan_reuse: steps around an eager middle that writes into a
-// buffer of the caller's.
+// Row 30 graph_partition_with_memory_plan_reuse: steps around an eager middle that writes into the
+// caller's buffer.
 // Acceptance: trees 30.
 TEST_P(EagerTest, AnEagerGapMayWriteIntoABufferOfTheCallers) {
   const Tensor buffer = random_tensor({4});
@@ -111,7 +112,7 @@ TEST_P(EagerTest, ACompiledFunctionInAnEagerGapRunsEagerly) {
   EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kNestedCall)], 3u);
 }
 
-// Row 140 skip_cudagraph_unsafe_ops: marked unsafe and not split: a skip, said once.
+// Row 140 skip_cudagraph_unsafe_ops: marked unsafe and not split: a skip, logged once.
 // Acceptance: trees 140.
 TEST_P(EagerTest, AnEagerGapInsideAStepFunctionKeepsItFromBeingGraphedAndSaysSo) {
   std::vector<std::string> warnings;
@@ -136,7 +137,7 @@ TEST_P(EagerTest, AnEagerGapKeepsAFunctionFromBeingGraphedAlsoIfItsErrorWasSwall
     const Tensor y = affine(x, 1, 1);
     try {
       context().eager([&] { update(y, 1, -1); });
-    } catch (const CaptureError&) {  // as code does that only wants to go on
+    } catch (const CaptureError&) {  // as code that only wants to continue
     }
     return y;
   });
@@ -164,7 +165,7 @@ TEST_P(EagerTest, AStepThatRefusesItsCaptureRunsWithoutAGraphAndSaysWhy) {
               HasSubstr("the engine has grown its workspace"));
 }
 
-// What was refused in a warm-up is not kept for the recording.
+// A refusal in a warm-up does not count in the recording.
 TEST_P(EagerTest, ARefusalOutsideOfACaptureDoesNothing) {
   refuse_capture("no step");
   int runs = 0;
@@ -180,7 +181,7 @@ TEST_P(EagerTest, ARefusalOutsideOfACaptureDoesNothing) {
 }
 
 // Rows 76 incompatible_ops_item, 78 and 80 incompatible_ops_nonzero: found at the first capture,
-// named, eager from then on, and the process is none the worse.
+// named, eager from then on, and the process goes on.
 // Acceptance: trees 76, 78, 80.
 TEST_P(EagerTest, TheCallThatBrokeACaptureIsNamedEvenWhenItsErrorWasSwallowed) {
   std::vector<std::string> warnings;
@@ -191,7 +192,7 @@ TEST_P(EagerTest, TheCallThatBrokeACaptureIsNamedEvenWhenItsErrorWasSwallowed) {
     const Tensor y = affine(x, 2, 0);
     try {
       current_stream().synchronize();
-    } catch (const Error&) {  // as code does that only wants to go on
+    } catch (const Error&) {  // as code that only wants to continue
     }
     return y;
   });

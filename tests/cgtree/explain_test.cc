@@ -1,4 +1,5 @@
-// What a context says about its calls: explanations beforehand, events in a file of JSON lines.
+// Reports of a context about its calls: explanations before a call, and events as JSON lines in a
+// file.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ class ExplainTest : public TreeTest {
       parsed.push_back(json::parse(line));
     return parsed;
   }
-  // Returns those about calls: not that the file was opened, and not what the context holds.
+  // Returns the lines about calls, without the opening of the file and the counters.
   std::vector<json> lines() {
     std::vector<json> parsed = all_lines();
     std::erase_if(parsed, [](const json& line) {
@@ -270,7 +271,7 @@ TEST_P(ExplainTest, FailuresAndEvictionsAreEvents) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); },
                                {.max_recordings = 1, .at_limit = AtLimit::kEvict});
   CompiledFunction bad = compile(context(), "bad", [](Tensor) -> Tensor {
-    throw std::runtime_error("not today \xff");  // not UTF-8: must not lose the line
+    throw std::runtime_error("not today \xff");  // not UTF-8: the line must still be written
   });
   for (const std::int64_t size : {2, 2, 3, 3})
     (void)f(random_tensor({size}));

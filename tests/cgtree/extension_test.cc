@@ -1,4 +1,4 @@
-// The list of a context's extensions: its order, its refusals, and the facts that events carry.
+// The list of a context's extensions: its order, its refusals, and the values in events.
 #include "cgtree/tree/extension.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Seen {
-  std::vector<std::string> events;  // in the order in which extensions were told
-  std::vector<std::size_t> copied;  // by replay
+  std::vector<std::string> events;  // in the order in which the extensions were called
+  std::vector<std::size_t> copied;  // copied inputs of each replay
   std::vector<std::uint64_t> replays;
   std::string key;
 };
@@ -40,7 +40,7 @@ std::string_view name(CallEvent::Kind kind) {
   }
 }
 
-// Extensions of other numbers are of other classes.
+// Each `number` gives a different class.
 template <int number, int place>
 class Watcher final : public Extension {
  public:
@@ -145,7 +145,7 @@ TEST_P(ExtensionTest, AListThatCannotBeFollowedIsRefused) {
   EXPECT_EQ(refusal({watcher<1>(seen), watcher<2>(seen)}), "");
 }
 
-// The extension refuses options of functions, and the context goes on.
+// The extension refuses a function's options; the context stays usable.
 TEST_P(ExtensionTest, AFunctionMayBeRefused) {
   class Refuser final : public Extension {
    public:

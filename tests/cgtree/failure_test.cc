@@ -1,4 +1,4 @@
-// Failure leaves no trace: tree, pool and stream are as before, and what failed is named.
+// Failed calls: tree, pool and stream stay as they were, and the error names the call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 class FailureTest : public TreeTest {
  protected:
-  // All that a failed call must leave alone.
+  // State that a failed call must not change.
   struct Trace {
     std::size_t recordings;
     std::size_t live_outputs;
@@ -77,7 +77,7 @@ TEST_P(FailureTest, AnExceptionFromTheStepFunctionLeavesNoTraceInAnyPhase) {
   EXPECT_EQ(values(held), affine_of(x, 1, 1));
 }
 
-// As after an eager run: the work that fills it has run.
+// As after an eager run, the work that fills the tensor has run.
 TEST_P(FailureTest, ATensorThatEscapesInAnExceptionIsFilledAndStays) {
   struct Escape {
     Tensor tensor;
@@ -202,7 +202,7 @@ TEST_P(FailureTest, ScratchKeptWhileRecordingIsFilledAndTheFunctionIsNamed) {
     return y;
   });
   const Tensor x = random_tensor({6});
-  (void)f(x);  // in the warm-up, keeping is allowed: it may be a workspace
+  (void)f(x);  // a warm-up may keep it: it could be a workspace
   const Trace before = trace();
 
   EXPECT_EQ(values(f(x)), affine_of(values(x), 2, 0));
@@ -217,7 +217,7 @@ TEST_P(FailureTest, ScratchKeptWhileRecordingIsFilledAndTheFunctionIsNamed) {
   EXPECT_EQ(trace().live_outputs, before.live_outputs - 1);
 }
 
-// A library does not see that a handle of ours has become stale.
+// A library cannot see that a handle of cgtree is stale.
 TEST_P(FailureTest, WhatALibraryHoldsOfAFailedCaptureIsHandedOutToNoOther) {
   std::optional<Lease> lease;
   bool hoards = false;
@@ -228,7 +228,7 @@ TEST_P(FailureTest, WhatALibraryHoldsOfAFailedCaptureIsHandedOutToNoOther) {
     return affine(y, 1, 5);
   });
   CompiledFunction g = compile(context(), "g", [](Tensor x) {
-    return affine(affine(affine(x, 1, 1), 1, 1), 1, 1);  // takes more than f
+    return affine(affine(affine(x, 1, 1), 1, 1), 1, 1);  // needs more memory than f
   });
   const Tensor x = random_tensor({300});
   (void)f(x);
@@ -287,7 +287,7 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
   for (int k = 0;; ++k) {
     make_context({});
     segments_->refuse_at = k;
-    // Each tensor needs a segment of its own.
+    // Each tensor needs a separate segment.
     CompiledFunction f =
         compile(context(), "f", [](Tensor x) { return affine(affine(x, 2, 0), 1, 1); });
     const std::vector<float> x = random_floats(3 << 20);
@@ -306,14 +306,15 @@ TEST_P(FailureTest, OutOfMemoryAtAnyRequestLeavesNoTraceAndTheNextCallWorks) {
     }
     validate();
     if (!refused) {
-      // A segment that cannot grow has another one beside it. Recordings refuse no call.
+      // A segment that cannot grow is joined by another one. A refusal during a recording fails no
+      // call.
       EXPECT_GE(k, pools_grow_in_place() ? 1 : 2);
       break;
     }
   }
 }
 
-// Libraries refuse captures by exceptions of their own, before the device sees anything wrong.
+// Some libraries refuse captures by throwing, before the device sees an error.
 TEST_P(FailureTest, AnExceptionThrownOnlyWhileCapturingMakesTheSignatureEager) {
   CapturedLog warnings;
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
@@ -350,7 +351,8 @@ TEST_P(FailureTest, AnExceptionOfTheCapturesIsThrownWhereAGraphIsRequired) {
   expect_stream_works();
 }
 
-// What the step function throws in any case is not the capture's fault, however often it happens.
+// Exceptions of the step function that do not depend on the capture never count as capture
+// failures.
 TEST_P(FailureTest, ErrorsOfTheUsersOwnDoNotUseUpTheCaptures) {
   bool fails = false;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
@@ -403,7 +405,7 @@ TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
   });
   std::vector<Tensor> held = {f(random_tensor({4}))};
 
-  for (std::size_t recordings = 1; recordings <= 4; ++recordings) {  // each output in another slot
+  for (std::size_t recordings = 1; recordings <= 4; ++recordings) {  // another slot for each output
     fails = 2;
     for (int call = 0; call < 3; ++call)
       held.push_back(f(random_tensor({4})));
@@ -411,11 +413,12 @@ TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
   }
 }
 
-// After three failures a signature rests, each time twice as long, and is then tried once.
+// After three failures a signature is not captured for a while, which doubles each time, and then
+// once.
 TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances) {
   bool fails = true;
   int call = 0;
-  std::vector<int> captures;  // in which calls
+  std::vector<int> captures;  // the calls that captured
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     if (fails && current_stream().is_capturing()) {
       captures.push_back(call);
@@ -433,7 +436,7 @@ TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances)
   EXPECT_THAT(f.explain(x).detail,
               AllOf(HasSubstr("busy"), HasSubstr("tried again after 367 more calls")));
 
-  fails = false;  // as if what was busy is not any more
+  fails = false;  // as if the resource was free again
   run(366);
   EXPECT_EQ(f.stats().recordings, 0u);
   run(1);
@@ -442,7 +445,7 @@ TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances)
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(f.stats().replays, 1u);
 
-  // Success has made the distances short again. With its output held, the recording does not fit.
+  // Success has reset the wait. The recording does not fit while its output is held.
   const Tensor held = f(x);
   captures.clear();
   fails = true;
@@ -465,7 +468,7 @@ TEST_P(FailureTest, ASignatureThatBreaksTheRulesOfCapturesIsNotTriedAgain) {
   EXPECT_THAT(f.explain(x).detail, HasSubstr("it is not tried again"));
 }
 
-// A step that another thread has taken part in will do so again: one try is enough.
+// Work of another thread would break each capture: one attempt is enough.
 TEST_P(FailureTest, ACaptureThatAnotherThreadEndedIsNotTriedAgain) {
   int captures = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
@@ -482,7 +485,7 @@ TEST_P(FailureTest, ACaptureThatAnotherThreadEndedIsNotTriedAgain) {
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 3u);
 }
 
-// Row 4.3 graph_concurrent_replay, of one pool: refused.
+// Row 4.3 graph_concurrent_replay, of one pool: the second thread is refused.
 // Acceptance: graphs graph_concurrent_replay.
 TEST_P(FailureTest, ASecondThreadIsRefusedAndNothingBreaks) {
   std::promise<void> inside;

@@ -1,4 +1,5 @@
-// What a first port gets wrong is refused or told, in words that name both sides and what to do.
+// Frequent mistakes in a first port to cgtree: each is refused or reported, with both sides and a
+// remedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-// An engine of which one step is: cache += tokens.
+// An engine with the step: cache += tokens.
 class FirstPortTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 64;
@@ -69,7 +70,7 @@ class FirstPortTest : public TreeTest {
                                         arguments_of(1.0F, x, y, kCount)),
           "launch axpy");
   }
-  // A call whose work reads tokens where step.address(0) says, or where the engine has them.
+  // A call whose work reads the tokens at step.address(0), or in the engine's buffer.
   Outcome call(Steps& steps, const Key& key = {}, std::size_t place = 0) {
     Step step = steps.begin(key, bindings(place));
     for (; step.must_run(); step.end())
@@ -80,7 +81,7 @@ class FirstPortTest : public TreeTest {
     for (Step step = steps.begin({}, given); step.must_run(); step.end())
       add(given[0].address, address_of(cache_));
   }
-  // Returns the references to foreign memory that the snapshot has of the function.
+  // Returns the snapshot's references of the function to foreign memory.
   std::vector<std::string> foreign_of(std::string_view function) {
     std::vector<std::string> all;
     const nlohmann::json nodes = nlohmann::json::parse(snapshot_json(context()))["nodes"];
@@ -97,7 +98,7 @@ class FirstPortTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(FirstPortTest);
 
-// ---- What was wrong in silence ------------------------------------------------------------------
+// ---- Mistakes that were silent ------------------------------------------------------------------
 
 TEST_P(FirstPortTest, AnAddressOfACopiedBindingIsRefusedByName) {
   Steps steps = make_steps();
@@ -110,7 +111,7 @@ TEST_P(FirstPortTest, AnAddressOfACopiedBindingIsRefusedByName) {
                   HasSubstr("step.address(0)"), HasSubstr("parameter 1 of '"), HasSubstr("axpy"))));
   }
   context().synchronize();
-  EXPECT_THAT(values(cache_), Each(1));  // of the warm-up: nothing else has run
+  EXPECT_THAT(values(cache_), Each(1));  // of the warm-up: no other run has happened
   validate();
 
   EXPECT_EQ(call(steps), Outcome::kRecord);

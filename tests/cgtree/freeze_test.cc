@@ -1,4 +1,4 @@
-// freeze(): what is recorded goes on to replay, nothing else is recorded, and each call says so.
+// freeze(): recordings go on replaying, nothing new is recorded, and each such call has a reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ class FreezeTest : public TreeTest {
     return compile(
         context(), std::move(name), [](Tensor x) { return affine(x, 2, 1); }, std::move(options));
   }
-  // One call, checked. Returns what it did.
+  // Makes a call and checks its values. Returns its outcome.
   CallOutcome call(const Function& f, std::int64_t size) {
     const std::vector<float> x = random_floats(size);
     EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 1));
@@ -35,7 +35,7 @@ TEST_P(FreezeTest, AFrozenFunctionReplaysWhatItHasAndRunsTheRestEagerly) {
   const Function f = make();
   for (const Outcome expected : {Outcome::kWarmUp, Outcome::kRecord})
     EXPECT_EQ(call(f, 10).outcome, expected);
-  (void)call(f, 20);  // is warm, and has no recording
+  (void)call(f, 20);  // is warmed up, without a recording
   f.freeze();
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(call(f, 10).outcome, Outcome::kReplay);

@@ -1,4 +1,4 @@
-// Who may enter a context while who is inside.
+// Entry into a context while a call, upkeep or an inspection is inside.
 #include "cgtree/tree/gate.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST_F(GateTest, ACallerWaitsForUpkeepOnAnotherThread) {
   EXPECT_TRUE(entered.get());
 }
 
-// It would wait for itself.
+// A wait would be for itself.
 TEST_F(GateTest, WhatUpkeepCallsBackIsTurnedAway) {
   ASSERT_TRUE(gate_.enter_for_upkeep());
   EXPECT_FALSE(gate_.enter());
@@ -74,12 +74,12 @@ TEST_F(GateTest, UpkeepIsDoneAtOnceOrAtTheNextEntry) {
   EXPECT_EQ(upkeeps_, 2);
 }
 
-// What was undeclared before a call must not be replayed by it.
+// Memory that was undeclared before a call must not be used by its replay.
 TEST_F(GateTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextEntryBegins) {
   for (int round = 1; round <= 20; ++round) {
     std::optional<Inspection> inspection(std::in_place, gate_);
     std::future<int> visited = std::async(std::launch::async, [&] {
-      gate_.request_upkeep();  // finds the inspection inside
+      gate_.request_upkeep();  // during the inspection
       const Entry entry(gate_);
       return upkeeps_;
     });
@@ -111,7 +111,7 @@ TEST_F(GateTest, WhatUpkeepLeavesOverMayEnter) {
   EXPECT_TRUE(could_enter_);
 }
 
-// Each thread has opened as many scopes as the other.
+// Both threads have opened the same number of scopes.
 TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
   const Stream stream(Device::host());
   ContextStream of_context(stream, /*is_shared=*/true);
@@ -139,7 +139,7 @@ TEST(DoorStreamTest, ACaptureOfAnotherThreadIsSeenThatHasOpenedAsManyScopes) {
   }).join();
 }
 
-// A thread takes numbers of scopes in blocks.
+// Each thread reserves numbers for its scopes in blocks.
 TEST(DoorStreamTest, NoTwoScopesOfTheProcessHaveTheSameNumber) {
   const Stream stream(Device::host());
   const auto numbers = [&] {

@@ -19,7 +19,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Dims = std::vector<std::int64_t>;
 
-// On the host, written to the device and read back as a whole.
+// A buffer that is built on the host, written to the device and read back in one piece.
 class Arena {
  public:
   Arena(const DeviceUnderTest& device, std::size_t bytes) : device_(device), bytes_(bytes) {
@@ -48,7 +48,7 @@ class Arena {
   void* data_ = nullptr;
 };
 
-// One copy, of which the oracle knows everything: offsets are bytes into the two arenas.
+// One copy, with all facts that the oracle needs: offsets are bytes in the two arenas.
 struct Case {
   enum class Kind { kStrided, kPadded } kind = Kind::kStrided;
   GatherDirection direction = GatherDirection::kIn;
@@ -57,7 +57,7 @@ struct Case {
   std::size_t fixed = 0;
   std::size_t moving = 0;
   Dims dims;           // of the fixed side
-  Dims sizes;          // of the moving side; strided: the same
+  Dims sizes;          // of the moving side; equal to dims for kStrided
   Dims fixed_strides;  // in elements
   Dims strides;
   Bytes value;
@@ -74,12 +74,12 @@ struct Case {
   }
 };
 
-// What the copy leaves in both arenas.
+// Computes both arenas after the copy.
 struct Oracle {
   Bytes& fixed;
   Bytes& moving;
 
-  // Element by element, in the order of the axes.
+  // Copies element by element, in the order of the axes.
   void run(const Case& c) {
     Dims index(c.dims.size(), 0);
     if (std::find(c.dims.begin(), c.dims.end(), 0) != c.dims.end()) return;
@@ -174,7 +174,7 @@ class Cases {
     }
     return strides;
   }
-  // In an order of its own, with gaps; no element lies over another.
+  // Returns strides in a random order of axes, with gaps; no two elements overlap.
   Dims any_strides(const Dims& dims) {
     std::vector<std::size_t> order(dims.size());
     for (std::size_t a = 0; a < order.size(); ++a)
@@ -206,7 +206,7 @@ class Cases {
     c.fixed_strides = one_in(2) ? c.strides : any_strides(c.dims);
     if (c.dims.empty() || !one_in(4)) return;
     const std::size_t axis = up_to(0, c.dims.size() - 1);
-    const bool both = one_in(2);  // of a broadcast input, whose copy is broadcast too
+    const bool both = one_in(2);  // as for a broadcast input with a broadcast copy
     Dims& read = c.direction == GatherDirection::kIn ? c.strides : c.fixed_strides;
     Dims& written = c.direction == GatherDirection::kIn ? c.fixed_strides : c.strides;
     read[axis] = 0;
@@ -259,7 +259,7 @@ class GatherTest : public ::testing::TestWithParam<DeviceUnderTest> {
   StreamHandle stream_ = StreamHandle::kNull;
 };
 
-// Cases of one launch write to arenas of their own; what is around each must stay as it was.
+// Each case of a launch writes to separate arenas; the bytes around its elements must not change.
 TEST_P(GatherTest, DoesWhatAPlainLoopDoes) {
   constexpr std::size_t kRoom = 48 * 1024;
   constexpr int kInALaunch = 6;
@@ -383,7 +383,7 @@ TEST_P(GatherTest, ARowIsCopiedWhileAStreamIsCaptured) {
 INSTANTIATE_TEST_SUITE_P(Devices, GatherTest, ::testing::ValuesIn(devices_under_test()),
                          [](const auto& info) { return info.param.name; });
 
-// What a row of a strided tensor comes to.
+// The row that describes a strided tensor.
 TEST(GatherRow, OfADenseTensorIsLinear) {
   const Dims dims = {4, 5, 6};
   const Dims strides = {6, 24, 1};  // axes 0 and 1 swapped

@@ -1,4 +1,4 @@
-// The estimate of the device memory of graphs, against what a GPU was measured to take.
+// The estimate of the device memory of graphs, against measurements on a GPU.
 #include "extensions/audit/graph_estimate.h"
 #include "interop/device/graph_api.h"
 
@@ -13,7 +13,7 @@
 namespace cgtree::testing {
 namespace {
 
-// A ForkedGraph is built node by node; its nodes' handles are in no order.
+// A graph that is built node by node; the order of its handles is arbitrary.
 class ForkedGraph {
  public:
   std::size_t add(std::vector<std::size_t> dependencies, NodeType type = NodeType::kKernel,
@@ -27,7 +27,7 @@ class ForkedGraph {
     nodes_.push_back(std::move(node));
     return nodes_.size() - 1;
   }
-  // Returns the last node; `first`: what the chain depends on.
+  // Returns the last node; `first`: the nodes that the chain depends on.
   std::size_t add_chain(std::vector<std::size_t> first, std::size_t length) {
     std::size_t last = add(std::move(first));
     for (std::size_t i = 1; i < length; ++i)
@@ -50,7 +50,7 @@ void expect_near(std::size_t estimate, double measured) {
   EXPECT_NEAR(static_cast<double>(estimate), measured, 0.03 * measured);
 }
 
-// Chains between two kernels.
+// Returns a graph of chains between two kernels.
 ForkedGraph fork_of(std::size_t branches, std::size_t length) {
   ForkedGraph graph;
   const std::size_t first = graph.add({});

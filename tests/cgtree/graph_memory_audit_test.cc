@@ -1,4 +1,4 @@
-// Memory that the graph of a recording leaves, with the extensions that look at graphs.
+// Memory that the graph of a recording leaves allocated, with the extensions that read graphs.
 #include <chrono>
 
 #include "extensions/audit/audit_options.h"
@@ -31,7 +31,7 @@ TEST_P(GraphMemoryAuditTest, RecordingsThatLeaveMemoryShareNoExecutableGraph) {
   }
 }
 
-// The graphs of all ranks are launched once then.
+// The graphs of all ranks are then launched once, and not kept.
 TEST_P(GraphMemoryAuditTest, AGraphOfAGroupLeavesItsMemoryToTheEngineIfAnotherRankKeepsATensor) {
   constexpr int kRanks = 2;
   auto groups = make_thread_groups(kRanks, std::chrono::seconds(20));

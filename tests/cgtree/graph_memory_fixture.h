@@ -45,7 +45,7 @@ class GraphMemoryTest : public TreeTest {
     (void)graphs.take_last_error();
     return code;
   }
-  // Returns the output.
+  // Enqueues the step. Returns its output.
   void* forward(float draft, const void* x, bool frees_another) {
     const StreamRef stream = current_stream();
     const auto allocate = [&] {
@@ -63,7 +63,7 @@ class GraphMemoryTest : public TreeTest {
     return output;
   }
 
-  // One call, checked. The engine frees what a run without a graph has allocated.
+  // Makes a call and checks it. The engine frees the memory that a run without a graph allocated.
   Outcome call(Steps& steps, int draft, bool frees_another = false) {
     const std::vector<float> x = random_floats(kCount);
     x_on_device_.copy_from<float>(x);
@@ -92,11 +92,11 @@ class GraphMemoryTest : public TreeTest {
     const auto free = context().stream().api().attribute(0, DeviceAttribute::kFreeMemory);
     return static_cast<std::size_t>(std::get<std::int64_t>(free));
   }
-  // Memory of other programs on a GPU comes and goes.
+  // On a GPU, other programs change the amount of free memory.
   bool is_host() const { return GetParam().name != "cuda"; }
 
   Tensor x_on_device_;
-  std::map<int, void*> outputs_;  // of graphs, by draft
+  std::map<int, void*> outputs_;  // allocated by graphs, by draft
 };
 
 }  // namespace cgtree::testing

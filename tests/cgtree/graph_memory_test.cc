@@ -1,4 +1,5 @@
-// Memory that the graph of a recording leaves: how long it lives, what it counts as, who frees it.
+// Memory that the graph of a recording leaves allocated: its lifetime, its accounting, and its
+// owner.
 #include "tests/cgtree/graph_memory_fixture.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +63,7 @@ TEST_P(GraphMemoryTest, WhatAGraphLeavesCountsAsItsBytes) {
     EXPECT_GE(stats().graph_bytes, kBytes);
     EXPECT_LT(stats().graph_bytes, 2 * kBytes);
   }
-  EXPECT_EQ(recording_count(), 1u);  // two take more than the limit
+  EXPECT_EQ(recording_count(), 1u);  // two exceed the limit
   EXPECT_EQ(call(steps, 2), Outcome::kReplay);
 }
 
@@ -113,7 +114,7 @@ TEST_P(GraphMemoryTest, TheEngineMayFreeItBeforeTheNextReplay) {
   EXPECT_EQ(call(steps, 3), Outcome::kRecord);
 }
 
-// The graph would be launched once, and dropped with the memory that the engine is to read.
+// The graph would be launched once and dropped, along with the memory that the engine must read.
 TEST_P(GraphMemoryTest, AStepThatAlsoKeepsATensorRunsEagerly) {
   Steps steps = make_steps();
   Tensor kept;
@@ -130,7 +131,7 @@ TEST_P(GraphMemoryTest, AStepThatAlsoKeepsATensorRunsEagerly) {
   kept = Tensor();
 }
 
-// The capture has made a tensor that an eager run would find unfilled.
+// The capture makes a tensor that stays unfilled unless its graph is launched.
 TEST_P(GraphMemoryTest, AStepThatKeepsATensorOfItsCaptureIsLaunchedOnce) {
   Steps steps = make_steps();
   const Tensor expected = random_tensor({4});
@@ -158,7 +159,7 @@ TEST_P(GraphMemoryTest, AStepThatKeepsATensorOfItsCaptureIsLaunchedOnce) {
   kept = Tensor();
 }
 
-// A recording that is dropped in the call that has made it would take the memory with it.
+// A recording that is dropped in the call that made it would free the memory with it.
 TEST_P(GraphMemoryTest, ARecordingThatIsTooLargeLeavesItsMemoryToTheEngine) {
   make_context({.max_graph_bytes = kBytes / 2, .at_limit = AtLimit::kEvict});
   Steps steps = make_steps();
@@ -170,7 +171,7 @@ TEST_P(GraphMemoryTest, ARecordingThatIsTooLargeLeavesItsMemoryToTheEngine) {
   EXPECT_EQ(steps.stats().skipped(SkipReason::kGraphBytesLimit), 3u);
 }
 
-// Its graph has as many allocations as frees, and frees what no launch of it has allocated.
+// Its graph has as many allocations as frees, but frees memory of another graph.
 TEST_P(GraphMemoryTest, AGraphThatFreesMemoryOfAnotherOneRunsEagerly) {
   for (const bool keeps : {true, false}) {
     Steps first = make_steps();

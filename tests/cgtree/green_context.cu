@@ -1,4 +1,4 @@
-// Makes green contexts by functions of the driver that are looked up at run time.
+// Makes green contexts with driver functions that are looked up at run time.
 #include "tests/cgtree/green_context.h"
 
 #include <cuda.h>
@@ -11,7 +11,7 @@ __global__ void clear(std::uint32_t* words) {
   words[threadIdx.x] = 0;
 }
 
-// Each block stays for a while, so that all SMs of the stream have some.
+// Each block waits for a while, so that every SM of the stream gets blocks.
 __global__ void note(std::uint32_t* words) {
   unsigned sm = 0;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));

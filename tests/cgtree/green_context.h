@@ -6,7 +6,7 @@
 
 namespace cgtree::testing {
 
-inline constexpr int kSmWords = 32;  // of 32 bits: one for each SM
+inline constexpr int kSmWords = 32;  // of 32 bits, one bit for each SM
 
 // A GreenContext owns a part of the SMs of device 0, and a stream of it.
 class GreenContext {
@@ -28,8 +28,8 @@ class GreenContext {
   unsigned sms_ = 0;
 };
 
-// Enqueues a kernel that sets the bit of each SM that one of its blocks runs on, in kSmWords words
-// that it clears before.
+// Clears kSmWords words, and enqueues a kernel that sets the bit of each SM on which its blocks
+// run.
 void note_sms(std::uint32_t* words, void* stream);
 
 }  // namespace cgtree::testing

@@ -1,4 +1,4 @@
-// Green contexts: work of a call runs on the SMs of the stream that it is called on.
+// Green contexts: a call runs on the SMs of the stream on which it is made.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -49,7 +49,7 @@ class GreenContextTest : public TreeTest {
     if (!words_.defined()) words_ = empty({kSmWords}, DType::kUInt32, device());
     return words_;
   }
-  // Returns on how many SMs the work has run.
+  // Returns the number of SMs on which the work ran.
   template <typename Work>
   int sms_of(const Work& work) {
     work();

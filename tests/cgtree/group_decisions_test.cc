@@ -1,4 +1,5 @@
-// The ranks of a group do the same, whatever differs between them, and a replay has no vote.
+// The ranks of a group make the same decisions, however their circumstances differ, and a replay
+// has no vote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +63,7 @@ class CountedGroup final : public Group {
   std::unique_ptr<Group> group_;
 };
 
-// What a call has come to: what it did, or "threw".
+// Returns a call's outcome, its skip reason, or "threw".
 std::string told(const std::optional<CallOutcome>& outcome) {
   if (!outcome) return "nothing";
   if (outcome->outcome == Outcome::kThrow) return "threw";
@@ -75,7 +76,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
 
-  // A rank of a test: a context in a group, on a thread of its own.
+  // A rank of a test: a context in a group, used by one thread.
   struct Rank {
     Rank(int number, Device device, std::unique_ptr<Group> group, ContextOptions options)
         : rank(number), votes(std::make_shared<CountedGroup>(std::move(group))) {
@@ -93,7 +94,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
     std::optional<Context> context;
   };
 
-  // `options` of each rank; `body` runs on all of them at once.
+  // Runs `body` on all ranks at once; options(rank) gives the options of a rank.
   template <typename Body>
   void run(int size, const std::function<ContextOptions(int)>& options, const Body& body) {
     auto groups = make_thread_groups(size, kLimit);
@@ -103,7 +104,7 @@ class GroupDecisionsTest : public ::testing::TestWithParam<DeviceUnderTest> {
                 options ? options(number) : ContextOptions{});
       body(rank);
       cgtree::testing::validate(*rank.context);
-      (void)agree(*rank.votes, true);  // a rank that leaves fails the others
+      (void)agree(*rank.votes, true);  // an early end of one rank would fail the others
     });
   }
 };
@@ -113,7 +114,7 @@ std::vector<float> values(const Tensor& tensor) {
   return tensor.to_vector<float>();
 }
 
-// What a rank decides of copies and of waits follows from the calls alone.
+// The decisions of a rank to copy and to wait depend on the calls alone.
 TEST_P(GroupDecisionsTest,
        RanksThatKeepResultsCopyThemTogetherAndRanksWhoseInputsMoveWaitTogether) {
   run(3, nullptr, [](Rank& rank) {
@@ -217,7 +218,7 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameFirstReplaysAndThenNoneVotes) {
       });
 }
 
-// The engine's work on rank 1 differs from what was recorded, or is left in the middle.
+// The engine's work on rank 1 differs from the recording, or throws in the middle.
 TEST_P(GroupDecisionsTest, StepsOfEnginesAreVerifiedTogetherAndAllHearOfWhatOneComesTo) {
   run(
       2, [](int) { return ContextOptions{.extensions = {verify({.every = 2})}}; },
@@ -270,7 +271,7 @@ TEST_P(GroupDecisionsTest, IfOneRankCannotCaptureAllRunEagerly) {
   run(3, nullptr, [](Rank& rank) {
     CompiledFunction f = compile(*rank.context, "f", [&](Tensor x) {
       Tensor y = affine(x, 2, 1);
-      if (rank.rank == 1) current_stream().synchronize();  // captures forbid it
+      if (rank.rank == 1) current_stream().synchronize();  // forbidden in captures
       return y;
     });
     for (int i = 0; i < 4; ++i)
@@ -417,7 +418,7 @@ TEST_P(GroupDecisionsTest, ARankThatCallsSomethingElseIsNamedOnAllOfThem) {
     expect_difference([&] { (void)decode(rank.input(rank.rank == 2 ? 5 : 4, 1)); },
                       "rank 1: about to warm up 'decode' float32 {4}",
                       "rank 2: about to warm up 'decode' float32 {5}");
-    for (int i = 0; i < 4; ++i)  // nothing was lost
+    for (int i = 0; i < 4; ++i)  // no replay is lost
       EXPECT_EQ(values(decode(rank.input(4, 1)))[3], 3);
     EXPECT_EQ(decode.stats().replays, 2);
     if (rank.rank == 0) rank.context->mark_step();
@@ -441,7 +442,8 @@ TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
     }
     (void)agree(*group, true);
   });
-  // With the words of the message; events and times are a rank's own.
+  // With the words expected in the message; extensions that only report events and times may
+  // differ.
   const std::vector<std::pair<ExtensionFactory, std::string>> others = {
       {verify({.every = 1}), "verify 1 and first 0"},
       {verify({.first = 1}), "verify 0 and first 1"},
@@ -470,7 +472,7 @@ TEST_P(GroupDecisionsTest, RanksWithOtherOptionsFindOut) {
   });
 }
 
-// A rank that cannot make its context must not have voted: it may try again.
+// A rank that cannot make its context must not have voted, so that it may try again.
 TEST_P(GroupDecisionsTest, ARankWhoseEventFileCannotBeOpenedMayTryAgain) {
   auto groups = make_thread_groups(2, kLimit);
   run_on_ranks(2, [&](int rank) {
@@ -541,7 +543,7 @@ TEST_P(GroupDecisionsTest, StepsOfEnginesDecideTogether) {
     std::string trace;
     for (int i = 0; i < 8; ++i) {
       const Binding bindings[] = {{x.data<float>(), x.bytes()}};
-      const bool breaks_rules = i < 3;  // each of the first captures, on one rank
+      const bool breaks_rules = i < 3;  // breaks each of the first captures, on one rank
       for (Step step = steps.begin(Key{{"n", i < 5 ? 1 : 2}}, bindings); step.must_run();) {
         update(x, 1, 1);
         if (breaks_rules && rank.rank == 1 && step.is_captured()) {
@@ -558,7 +560,7 @@ TEST_P(GroupDecisionsTest, StepsOfEnginesDecideTogether) {
   });
 }
 
-// It has thrown something of its own, and could not know by that.
+// The rank's own exception does not tell it that the other rank's capture failed.
 TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCallToo) {
   run(2, nullptr, [](Rank& rank) {
     Steps steps(*rank.context, "step", {.bindings = {{}, {.name = "tokens", .is_copied = true}}});
@@ -572,7 +574,7 @@ TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCall
         for (Step step = steps.begin(Key{}, bindings); step.must_run(); step.end()) {
           update(x, 1, 1);
           if (i != 1) continue;
-          if (rank.rank == 1) (void)affine(tokens, 1, 0);  // in place of its copy
+          if (rank.rank == 1) (void)affine(tokens, 1, 0);  // reads the tokens instead of their copy
           if (rank.rank == 0) {
             EXPECT_THROW(current_stream().synchronize(), CaptureError);
           }
@@ -589,7 +591,7 @@ TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCall
   });
 }
 
-// Each rank does what it likes at a place of its own.
+// Each rank throws something else, at another place.
 TEST_P(GroupDecisionsTest, StepsStayInStepWhateverEachRankThrows) {
   enum What { kBody, kSynchronizes, kSwallows, kDiffers, kBreak, kHook, kKeeps, kMemory, kKinds };
   const unsigned seed = std::random_device()();
@@ -784,7 +786,7 @@ TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereOneRankCannotDoWhatTheOthe
       return rank == 1 && fails == which;
     };
     const auto set = [&](Rank& rank, What which) {
-      (void)agree(*rank.votes, true);  // the call before has ended on all ranks
+      (void)agree(*rank.votes, true);  // all ranks have ended the last call
       const std::lock_guard lock(mutex);
       fails = which;
     };
@@ -833,7 +835,7 @@ TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereOneRankCannotDoWhatTheOthe
   }
 }
 
-// Throws once, when a call is to be explained.
+// Throws once, from explain().
 class Forgetful final : public Extension {
  public:
   explicit Forgetful(bool fails) : fails_(fails) {}
@@ -845,7 +847,7 @@ class Forgetful final : public Extension {
   mutable bool fails_;
 };
 
-// The other ranks must not decide again for want of memory: one has left.
+// One rank leaves the call, so the others must not decide again for lack of memory.
 TEST_P(GroupDecisionsTest, AnExtensionWithoutMemoryOnOneRankLeavesTheGroupInStep) {
   const auto options = [](int rank) {
     return ContextOptions{
@@ -866,8 +868,8 @@ TEST_P(GroupDecisionsTest, AnExtensionWithoutMemoryOnOneRankLeavesTheGroupInStep
   });
 }
 
-// One rank fails where there is no vote any more, or where there is none at all. The caller's part
-// is to release what the other ranks have got for the call.
+// One rank fails after the last vote of a call, or in a call without votes. The caller must release
+// the outputs that the other ranks got from the call.
 TEST_P(GroupDecisionsTest, AnExceptionInABreakOnOneRankLeavesTheGroupInStep) {
   for (const std::size_t verify_every : {0, 2, 3}) {
     const auto options = [&](int) {
@@ -920,7 +922,7 @@ TEST_P(GroupDecisionsTest, AnExceptionInABreakOnOneRankLeavesTheGroupInStep) {
   }
 }
 
-// The others do not hear of it, and have drawn.
+// The other ranks do not learn of the exception, and draw.
 TEST_P(GroupDecisionsTest, GeneratorsStayTogetherWhereABreakOfAReplayThrowsOnOneRank) {
   std::array<std::vector<float>, 2> drawn;
   run(2, nullptr, [&](Rank& rank) {
@@ -983,7 +985,7 @@ TEST_P(GroupDecisionsTest, ABreakOfAnEngineThatThrowsOnOneRankLeavesTheGroupInSt
   });
 }
 
-// What broke a capture may make the engine throw on one rank alone.
+// The error that broke the capture may make the engine throw on one rank only.
 TEST_P(GroupDecisionsTest, ACaptureThatOneRankLeavesBrokenCountsOnAll) {
   for (const bool breaks_rules : {true, false}) {
     run(2, nullptr, [&](Rank& rank) {
@@ -1037,7 +1039,7 @@ TEST_P(GroupDecisionsTest, CapturesThatFailedAreTriedAgainInTheSameCallOnAllRank
   });
 }
 
-// A rank whose launches are refused has used the recording all the same, as the others have.
+// Refused launches count as uses of the recording, as launches on the other ranks do.
 class GroupRefusedLaunchTest : public GroupDecisionsTest {};
 INSTANTIATE_TEST_SUITE_P(HostOnly, GroupRefusedLaunchTest,
                          ::testing::Values(devices_under_test().front()),
@@ -1177,7 +1179,7 @@ TEST(OptionsDigestTest, EachOptionThatCouldLeadRanksApartCounts) {
   }
 }
 
-// They are a rank's own.
+// They may differ between ranks.
 TEST(OptionsDigestTest, NamesAndMemoryDoNotCount) {
   const std::uint64_t plain = digest_after<ContextOptions>([](ContextOptions&) {});
   EXPECT_EQ(plain, digest_after<ContextOptions>([](ContextOptions& o) {

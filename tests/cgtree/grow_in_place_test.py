@@ -1,4 +1,4 @@
-"""The tree's tests once more, on pools that grow in place: a sixth of each program, drawn anew in each run."""
+"""The tests of the tree, on pools that grow in place: each run picks a random sixth of each program."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-// Guards: a replay never has a decision of the host in it that the host would now take otherwise.
+// Guards: a replay never repeats a decision that the host would now make differently.
 #include "extensions/guards/guard.h"
 
 #include <gmock/gmock.h>
@@ -47,13 +47,13 @@ class GuardsTest : public TreeTest {
         },
         std::move(options));
   }
-  // A call, checked. Returns the outcome.
+  // Makes a call and checks its values. Returns the outcome.
   Outcome call(const F& f, float scale, float shift = 0) {
     const std::vector<float> x = random_floats(5);
     EXPECT_EQ(values(f(tensor({5}, x))), affine_of(x, scale, shift));
     return f.last_outcome()->outcome;
   }
-  // As many calls as it takes until the answer has a recording.
+  // Calls until the answer has a recording.
   void record(const F& f, const Decision& decision, int scale) {
     *decision = scale;
     while (call(f, static_cast<float>(scale)) != Outcome::kReplay) {
@@ -65,7 +65,7 @@ class GuardsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(GuardsTest);
 
-// Without a guard the replay has the decision of the capture.
+// Without a guard, replays repeat the decision of the capture.
 TEST_P(GuardsTest, WithoutAGuardADecisionIsFrozenAndWithOneItIsNot) {
   F frozen = compile(context(), "frozen",
                      [&](Tensor x) { return affine(x, static_cast<float>(*decision_), 0); });
@@ -128,7 +128,7 @@ TEST_P(GuardsTest, TheExplanationNamesTheGuardAndBothAnswers) {
   EXPECT_EQ(why(f).outcome, Outcome::kReplay);
 }
 
-// A guard that is asked in one way alone is no guard of the other.
+// A guard that only one of two branches asks does not apply to recordings of the other branch.
 TEST_P(GuardsTest, AGuardMayBeAskedForTheAnswerOfAnother) {
   const auto inner = std::make_shared<int>(10);
   const auto asked = std::make_shared<int>(0);
@@ -221,8 +221,8 @@ TEST_P(GuardsTest, AnAnswerMayBeAnyValueOfSixteenBytes) {
   EXPECT_EQ(call(f, 0.5, 7), Outcome::kReplay);
 }
 
-// Sessions have each a recording, with a guard that asks the session. One is over, and calls of
-// others, in any order, replay theirs; new ones are recorded.
+// Each session has a recording with a guard that asks the session. One session is over; calls of
+// the others, in any order, replay theirs, and new sessions are recorded.
 TEST_P(GuardsTest, AGuardThatThrowsSpeaksForItsOwnRecordingAlone) {
   struct Session {
     Tensor cache;
@@ -289,7 +289,7 @@ TEST_P(GuardsTest, WhatAGuardThrowsReachesTheCallerAndTheNextCallReplays) {
     *fails = false;
     EXPECT_EQ(call(f, 2), Outcome::kReplay);
   }
-  *fails = true;  // in a warm-up, and in a capture
+  *fails = true;  // in a warm-up, and then in a capture
   EXPECT_THROW((void)f(random_tensor({6})), std::runtime_error);
   *fails = false;
   (void)f(random_tensor({6}));
@@ -326,7 +326,7 @@ TEST_P(GuardsTest, AGuardThatChangesAtEachCallEndsEagerAndComesBack) {
   EXPECT_EQ(call(f, 1000), Outcome::kReplay);
 }
 
-// Every one pays, so none has to wait.
+// Each recording pays for itself, so no answer has to wait.
 TEST_P(GuardsTest, AnAnswerThatStaysForAWhileIsRecordedHoweverManyThereAre) {
   F f = scaled(decision_);
   for (int scale = 0; scale < 30; ++scale) {
@@ -338,7 +338,7 @@ TEST_P(GuardsTest, AnAnswerThatStaysForAWhileIsRecordedHoweverManyThereAre) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
-// The explanation of a recording asks the guards of those that it is compared with.
+// To explain a recording, the guards of the recordings that it is compared with are asked.
 TEST_P(GuardsTest, ANewKeyIsComparedWithSixteenRecordingsAtMost) {
   const auto asked = std::make_shared<int>(0);
   const auto f = compile(context(), "counted", [asked](Tensor x, Tensor) {
@@ -375,7 +375,7 @@ TEST_P(GuardsTest, AFrozenFunctionRunsAnotherAnswerEagerly) {
   EXPECT_EQ(call(f, 2), Outcome::kReplay);
 }
 
-// ---- Where it is asked ----
+// ---- Callers of guards ----
 
 TEST_P(GuardsTest, OutsideOfAStepItIsCalledAndNoMore) {
   int calls = 0;
@@ -395,7 +395,7 @@ TEST_P(GuardsTest, InANestedFunctionItGuardsTheOuterOne) {
   EXPECT_EQ(outer.stats().recordings, 2u);
 }
 
-// The function of a break runs in each replay, and decides anew.
+// The function of a break runs in each replay, and decides again.
 TEST_P(GuardsTest, InABreakItIsNoGuard) {
   std::vector<int> seen;
   F f = compile(context(), "f", [&seen, decision = decision_](Tensor x) {
@@ -468,7 +468,7 @@ TEST_P(GuardsTest, APaddedCallAsksToo) {
   EXPECT_EQ(f.stats().replays, 12u);
 }
 
-// The recording that is there is of another answer, and no recording is made.
+// The only recording has another answer, and no new one is made.
 TEST_P(GuardsTest, ALargerRecordingOfAnotherAnswerDoesNotServeASmallerCall) {
   F f = scaled(decision_, {.inputs = {{.dynamic = {{0, "n"}}}},
                            .buckets = {{"n", {4, 8}}},
@@ -570,7 +570,7 @@ TEST_P(GuardsTest, StepsWithAKeyAskBetweenBeginAndEnd) {
   EXPECT_EQ(steps.stats().replays, 32u);
 }
 
-// ---- What it owns ----
+// ---- Objects that guards own ----
 
 TEST_P(GuardsTest, WhatAGuardOwnsEndsWithItsRecordingsAndOutsideOfTheContext) {
   // Calls the context when it ends.
@@ -615,7 +615,7 @@ TEST_P(GuardsTest, ReleasedMemoryTakesTheGuardsWithItAndOtherAnswersAreStillWarm
   });
   for (int i = 0; i < 3; ++i)
     call(f, 2);
-  (void)f(random_tensor({6}));  // another key is warmed up, and not recorded
+  (void)f(random_tensor({6}));  // another key is warmed up, without being recorded
   (void)context().release_memory();
   state = std::make_shared<int>(2);
   EXPECT_TRUE(old.expired());
@@ -646,7 +646,7 @@ TEST_P(GuardsTest, InACheckedContextAVariableOfTheStepIsFound) {
               ThrowsMessage<InvalidArgument>(
                   AllOf(HasSubstr("guard 'scale'"), HasSubstr("on the stack of the step"))));
   EXPECT_EQ(dangles.stats().failures, 1u);
-  int outside = 2;  // lives longer than the function
+  int outside = 2;  // outlives the function
   F lives = compile(context(), "lives", [&outside](Tensor x) {
     const int scale = watch_value(&outside, "outside");
     return affine(x, static_cast<float>(scale), 0);
@@ -658,7 +658,7 @@ TEST_P(GuardsTest, InACheckedContextAVariableOfTheStepIsFound) {
   EXPECT_EQ(lives.stats().failures, 0u);
 }
 
-// Bytes that are not set would make two answers of one.
+// Padding bytes would make one answer look like two.
 static_assert(kIsAnswer<double> && kIsAnswer<void*> && kIsAnswer<unsigned char>);
 static_assert(!kIsAnswer<long double>);
 
@@ -683,7 +683,7 @@ TEST_P(GuardsTest, RanksOfAGroupWhoseGuardsAnswerAlikeReplayTogether) {
       return affine(x, static_cast<float>(scale), 0);
     });
     for (int i = 0; i < 200; ++i) {
-      *decision = i < 60 ? i % 3 : i;  // then it changes at each call
+      *decision = i < 60 ? i % 3 : i;  // from here on it changes at each call
       const std::vector<float> x(4, 3);
       const Tensor y = f(from_host<float>(Shape({4}), x, ranked.device()));
       EXPECT_EQ(y.to_vector<float>()[0], 3 * static_cast<float>(*decision));

@@ -1,4 +1,5 @@
-// No output that is still held is ever overwritten; what mark_step() invalidates names itself.
+// No output that is held is ever overwritten; mark_step() makes handles stale, and the error names
+// the output.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 
 class HeldOutputsTest : public TreeTest {
  protected:
-  // Runs `act`, which must throw StaleTensor, and returns what it says.
+  // Runs `act`, which must throw StaleTensor, and returns the message.
   template <typename Act>
   static std::string stale_message(Act&& act) {
     try {
@@ -50,7 +51,8 @@ TEST_P(HeldOutputsTest, OutputsOfEveryCallKeepTheirValuesWhileHeld) {
     EXPECT_EQ(values(held[i]), expected[i]) << i;
 }
 
-// y = f(x) with y held until it is overwritten: two recordings, double buffering (design 5.2).
+// y = f(x), with y held until the next call has returned: two recordings, double buffering (design
+// 5.2).
 TEST_P(HeldOutputsTest, AnOutputHeldUntilTheNextOneSettlesOnTwoRecordings) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   Tensor y;
@@ -81,7 +83,7 @@ TEST_P(HeldOutputsTest, AFunctionFedItsOwnOutputSettles) {
   EXPECT_EQ(f.stats().skipped(), 0u);
 }
 
-// z = f(f(x)) and g(f(x)) work without a word from the user.
+// z = f(f(x)) and g(f(x)) work without an annotation by the user.
 TEST_P(HeldOutputsTest, NestedCallsSettle) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, -1, 3); });
@@ -101,7 +103,7 @@ TEST_P(HeldOutputsTest, NestedCallsSettle) {
   EXPECT_GE(f.stats().replays + g.stats().replays, 100u);
 }
 
-// A module that counts what it has seen: its state is fed back, and its result is held.
+// A function whose state is fed back and whose other result is held.
 TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
   Context loops(context().device(), {.outputs_lie_apart = true});
   CompiledFunction f = compile(loops, "f", [](Tensor state, Tensor x) {
@@ -123,8 +125,8 @@ TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
   EXPECT_LE(g.stats().recordings, 4u);
 }
 
-// A training loop: the gradients of a step are held while the forward pass of the next one runs,
-// and fit where the forward pass had results that are gone.
+// A training loop: the gradients of a step are held while the next forward pass runs, and fit into
+// memory of outputs of the last forward pass that were released.
 TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecording) {
   Context loops(context().device(), {.outputs_lie_apart = true});
   constexpr std::int64_t kSaved = 3000;
@@ -151,7 +153,8 @@ TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecord
   EXPECT_EQ(forward.stats().replays, 12 - 1 - forward.stats().recordings);
 }
 
-// A decoder: its cache and what is made of its other result are held until the next ones are there.
+// A decoder: its cache, and a value computed from its other result, are held until the next ones
+// exist.
 TEST_P(HeldOutputsTest, AFunctionWhoseResultsAreHeldInPartSettles) {
   Context loops(context().device(), {.outputs_lie_apart = true});
   CompiledFunction decode = compile(loops, "decode", [](Tensor x) {
@@ -170,7 +173,7 @@ TEST_P(HeldOutputsTest, AFunctionWhoseResultsAreHeldInPartSettles) {
   EXPECT_LE(head.stats().recordings, 2u);
 }
 
-// A chain of functions whose last result is held until the next one is there.
+// A chain of functions whose last result is held until the next one exists.
 TEST_P(HeldOutputsTest, AChainWhoseLastResultIsHeldSettles) {
   Context loops(context().device(), {.outputs_lie_apart = true});
   std::vector<CompiledFunction<Tensor(Tensor)>> chain;
@@ -190,7 +193,7 @@ TEST_P(HeldOutputsTest, AChainWhoseLastResultIsHeldSettles) {
     EXPECT_LE(step.stats().recordings, 2u);
 }
 
-// Rows 65, 66 error_on_dealloc_use: warm-up's, recording's and replay's outputs alike.
+// Rows 65, 66 error_on_dealloc_use: for outputs of a warm-up, of a recording and of a replay.
 // Acceptance: trees 65, 66, 67; random dead_forward.
 TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
   CompiledFunction f = compile(
@@ -210,7 +213,7 @@ TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
   }
 }
 
-// A view of another library cannot throw StaleTensor.
+// A view in another library cannot throw StaleTensor.
 TEST_P(HeldOutputsTest, WhatAnotherLibraryHoldsKeepsItsValuesAcrossMarkStep) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   std::vector<std::pair<Tensor, std::vector<float>>> views;
@@ -274,7 +277,7 @@ TEST_P(HeldOutputsTest, AStaleHandleDoesNotKeepItsSlotFromLaterOutputs) {
   Tensor y;
 
   for (int step = 0; step < 20; ++step) {
-    context().mark_step();  // y of the step before becomes stale and is still held
+    context().mark_step();  // y of the last step becomes stale, and is still held
     const std::vector<float> x = random_floats(4);
     y = f(tensor({4}, x));
     EXPECT_EQ(values(y), affine_of(x, 1, 5));
@@ -300,7 +303,7 @@ TEST_P(HeldOutputsTest, LivenessIsExactThroughViewsAndInEveryPhase) {
   }
 }
 
-// Row 35 live_outputs_multiple_graphs: no restore before the path diverges.
+// Row 35 live_outputs_multiple_graphs: the pool is not restored before the path diverges.
 // Acceptance: trees 35.
 TEST_P(HeldOutputsTest, APathRecordedInOneGoNeedsNoRestore) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 1); });
@@ -352,7 +355,8 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
     EXPECT_EQ(values(kept), affine_of(affine_of(x, 0, 7), 2, 1));
     EXPECT_EQ(values(again), affine_of(affine_of(x, 1, 1), 2, 1));
   };
-  // A handle that dies between the decision to record and the recording costs one more of these.
+  // Each handle that is released between the decision to record and the recording costs one more
+  // recording.
   for (int round = 0; round < 50; ++round)
     run_round(/*joins_first=*/false);
   const std::uint64_t recordings = f.stats().recordings;
@@ -361,7 +365,8 @@ TEST_P(HeldOutputsTest, HandlesMayDieOnAnyThread) {
   EXPECT_LE(f.stats().recordings, recordings + 2) << "at most two outputs are held at a time";
 }
 
-// Two functions share a slot. The last handle of an output, a view or not, leaves its shape there.
+// Two functions share a slot. The last handle of an output, which may be a view, leaves its shape
+// in the slot.
 TEST_P(HeldOutputsTest, AnOutputHasItsOwnShapeWhateverWasInItsPlaceBefore) {
   CompiledFunction flat = compile(context(), "flat", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction square = compile(context(), "square", [](Tensor x) {
@@ -390,8 +395,8 @@ TEST_P(HeldOutputsTest, AnOutputHasItsOwnShapeWhateverWasInItsPlaceBefore) {
   }
 }
 
-// Last handles go on other threads while the context replays, records and marks steps, and after it
-// has ended. What is held is never overwritten, and each life ends once.
+// Other threads release last handles while the context replays, records and marks steps, and after
+// its end. Held outputs are never overwritten, and each slot's life ends once.
 TEST_P(HeldOutputsTest, ReleasesOnOtherThreadsRaceWithAllThatTheContextDoes) {
   constexpr int kThreads = 2;
   constexpr int kOutputs = 3;
@@ -467,7 +472,7 @@ TEST_P(HeldOutputsTest, AnOutputThatOutlivesItsContextKeepsOnlyWhatItLiesIn) {
   EXPECT_EQ(segments_->held(), 0);
 }
 
-// The exception says it all: nothing is logged for a caller that catches it.
+// The exception is enough: nothing is logged for a caller that catches it.
 TEST_P(HeldOutputsTest, AStaleInputThatTheCallerCatchesIsNotLogged) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
   const Tensor stale = f(random_tensor({3}));

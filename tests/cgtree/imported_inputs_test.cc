@@ -1,5 +1,5 @@
-// Inputs of other libraries: each call waits for their streams, and they for the call, recorded or
-// not.
+// Inputs from other libraries: each call waits for their streams, and their streams wait for the
+// call, recorded or eager.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// `memory` as a library that works on `producer` would hand it over.
+// Imports `memory` from a library that works on `producer`.
 Tensor import(const Tensor& memory, StreamRef producer, bool is_read_only = false) {
   CudaArrayInterface array = to_cuda_array_interface(memory, {.is_idle = true});
   array.stream = static_cast<std::uintptr_t>(producer.handle());
@@ -73,7 +73,7 @@ TEST_P(ImportedInputsTest, AStaticInputThatComesBackElsewhereIsNotReplayed) {
     const std::vector<float> written = random_floats(8);
     kept.push_back(tensor({8}, written));
     for (int call = 0; call < 3; ++call) {
-      const Tensor x = import(kept.back(), producer);  // its last owner goes with the call
+      const Tensor x = import(kept.back(), producer);  // its last owner ends with the call
       EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
     }
   }
@@ -155,8 +155,8 @@ TEST(ImportedInputsTraceTest, AReplayHasOneEdgePerProducerAndDirectionAndTheHost
   HostSlot::instance().put(host_device_api());
 }
 
-// What is known of many weights at once includes the stream of those who lent them: one that ends
-// must be forgotten, though none of the weights does.
+// A cached check of many weights includes their producers' stream: it must be forgotten when the
+// stream ends, although no weight does.
 TEST(ImportedInputsTraceTest, AReplayHasNoEdgeToAProducerThatHasEndedThoughAllWereKnown) {
   CallTrace trace(host_device_api());
   HostSlot::instance().put(trace.device());
@@ -189,7 +189,7 @@ TEST(ImportedInputsTraceTest, AReplayHasNoEdgeToAProducerThatHasEndedThoughAllWe
   HostSlot::instance().put(host_device_api());
 }
 
-// To decide a call anew, the stream is asked whether it captures.
+// A call without a prediction asks the stream whether it captures.
 TEST(ImportedInputsTraceTest, AReplayOfAPaddedFunctionIsPredictedAsAnyOther) {
   CallTrace trace(host_device_api());
   HostSlot::instance().put(trace.device());
@@ -223,7 +223,7 @@ TEST(ImportedInputsTraceTest, AReplayOfAPaddedFunctionIsPredictedAsAnyOther) {
   HostSlot::instance().put(host_device_api());
 }
 
-// Nothing has to wait for anybody, but what is read-only is borrowed.
+// Nothing waits for memory without a stream, but read-only memory is still borrowed.
 TEST(ImportedInputsTraceTest, AReplayOfReadOnlyMemoryWithoutAStreamIsPredictedAsAnyOther) {
   CallTrace trace(host_device_api());
   HostSlot::instance().put(trace.device());
@@ -252,7 +252,7 @@ TEST(ImportedInputsTraceTest, AReplayOfReadOnlyMemoryWithoutAStreamIsPredictedAs
   HostSlot::instance().put(host_device_api());
 }
 
-// What is known of many weights at once includes who has lent them. Work runs in any order that the
+// A cached check of many weights includes their producers. Work runs in a random order that the
 // streams allow: a missing edge shows in the data.
 TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
   constexpr std::size_t kWeights = 10;
@@ -270,7 +270,7 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
       };
       std::vector<Tensor> memory;
       std::vector<Tensor> weights;
-      std::vector<Tensor> sources;  // made first: to make one waits for work
+      std::vector<Tensor> sources;  // made first: an allocation waits for all work
       for (std::size_t i = 0; i < kWeights; ++i) {
         memory.push_back(from_host<float>({1}, std::vector<float>{-1}, device));
         weights.push_back(import(memory.back(), producers[i % 2]));
@@ -308,7 +308,7 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesTheWeightsOfItsTime) {
   }
 }
 
-// Work runs in any order that the streams allow: a missing edge shows in the data.
+// Work runs in a random order that the streams allow: a missing edge shows in the data.
 TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
   const std::uint64_t first = std::random_device()();
   for (std::uint64_t seed = first; seed < first + 20; ++seed) {
@@ -321,7 +321,7 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
       const Tensor memory = from_host<float>({1}, std::vector<float>{-1}, device);
       const Tensor x = import(memory, producer);
       CompiledFunction f = compile(context, "f", [](Tensor input) { return affine(input, 2, 0); });
-      std::vector<Tensor> sources;  // made first: to make one waits for work
+      std::vector<Tensor> sources;  // made first: an allocation waits for all work
       for (int call = 0; call < 6; ++call) {
         const float value = static_cast<float>(call + 1);
         sources.push_back(from_host<float>({1}, std::vector<float>{value}, device));
@@ -343,8 +343,8 @@ TEST(ImportedInputsRandomOrderTest, InAnyOrderEachCallSeesItsOwnInput) {
   }
 }
 
-// The library works on a branch of the capture, before the call and after it; so did another
-// context before the capture.
+// The library works on a branch of the capture before and after the call, and another context
+// worked on it before the capture.
 TEST_P(ImportedInputsTest, ACapturedCallIsOrderedWithWhoWorksInTheSameCapture) {
   constexpr std::int64_t kCount = 1 << 12;
   const Stream stream(device()), branch(device());

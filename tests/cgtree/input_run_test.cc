@@ -1,4 +1,4 @@
-// Many inputs, static or copied, proved to fit at once while nothing about them has changed.
+// Runs of many static or copied inputs: while none of them changes, one check covers them all.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class InputRunTest : public TreeTest {
   using F = CompiledFunction<Tensor(std::span<const Tensor>)>;
   static constexpr std::size_t kWeights = 12;
 
-  // The sum of x, which is copied, and of all weights, which are static.
+  // Returns the sum of x, which is copied, and of the weights, which are static.
   F summer(std::size_t weights = kWeights) {
     CompileOptions options;
     options.inputs.resize(weights + 1, {.is_static = true});
@@ -35,8 +35,8 @@ class InputRunTest : public TreeTest {
         },
         options);
   }
-  // The sum of all, which are copied, but for those that are static. Every second one is written:
-  // it is one more then.
+  // Returns the sum of its inputs: those in `statics` are static, the others copied. Each second
+  // input is mutated: incremented by one.
   F copied_summer(std::initializer_list<std::size_t> statics = {}) {
     CompileOptions options;
     options.inputs.resize(kWeights + 1);
@@ -63,8 +63,8 @@ class InputRunTest : public TreeTest {
       value = static_cast<float>(random_() % 64);
     return tensor(shape, list);
   }
-  // All have one shape, and lie in memory of different sizes: so a storage that is made where one
-  // has ended has the bytes of that one, and memory elsewhere.
+  // Weights have one shape and memory of different sizes: a storage that is allocated where another
+  // has ended has the same address, and memory elsewhere.
   Tensor weight() {
     const Tensor whole = weight({static_cast<std::int64_t>(4 + 1024 * (1 + random_() % 64))});
     return Tensor(whole.storage(), 0, shape_, DType::kFloat32);
@@ -89,7 +89,7 @@ class InputRunTest : public TreeTest {
     EXPECT_EQ(values(f(list)), expected) << "seed " << seed_;
   }
 
-  // As call(), of copied_summer(). No two tensors share memory.
+  // Like call(), for copied_summer(). No two tensors share memory.
   void call_and_count(const F& f, const std::vector<Tensor>& list) {
     std::vector<std::vector<float>> expected;
     for (const Tensor& one : list)
@@ -119,12 +119,12 @@ TEST_P(InputRunTest, WeightsThatStayAreReplayedWhereverTheListLies) {
   EXPECT_EQ(stats().warm_ups, 1u);
 }
 
-// The new storage may well lie where the old one lay, and the new memory too.
+// The new storage may have the address of the old one, and so may its memory.
 TEST_P(InputRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
   for (int i = 0; i < 40; ++i) {
-    for (int j = 0; j < 4; ++j)  // what stays becomes known
+    for (int j = 0; j < 4; ++j)  // the unchanged inputs become a known run
       call(f, list);
     Tensor& replaced = list[1 + random_() % kWeights];
     replaced = Tensor();
@@ -132,7 +132,7 @@ TEST_P(InputRunTest, AWeightThatIsReplacedIsSeenThoughAllWereKnown) {
   }
 }
 
-// The run is what lies in front of the copied input.
+// The run consists of the inputs before the copied one.
 TEST_P(InputRunTest, AWeightBehindTheRunIsSeenThoughTheRunIsKnown) {
   CompileOptions options;
   options.inputs.resize(kWeights + 1, {.is_static = true});
@@ -149,7 +149,7 @@ TEST_P(InputRunTest, AWeightBehindTheRunIsSeenThoughTheRunIsKnown) {
   std::vector<Tensor> list = inputs();
   const std::vector<Tensor> others = {list.back(), weight(), weight()};
   for (std::size_t i = 0; i < 12; ++i) {
-    for (int j = 0; j < 4; ++j)  // what stays becomes known
+    for (int j = 0; j < 4; ++j)  // the unchanged inputs become a known run
       call(f, list);
     list.back() = others[i % others.size()];
   }
@@ -157,7 +157,7 @@ TEST_P(InputRunTest, AWeightBehindTheRunIsSeenThoughTheRunIsKnown) {
 }
 
 TEST_P(InputRunTest, StaticAndCopiedRunsAreSeenToChangeInEitherOrder) {
-  constexpr std::size_t kHalf = (kWeights + 1) / 2 + 3;  // both are long enough
+  constexpr std::size_t kHalf = (kWeights + 1) / 2 + 3;  // both halves are long enough for a run
   for (const std::size_t first_static : {std::size_t{0}, kHalf}) {
     CompileOptions options;
     options.inputs.resize(2 * kHalf);
@@ -241,7 +241,7 @@ TEST_P(InputRunTest, AnUndefinedWeightIsRefusedThoughAllWereKnown) {
   call(f, list);
 }
 
-// Storages that end at each call, on any thread, cost the short cut and nothing else.
+// A storage that ends on any thread between calls invalidates the known run, and nothing else.
 TEST_P(InputRunTest, StoragesThatEndOnOtherThreadsChangeNoAnswer) {
   const F f = summer();
   std::vector<Tensor> list = inputs();
@@ -279,7 +279,7 @@ TEST_P(InputRunTest, RandomChangesOfTheListAreSeen) {
         std::swap(list[j], list[1 + random_() % kWeights]);
         break;
       case 3:
-        list[j].copy_from<float>(values(weight()));  // the same place, other contents
+        list[j].copy_from<float>(values(weight()));  // the same address, other contents
         break;
       case 4:
         list = std::vector<Tensor>(list);
@@ -304,7 +304,7 @@ TEST_P(InputRunTest, CopiedInputsAreReadAndWrittenWhereTheyAreInAnyTurn) {
     const std::size_t j = random_() % list.size();
     switch (random_() % 16) {
       case 0:
-        list[j] = Tensor();  // its storage's place is free for the next
+        list[j] = Tensor();  // the next storage may use its address
         list[j] = weight();
         break;
       case 1:
@@ -314,7 +314,7 @@ TEST_P(InputRunTest, CopiedInputsAreReadAndWrittenWhereTheyAreInAnyTurn) {
         std::swap(list[j], list[random_() % list.size()]);
         break;
       case 3:
-        list[j].copy_from<float>(values(weight()));  // the same place, other contents
+        list[j].copy_from<float>(values(weight()));  // the same address, other contents
         break;
       default:
         break;
@@ -324,8 +324,8 @@ TEST_P(InputRunTest, CopiedInputsAreReadAndWrittenWhereTheyAreInAnyTurn) {
   EXPECT_EQ(stats().recordings, 1u);
 }
 
-// A storage that is made where one has ended has the bytes of that one, and memory elsewhere. No
-// other storage ends meanwhile.
+// A storage that is allocated where another has ended has the same address, and memory elsewhere.
+// No other storage ends in between.
 TEST_P(InputRunTest, CopiedInputsThatAreMemoryOfTheContextAreSeenToMove) {
   const F f = copied_summer();
   const std::vector<Tensor> sources = inputs();
@@ -342,7 +342,7 @@ TEST_P(InputRunTest, CopiedInputsThatAreMemoryOfTheContextAreSeenToMove) {
   for (const Tensor& one : sources)
     list.push_back(eager(one));
   for (int i = 0; i < 60; ++i) {
-    for (int j = 0; j < 4; ++j)  // what stays would become known
+    for (int j = 0; j < 4; ++j)  // the unchanged inputs would become a known run
       call_and_count(f, list);
     Tensor& replaced = list[random_() % list.size()];
     replaced = Tensor();
@@ -359,7 +359,7 @@ TEST_P(InputRunTest, CopiedInputsThatAreOutputsAreSeenToBeStale) {
     list.push_back(context().eager([&] { return affine(one, 1, 0); }));
   for (int i = 0; i < 4; ++i)
     call_and_count(f, list);
-  Tensor held = f(list);  // so that no other output lies where the recording writes
+  Tensor held = f(list);  // keeps other outputs away from the memory that the recording writes
   for (Tensor& one : list)
     one = make(one);
   held = Tensor();
@@ -372,7 +372,7 @@ TEST_P(InputRunTest, CopiedInputsThatAreOutputsAreSeenToBeStale) {
   EXPECT_THROW((void)f(list), StaleTensor);
 }
 
-// The run is what lies behind the static input. All are copied by one node.
+// The run consists of the inputs after the static one. One node copies all of them.
 TEST_P(InputRunTest, ACopiedInputBesideTheRunMayMove) {
   const F f = copied_summer({3});
   std::vector<Tensor> list = inputs(), others = inputs();
@@ -383,8 +383,8 @@ TEST_P(InputRunTest, ACopiedInputBesideTheRunMayMove) {
   EXPECT_EQ(stats().recordings, 1u);
 }
 
-// The shape of a view ends with its tensor, and the next one may lie in its place, as the storage
-// stays.
+// The shape of a view ends with its tensor, while the storage stays; the next shape may have the
+// same address.
 TEST_P(InputRunTest, AShapeInThePlaceOfOneThatHasEndedIsAnotherShape) {
   const F f = copied_summer();
   std::vector<Tensor> list = inputs();
@@ -394,7 +394,7 @@ TEST_P(InputRunTest, AShapeInThePlaceOfOneThatHasEndedIsAnotherShape) {
     const std::int64_t dims[] = {4}, strides[] = {1 + i % 2};
     list[3] = Tensor();
     list[3] = Tensor(wide.storage(), 0, Shape(dims, strides), DType::kFloat32);
-    for (int j = 0; j < 5; ++j) {  // what stays becomes known
+    for (int j = 0; j < 5; ++j) {  // the unchanged inputs become a known run
       std::vector<Tensor> others = list;
       others.erase(others.begin() + 3);
       std::vector<float> expected = sum_of(others);
@@ -406,7 +406,7 @@ TEST_P(InputRunTest, AShapeInThePlaceOfOneThatHasEndedIsAnotherShape) {
   EXPECT_EQ(stats().recordings, 2u);
 }
 
-// Two lists have shapes of their own, which are equal.
+// The two lists have shapes at different addresses, which are equal.
 TEST_P(InputRunTest, CopiedInputsThatStayPatchNothing) {
   const F f = copied_summer();
   const std::vector<std::vector<Tensor>> lists = {inputs(), inputs()};
@@ -421,7 +421,7 @@ TEST_P(InputRunTest, CopiedInputsThatStayPatchNothing) {
   EXPECT_EQ(stats().root_patches, 2u);
 }
 
-// A context that ends while its outputs are released by others frees its memory once.
+// A context that ends while other threads release its outputs frees its memory once.
 TEST_P(InputRunTest, OutputsThatThreadsReleaseWhileTheContextEndsLetGoOfItsMemory) {
   for (int round = 0; round < 20; ++round) {
     make_context({});

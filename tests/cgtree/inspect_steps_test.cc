@@ -1,5 +1,5 @@
-// Inspections of the Steps of an engine, and of recordings whose inputs are rebound: the memory of
-// the call is used, and planted faults are named.
+// Inspections of an engine's Steps, and of recordings whose inputs are rebound: they use the memory
+// of the call, and name planted faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ class InspectStepsTest : public TreeTest {
     return {
         binding_of(tokens_), binding_of(cache), binding_of(weights_), {&block_, sizeof(block_)}};
   }
-  // Returns how often the work was enqueued.
+  // Returns the number of times that the work was enqueued.
   template <typename Work>
   int call(Steps& steps, const Tensor& cache, const Work& work) {
     int runs = 0;
@@ -180,7 +180,7 @@ TEST_P(InspectStepsTest, AWordOfASessionIsThatOfTheCall) {
   EXPECT_FALSE(found.recorded->words[2].is_foreign);
 }
 
-// The host has decided where in the cache it writes.
+// The host chooses the place in the cache to write.
 TEST_P(InspectStepsTest, AnotherPlaceInACheckedBindingIsNamed) {
   for (const bool is_per_session : {false, true}) {
     Steps steps = make_steps(is_per_session);
@@ -226,7 +226,7 @@ TEST_P(InspectStepsTest, CallsThatBeginWouldRefuseAreRefused) {
   wrong[1].address = nullptr;
   EXPECT_THROW((void)inspect(steps, {}, wrong), InvalidArgument);
   wrong = bound;
-  wrong[0] = {wrong[1].address, wrong[1].bytes};  // a copy of what is written
+  wrong[0] = {wrong[1].address, wrong[1].bytes};  // a copy of the address that is written
   EXPECT_THROW((void)inspect(steps, {}, wrong), InvalidArgument);
   const Stream captured(device(), StreamKind::kNonBlocking);
   {
@@ -275,7 +275,7 @@ TEST_P(InspectStepsTest, ReboundInputsAreUsedWhereTheyAre) {
 
 // ---- On the host device in strict mode ----
 
-// Of steps with a recording of each session, and with one of all.
+// Parameter: one recording per session, or one for all sessions.
 class StrictInspectStepsTest : public ::testing::TestWithParam<bool> {
  protected:
   StrictInspectStepsTest() {

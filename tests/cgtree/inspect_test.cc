@@ -1,4 +1,4 @@
-// Inspections: planted faults are named with their node, and nothing else is.
+// Inspections: the node of a planted fault is named, and no other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ using ::testing::IsEmpty;
 
 constexpr std::int64_t kCount = 8;
 
-// Memory of a device that is no tensor, filled with zeros.
+// Memory of a device outside tensors, filled with zeros.
 class Table {
  public:
   explicit Table(Device device) : device_(device) {
@@ -77,7 +77,7 @@ class InspectTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(InspectTest);
 
-// The root node comes first and the tail node last, whatever their numbers are.
+// The root node comes first and the tail node last, independent of their numbers.
 TEST_P(InspectTest, NodesDoTheWorkOfAReplayWithThePresentInputs) {
   const auto f = compile(context(), "f",
                          [](Tensor x, Tensor state) {
@@ -130,7 +130,7 @@ TEST_P(InspectTest, OutputsThatAreHeldStay) {
     EXPECT_EQ(values(held[i]), expected[i]) << i;
 }
 
-// Each capture has it elsewhere.
+// Each capture gets another address for this memory.
 TEST_P(InspectTest, AGraphThatAllocatesIsNeitherRunNorCompared) {
   const auto f = compile(context(), "f", [](Tensor x) {
     const StreamRef stream = current_stream();
@@ -204,7 +204,7 @@ TEST_P(InspectTest, NothingIsNamedInRandomSteps) {
     const Tensor y = random_tensor({kCount});
     const std::vector<float> expected = values(f(x, y));
     prepare(f, x, y);
-    if (f.stats().recordings == 0) continue;  // it returns an input
+    if (f.stats().recordings == 0) continue;  // the function returns an input
     expect_nothing(f, x, y);
     EXPECT_EQ(values(f(x, y)), expected);
     if (HasFailure()) return;
@@ -282,7 +282,7 @@ TEST_P(InspectTest, RecordingsThatCannotBeRunNodeByNodeSayWhy) {
   EXPECT_EQ(report.runs, 0u);
 }
 
-// The nodes of bodies lie between those of the graph, where the audit has them.
+// The nodes of bodies come between those of the graph, in the order of the audit.
 TEST_P(InspectTest, ForeignMemoryBehindABranchIsSuspected) {
   const Table table(device());
   const auto f = compile(context(), "f", [&](Tensor x, Tensor taken) {
@@ -432,7 +432,7 @@ TEST_P(InspectTest, APointerThatHasMovedIsNamed) {
 }
 
 TEST_P(InspectTest, ADrawThatIsNotPatchedIsNamed) {
-  float drawn = 0;  // a generator of the host
+  float drawn = 0;  // from a generator on the host
   const auto f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 1, 0);
     axpy(++drawn, x, y, kCount);
@@ -548,7 +548,7 @@ TEST_P(StrictInspectTest, AStalePointerInNode173Of300IsNamed) {
 
   ASSERT_TRUE(report.has_failed()) << to_string(report);
   EXPECT_EQ(report.failed->number, 173u);
-  EXPECT_EQ(report.runs, 174u);  // the root, and those before
+  EXPECT_EQ(report.runs, 174u);  // the root and the nodes before the failure
   EXPECT_EQ(report.failed->scope, "layer 173");
   EXPECT_THAT(report.failed->name, HasSubstr("axpy"));
   EXPECT_THAT(report.error, HasSubstr("cudaErrorIllegalAddress"));

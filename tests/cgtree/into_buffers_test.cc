@@ -47,8 +47,8 @@ TEST_P(IntoBuffersTest, TheBufferIsTheOutputInEveryKindOfCall) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Row 4.2, outputs marked static are not of the pool: nothing of the context's is live for them,
-// and the next generation does not end them.
+// Row 4.2, outputs marked static are not of the pool: the context has no live storage for them, and
+// the next generation does not end them.
 // Acceptance: random marked_static.
 TEST_P(IntoBuffersTest, AnOutputInABufferIsNotOfThePoolAndOutlivesMarkStep) {
   CompiledFunction f = twice();
@@ -209,7 +209,7 @@ TEST_P(IntoBuffersTest, ABufferThatSharesMemoryIsRefusedBeforeAnythingIsDone) {
                 HasSubstr("whose elements share memory"));
     EXPECT_EQ(values(x), before);
     EXPECT_EQ(values(buffer), std::vector<float>(3, -99));
-    (void)f.into(buffer, poisoned({3}))(x);  // of the same signature as those refused
+    (void)f.into(buffer, poisoned({3}))(x);  // with the signature of the refused calls
     EXPECT_EQ(values(buffer), affine_of(before, 2, 0));
   }
   EXPECT_EQ(f.stats().replays, 2u);
@@ -225,7 +225,7 @@ TEST_P(IntoBuffersTest, AStaleBufferAndOneOnAnotherDeviceAreRefused) {
               HasSubstr("the buffer of output 0 of 'twice' is float32 {3} on host:1"));
 }
 
-// A kernel that copies it to the buffer may not reach it.
+// The kernel that copies to the buffer may not have access to its device.
 TEST_P(IntoBuffersTest, AnOutputOnAnotherDeviceThanItsBufferIsRefused) {
   const Device other = {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0};
   const Tensor constant = from_host<float>({3}, random_floats(3), other);
@@ -318,7 +318,7 @@ TEST_P(IntoBuffersTest, OfTwoOutputsOfOneStorageOneMayGoIntoABuffer) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// What goes into a buffer may have any strides, padded or not, in every kind of call.
+// The output of any kind of call may have any strides, with and without padding.
 TEST_P(IntoBuffersTest, AnOutputThatIsNotRowMajorIsSlicedIntoABuffer) {
   CompiledFunction f =
       compile(context(), "f", [](Tensor x) { return affine(x, 2, 0).transpose(0, 1); },
@@ -339,7 +339,8 @@ TEST_P(IntoBuffersTest, AnOutputThatIsNotRowMajorIsSlicedIntoABuffer) {
   EXPECT_EQ(f.stats().replays, 6u);
 }
 
-// What into() returns may be kept: a function that moves takes it along, a temporary is owned.
+// The function that into() returns may outlive the original: it follows a move, and owns a
+// temporary.
 TEST_P(IntoBuffersTest, WhatIntoReturnsOutlivesAMoveAndATemporary) {
   const Tensor buffer = poisoned({3}), other = poisoned({3});
   CompiledFunction f = twice();

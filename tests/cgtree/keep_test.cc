@@ -1,4 +1,4 @@
-// Context::keep(): an output that is kept holds its values across mark_step(), and only that one.
+// Context::keep(): a kept output holds its values across mark_step(); other outputs become stale.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +101,8 @@ TEST_P(KeepTest, InsideAStepItIsRefused) {
   (void)f(mine);
 }
 
-// The last handles go on another thread while the context keeps, marks and calls.
+// Another thread releases the last handles while the context keeps outputs, marks steps and makes
+// calls.
 TEST_P(KeepTest, ReleasesOnAnotherThreadEndWhatIsKept) {
   const Function f = make();
   std::atomic<Tensor*> given = nullptr;

@@ -1,4 +1,4 @@
-// Keys: what they are as text, and what is refused.
+// Keys: their text, and the parts that are refused.
 #include "cgtree/values/key.h"
 
 #include <gmock/gmock.h>

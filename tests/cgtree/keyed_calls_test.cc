@@ -1,5 +1,5 @@
-// Calls of compiled functions with a key: other keys never share a recording, and the step function
-// sees the key of its call.
+// Calls of compiled functions with a key: different keys never share a recording, and the step
+// function reads the key of its call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

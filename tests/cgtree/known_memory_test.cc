@@ -1,4 +1,4 @@
-// Which memory an address is attributed to, and what a device is asked for it.
+// The memory to which an address is attributed, and the questions to the device about it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(KnownMemoryTest, TheFirstOwnerOfAllThatContainAnAddressHasIt) {
   EXPECT_EQ(known[known.find(0x11000)].text, "arena");
 }
 
-// Code passes [begin, end).
+// Code passes ranges as [begin, end).
 TEST(KnownMemoryTest, AnEndBelongsToWhatItEndsUnlessSomethingBeginsThere) {
   KnownMemory known;
   known.add(MemoryOwner::kInput, 0, {0x20000, 0x100});
@@ -54,7 +54,7 @@ TEST(KnownMemoryTest, AnEndBelongsToWhatItEndsUnlessSomethingBeginsThere) {
   EXPECT_EQ(owner_of(known, 0x30100), MemoryOwner::kDeclared);
 }
 
-// A weight of the closure may lie right behind an input: allocators put tensors side by side.
+// A weight in the closure may directly follow an input: allocators put tensors side by side.
 TEST(KnownMemoryTest, AnAlignedEndAmongUnknownNeighboursMayBeTheBeginningOfSomethingElse) {
   KnownMemory known;
   known.add(MemoryOwner::kInput, 0, {0x20000, 0x100}, KnownMemory::Neighbours::kUnknown);
@@ -77,7 +77,7 @@ TEST(KnownMemoryTest, AgreesWithASearchOfEachRange) {
     KnownMemory known;
     using Neighbours = KnownMemory::Neighbours;
     std::vector<std::pair<Range, MemoryOwner>> ranges;
-    // Of a few places, those at multiples of 256 are as likely as all others.
+    // Few distinct places, half of them multiples of 256.
     const auto place = [&] { return random() % 2 == 0 ? random() % 64 * 8 : random() % 3 * 256; };
     const auto neighbours = random() % 2 == 0 ? Neighbours::kKnown : Neighbours::kUnknown;
     for (unsigned i = random() % 12; i > 0; --i) {
@@ -104,7 +104,7 @@ TEST(KnownMemoryTest, AgreesWithASearchOfEachRange) {
   }
 }
 
-// Counts what it is asked, and knows one allocation.
+// Counts queries, and knows one allocation.
 class OneAllocation : public DeviceAPI {
  public:
   static constexpr std::uintptr_t kAddress = 0x7f0000000000;
@@ -189,7 +189,7 @@ TEST(AuditorTest, ScansWholeWordsOfStructsButNotTheGapsBetweenParameters) {
   EXPECT_EQ(audit.foreign.at(1).place, "parameter 1 (byte 8)");
 }
 
-// Byte 8 of parameter 1 and parameter 9 are other places, and so are parameters 8 and 9.
+// Byte 8 of parameter 1 and parameter 9 are different places, and so are parameters 8 and 9.
 TEST(AuditorTest, ForeignPointersOfOneKernelAreToldApartByParameterAndByte) {
   OneAllocation device;
   const KnownMemory known;
@@ -248,7 +248,7 @@ TEST(AuditorTest, CountsWhatItCannotSee) {
                           HasSubstr("a host function"), HasSubstr("tensor map")));
 }
 
-// Copies name ranges, so there is no doubt that they are addresses.
+// Copies refer to memory by ranges, so their words are certainly addresses.
 TEST(AuditorTest, HostMemoryBehindACopyIsForeignThoughNoDeviceKnowsIt) {
   OneAllocation device;
   KnownMemory known;
@@ -269,7 +269,7 @@ TEST(AuditorTest, HostMemoryBehindACopyIsForeignThoughNoDeviceKnowsIt) {
   EXPECT_FALSE(audit.refers_to({0x60040, 64}));
 }
 
-// Source: the maps that the driver makes hold the address as a word.
+// Source: tensor maps that the driver makes hold the address as a word.
 TEST(AuditorTest, ATensorMapWhoseAddressIsSeenIsNotCountedAsUnseen) {
   OneAllocation device;
   const KnownMemory known;
@@ -301,7 +301,7 @@ TEST(AuditorTest, WhatTheGraphAllocatesIsItsOwn) {
   OneAllocation device;
   const KnownMemory known;
   Auditor auditor(device, known);
-  auditor.read(kernel_with({OneAllocation::kAddress + 8}));  // listed in front of the allocation
+  auditor.read(kernel_with({OneAllocation::kAddress + 8}));  // listed before the allocation
   auditor.read({.type = NodeType::kAllocation,
                 .is_decoded = true,
                 .memory = {{OneAllocation::kAddress, 64, false}}});

@@ -1,4 +1,4 @@
-// last_outcome(): each call tells what it did, and why if it ran eagerly.
+// last_outcome(): the outcome of each call, and the reason if it ran eagerly.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -72,7 +72,7 @@ TEST_P(LastOutcomeTest, StepsTellWhatTheLastOneDid) {
     step();
     EXPECT_EQ(steps.last_outcome(), (CallOutcome{expected, {}}));
   }
-  (void)steps.begin({{"size", 20}}, {&binding, 1});  // is left
+  (void)steps.begin({{"size", 20}}, {&binding, 1});  // the step is abandoned
   EXPECT_EQ(steps.last_outcome(), (CallOutcome{Outcome::kThrow, {}}));
 }
 

@@ -1,4 +1,4 @@
-// Limits and switches of calls: what happens at each, once said and never wrong.
+// Limits and switches of calls: at each limit the values are right, and one message is logged.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ const auto doubled = [](Tensor x) { return affine(x, 2, 0); };
 TEST_P(LimitsTest, WhereEvictionIsAllowedTheRecordingUsedLongestAgoGoes) {
   CompiledFunction f =
       compile(context(), "f", doubled, {.max_recordings = 2, .at_limit = AtLimit::kEvict});
-  for (const std::int64_t size : {2, 2, 3, 3, 2, 4, 4})  // 4 makes 3 go
+  for (const std::int64_t size : {2, 2, 3, 3, 2, 4, 4})  // size 4 evicts size 3
     call_with_size(f, size);
   EXPECT_EQ(f.stats().recordings, 3u);
   EXPECT_EQ(f.stats().evictions, 1u);
@@ -45,7 +45,7 @@ TEST_P(LimitsTest, WhereEvictionIsAllowedTheRecordingUsedLongestAgoGoes) {
 
   call_with_size(f, 2);
   EXPECT_EQ(f.stats().recordings, 3u);
-  call_with_size(f, 3);  // is warm, but has to be recorded again
+  call_with_size(f, 3);  // is warmed up, but must be recorded again
   EXPECT_EQ(f.stats().recordings, 4u);
   EXPECT_EQ(f.stats().skipped(), 0u);
   validate();
@@ -65,7 +65,7 @@ TEST_P(LimitsTest, OutputsOfAnEvictedRecordingStayWhatTheyAre) {
   EXPECT_EQ(f.stats().evictions, 3u);
 }
 
-// Whether it is the function or the memory that fails: what was recorded before is still there.
+// Earlier recordings stay after a failure of the function or of memory.
 TEST_P(LimitsTest, ARecordingThatFailsEvictsNothing) {
   bool fails = false;
   CompiledFunction f = compile(context(), "f",
@@ -123,7 +123,7 @@ TEST_P(LimitsTest, WhereALimitThrowsNothingHasHappened) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Row 95 not_fallback: within the limit of a function nothing is skipped; beyond it the next is.
+// Row 95 not_fallback: a function skips no call within its limit; the next new call is skipped.
 // Acceptance: trees 92, 95.
 TEST_P(LimitsTest, AFunctionHasALimitOfItsOwn) {
   CompiledFunction f = compile(context(), "f", [](Tensor, Tensor x) { return affine(x, 2, 0); },
@@ -144,7 +144,7 @@ TEST_P(LimitsTest, AFunctionHasALimitOfItsOwn) {
   EXPECT_EQ(warnings_.lines().size(), 1u);
 }
 
-// However long a loop runs with outputs held from call to call, what is new is still recorded.
+// A loop with outputs held from call to call may run for any time: new sizes are still recorded.
 TEST_P(LimitsTest, NoNumberOfReplaysInARowKeepsAFunctionFromBeingRecorded) {
   CompiledFunction f = compile(context(), "f", doubled);
   Tensor y = random_tensor({2});
@@ -177,7 +177,7 @@ TEST_P(LimitsTest, EndlessShapesTakeABoundedNumberOfSlots) {
   EXPECT_EQ(values(held).size(), 1000u);
 }
 
-// Recycled slots stand for other ranges: what recordings know of conflicts must follow.
+// Recycled slots stand for other ranges: the conflicts in recordings must be updated.
 TEST_P(LimitsTest, HeldOutputsStayWhatTheyAreWhileSlotsAreRecycled) {
   make_context({.max_recordings = 8, .at_limit = AtLimit::kEvict});
   CompiledFunction f = compile(context(), "f", doubled);
@@ -212,7 +212,7 @@ TEST_P(LimitsTest, EndlessFunctionsLeaveNothingBehind) {
   EXPECT_EQ(stats().replays, 500u);
 }
 
-// An output that a step releases is free when the step ends.
+// An output that a step releases is free at the end of the step.
 TEST_P(LimitsTest, OutputsReleasedByStepsDoNotMakeThePoolsGrow) {
   CompiledFunction f = compile(context(), "f", doubled);
   std::size_t settled = 0;
@@ -229,11 +229,11 @@ TEST_P(LimitsTest, OutputsReleasedByStepsDoNotMakeThePoolsGrow) {
   EXPECT_LE(stats().pool_reserved_bytes, settled);
 }
 
-// Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large.
-// Recordings share memory that is dead when a call returns. So what bounds the pools is the largest
-// of them, and what is held, however many there are: in any order if pools grow in place, and else
-// if the largest comes first, as precapture() has it. Without growth in place, blocks of at most
-// 1 MiB are apart from the others.
+// Rows 110 and 111 cudagraph_min_partition_size_skip_small and _allow_large. Recordings share
+// memory that is dead when a call returns. So the largest recording and the held outputs bound the
+// pools, not the number of recordings: in any order if pools grow in place, and otherwise if the
+// largest comes first, as in precapture(). Without growth in place, blocks of at most 1 MiB are in
+// separate segments.
 TEST_P(LimitsTest, PoolsOfManyRecordingsAreAsLargeAsTheLargestOfThemNeeds) {
   constexpr std::int64_t kLargest = 10, kUnit = 128 << 10;  // floats: 512 KiB
   const auto step = [](Tensor x) { return affine(affine(affine(x, 1, 1), 1, 1), 1, 1); };
@@ -299,7 +299,8 @@ TEST_P(LimitsTest, ForceGraphGraphsWhatWasCompiledWithoutAndTheInnermostScopeCou
   EXPECT_EQ(skips(f, SkipReason::kNoGraphScope), 2u);
 }
 
-// Rows 63 unstable_ptr and 84 static_inputs_address_mutation_log: an error that lists all of them.
+// Rows 63 unstable_ptr and 84 static_inputs_address_mutation_log: one error lists all static inputs
+// that moved.
 // Acceptance: trees 63, 84.
 TEST_P(LimitsTest, WhereStaticInputsMustNotMoveAllThatDidAreNamed) {
   CompiledFunction f =

@@ -1,4 +1,4 @@
-// Loops that hand out rows: the host gets each row of each round, once, and may end the loop.
+// Loops that hand out rows: the host gets each row of each round once, and may end the loop.
 #include "extensions/flow/loop_stream.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,8 @@ class LoopStreamTest : public TreeTest {
   }
   static std::int32_t count(const Tensor& tensor) { return tensor.to_vector<std::int32_t>()[0]; }
 
-  // y = x; then rounds of y = 2 y + 1, which go on while y[0] is below `limit` or `most` is
-  // reached, and hand out y.
+  // y = x, followed by rounds of y = 2 y + 1 that hand out y, until y[0] reaches `limit` or after
+  // `most` rounds.
   auto doubling(LoopStream& rows, float limit, std::int64_t most) {
     return [this, &rows, limit, most](Tensor x) {
       const Tensor y = affine(x, 1, 0);
@@ -70,7 +70,7 @@ class LoopStreamTest : public TreeTest {
     return rows;
   }
   LoopStream make(std::size_t rows) { return {device(), kWidth * sizeof(float), rows}; }
-  // Returns the next row, which must be there within seconds.
+  // Returns the next row, which must arrive within seconds.
   static std::vector<float> next(LoopStream& rows, LoopRow* row) {
     std::vector<float> values(kWidth, -7);
     const std::optional<LoopRow> got =
@@ -109,7 +109,7 @@ TEST_P(LoopStreamTest, EachRoundOfEachRunHandsOutItsRowOnce) {
   EXPECT_EQ(f.stats().replays, 6u) << to_string(f.stats());
 }
 
-// It is not of the memory of that call, which may fail.
+// Its memory does not belong to the call, which may fail.
 TEST_P(LoopStreamTest, ALoopStreamOutlivesTheCallThatHasMadeIt) {
   for (const bool is_captured : {false, true}) {
     make_context({.checked = is_captured});
@@ -137,7 +137,7 @@ TEST_P(LoopStreamTest, ALoopStreamOutlivesTheCallThatHasMadeIt) {
     ASSERT_TRUE(rows.has_value());
     context().synchronize();
     rows->drop();
-    // Others take the memory that the call has let go of.
+    // Other tensors take the memory that the call has released.
     std::vector<Tensor> tables;
     CompiledFunction g = compile(context(), "g", [&](Tensor z) {
       for (int i = 0; i < 8; ++i)
@@ -175,7 +175,7 @@ TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
   }
 }
 
-// Of a host that is too far behind, by many rows or by one.
+// The host is behind by many rows, or by one.
 TEST_P(LoopStreamTest, OfALoopWhoseRowsAreAllReadStopMeansThatLoop) {
   LoopStream rows = make(16);
   const Tensor x = random_tensor({kWidth}), on = flag(1);
@@ -195,7 +195,8 @@ TEST_P(LoopStreamTest, OfALoopWhoseRowsAreAllReadStopMeansThatLoop) {
   }
 }
 
-// The use of pinned memory cannot be noted there; an eager round is over before its row is read.
+// Uses of pinned memory on a default stream cannot be noted; an eager round ends before its row is
+// read.
 TEST_P(LoopStreamTest, ALoopRunsOnADefaultStreamToo) {
   LoopStream rows = make(16);
   const Tensor x = random_tensor({kWidth}), on = flag(1);
@@ -271,7 +272,7 @@ TEST_P(LoopStreamTest, ASecondThreadMayNotReadMeanwhile) {
     while (!has_read) {
       try {
         has_read = rows.next(std::as_writable_bytes(std::span(values)), seconds(1)).has_value();
-      } catch (const ConcurrentUse&) {  // the other thread is in it
+      } catch (const ConcurrentUse&) {  // another thread is waiting in it
       }
     }
     is_over = true;
@@ -330,7 +331,7 @@ TEST_P(LoopStreamTest, ARecordingOutlivesTheStreamThatItWritesTo) {
   for (int call = 0; call < 3; ++call)
     (void)f(x);
   rows.reset();
-  const Tensor others = random_tensor({4096});  // where it was, if its memory is free
+  const Tensor others = random_tensor({4096});  // at the row's address, if its memory was free
   const std::vector<float> before = values(others);
   EXPECT_EQ(count(f(x)), 2);
   EXPECT_EQ(f.stats().replays, 2u);
@@ -381,7 +382,8 @@ TEST_P(LoopStreamTest, ABodyThatThrowsLeavesTheStreamInOrder) {
   }
 }
 
-// Whose rows the host has read, or dropped; and what was said of it before is said of no other.
+// The host has read the rows of that loop, or dropped them; a stop() before its end does not apply
+// to a later loop.
 TEST_P(LoopStreamTest, ALoopWhoseBodyHasThrownIsNotTheOneThatStopMeans) {
   constexpr int kRounds = 5;
   enum Stops { kNever, kBefore, kInBody, kWithRowsUnread, kAfterwards };
@@ -508,7 +510,7 @@ TEST_P(LoopStreamTest, DroppedRowsAreGoneAndTheNextLoopMayBeStopped) {
   }
 }
 
-// A precapture runs what it records, whose rows no caller wants.
+// A precapture runs its recordings, and no caller reads their rows.
 TEST_P(LoopStreamTest, RowsOfAPrecaptureCanBeDropped) {
   LoopStream rows = make(2);
   const Tensor on = flag(1);
@@ -569,7 +571,7 @@ TEST_P(LoopStreamTest, ALoopWithinALoopHasAStreamOfItsOwn) {
   }
 }
 
-// Two functions, one of which may not come to its loop.
+// One of the two functions has its loop inside a branch, which may not be taken.
 TEST_P(LoopStreamTest, FunctionsMayShareAStreamAndBranchesMayLeaveItAlone) {
   LoopStream rows = make(16);
   CompiledFunction f = compile(context(), "f", doubling(rows, 1e30f, 2));
@@ -606,7 +608,7 @@ TEST_P(LoopStreamTest, FunctionsMayShareAStreamAndBranchesMayLeaveItAlone) {
   }
 }
 
-// Rows of all sizes, in slots of all sizes.
+// Rows and slots of all sizes.
 TEST_P(LoopStreamTest, RowsMayBeOfAnySizeUpToThatOfTheStream) {
   const Tensor on = flag(1);
   for (const std::int64_t most : {1, 2, 5, 257}) {
@@ -631,7 +633,7 @@ TEST_P(LoopStreamTest, RowsMayBeOfAnySizeUpToThatOfTheStream) {
   }
 }
 
-// What the context does with other recordings, it does with those of rows.
+// The context treats recordings with rows like all others.
 TEST_P(LoopStreamTest, RowsAreThoseOfTheCallWhateverTheContextDoesBeside) {
   make_context({.extensions = {verify({.every = 2}), watch({.time_every_nth_replay = 2})}});
   LoopStream rows = make(16);
@@ -687,7 +689,7 @@ TEST_P(LoopStreamTest, WorkBetweenBeginAndEndHandsOutRows) {
   EXPECT_EQ(steps.stats().replays, 6u) << to_string(steps.stats());
 }
 
-// Such a stream lives longer than the step that has made it.
+// A stream that is made in a step outlives the step.
 TEST_P(LoopStreamTest, AStreamMayBeMadeByTheFirstCallOfItsFunction) {
   std::optional<LoopStream> rows;
   const Tensor on = flag(1);
@@ -777,7 +779,7 @@ TEST_P(LoopStreamTest, ABodyMayCallAFunctionThatBranchesAndHandsOutRows) {
   EXPECT_GE(f.stats().replays, 4u) << to_string(f.stats());
 }
 
-// Each in its own step, of which some throw in a round.
+// Each loop is in a separate step; some steps throw in a round.
 TEST_P(LoopStreamTest, StepsThatThrowInABodyLeaveTheNextOnesInOrder) {
   LoopStream rows = make(16);
   Steps steps(context(), "steps");
@@ -818,7 +820,7 @@ TEST_P(LoopStreamTest, StepsThatThrowInABodyLeaveTheNextOnesInOrder) {
   EXPECT_GT(steps.stats().replays, 0u) << to_string(steps.stats());
 }
 
-// Where the host goes on while the device works.
+// Devices on which the host continues while the device works.
 class LateLoopStreamTest : public LoopStreamTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, LateLoopStreamTest,
                          ::testing::ValuesIn(devices_that_work_later()), device_name);
@@ -831,7 +833,7 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
     const std::vector<float> x = random_floats(kWidth);
     const Tensor input = tensor({kWidth}, x);
     context().synchronize();
-    if (call < 2) {  // these read on the host, which waits
+    if (call < 2) {  // these read on the host, and therefore wait
       (void)f(input);
     } else {
       Gate gate(context().stream());
@@ -845,7 +847,8 @@ TEST_P(LateLoopStreamTest, ARowIsThereOnceItsRoundIsOver) {
   }
 }
 
-// What it waits for may depend on who gets the exception: ranks that collect, for instance.
+// Its pending work may depend on the receiver of the exception, as in a collective of several
+// ranks.
 TEST_P(LateLoopStreamTest, ABodyThatThrowsIsNotWaitedFor) {
   const Stream side(device());
   LoopStream rows = make(16);
@@ -864,13 +867,14 @@ TEST_P(LateLoopStreamTest, ABodyThatThrowsIsNotWaitedFor) {
   });
   EXPECT_THROW((void)f(x), std::runtime_error);
   EXPECT_TRUE(gate->is_closed());
-  rows.stop();  // the next one
+  rows.stop();  // stops the next loop
   gate->open();
   EXPECT_EQ(count(f(x)), 1);
   EXPECT_EQ(count(f(x)), 3);
 }
 
-// Nothing else gets their memory meanwhile, and rows can be read when the context is gone.
+// Their memory is not used again while the loop runs, and rows can be read after the end of the
+// context.
 TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
   for (const bool has_context : {true, false}) {
     make_context({});
@@ -911,7 +915,7 @@ TEST_P(LateLoopStreamTest, AContextAndAStreamMayEndWhileALoopRuns) {
 }
 
 TEST_P(LateLoopStreamTest, TheHostEndsALoopThatRuns) {
-  constexpr std::int64_t kMost = 3'000'000;  // seconds
+  constexpr std::int64_t kMost = 3'000'000;  // takes seconds
   LoopStream rows = make(1000);
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
     const Tensor y = affine(x, 1, 0);
@@ -920,7 +924,7 @@ TEST_P(LateLoopStreamTest, TheHostEndsALoopThatRuns) {
       return {on, y};
     });
   });
-  // Of a host that is slower, rows are overwritten.
+  // Rows are overwritten if the host reads slower than the device writes.
   const auto read = [&] {
     for (;;) {
       std::vector<float> values(kWidth);
@@ -946,9 +950,9 @@ TEST_P(LateLoopStreamTest, TheHostEndsALoopThatRuns) {
   }
 }
 
-// Also where the device overwrites the oldest row at once.
+// The same holds if the device overwrites the oldest row at once.
 TEST_P(LateLoopStreamTest, TheLoopOfTheOldestRowThatIsLeftIsStopped) {
-  constexpr std::int64_t kMost = 10'000'000;  // seconds
+  constexpr std::int64_t kMost = 10'000'000;  // takes seconds
   LoopStream rows = make(2);
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor on) {
     return loop(kMost, rows, [&]() -> LoopRound { return {on, x}; });
@@ -966,7 +970,7 @@ TEST_P(LateLoopStreamTest, TheLoopOfTheOldestRowThatIsLeftIsStopped) {
       any_lost = true;
     }
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // that one is lost, too
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // loses that row, too
   rows.stop();
   EXPECT_LT(count(rounds), kMost);
 }
@@ -985,7 +989,7 @@ TEST_P(LateLoopStreamTest, RecordingsMayGoWhileTheirLoopsRun) {
     const std::vector<float> x = random_floats(kWidth);
     const Tensor input = tensor({kWidth}, x);
     context().stream().wait_for(side);
-    std::thread opens([&] {  // what runs eagerly waits for it
+    std::thread opens([&] {  // eager calls wait for the gate
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       gate.open();
     });
@@ -1007,7 +1011,7 @@ TEST_P(LateLoopStreamTest, RecordingsMayGoWhileTheirLoopsRun) {
   EXPECT_GT(context().stats().evictions, 0u);
 }
 
-// In any order, watched or not.
+// With and without a watch.
 TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
   const CapturedLog log;
   std::array<int, 5> order = {0, 1, 2, 3, 4};
@@ -1057,7 +1061,7 @@ TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
     ADD_FAILURE() << line;
 }
 
-// One thread calls, one reads, and both, and a third, stop what runs.
+// One thread calls, another reads; both and a third thread stop the running loop.
 TEST_P(LateLoopStreamTest, RowsAreWholeAlsoIfThreadsStopTheirLoops) {
   constexpr int kMost = 40;
   constexpr int kCalls = 150;
@@ -1069,7 +1073,7 @@ TEST_P(LateLoopStreamTest, RowsAreWholeAlsoIfThreadsStopTheirLoops) {
       return {on, y};
     });
   });
-  const std::vector<float> whole = {1, 2, 3};  // of which sums are exact
+  const std::vector<float> whole = {1, 2, 3};  // with exact sums
   const Tensor x = tensor({kWidth}, whole), on = flag(1);
   std::atomic<bool> is_over = false;
   std::thread stops([&] {

@@ -1,4 +1,4 @@
-// Where marks lie, and what a report says of them.
+// The places of marks in a graph, and the report about them.
 #include "extensions/progress/mark_plan.h"
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ TEST(MarkPlanTest, AMarkLiesBehindTheNodesOfAScope) {
   EXPECT_THAT(marks[1].before, IsEmpty());
 }
 
-// The second branch begins by itself, and is in the scope that follows the first.
+// The second branch has no predecessor, and is in the scope that follows the first.
 TEST(MarkPlanTest, AStretchKnowsTheMarksThatItFollows) {
   Nodes nodes({{"a", "one"}, {"b", "two"}, {"b", "apart"}, {"b", "both"}, {"c", "three"}});
   nodes.edges = {{node(0), node(1)},
@@ -131,7 +131,7 @@ TEST(MarkPlanTest, TheLastMarkIsNoCollectiveIfItIsBehindOtherNodesToo) {
   EXPECT_EQ(marks.back().scope, "a");
 }
 
-// Two branches beside each other do not wait for each other's marks.
+// Parallel branches do not wait for each other's marks.
 TEST(MarkPlanTest, BranchesStayApart) {
   Nodes nodes({{"", "fork"}, {"a", "one"}, {"b", "two"}, {"a", "three"}, {"", "join"}});
   nodes.edges = {{node(0), node(1)},
@@ -146,8 +146,8 @@ TEST(MarkPlanTest, BranchesStayApart) {
   EXPECT_THAT(marks[3].before, ElementsAre(node(4)));
 }
 
-// In any graph: the marks make no cycle, each node is in front of exactly one mark, and no node
-// behind a mark can run before it.
+// Random graphs: marks make no cycle, each node is before exactly one mark, and no node behind a
+// mark can run before it.
 TEST(MarkPlanTest, MarksMakeNoCycleInAnyGraph) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
@@ -160,7 +160,7 @@ TEST(MarkPlanTest, MarksMakeNoCycleInAnyGraph) {
     }
     Nodes nodes(kinds);
     std::vector<int> place(
-        static_cast<std::size_t>(count));  // the order need not be that of numbers
+        static_cast<std::size_t>(count));  // the order may differ from the numbers
     for (int i = 0; i < count; ++i)
       place[static_cast<std::size_t>(i)] = i;
     std::ranges::shuffle(place, random);
@@ -174,7 +174,7 @@ TEST(MarkPlanTest, MarksMakeNoCycleInAnyGraph) {
     }
     const std::vector<PlannedMark> marks = nodes.plan();
 
-    std::map<int, std::set<int>> in_front;  // by number; marks from 1000 on
+    std::map<int, std::set<int>> in_front;  // by number; marks count from 1000
     const auto number = [](NodeHandle one) { return static_cast<int>(one) - 100; };
     for (int i = 0; i < count; ++i)
       in_front[i];

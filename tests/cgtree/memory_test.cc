@@ -1,4 +1,4 @@
-// Memory that step functions use beside their inputs and outputs: workspaces, and tensors they
+// Memory that step functions use besides inputs and outputs: workspaces, and tensors that they
 // copy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST_P(MemoryTest, CopyRefusesSidesThatDoNotMatchAndShowsBoth) {
   EXPECT_THROW(copy(x, x), InvalidArgument);  // there is no current stream
 }
 
-// What a copy that was recorded reads is read again by each replay.
+// Each replay reads the source of a recorded copy again.
 // Acceptance: pools unpinned_memory_use.
 TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
   std::optional<Tensor> source = random_tensor({4});
@@ -76,7 +76,7 @@ TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
   });
   for (int call = 0; call < 3; ++call)
     (void)(*f)(random_tensor({4}));
-  const Tensor last = *source;  // to change what is in it
+  const Tensor last = *source;  // a handle for changing its contents
   source.reset();
 
   for (int call = 0; call < 3; ++call) {
@@ -87,12 +87,13 @@ TEST_P(MemoryTest, ARecordingKeepsTheMemoryItsCopiesRead) {
     for (std::size_t i = 0; i < 4; ++i)
       EXPECT_EQ(values(y)[i], x[i] + added[i]);
   }
-  EXPECT_EQ(storage->references(), 3u);  // the test's two and the recording's
+  EXPECT_EQ(storage->references(), 3u);  // two of the test and one of the recording
   f.reset();
   EXPECT_EQ(storage->references(), 2u);
 }
 
-// Row 4.2 initial_mempool, of a source in place of a pool: what calls make lies in its segments.
+// Row 4.2 initial_mempool, with a source of segments instead of a pool: all memory of calls is from
+// its segments.
 // Acceptance: random initial_mempool.
 TEST_P(MemoryTest, PoolsTakeTheirMemoryFromTheSourceThatIsGiven) {
   CountingSegments source(device());
@@ -108,12 +109,12 @@ TEST_P(MemoryTest, PoolsTakeTheirMemoryFromTheSourceThatIsGiven) {
       EXPECT_TRUE(cgtree::testing::owns(own, y.data()));
     }
     EXPECT_EQ(f.stats().replays, 1u);
-    EXPECT_GE(source.held(), 2);  // one for what stays, one for what does not
+    EXPECT_GE(source.held(), 2);  // one for memory that stays, one for scratch memory
   }
   EXPECT_EQ(source.held(), 0);
 }
 
-// A server's sizes go up and down: one range serves them all, segments of fixed sizes do not.
+// The sizes of calls grow: one range serves them all, segments of fixed sizes do not.
 TEST_P(MemoryTest, PoolsThatGrowInPlaceReserveLess) {
   const auto reserved = [&](bool in_place) {
     Context own(device(), {.pools_grow_in_place = in_place});
@@ -170,8 +171,8 @@ TEST_P(MemoryTest, AnAbsurdWorkspaceIsOutOfMemory) {
   EXPECT_THROW(Workspace(device(), std::size_t{1} << 50), OutOfMemory);
 }
 
-// Of the context's own, too: a tensor made between calls, read or written by a step that never got
-// it as an input.
+// The same holds for the context's own tensors: a tensor is made between calls, and a step reads or
+// writes it although it is not an input.
 TEST_P(MemoryTest, ARecordingKeepsATensorOfTheContextThatItsCopiesUse) {
   const auto fresh = [&](const std::vector<float>& values) {
     return context().eager([&] {
@@ -205,7 +206,7 @@ TEST_P(MemoryTest, ARecordingKeepsATensorOfTheContextThatItsCopiesUse) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// A weight that the step function captures, for instance.
+// For instance a weight in the step function's closure.
 TEST_P(MemoryTest, ARecordingKeepsATensorThatItsKernelsReadAndThatWasNotPassedIn) {
   const auto fresh = [&](float value) {
     return context().eager([&] {
@@ -274,7 +275,8 @@ TEST_P(MemoryTest, ARecordingKeepsAnOutputThatItsCopiesUseAndThatWasNotPassedIn)
   validate();
 }
 
-// mark_step() ends outputs; a recording that uses one goes with it, and its function says why.
+// mark_step() ends outputs; a recording that uses such an output is dropped, and its function gives
+// the reason.
 TEST_P(MemoryTest, ARecordingGoesWithTheOutputThatItsCopiesUse) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   Tensor captured = make(random_tensor({4}));
@@ -296,7 +298,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputThatItsCopiesUse) {
   validate();
 }
 
-// The output of another context, which says when it ends.
+// The other context reports the end of its output.
 TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   Context other(device());
   CompiledFunction make = compile(other, "make", [](Tensor x) { return affine(x, 2, 0); });
@@ -346,7 +348,7 @@ TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItUses) {
   cgtree::testing::validate(other);
 }
 
-// No kernel of the recording uses it.
+// The recording returns the output without a kernel that uses it.
 TEST_P(MemoryTest, ARecordingGoesWithTheOutputOfAnotherContextThatItHandsOut) {
   Context other(device());
   CompiledFunction make = compile(other, "make", [](Tensor x) { return affine(x, 2, 0); });
@@ -384,7 +386,7 @@ TEST_P(MemoryTest, AContextMayEndBeforeTheRecordingsOfAnotherThatUseItsOutput) {
   }
 }
 
-// An input is found at its address at each call: a recording that copies from it does not keep it.
+// Each call gives the address of an input: a recording that copies from it does not keep it alive.
 TEST_P(MemoryTest, ARecordingDoesNotKeepTheInputsThatItsCopiesRead) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction f = compile(context(), "f", [](Tensor x) {

@@ -1,4 +1,4 @@
-// Metrics: what is scraped of contexts, by other threads, while calls go on.
+// Metrics: other threads scrape contexts while calls go on.
 #include "extensions/watch/metrics.h"
 
 #include <fmt/format.h>
@@ -107,7 +107,7 @@ class MetricsTest : public TreeTest {
     return fmt::format(R"(cgtree_calls_total{{context="c",function="{}",outcome="{}"}})", function,
                        outcome);
   }
-  // Fails if a counter of `before` is less now, or has gone.
+  // Fails if a counter of `before` has decreased or is missing.
   static void expect_no_fall(const Exposition& before, const Exposition& now) {
     for (const auto& [series, value] : before.series) {
       if (!before.is_counter(series)) continue;
@@ -158,7 +158,7 @@ TEST_P(MetricsTest, PaddingIsSeenByAxis) {
                       {.inputs = {{.dynamic = {{0, "n"}}}},
                        .buckets = {{"n", {4, 8}}},
                        .outputs = {{.dynamic = {{0, "n"}}}}});
-  for (const std::int64_t size : {2, 4, 4, 5})  // padded to 4, 4, 4 and 8
+  for (const std::int64_t size : {2, 4, 4, 5})  // padded to sizes 4, 4, 4 and 8
     (void)f(random_tensor({size}));
 
   const std::string labels = R"({context="c",function="f",axis="n"})";
@@ -202,11 +202,11 @@ TEST_P(MetricsTest, CountersNeverFallWhileFunctionsAndRecordingsComeAndGo) {
                                  .buckets = {{"n", {2, 4, 8}}},
                                  .outputs = {{.dynamic = {{0, "n"}}}}}));
     const std::int64_t size = 1 + static_cast<std::int64_t>(random_() % 8);
-    deviation = static_cast<int>(random_() % 2);  // recordings have another one by value
+    deviation = static_cast<int>(random_() % 2);  // recordings hold an earlier value
     for (int again = 0; again < 6; ++again, ++called) {
       try {
         (void)functions.back()(random_tensor({size}));
-      } catch (const VerifyError&) {  // counted as a failure
+      } catch (const VerifyError&) {  // counts as a failure
       }
       deviation += again == 3 ? 1 : 0;
     }

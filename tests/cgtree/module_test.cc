@@ -1,4 +1,4 @@
-// Modules: built for the context's device, found by name, launched inside step functions.
+// Modules: built for the context's device, looked up by name, launched inside step functions.
 #include "targets/module.h"
 
 #include <gmock/gmock.h>
@@ -157,7 +157,7 @@ TEST(BuildModuleTest, AKernelWithoutWhatItsTargetNeedsIsRefused) {
   }
 }
 
-// TVM: missing generators are "target.build.<kind> is not enabled".
+// In TVM the error for a missing generator is "target.build.<kind> is not enabled".
 TEST(BuildModuleTest, AKindOfTheUsersTakesAGeneratorOfTheUsers) {
   register_target_kind({"backwards", DeviceType::kHost, {}, {}, nullptr});
   KernelSet set;

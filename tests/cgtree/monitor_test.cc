@@ -1,4 +1,4 @@
-// Monitors: what is read of a context on other threads costs no call anything.
+// Monitors: reading a context on other threads adds no cost to its calls.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ class MonitorTest : public TreeTest {
  protected:
   using F = CompiledFunction<Tensor(Tensor)>;
 
-  // A snapshot names no node that it does not describe.
+  // Each node that a snapshot refers to is described in it.
   static void expect_consistent(const std::string& text) {
     const nlohmann::json snapshot = nlohmann::json::parse(text);
     std::set<std::uint32_t> known = {0};

@@ -1,4 +1,5 @@
-// Eager inputs that the function writes into: graphed, copied in by the root and back by the tail.
+// Eager inputs that the function writes: graphed, copied in by the root node and back by the tail
+// node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +36,8 @@ class MutatedInputsTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(MutatedInputsTest);
 
-// Rows 4 mutation_reinplaced and 7 mutation_on_inp: the state is bumped once per call in any phase.
+// Rows 4 mutation_reinplaced and 7 mutation_on_inp: each call increments the state once, in any
+// phase.
 // Acceptance: trees 4, 7.
 TEST_P(MutatedInputsTest, EachCallWritesOnceWhateverItIs) {
   CompiledFunction f = bump();
@@ -179,15 +181,15 @@ TEST_P(MutatedInputsTest, TheSnapshotSaysCopiedBack) {
   EXPECT_EQ(node.at("graph_nodes"), 4u);  // root, two kernels, tail
 }
 
-// An engine writes where only it can see that: in an input, if its own handles are all there are.
-// In a capture that is a copy, of which a replay returns nothing.
+// As an engine that writes an input in place if it holds all references to it. In a capture the
+// input is a copy, and such a write would be lost.
 TEST_P(MutatedInputsTest, AStepThatWritesWhatItAloneHoldsTakesNoCopyForItsOwn) {
   const auto plus_one = [](const Tensor& x, std::uint32_t own) {
     if (x.storage()->references() > own) return affine(x, 1, 1);
     update(x, 1, 1);
     return x;
   };
-  for (const std::uint32_t own : {1u, 2u, 3u}) {  // the caller and the call have one each
+  for (const std::uint32_t own : {1u, 2u, 3u}) {  // the caller and the call hold one each
     const CompiledFunction by_value =
         compile(context(), "by_value", [&](Tensor x) { return plus_one(x, own); });
     const CompiledFunction in_list = compile(

@@ -1,4 +1,4 @@
-// Options are named one by one, and compilers that ask for all fields of a struct do not complain.
+// Options may be given one by one, without a compiler warning about the other fields.
 #include <gtest/gtest.h>
 
 #include "cgtree/cgtree.h"

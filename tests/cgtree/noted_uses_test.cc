@@ -1,4 +1,5 @@
-// Uses that note_use() tells of while a step is open: the memory is not used again before they end.
+// Uses that note_use() reports while a step is open: their memory is not used again before they
+// end.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,12 +18,14 @@ namespace {
 class NotedUsesTest : public StreamOrderTest {
  protected:
   using Work = std::function<void(float)>;
-  // Calls noted(value) inside a step, and overwrite() inside another one, or in the same one later.
+  // Calls noted(value) inside a step, and overwrite() inside another step or later in the same
+  // step.
   using Run = std::function<void(Context& context, const Tensor& one, const Work& noted,
                                  const std::function<void()>& overwrite)>;
 
-  // noted() makes a tensor of the step's memory, has another stream read it, notes that, and lets
-  // it go; overwrite() makes others. What was read must be what noted() has made.
+  // noted() makes a tensor in the step's memory, has another stream read it, notes that use, and
+  // releases the tensor; overwrite() makes other tensors. The stream must read the values written
+  // by noted().
   void expect_ordered(const Run& run, ContextOptions options = {}) {
     expect_right_in_any_order([&](Device device) {
       const Stream side(device);
@@ -69,7 +72,7 @@ TEST_F(NotedUsesTest, InAnEagerRegionKeepTheMemoryFromLaterWorkOfTheRegion) {
   });
 }
 
-// As copy() does, which notes both sides.
+// As copy() does, which notes the use of both tensors.
 TEST_F(NotedUsesTest, OfATensorThatOutlivesTheRegionCountWhenItGoes) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);
@@ -146,7 +149,7 @@ TEST_F(NotedUsesTest, OfAnOutputInItsWarmUpKeepItsPlaceFromReplays) {
   });
 }
 
-// Its side stream is not joined, so that no capture of it can be kept.
+// Its side stream is not joined, so that no capture of the step succeeds.
 TEST_F(NotedUsesTest, InAStepThatRunsEagerlyForGoodCount) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);
@@ -248,7 +251,7 @@ TEST_F(NotedUsesTest, InTheEagerRunOfAVerifiedReplayCount) {
   });
 }
 
-// The stream is in no capture, so that it reads now, and once.
+// The stream does not capture, so that it reads once, immediately.
 TEST_F(NotedUsesTest, OnAStreamOutsideOfTheCaptureThatIsOpenCount) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);
@@ -273,7 +276,7 @@ TEST_F(NotedUsesTest, OnAStreamOutsideOfTheCaptureThatIsOpenCount) {
       side.ref().wait_for(context.stream());
       (void)(*f)(one);
       y = Tensor();
-      f.reset();  // lets go of what its recording keeps
+      f.reset();  // drops the tensors that its recording keeps
       const Tensor nine = context.eager([&] { return affine(one, 9, 0); });
       (void)make(nine);
       wait_for_all(device);
@@ -283,8 +286,8 @@ TEST_F(NotedUsesTest, OnAStreamOutsideOfTheCaptureThatIsOpenCount) {
   });
 }
 
-// The recording keeps the tensor; its owner is another context, which has to hear of work that is
-// no part of the recording.
+// The recording keeps the tensor. Its owner is another context, which must be told of work outside
+// the recording.
 TEST_F(NotedUsesTest, OfAnotherContextsOutputOutsideOfTheCaptureThatIsOpenCount) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);
@@ -307,7 +310,7 @@ TEST_F(NotedUsesTest, OfAnotherContextsOutputOutsideOfTheCaptureThatIsOpenCount)
     side.ref().wait_for(another.stream());
     (void)(*f)(one);
     y = Tensor();
-    f.reset();  // lets go of what its recording keeps
+    f.reset();  // drops the tensors that its recording keeps
     const Tensor nine = another.eager([&] { return affine(one, 9, 0); });
     (void)make(nine);
     wait_for_all(device);
@@ -315,7 +318,7 @@ TEST_F(NotedUsesTest, OfAnotherContextsOutputOutsideOfTheCaptureThatIsOpenCount)
   });
 }
 
-// An exception may hold a tensor of the step.
+// The exception may hold a tensor of the step.
 TEST_F(NotedUsesTest, InAStepThatThrowsCountWhenItsMemoryIsGivenBack) {
   expect_right_in_any_order([](Device device) {
     const Stream side(device);

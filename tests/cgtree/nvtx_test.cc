@@ -1,4 +1,4 @@
-// What a profiler sees: a library of the tests listens to NVTX in place of one.
+// NVTX ranges, recorded by a test library in the role of a profiler.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 constexpr const char* kRecorder = "tests/support/libnvtx_recorder.so";
-// NVTX looks once, when it is used first.
+// NVTX reads this variable once, at its first use.
 [[maybe_unused]] const int kIsSet = setenv("NVTX_INJECTION64_PATH", kRecorder, 1);
 
 struct Range {
@@ -44,12 +44,12 @@ class NvtxTest : public TreeTest {
     (void)ranges();
   }
   void TearDown() override {
-    if (take_ != nullptr) (void)ranges();  // none was left open
+    if (take_ != nullptr) (void)ranges();  // fails if a range is open
     TreeTest::TearDown();
   }
 
-  // Returns the ranges that were opened since the last call, in order; without those of pools,
-  // which depend on what the device's cache has. Fails unless all of them have ended.
+  // Returns the ranges opened since the last call, in order, and fails unless all have ended.
+  // Ranges of pools depend on the device's cache, and are left out by default.
   std::vector<Range> ranges(bool with_pools = false) {
     Reader reader;
     take_(
@@ -103,7 +103,7 @@ TEST_P(NvtxTest, ACallIsARangeWithItsFunctionAndTheNumberOfItsRecording) {
                           "warm_up f; float32 {3} #0", "record f; float32 {3} #2", "replay f #2",
                           "skip eager: disabled #0"));
   const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context()));
-  EXPECT_EQ(snapshot["nodes"][1]["id"], 2);  // where the number leads to
+  EXPECT_EQ(snapshot["nodes"][1]["id"], 2);  // the node that #2 refers to
 }
 
 TEST_P(NvtxTest, AKeyIsPartOfTheText) {
@@ -129,7 +129,7 @@ TEST_P(NvtxTest, AnEvictionLiesInTheRecordingThatCausesIt) {
 TEST_P(NvtxTest, NoExceptionLeavesARangeOpen) {
   int throws_in = -1;
   int runs = 0;
-  for (const int at : {0, 1}) {  // in a warm-up and in a recording
+  for (const int at : {0, 1}) {  // in the warm-up, and in the recording
     make_context({});
     const CompiledFunction g = compile(context(), "g", [&](Tensor x) {
       if (runs++ == throws_in) throw std::runtime_error("thrown by the test");

@@ -1,4 +1,4 @@
-// Outputs of every kind: aliases, views, constants, empty, none.
+// Outputs of every kind: aliases, views, constants, empty tensors, none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ class OutputsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(OutputsTest);
 
 // Rows 34 constant_output, 39 aliasing_static_ref, 42 aliased_static_parameter, 62
-// alias_of_parameter: passed through, not managed; the parameter is still there, and one output is
-// live.
+// alias_of_parameter: the static input is passed through, not managed; the parameter stays alive,
+// and one output is live.
 // Acceptance: trees 34, 39, 42, 62.
 TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
   CompiledFunction f =
@@ -160,7 +160,7 @@ TEST_P(OutputsTest, AFunctionMayReturnNothingOrManyTensors) {
   }
 }
 
-// It may be gone at replay, and in an eager call it is there.
+// The earlier output may end before a replay; an eager call keeps it alive.
 TEST_P(OutputsTest, AFunctionThatReturnsAnEarlierOutputWithoutTakingItRunsEagerly) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor made = make(random_tensor({3}));
@@ -191,7 +191,7 @@ TEST_P(OutputsTest, AFunctionThatReturnsAnEarlierOutputWithoutTakingItRunsEagerl
   validate();
 }
 
-// A table that such a capture was to fill would stay empty, and the step believes in it.
+// The step expects the table to be filled, and an abandoned capture would leave it empty.
 TEST_P(OutputsTest, ATableThatIsMadeBesideAnEarlierOutputIsFilled) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor made = make(random_tensor({3}));
@@ -212,7 +212,7 @@ TEST_P(OutputsTest, ATableThatIsMadeBesideAnEarlierOutputIsFilled) {
   EXPECT_EQ(f.stats().failures, 0u);
 }
 
-// An output belongs to the input in whose bytes it lies, not to the first one of the same storage.
+// An output belongs to the input with its bytes, not to the first input of the same storage.
 TEST_P(OutputsTest, AnOutputThatIsOneOfTwoInputsOfOneStorageIsThatInput) {
   constexpr std::int64_t kHalf = 1 << 10;
   CompiledFunction one =
@@ -272,7 +272,7 @@ TEST_P(OutputsTest, AnOutputThatReachesBeyondAStaticInputIsTheCallersMemory) {
   }
 }
 
-// The variable that the caller passes may be written by the step function itself.
+// The step function itself may assign the variable that the caller passed.
 TEST_P(OutputsTest, AStepFunctionMayAssignTheVariableThatItWasGiven) {
   Tensor current, back;
   CompiledFunction f = compile(context(), "f",
@@ -297,7 +297,7 @@ TEST_P(OutputsTest, AStepFunctionMayAssignTheVariableThatItWasGiven) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Memory outside of the context's pools lives in no slot.
+// Memory outside the context's pools has no slot.
 class OutputsElsewhereTest : public OutputsTest {
  protected:
   Device other() const { return {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0}; }

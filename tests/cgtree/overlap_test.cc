@@ -1,4 +1,4 @@
-// Inputs that share memory: never torn apart by a copy.
+// Inputs that share memory: a copy never separates them.
 #include <gtest/gtest.h>
 
 #include "tests/support/core_fixture.h"
@@ -63,7 +63,7 @@ TEST_P(OverlapTest, ARecordingIsNotReplayedForInputsThatNowOverlap) {
 }
 
 TEST_P(OverlapTest, BesideInputsThatStayAnotherIsSeenThatMovesOntoThem) {
-  constexpr std::size_t kEach = 8;  // as many as a run takes that is known at once
+  constexpr std::size_t kEach = 8;  // enough for a run that is checked at once
   std::vector<InputOptions> options(kEach, {.is_static = true, .is_mutated = true});
   options.resize(2 * kEach);
   const auto f = compile(context(), "f",
@@ -137,7 +137,7 @@ TEST_P(OverlapTest, NeighboursAndColumnsOfOneTableAreApart) {
   EXPECT_EQ(f.stats().replays, 2u);
 }
 
-// A strided input of a dynamic axis reaches further than the bucket it is copied into.
+// A strided input with a dynamic axis extends further than its bucket.
 TEST_P(OverlapTest, AStridedPaddedInputIsComparedByWhatItReaches) {
   CompiledFunction f = compile(context(), "f",
                                [](Tensor x, Tensor y) {

@@ -1,5 +1,5 @@
-// What stands in padded rows, and who sees it: slots of a cache, functions that are called by
-// others, and verification. Kernels of these tests have bodies for the host alone.
+// The contents of padded rows, and the code that reads them: slots of a cache, functions that call
+// others, and verification. The kernels of these tests have bodies for the host only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ struct Sum {
   }
 };
 
-// y = 2 x, but for rows without a length, which are no numbers.
+// y = 2 x; NaN for rows of length 0.
 struct Attend {
   const std::int32_t* lengths;
   const float* x;
@@ -191,7 +191,7 @@ TEST_F(PaddingTest, PaddingThatWasChosenPads) {
   EXPECT_EQ(f.stats().recordings, 2u);
 }
 
-// A size that is recorded exactly, and each policy that pads.
+// An exact size, and each policy that pads.
 TEST_F(PaddingTest, NoPolicyPadsUnsafely) {
   const auto options = [](AxisOptions axis) {
     CompileOptions all = slots_into_cache({}, {4});
@@ -218,8 +218,8 @@ TEST_F(PaddingTest, NoPolicyPadsUnsafely) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// Whatever is chosen or not, for the function itself and for one that it calls, and with each
-// replay verified or none: no row of padding reaches the cache.
+// No row of padding reaches the cache: with and without a chosen padding, for the function and for
+// one that it calls, verified or not.
 TEST_F(PaddingTest, RandomProgramsWriteWhatEagerCallsWrite) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -261,7 +261,7 @@ TEST_F(PaddingTest, RandomProgramsWriteWhatEagerCallsWrite) {
   }
 }
 
-// An input that the function itself writes is no index of another one, and floats are none.
+// An input that the function writes is not an index into another input, and neither are floats.
 TEST_F(PaddingTest, WhatPointsNowhereIsPaddedAsEver) {
   const auto counts =
       compile(context_, "counts",
@@ -312,7 +312,7 @@ TEST_F(PaddingTest, AWriteBesideThePaddingWarnsOnceUntilThePaddingIsChosen) {
 class PaddingVerifiedTest : public PaddingTest {
  protected:
   PaddingVerifiedTest() : verified_(device_, {.extensions = {verify({.first = 1})}}) {}
-  // Calls until a replay is verified, and returns what differs.
+  // Calls until a replay is verified, and returns the divergence.
   template <typename F>
   Divergence divergence_of(const F& call) {
     for (int i = 0; i < 4; ++i) {
@@ -397,7 +397,7 @@ TEST_F(PaddingTest, ANestedFunctionSeesItsOwnPaddingAtEachSize) {
       EXPECT_EQ(most.to_vector<float>()[0], largest_of(x)) << size;
       EXPECT_EQ(repeated.to_vector<float>()[0], largest_of(x)) << size;
       EXPECT_EQ(total.to_vector<float>()[0], expected) << size;
-      // What the outer function sees is its own.
+      // The outer function sees its own padding.
       EXPECT_EQ(seen.to_vector<float>().back(), seen.dim(0) > size ? 1000 : x.back()) << size;
     }
     EXPECT_EQ(all.stats().recordings, 2u);
@@ -446,11 +446,11 @@ TEST_F(PaddingTest, ANestedFunctionWritesItsInputsBack) {
     EXPECT_EQ(outer(floats({1, 2, 3})).to_vector<float>(), (Floats{3, 5, 7}));
 }
 
-// Nothing is known of the inner function when the outer one is warmed up, with rows of padding.
+// The outer warm-up, which has rows of padding, precedes all knowledge about the inner function.
 TEST_F(PaddingTest, AFunctionThatCallsOneWhosePaddingWouldBeASlotRunsEagerly) {
   CompileOptions options = slots_into_cache({}, {4, 8});
   const Decode inner = decode(options);
-  options.inputs[0].padding = Padding::zeros();  // chosen for what it does itself
+  options.inputs[0].padding = Padding::zeros();  // suits the outer function alone
   const auto outer = compile(
       context_, "outer",
       [&](Tensor slots, Tensor x, Tensor cache) {
@@ -462,9 +462,9 @@ TEST_F(PaddingTest, AFunctionThatCallsOneWhosePaddingWouldBeASlotRunsEagerly) {
   const CapturedLog warnings;
   expect_cache(outer, {3, 3, 3, 5, 4, 4, 4, 8, 7, 3, 1, 5, 8});
   EXPECT_EQ(outer.stats().failures, 0u);
-  EXPECT_EQ(outer.stats().warm_ups, 3u);  // the first call, and a full bucket of each size
+  EXPECT_EQ(outer.stats().warm_ups, 3u);  // the first call, and the first full bucket of each size
   EXPECT_EQ(outer.stats().skipped(SkipReason::kUnsafePadding), 7u);
-  EXPECT_EQ(outer.stats().recordings, 2u);  // full buckets need no padding
+  EXPECT_EQ(outer.stats().recordings, 2u);  // recorded with full buckets, which need no padding
   EXPECT_EQ(outer.stats().replays, 1u);
   const auto told = std::ranges::count_if(warnings.lines(), [](const std::string& line) {
     return line.find("with zeros in input 0 'slots' of 'decode', which 'outer' calls") !=
@@ -473,8 +473,8 @@ TEST_F(PaddingTest, AFunctionThatCallsOneWhosePaddingWouldBeASlotRunsEagerly) {
   EXPECT_EQ(told, 1);
 }
 
-// The outer function adds tensors of its own to the result, rows of padding included, and meets no
-// other size: with the result's axis declared or not, along each axis, and into a buffer.
+// The outer function adds tensors of the result's shape, rows of padding included, and sees no
+// other size: with and without a declared axis of the result, along each axis, and into a buffer.
 TEST_F(PaddingTest, AnOuterWarmUpSeesResultsOfItsSizeFromAFunctionThatIsNotPadded) {
   for (const bool is_declared : {true, false}) {
     const auto n = static_cast<std::int64_t>(2 + random_() % 2);
@@ -531,7 +531,7 @@ TEST_F(PaddingTest, AnOuterWarmUpSeesResultsOfItsSizeFromAFunctionThatIsNotPadde
   }
 }
 
-// A result that lies in an input is the outer function's tensor, and no copy of it.
+// A result that shares memory with an input is the outer function's tensor, not a copy.
 TEST_F(PaddingTest, AResultThatIsAnInputOfAFunctionThatIsNotPaddedIsTheOuterOnes) {
   CompileOptions options = slots_into_cache({}, {4});
   options.inputs[1].is_mutated = true;
@@ -563,7 +563,8 @@ TEST_F(PaddingTest, AResultThatIsAnInputOfAFunctionThatIsNotPaddedIsTheOuterOnes
   }
 }
 
-// The step calls it only once it is recorded: with rows of padding that recording is not kept.
+// The step calls the inner function for the first time in a capture: with rows of padding, that
+// recording is dropped.
 TEST_F(PaddingTest, AFunctionThatIsFirstCalledInACaptureIsNotPaddedThereEither) {
   CompileOptions options = slots_into_cache({}, {4});
   const Decode inner = decode(options);

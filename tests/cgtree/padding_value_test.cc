@@ -1,4 +1,4 @@
-// padding_value() against the device's types, and against all values of the 16-bit ones.
+// padding_value() against the device's types, and against all values of the 16-bit types.
 #include "cgtree/record/prepare.h"
 
 #include <gmock/gmock.h>

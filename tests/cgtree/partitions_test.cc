@@ -1,4 +1,4 @@
-// Streams of partitions of a device's processors (green contexts): no call loses its partition.
+// Streams of partitions of a device's processors (green contexts): each call runs in its partition.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,8 @@ class PartitionsTest : public ::testing::Test {
 
   Device device() const { return HostSlot::instance().device(); }
   Tensor zeros() const { return from_host<float>({3}, std::vector<float>(3), device()); }
-  // Returns the partition of the stream on which the function's work is enqueued or captured.
+  // Returns a function that notes the partition of each stream on which its work is enqueued or
+  // captured.
   auto noting(Context& context, std::vector<std::uint64_t>& seen) {
     return compile(context, "f", [&](Tensor x) {
       std::uint64_t partition = 0;
@@ -75,7 +76,7 @@ TEST_F(PartitionsTest, ACallOnAStreamOfAPartitionRunsThereWithoutAGraph) {
       EXPECT_EQ(f.last_outcome()->skip_reason, SkipReason::kOtherPartition);
     }
   }
-  for (int call = 0; call < 2; ++call) {  // a scope of its own each time
+  for (int call = 0; call < 2; ++call) {  // in a new scope each time
     const StreamScope scope(part);
     (void)context.eager([&] { return affine(x, 1, 1); });
     (void)f(x);

@@ -1,4 +1,4 @@
-// Pinned host memory: used again only when no copy, eager or recorded, may still touch it.
+// Pinned host memory: reused only when no copy, eager or recorded, can still use it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@
 namespace cgtree::testing {
 namespace {
 
-// Its owner ends with it, and with that the device's allocator.
+// The tensor owns its PinnedMemory, and with it the device's allocator.
 TEST(PinnedOwnerTest, MemoryInUseIsWaitedForWhenItsOwnerEnds) {
   for (const DeviceUnderTest& under_test : devices_that_work_later()) {
     if (!under_test.missing.empty()) continue;
@@ -63,7 +63,7 @@ TEST(PinnedOwnerTest, AStreamThatEndsBeforeItsWorkKeepsTheMemoryItUses) {
 
 class PinnedTest : public TreeTest {
  protected:
-  // A function that adds what lies in `staging` at each replay.
+  // A function that adds the contents of `staging` at each replay.
   CompiledFunction<Tensor(Tensor)> reader(std::string name, const Tensor& staging) {
     return compile(context(), std::move(name),
                    [staging = std::optional(staging)](Tensor x) mutable {
@@ -73,10 +73,11 @@ class PinnedTest : public TreeTest {
                    });
   }
   void write(const Tensor& staging, const std::vector<float>& values) {
-    context().synchronize();  // no replay may be reading it
+    context().synchronize();  // no replay is reading it
     staging.copy_from<float>(values);
   }
-  // Once the work is done; what was waiting for it is noticed at the latest by trim().
+  // Expects all memory to be free after the work is done; trim() releases the blocks that waited
+  // for it.
   void expect_all_free(PinnedMemory& pinned) {
     context().synchronize();
     (void)pinned.trim();
@@ -158,7 +159,7 @@ TEST_P(PinnedTest, MemoryThatAnEagerCopyReadsIsNotOverwrittenBeforeItIsDone) {
   for (int round = 0; round < 20; ++round) {
     const std::vector<float> sent = random_floats(1 << 20);
     copy(on_device, pinned.from<float>({1 << 20}, sent), context().stream());
-    // The next one would land in the same place.
+    // A freed block would be given to this tensor.
     (void)pinned.from<float>({1 << 20}, random_floats(1 << 20));
     EXPECT_EQ(values(on_device), sent);
   }
@@ -181,7 +182,7 @@ TEST_P(PinnedTest, AStreamThatEndsBeforeTheTensorDoesNotKeepItsMemory) {
   expect_all_free(pinned);
 }
 
-// The owner could not tell when that work is done, so that the memory would be used again under it.
+// The owner could not tell the end of that work, and would reuse the memory too early.
 TEST_P(PinnedTest, ACopyThatCannotBeNotedIsNotEnqueued) {
   PinnedMemory pinned(device());
   const Tensor staging = pinned.from<float>({1000}, random_floats(1000));

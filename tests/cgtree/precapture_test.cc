@@ -1,4 +1,4 @@
-// Warming a server before calls come, and what its calls' sizes were.
+// Precapture before calls come, and the sizes of calls that were made.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,10 +62,10 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
   for (std::int64_t size = 1; size <= 8; ++size)
     call(f, size);
   EXPECT_EQ(f.stats().replays, 8u);
-  EXPECT_EQ(f.stats().recordings, 6u);  // two places for each
+  EXPECT_EQ(f.stats().recordings, 6u);  // two places for each size
 }
 
-// What nothing else would record is recorded again.
+// Precaptured sizes are recorded again on demand: no warm-up would do it.
 TEST_P(PrecaptureTest, WhatWasPrecapturedComesBackAfterReleaseMemory) {
   const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
   (void)precapture(f, {.sizes = {{"n", {8}}}}, make_inputs());
@@ -127,7 +127,7 @@ TEST_P(PrecaptureTest, AFunctionThatACallbackDestroysIsRefusedByNameAndRemoved) 
   }
 }
 
-// No call of a loop that holds its last results is without a recording, whatever its sizes are.
+// Each call of a loop that holds its last results has a recording, at every size.
 TEST_P(PrecaptureTest, ALoopThatHoldsItsOutputsReplaysAtEachCall) {
   for (const std::size_t held : {0, 1, 2}) {
     const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
@@ -155,7 +155,7 @@ TEST_P(PrecaptureTest, ALoopThatHoldsItsOutputsReplaysAtEachCall) {
   }
 }
 
-// What one combination evicts of another is not taken off what it has made.
+// The memory of a combination is not reduced by the recordings that it evicts.
 TEST_P(PrecaptureTest, ACombinationThatEvictsAnotherCountsWhatItHasMade) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const Function f = compile(context(), "f",
@@ -210,7 +210,7 @@ TEST_P(PrecaptureTest, AServerThatMustNotRecordAfterwardsDoesNot) {
   }
 }
 
-// make_inputs may warm the same function up for what it calls itself.
+// make_inputs may precapture the same function for its own calls.
 TEST_P(PrecaptureTest, APrecaptureInsideAnotherDoesNotSwitchItOff) {
   const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
   std::vector<std::int64_t> inner;

@@ -1,4 +1,5 @@
-// predict_memory(): tells what precapture() takes, for random step functions, and leaves no trace.
+// predict_memory() against the memory of precapture(), for random step functions, without side
+// effects.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// A step function that allocates pieces whose sizes depend on the rows in all ways, and keeps each
-// for a while.
+// A piece that the step function allocates: its size in terms of the rows, and its lifetime.
 struct Piece {
   std::int64_t constant;
   std::int64_t per_row;
@@ -116,12 +116,12 @@ TEST_P(PredictMemoryTest, CallsGoOnAsIfNothingHadBeenPredicted) {
     EXPECT_LE(stats().pool_reserved_bytes, before);
   }
   EXPECT_EQ(call(8), Outcome::kReplay);
-  EXPECT_EQ(call(20), Outcome::kRecord);  // is warm
+  EXPECT_EQ(call(20), Outcome::kRecord);  // is warmed up
   EXPECT_EQ(call(20), Outcome::kReplay);
   EXPECT_EQ(call(8), Outcome::kReplay);
 }
 
-// Sizes of outputs and of what is beside them; most of it is never written.
+// Outputs and scratch of random sizes, most of them never written.
 TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfThat) {
   using Outputs = std::tuple<Tensor, Tensor, Tensor>;
   const auto upto = [&](unsigned most) { return static_cast<std::int64_t>(random_() % most); };
@@ -166,7 +166,7 @@ TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfTha
                                                          << to_string(actual);
     EXPECT_EQ(predicted.count(Precaptured::Outcome::kAlreadyThere),
               actual.count(Precaptured::Outcome::kAlreadyThere));
-    if (!pools_grow_in_place()) {  // what predict_memory() has mapped stays mapped there
+    if (!pools_grow_in_place()) {  // memory that predict_memory() mapped stays mapped there
       EXPECT_EQ(predicted.bytes, actual.bytes) << to_string(predicted) << to_string(actual);
     }
   }
@@ -217,8 +217,7 @@ TEST_P(PredictMemoryTest, BodiesOfBranchesAndLoopsCount) {
   EXPECT_EQ(actual.graph_bytes, stats().graph_bytes);
 }
 
-// Gives segments that were freed out again in a random order, so that memory that one pool gives
-// back is soon another pool's.
+// Hands out freed segments in a random order, so that memory of one pool soon belongs to another.
 class ShufflingSource final : public SegmentSource {
  public:
   ShufflingSource(Device device, std::mt19937& random) : source_(device), random_(random) {}

@@ -1,4 +1,4 @@
-// What a replay must not be taken for a fit of: calls that differ from the recorded one in little.
+// Calls that differ slightly from the recorded call: no replay may serve them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ TEST_P(PredictedCallsTest, AnInputThatFillsOnlyItsLastAxisIsPadded) {
                                       .buckets = {{"rows", {4}}, {"columns", {4}}}});
   std::vector<float> contents = random_floats(16);
   const Tensor whole = tensor({4, 4}, contents);
-  std::fill(contents.begin() + 8, contents.end(), 0.0f);  // what the function is to see
+  std::fill(contents.begin() + 8, contents.end(), 0.0f);  // the input with its padding
 
   for (int call = 0; call < 4; ++call)
     EXPECT_EQ(values(f(whole.slice(0, 0, 2))), affine_of(contents, 1, 1));

@@ -1,4 +1,5 @@
-// Where replays hang: planted hangs are named, and replays that leave marks do what others do.
+// The place where a replay hangs: planted hangs are named, and replays with marks equal those
+// without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-// A SpinFlag lets spin_kernel() end, or has it spin. It ends at the end of the test in any case.
+// A flag in pinned memory that makes spin_kernel() spin or end. The destructor ends it.
 class SpinFlag {
  public:
   explicit SpinFlag(DeviceAPI& api) : api_(api) {
@@ -70,8 +71,7 @@ class SpinFlag {
   std::uint32_t* flag_ = nullptr;
 };
 
-// Waits until the predicate holds, so that a test that waits for it in vain fails in place of
-// hanging.
+// Waits until the predicate holds; a test fails, and does not hang, if it never does.
 void wait_until(const std::function<bool()>& holds) {
   for (int i = 0; i < 30'000; ++i) {
     if (holds()) return;
@@ -94,7 +94,7 @@ std::shared_ptr<ProgressWatch> watch_without_limit(std::size_t every = 1) {
 
 class ProgressWatchTest : public TreeTest {
  protected:
-  // Warms up and records, with the outputs held as later.
+  // Warms up and records, with outputs held as in later calls.
   template <typename F>
   Tensor prepare(F& f, const Tensor& x) {
     Tensor held;
@@ -103,14 +103,14 @@ class ProgressWatchTest : public TreeTest {
     context().synchronize();
     return held;
   }
-  // Of the replay that is in flight, or the last.
+  // Returns the progress of the last replay, which may be in flight.
   static ReplayProgress last(const ProgressWatch& watch) {
     return watch.report().at(0).replays.back();
   }
 };
 
-// Copied inputs that move, outputs that are held, and an input that is copied back: the marked
-// graphs are patched as the others.
+// The marked graphs are patched like the others: with copied inputs that move, held outputs, and an
+// input that is copied back.
 TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
   watch_progress(context(), watch_without_limit(2));
   const auto f = compile(context(), "f",
@@ -142,8 +142,8 @@ TEST_P(ProgressWatchTest, ReplaysWithMarksDoWhatOthersDo) {
   EXPECT_EQ(f.stats().failures, 0u);
 }
 
-// Each executable graph keeps the addresses that it was given last: an input that comes twice, and
-// between that from elsewhere, has to be told to both.
+// Each executable graph keeps its last addresses: an input address that changes and stays for two
+// calls must be patched into both graphs.
 TEST_P(ProgressWatchTest, BothExecutableGraphsLearnWhereInputsAre) {
   watch_progress(context(), watch_without_limit(2));
   const auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
@@ -156,7 +156,8 @@ TEST_P(ProgressWatchTest, BothExecutableGraphsLearnWhereInputsAre) {
   EXPECT_GE(f.stats().replays, 20u);
 }
 
-// Marked or not, and when nothing is watched any more: exchanging graphs is no move of an input.
+// A switch between the executable graphs does not count as a patch: with and without marks, and
+// after the watch.
 TEST_P(ProgressWatchTest, ReplaysCountAsPatchedIfInputsHaveMovedSinceTheLast) {
   const auto f = compile(context(), "f",
                          [](Tensor x, Tensor state) {
@@ -233,7 +234,7 @@ TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
   EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("", "in front", "behind"));
 }
 
-// Those that are there are of the replay before.
+// The marks in memory are those of the last replay.
 TEST_P(ProgressWatchTest, NoMarkIsReachedWhileABreakRunsThatComesFirst) {
   const auto watch = watch_without_limit();
   watch_progress(context(), watch);
@@ -292,12 +293,12 @@ TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
   EXPECT_THAT(watch->report(), IsEmpty());
   const std::vector<float> x = random_floats(3);
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
-  watch_progress(context(), watch_without_limit());  // again, with the marks that it has
+  watch_progress(context(), watch_without_limit());  // reuses the marks that it has
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
-// A capture that forbids queries and instantiating to all threads is not broken by the marks, which
-// are made meanwhile, or by events with times.
+// The other capture forbids queries and instantiation on all threads; making marks, and events with
+// times, must not break it.
 TEST_P(ProgressWatchTest, AnotherThreadMayCaptureWhileMarksAreMade) {
   make_context({.extensions = {watch({.time_every_nth_replay = 1})}});
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
@@ -344,7 +345,7 @@ TEST_P(ProgressWatchTest, RecordingsThatShareAGraphLeaveNoMarksAndSayWhy) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
-// CUDA instantiates such a graph once at a time.
+// CUDA allows only one instance at a time of a graph with conditional nodes.
 TEST_P(ProgressWatchTest, RecordingsThatBranchLeaveNoMarksAndSayWhy) {
   const auto watch = watch_without_limit();
   watch_progress(context(), watch);
@@ -393,7 +394,7 @@ TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) 
       (void)function(x);
     context().synchronize();
   };
-  std::size_t bytes = 0;  // of a recording
+  std::size_t bytes = 0;  // of the recording
   {
     auto f = compile(context(), "f", double_it);
     settle(f);
@@ -425,7 +426,7 @@ TEST_P(ProgressWatchTest, SecondGraphsCountTowardsTheLimitAndYieldToRecordings) 
   EXPECT_EQ(values(f(tensor({3}, values_of_x))), affine_of(values_of_x, 2, 0));
 }
 
-// Branches that join, and a break: each stretch has its time, and is in the sum of its scope.
+// Branches that join, and a break: each stretch is timed, and added to its scope.
 TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
   const auto watch = std::make_shared<ProgressWatch>(
       ProgressOptions{.every_nth_replay = 2, .time_limit = 0ms, .times_scopes = true});
@@ -445,7 +446,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
       const StreamScope on_side(side);
       z = affine(y, 2, 1);
     }
-    Tensor w;  // y stays until the other stream has read it
+    Tensor w;  // y stays alive until the other stream has read it
     {
       const Scope scope("main");
       w = affine(y, 3, 0);
@@ -472,7 +473,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
     context().synchronize();
   }
   EXPECT_EQ(f.stats().replays, kReplays);
-  watch_progress(context(), nullptr);  // measured times stay
+  watch_progress(context(), nullptr);  // measured times stay available
 
   const ContextMetrics metrics = metrics_of(context());
   const std::map<std::string, ScopeTimes>& times = metrics.functions.at(0).scope_times;
@@ -482,7 +483,7 @@ TEST_P(ProgressWatchTest, ReplaysThatLeaveMarksAreTimedByTheirScopes) {
     EXPECT_GT(times.at(scope).device.count(), 0) << scope;
     EXPECT_LT(times.at(scope).device, std::chrono::steady_clock::now() - start) << scope;
   }
-  EXPECT_LT(times.at("late").device, kReplays / 2 * kBreak);  // no break is within
+  EXPECT_LT(times.at("late").device, kReplays / 2 * kBreak);  // excludes the break
   EXPECT_THAT(metrics_text(context()),
               HasSubstr("cgtree_scope_device_seconds_count{context=\"" + metrics.context +
                         "\",function=\"f\",scope=\"side\"} 4\n"));
@@ -496,7 +497,7 @@ TEST_P(ProgressWatchTest, WithoutThatOptionScopesHaveNoTimes) {
   EXPECT_THAT(metrics_of(context()).functions.at(0).scope_times, IsEmpty());
 }
 
-// Their second graph is the same.
+// Watches with and without times use the same second graph.
 TEST_P(ProgressWatchTest, OnlyWatchesThatAskForThemTakeTimes) {
   auto f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor x = random_tensor({3});
@@ -537,10 +538,10 @@ TEST_P(ProgressWatchTest, AWatchMayOutliveItsContext) {
 
 CGTREE_ON_ALL_DEVICES(ProgressWatchTest);
 
-// Planted hangs, where a launch returns before its work has ended.
+// Planted hangs, on devices whose launches return before the work ends.
 class HangTest : public ProgressWatchTest {
  protected:
-  // Returns 2 x, once the flag lets it.
+  // Returns 2 x after the flag's kernel has ended.
   static auto doubling_behind(SpinFlag& flag) {
     return [&flag](Tensor x) {
       flag.launch();
@@ -568,7 +569,7 @@ TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
     return affine(y, 2, 0);
   });
   const std::vector<float> values_of_x = random_floats(3);
-  const Tensor x = tensor({3}, values_of_x);  // to free memory would wait for the device
+  const Tensor x = tensor({3}, values_of_x);  // freed later: a free waits for the device
   Tensor held = prepare(f, x);
 
   flag.let_spin();
@@ -593,7 +594,7 @@ TEST_P(HangTest, AKernelThatSpinsIsNamedWithItsScope) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
-// Its marks are written anew by the next one, so that what they say is of two launches.
+// The next launch overwrites its marks, which then mix two launches.
 TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) {
   const auto watch =
       std::make_shared<ProgressWatch>(ProgressOptions{.time_limit = 0ms, .times_scopes = true});
@@ -621,7 +622,7 @@ TEST_P(HangTest, AReplayThatHasNotEndedWhenTheNextIsLaunchedIsNotTimedByScopes) 
   context().synchronize();
   watch_progress(context(), nullptr);
   EXPECT_GT(timed(), before);
-  EXPECT_LE(timed(), before + 2 * recordings);  // the last before the gate, and the last
+  EXPECT_LE(timed(), before + 2 * recordings);  // the last one before the gate, and the last one
 }
 
 TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
@@ -645,8 +646,7 @@ TEST_P(HangTest, AStreamThatWaitsForAnEventThatDoesNotComeIsSaid) {
   EXPECT_TRUE(last(*watch).has_ended);
 }
 
-// A kernel in front of all work clears the marks of the launch before, and the first graph is
-// empty.
+// A kernel before all work clears the marks of the previous launch; the first graph is empty.
 TEST_P(HangTest, MarksBehindABreakThatComesFirstAreThoseOfTheLastLaunch) {
   SpinFlag flag(*GetParam().api);
   const auto watch = watch_without_limit();
@@ -681,7 +681,7 @@ TEST_P(HangTest, MarksBehindABreakThatComesFirstAreThoseOfTheLastLaunch) {
   EXPECT_EQ(values(held), affine_of(values_of_x, 4, 0));
 }
 
-// Its words, marks and graphs are in use; so are those of recordings that go meanwhile.
+// The replays use the watch's words, marks and graphs, also of recordings that are dropped.
 TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   make_context({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   std::vector<CompiledFunction<Tensor(Tensor)>> functions;
@@ -703,7 +703,7 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   };
   const std::vector<float> values_of_x = random_floats(3);
   const Tensor x = tensor({3}, values_of_x);
-  const Stream other(device());  // where the context moves at times
+  const Stream other(device());  // to which the context moves at times
   std::mt19937 random(static_cast<unsigned>(seed_));
   for (int round = 0; round < 8; ++round) {
     watch_progress(context(), watch(round));
@@ -722,7 +722,7 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
       Gate gate(side);
       context().stream().wait_for(side);
       const auto opens = std::async(std::launch::async, [&] {
-        std::this_thread::sleep_for(10ms);  // what frees memory may wait for the device
+        std::this_thread::sleep_for(10ms);  // a call that frees memory may wait for the device
         gate.open();
       });
       call_all(3);
@@ -740,8 +740,8 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
   EXPECT_GT(context().stats().evictions, 0u);
 }
 
-// Values that are passed by value or staged, draws, copies back, and addresses that move, while the
-// host is ahead: each executable graph is told what only the other one was patched with.
+// Arguments by value or staged, draws, copies back and moving addresses, with the host ahead: each
+// executable graph gets patches that only the other one has.
 TEST_P(HangTest, WhatReplaysArePassedIsTheSameWithMarksOrWithout) {
   const auto expect_same = [&]<std::size_t kCount>() {
     const auto watch = watch_without_limit(2);
@@ -805,8 +805,8 @@ TEST_P(HangTest, WhatReplaysArePassedIsTheSameWithMarksOrWithout) {
   expect_same.operator()<300>();  // staged
 }
 
-// A context that has moved to another stream has its work there, and not where it was when its
-// marks were made.
+// The context has moved to another stream since its marks were made, and its work is on that
+// stream.
 TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMovedTo) {
   const Stream first(device());
   const Stream later(device());
@@ -838,7 +838,7 @@ TEST_P(HangTest, MarksAreInUseUntilTheStreamHasWrittenThemThatTheContextHasMoved
     EXPECT_THAT(page.to_vector<std::int64_t>(), ElementsAre(-1, -1));
 }
 
-// Whose end has waited for the work that uses it.
+// The end of a context waits for work that uses its pinned memory.
 TEST_P(HangTest, AContextThatEndsWhileItIsWatchedHasNoPinnedMemoryInUse) {
   const CapturedLog log;
   for (int round = 0; round < 20; ++round) {
@@ -854,7 +854,7 @@ TEST_P(HangTest, AContextThatEndsWhileItIsWatchedHasNoPinnedMemoryInUse) {
     EXPECT_THAT(line, Not(HasSubstr("pool_closed_with_live_blocks")));
 }
 
-// Collects what a watch tells.
+// Collects the reports of a watch.
 class Told {
  public:
   void add(const std::string& text) {
@@ -892,7 +892,7 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   wait_until([&] { return !told.texts().empty(); });
   ASSERT_FALSE(told.texts().empty());
   EXPECT_THAT(told.texts()[0], AllOf(HasSubstr("has not ended"), HasSubstr("leaves no marks")));
-  std::this_thread::sleep_for(200ms);  // it goes on to hang, and was told of
+  std::this_thread::sleep_for(200ms);  // the hang goes on, and is already reported
   EXPECT_EQ(told.texts().size(), 1u);
   flag.let_end();
   context().synchronize();
@@ -908,7 +908,8 @@ TEST_P(HangTest, BehindATimeLimitTheWatchTellsOnceAndTheNextReplayLeavesMarks) {
   EXPECT_EQ(told.texts().size(), 2u);
 }
 
-// A replay that cannot be noted, because too many are in flight, does not take the request along.
+// A replay that is not watched, because too many are in flight, leaves the request for marks
+// pending.
 TEST_P(HangTest, BehindATimeLimitAReplayLeavesMarksHoweverFarTheHostIsAhead) {
   for (const int ahead : {3, 80}) {
     Told told;
@@ -945,7 +946,7 @@ TEST_P(HangTest, BehindATimeLimitAReplayLeavesMarksHoweverFarTheHostIsAhead) {
   }
 }
 
-// Nanoseconds end after 292 years.
+// Nanoseconds overflow after 292 years.
 TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
   SpinFlag flag(*GetParam().api);
   Told told;
@@ -958,7 +959,7 @@ TEST_P(HangTest, ATimeLimitWithoutEndIsNotExceeded) {
   watch_progress(context(), watch);
   flag.let_spin();
   held = f(x);
-  std::this_thread::sleep_for(1'300ms);  // it looks once in a second
+  std::this_thread::sleep_for(1'300ms);  // longer than the interval of one second between its looks
   flag.let_end();
   context().synchronize();
   EXPECT_THAT(told.texts(), IsEmpty());

@@ -27,13 +27,13 @@ namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-// Ranks of a group, of which one leaves out a collective when it is recorded. What it leaves out it
-// makes once behind that call, so that only the replay hangs.
+// Ranks of a group, one of which skips a collective in its recording. It makes up for that once
+// after the call, so that only the replay hangs.
 class RanksHangTest : public ::testing::TestWithParam<RanksUnderTest> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_RANKS_ARE_MISSING(GetParam()); }
 
-  // The scope of the last mark that is reached.
+  // The scope of the last reached mark.
   static std::string reached(const ReplayProgress& replay) {
     std::string scope;
     for (const ReplayMark& mark : replay.marks)
@@ -123,7 +123,7 @@ TEST_P(RanksHangTest, ARankThatLeavesOutOneOf32CollectivesIsNamedWithIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RanksHangTest, ::testing::ValuesIn([] {
-                           // Others run work when a thread waits for it.
+                           // Other ranks run their work when a thread waits for it.
                            std::vector<RanksUnderTest> all = ranks_under_test();
                            std::erase_if(all, [](const RanksUnderTest& ranks) {
                              return ranks.name != "threads" && ranks.name != "cuda";

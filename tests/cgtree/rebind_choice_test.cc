@@ -1,4 +1,4 @@
-// When patching nodes is taken for cheaper than copying.
+// The choice between patching nodes and copying.
 #include "extensions/rebind/rebind_choice.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ bool choose_one(const RebindCandidate& candidate, bool has_root = false) {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// The rows of copy_bench on an H200.
+// Measurements of copy_bench on an H200.
 TEST(RebindChoiceTest, OneInputIsReboundWhereThatWasMeasuredToBeCheaper) {
   EXPECT_TRUE(choose_one(of(4096, 1)));
   EXPECT_FALSE(choose_one(of(4096, 16)));

@@ -1,4 +1,4 @@
-// Inputs and buffers that a recording uses where the caller has them, in place of copies.
+// Inputs and buffers that a recording uses at the caller's addresses, without copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class RebindTest : public TreeTest {
   Tensor random_tensor(const Shape& shape) {
     return tensor(shape, random_floats(shape.elements()));
   }
-  // The newest recording.
+  // The newest recording in the snapshot.
   json recording() {
     const json nodes = json::parse(snapshot_json(context()))["nodes"];
     return nodes.empty() ? json() : nodes.back();
@@ -43,7 +43,7 @@ class RebindTest : public TreeTest {
   std::string why_not(std::size_t input) {
     return recording()["inputs"][input]["rebind"]["why_not"];
   }
-  // A tensor of random values whose address has just this alignment.
+  // A tensor of random values whose address has exactly this alignment.
   Tensor aligned_to(std::int64_t bytes, const std::vector<float>& x) {
     const auto count = static_cast<std::int64_t>(x.size());
     std::vector<float> padded(static_cast<std::size_t>(bytes / 4), 0);
@@ -68,7 +68,7 @@ TEST_P(RebindTest, AMovedInputIsReadWhereItIs) {
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(f.stats().replays, 6u);
   EXPECT_EQ(treatment(0), "rebound") << why_not(0);
-  EXPECT_EQ(recording()["graph_nodes"], 3);  // no root
+  EXPECT_EQ(recording()["graph_nodes"], 3);  // without a root node
   EXPECT_EQ(recording()["inputs"][0]["rebind"]["nodes"], 2);
 }
 
@@ -142,7 +142,7 @@ TEST_P(RebindTest, NeighboursInOneArenaAreToldApart) {
     const std::vector<float> x = random_floats(3 * 128);
     const Tensor arena = tensor({3 * 128}, x);
     std::array<std::int64_t, 3> order = {0, 1, 2};
-    if (call >= 2) std::shuffle(order.begin(), order.end(), random_);  // recorded as copies lie
+    if (call >= 2) std::shuffle(order.begin(), order.end(), random_);  // at first in order
     const auto part = [&](int i) {
       return arena.slice(0, order[static_cast<std::size_t>(i)] * 128,
                          (order[static_cast<std::size_t>(i)] + 1) * 128);
@@ -266,7 +266,8 @@ TEST_P(RebindTest, AStepThatDoesSomethingElseEachTimeIsCopied) {
 }
 
 TEST_P(RebindTest, AnInputThatAStepHasAlsoByAnotherWayIsCopied) {
-  // A table of addresses that is copied from the host: where the second kernel would look.
+  // A table of addresses that is copied from the host: the second kernel would read its input
+  // there.
   std::uintptr_t table[1] = {};
   CompiledFunction f = compile(
       context(), "f",

@@ -1,4 +1,4 @@
-// The last events of a context: kept in memory, written when asked and by signals.
+// The last events of a context: kept in memory, written on request and by signals.
 #include "extensions/watch/recent_events.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using json = nlohmann::json;
 
-// Returns the lines, of which only the last may be cut.
+// Returns the lines as JSON; with may_be_cut, the last line may be incomplete.
 std::vector<json> lines_of(const std::string& text, bool may_be_cut = false) {
   std::vector<json> lines;
   std::istringstream stream(text);
@@ -111,7 +111,7 @@ TEST(FlightRecorderTest, AContextThatTakesAUsedRecorderHasNoneOfItsEvents) {
   ASSERT_TRUE(second.header(header));
   (void)second.visit(header.life, [](const FlightEntry&) { ADD_FAILURE(); });
   second.add(numbered(2, "g"));
-  // A reader that asked before the first context ended.
+  // As a reader that asked before the end of the first context.
   (void)second.visit(header.life - 1, [](const FlightEntry&) { ADD_FAILURE(); });
   second.give_back();
   EXPECT_FALSE(second.header(header));
@@ -138,7 +138,7 @@ class RecentEventsTest : public TreeTest {
       std::filesystem::remove(path(end));
     TreeTest::TearDown();
   }
-  // The same in a test and in the process of its death test.
+  // The path is the same in a test and in the process of its death test.
   static std::string path(const std::string& end = ".jsonl") {
     const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
     std::string name = std::string(test->test_suite_name()) + test->name();
@@ -171,7 +171,7 @@ TEST_P(RecentEventsTest, AreThoseOfTheEventFileUnderRandomPrograms) {
   for (int call = 0; call < 2500; ++call) {
     try {
       (void)functions[random_() % 4](random_tensor({1 + static_cast<std::int64_t>(random_() % 4)}));
-    } catch (const std::runtime_error&) {  // by chance
+    } catch (const std::runtime_error&) {  // at random
     }
     if (random_() % 50 == 0) context().mark_step();
     if (random_() % 300 == 0) (void)context().release_memory();
@@ -182,7 +182,7 @@ TEST_P(RecentEventsTest, AreThoseOfTheEventFileUnderRandomPrograms) {
     const std::string event = line["event"];
     const std::set<std::string> kept = {"warm_up", "record", "skip", "evict", "drop", "failure"};
     if (!kept.contains(event)) continue;
-    const bool has_cause = event == "warm_up" || event == "record";  // in the file alone
+    const bool has_cause = event == "warm_up" || event == "record";  // which only the file has
     model.push_back({event, line["function"], line.value("node", 0),
                      has_cause ? "" : line.value("reason", "")});
     if (model.size() <= FlightRecorder::kEvents) continue;
@@ -291,13 +291,13 @@ TEST_P(RecentEventsTest, AProcessThatAbortsLeavesTheCallThatRan) {
   EXPECT_EQ(lines.back()["call"], "record");
 }
 
-// The system ends a process that ignores a fault; otherwise it would fault again and again.
+// The system ends a process that ignores a fault; otherwise the fault would repeat.
 TEST_P(RecentEventsTest, AProcessThatIgnoresFaultsEndsAllTheSame) {
   const auto crash = [&] {
     ::alarm(20);
     (void)::signal(SIGSEGV, SIG_IGN);
     dump_events_on_signal(path());
-    (void)::raise(SIGSEGV);  // which is no fault, and ignored
+    (void)::raise(SIGSEGV);  // a raised signal, not a fault: ignored
     const auto* const memory = static_cast<volatile char*>(
         ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     (void)*memory;
@@ -334,8 +334,8 @@ TEST_P(RecentEventsTest, AProcessThatIsKilledWhileItWritesLeavesAReadableFile) {
 
 std::atomic<int> g_signals = 0;
 
-// Counts SIGUSR2 for the rest of the process: a handler that is installed after
-// dump_events_on_signal() would replace its own, also for the devices that come later.
+// Counts SIGUSR2 for the rest of the process. A handler that was installed after
+// dump_events_on_signal() would replace its handler, also for later devices.
 void count_signals() {
   static const int error = [] {
     struct sigaction count = {};
@@ -354,7 +354,8 @@ TEST_P(RecentEventsTest, SignalsMayComeAtAnyTimeAndGoOnToTheHandlerThatWasThere)
   std::atomic<bool> ends = false;
   const pthread_t caller = pthread_self();
   std::thread sender([&] {
-    // Where a file takes longer to write than the wait below, the calls would never come to an end.
+    // With a file that takes longer to write than this wait, an unlimited sender would never let
+    // the calls end.
     for (int sent = 0; sent < 1000 && !ends; ++sent) {
       (void)pthread_kill(caller, SIGUSR1);
       std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -384,13 +385,13 @@ TEST_P(RecentEventsTest, ASignalThatAProcessSurvivesWritesEachTime) {
   }
 }
 
-// A stopped process goes on when its parent says so, and is asked again.
+// The parent continues the stopped process, which then stops again.
 TEST_P(RecentEventsTest, ASignalThatStopsAProcessWritesEachTime) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    (void)::setpgid(0, 0);  // not an orphaned group: its parent's group is of the same session
-    (void)::signal(SIGCONT, SIG_DFL);  // an earlier test may have it write, too
+    (void)::setpgid(0, 0);             // not an orphaned group: the parent is in the session
+    (void)::signal(SIGCONT, SIG_DFL);  // an earlier test may write at SIGCONT, too
     dump_events_on_signal(path(), {{SIGTSTP}});
     for (int i = 0; i < 2; ++i) {
       (void)std::remove(path().c_str());

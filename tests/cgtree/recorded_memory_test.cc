@@ -1,4 +1,4 @@
-// Footprints and live masks against plain sets, and what a recording keeps.
+// Footprints and live masks against plain sets, and the memory that a recording keeps.
 #include "cgtree/memory/recorded_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Streams whose handle comes again while the work of the destroyed one still runs.
+// Streams that get the handle of a destroyed stream, whose work still runs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ class RecycledStreamsTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 1000;
 
-  // Destroys the stream, and makes streams until one has its handle.
+  // Destroys the stream, and makes streams until one gets its handle.
   StreamRef recycle(std::optional<Stream>& stream) {
     const StreamHandle handle = stream->ref().handle();
     const StreamIdentity identity = identity_of(*stream);
@@ -48,7 +48,7 @@ class RecycledStreamsTest : public TreeTest {
   void fill(StreamRef stream, const Tensor& tensor, std::uint8_t byte) {
     check(stream.graphs().memset(stream.handle(), tensor.data(), byte, tensor.bytes()), "fill");
   }
-  // Memory of another library, which works on `producer`.
+  // Imports memory of another library, which works on `producer`.
   Tensor import(const Tensor& memory, StreamRef producer, StreamRef consumer) {
     ForeignArray array = array_of(memory);
     array.owner = std::make_shared<Tensor>(memory);
@@ -71,7 +71,7 @@ TEST_P(RecycledStreamsTest, ALaterStreamGetsNoMemoryThatTheDestroyedOneStillWrit
     const std::size_t bytes = is_whole_segment ? std::size_t{16} << 20 : kBytes;
     std::optional<Stream> old(device());
     void* const block = allocator.allocate(bytes, stream_id(*old));
-    {  // What the later stream can get without the driver, which may wait for the old one.
+    {  // Cached memory for the later stream: the driver may wait for the old one.
       const Stream brief(device());
       void* const other = allocator.allocate(bytes, stream_id(brief));
       allocator.free(other);
@@ -122,7 +122,7 @@ TEST_P(RecycledStreamsTest, AReaderThatHasEndedIsWaitedForThoughALaterStreamRead
 
   EXPECT_EQ(y.address(), address);
   EXPECT_TRUE(gate.is_closed());
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the call would overwrite y now
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for the call to overwrite y
   gate.open();
   check(later.api().synchronize_device(device().id), "wait");
   EXPECT_EQ(values(read), first);
@@ -174,13 +174,13 @@ TEST_P(RecycledStreamsTest, AnImportOutlivesTheStreamOfItsProducer) {
     gate->open();
   });
 
-  (void)recycle(producer);  // waits for what the producer has enqueued
+  (void)recycle(producer);  // waits for the producer's work
 
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(values(f(x)), affine_of(written, 2, 0));
 }
 
-// Nothing but the stream of the import orders what is written there.
+// Only the stream of the import orders the writes to its memory.
 TEST_P(RecycledStreamsTest, AnImportIsReadBehindTheWorkOfTheStreamItCameInOn) {
   const std::vector<float> written = random_floats(kCount);
   const Tensor memory = zeros();
@@ -201,7 +201,7 @@ TEST_P(RecycledStreamsTest, AnImportIsReadBehindTheWorkOfTheStreamItCameInOn) {
   EXPECT_NE(x.storage()->stream(), later);
 }
 
-// What is known of many weights at once includes the streams of those who lent them.
+// A cached check of many weights includes the streams of their producers.
 TEST_P(RecycledStreamsTest, WeightsOutliveTheStreamOfTheirProducer) {
   std::optional<Stream> producer(device());
   const std::vector<float> written = random_floats(1);
@@ -258,7 +258,7 @@ TEST_P(RecycledStreamsTest, MemoryThatAContextHasFreedWaitsForTheWorkOfItsStream
   pool.free(block);
   old.reset();
 
-  pool.trim();  // as other pools ask it to where memory is short
+  pool.trim();  // as other pools do when memory is short
   void* const other = others[Region::kEager].allocate(kBytes);
   EXPECT_NE(other, block);
 
@@ -309,7 +309,7 @@ TEST_P(RecycledStreamsTest, ThePerThreadStreamIsOneReaderOfEachThread) {
       stream.add_reader(*y.storage(), per_thread);
     EXPECT_EQ(stream.readers(), readers);
   };
-  const Gate here(per_thread);  // a reader that is done would be forgotten
+  const Gate here(per_thread);  // keeps the readers busy, since finished readers are forgotten
   read(1);
   std::thread([&] {
     const Gate there(per_thread);

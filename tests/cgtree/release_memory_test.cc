@@ -1,4 +1,4 @@
-// release_memory(): all that no output uses is given back, and what was warm records at once.
+// release_memory(): all memory that no output uses is freed, and warm functions record at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,7 +79,7 @@ TEST_P(ReleaseMemoryTest, WorkspacesStayAndAreUsedByWhatIsRecordedAnew) {
   workspace = Tensor();
 }
 
-// What nothing else would record is recorded again.
+// Frozen functions record again on demand: no warm-up would do it.
 TEST_P(ReleaseMemoryTest, FrozenFunctionsComeBackAsTheyWere) {
   const Function plain = make();
   for (int i = 0; i < 2; ++i)
@@ -93,7 +93,8 @@ TEST_P(ReleaseMemoryTest, FrozenFunctionsComeBackAsTheyWere) {
   }
 }
 
-// The order of the two calls makes no difference, and what was evicted before does not come back.
+// The same holds when freeze() follows release_memory(); recordings that were evicted earlier do
+// not come back.
 TEST_P(ReleaseMemoryTest, AFunctionThatIsFrozenAfterwardsComesBackToo) {
   const Function f = make({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   for (const std::int64_t size : {10, 20, 30}) {

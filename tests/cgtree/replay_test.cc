@@ -1,4 +1,4 @@
-// Warm up, record, replay: what a call returns, and how often the step function runs.
+// Warm-up, recording, replay: the results of a call, and the number of runs of the step function.
 #include <gtest/gtest.h>
 
 #include "tests/support/core_fixture.h"
@@ -85,7 +85,7 @@ TEST_P(ReplayTest, StridedAndUnalignedInputsReplayAsTheyAre) {
   const std::vector<float> all = values(whole);
 
   for (int call = 0; call < 4; ++call) {
-    // Starts 4 bytes after a multiple of 8, and differently in each call.
+    // At each call another address, 4 bytes after a multiple of 8.
     const Tensor view = whole.slice(1, 1 + call, 5 + call).transpose(0, 1);
     const std::vector<float> y = values(f(view));
     for (std::int64_t i = 0; i < 4; ++i) {
@@ -129,7 +129,8 @@ TEST_P(ReplayTest, LargeInputsAreCopiedWhole) {
   }
 }
 
-// Rows 85, 113: another static address gets a sibling; on return the first is replayed again.
+// Rows 85, 113: another static address gets a sibling; the first address replays the first
+// recording again.
 // Acceptance: trees 85, 113.
 TEST_P(ReplayTest, AStaticInputAtAnotherAddressGetsASiblingRecording) {
   CompiledFunction f =
@@ -149,7 +150,7 @@ TEST_P(ReplayTest, AStaticInputAtAnotherAddressGetsASiblingRecording) {
   EXPECT_EQ(f.stats().replays, 9u);
 }
 
-// Row 7 mutation_on_inp: a static input that is written has its state bumped once per call.
+// Row 7 mutation_on_inp: each call increments a written static input once.
 // Acceptance: trees 7; graphs optims.
 TEST_P(ReplayTest, AMutatedStaticInputIsBumpedOncePerCallInEveryPhase) {
   const Tensor state = tensor({3}, std::vector<float>{0, 10, 20});
@@ -168,7 +169,7 @@ TEST_P(ReplayTest, AMutatedStaticInputIsBumpedOncePerCallInEveryPhase) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// Row 49 frozen_fn: repeated calls record nothing more.
+// Row 49 frozen_fn: repeated calls make no further recording.
 // Acceptance: trees 49.
 TEST_P(ReplayTest, AStepLoopRecordsOnceAndReplaysForEver) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });

@@ -1,4 +1,4 @@
-// How long replays take on the device: what is timed, when it is read, and who is told.
+// Times of replays on the device: the choice of replays, the moment of reading, and the reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class ReplayTimesTest : public TreeTest {
   auto compile_double(std::string name) {
     return compile(context(), std::move(name), [](const Tensor& x) { return affine(x, 2, 0); });
   }
-  // A replay that is timed reads the times of those that have ended, which it may have itself.
+  // A timed replay reads the times of replays that have ended, its own included.
   void call_and_wait(auto& f, const Tensor& x) {
     (void)f(x);
     context().synchronize();
@@ -114,7 +114,7 @@ TEST_P(ReplayTimesTest, MetricsAndSnapshotHaveTheTimes) {
   EXPECT_EQ(snapshot["replay_times"][0]["eager_ns"], times_of("f").eager.count());
 }
 
-// One that has not ended when the context does is left out; the others are written.
+// The file has each timed replay, except one that is still running when the context ends.
 TEST_P(ReplayTimesTest, TheEventFileHasEachThatWasTimed) {
   const std::string path = ::testing::TempDir() + "/replay_times.jsonl";
   std::filesystem::remove(path);
@@ -125,7 +125,7 @@ TEST_P(ReplayTimesTest, TheEventFileHasEachThatWasTimed) {
     for (int call = 0; call < 2 + 5; ++call)
       call_and_wait(f, x);
   }
-  make_context({});  // the last is read when the context ends
+  make_context({});  // the last time is read when the context ends
 
   std::ifstream file(path);
   std::vector<nlohmann::json> timed;
@@ -158,7 +158,7 @@ TEST_P(ReplayTimesBehindWorkTest, NoCallWaitsForATimeAndNoneIsReadBeforeItIsTher
     held = f(x);
     context().synchronize();
   }
-  constexpr std::uint64_t kMany = 100;  // more than are kept
+  constexpr std::uint64_t kMany = 100;  // more times than are kept
   const ReplayTimes before = times_of("f");
   const std::uint64_t replays = f.stats().replays;
   {

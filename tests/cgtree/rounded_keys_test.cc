@@ -1,5 +1,5 @@
-// Integers of keys that have options: they are rounded up as sizes of axes are padded, and the work
-// sees the rounded value.
+// Integers of keys with options: they are rounded up like sizes of axes, and the work reads the
+// rounded value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST_P(RoundedKeysTest, AboveTheLargestIsAnErrorWhereOptionsSaySo) {
       ThrowsMessage<InvalidArgument>(HasSubstr("'k' of the key is 9, the largest to pad to is 8")));
 }
 
-// Parts without options, axes of tensors and buffers keep what they mean.
+// Parts without options, axes of tensors and buffers are unaffected.
 TEST_P(RoundedKeysTest, OtherPartsAndAxesAreCombinedWithIt) {
   const auto f = compile(context(), "mixed",
                          [this](Tensor x) {
@@ -180,7 +180,7 @@ TEST_P(RoundedKeysTest, ThereIsNoLengthOfAKeyOnTheDevice) {
       ThrowsMessage<InvalidArgument>(HasSubstr("current_key() has the value")));
 }
 
-// The work is the product of axes and keys: 2 * 2 is more than 3 times 1 * 1.
+// The work is estimated by the product of axes and keys: 2 * 2 is more than 3 times 1 * 1.
 TEST_P(RoundedKeysTest, ACallThatPaddingWouldMakeMuchLargerRunsEagerly) {
   const auto f =
       compile(context(), "wasteful",

@@ -1,4 +1,4 @@
-// Numbers and structs of the host as inputs, which are passed by value.
+// Numbers and structs on the host as inputs, which are passed by value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ Tensor from_block(const Tensor& block) {
                 {static_cast<std::int64_t>(block.bytes() / sizeof(float))}, DType::kFloat32);
 }
 
-// A context on a device that is not the one scalars live on, even where there is no GPU.
+// A context on a device other than that of the scalars, even without a GPU.
 class ScalarInputsTest : public TreeTest {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class ScalarInputsTest : public TreeTest {
     return found;
   }
 
-  // In each call a new struct at a new place, without waiting for the device in between.
+  // Each call has a new struct at a new address, without a wait for the device in between.
   template <std::size_t N>
   void expect_blocks_arrive() {
     CompiledFunction f =

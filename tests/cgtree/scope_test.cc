@@ -40,7 +40,7 @@ std::string text_of(const CapturedLog& log) {
   return text;
 }
 
-// The scopes that are open, as a list, and the path at each launch.
+// A model of the open scopes: a list, and the path at each launch.
 class ModelOfScopes {
  public:
   void open(std::string name) {
@@ -68,7 +68,7 @@ class ScopeTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 8;
 
-  // Launches a kernel with a number of its own, under which the model keeps the path.
+  // Launches a kernel with a unique number; the model keeps the path for this number.
   void launch(const Tensor& x, StreamRef stream = current_stream()) {
     const auto number = static_cast<float>(++launches_);
     paths_[number] = model_.path();
@@ -88,7 +88,7 @@ class ScopeTest : public TreeTest {
     std::memcpy(&number, node.bytes.data() + node.parameters()[1].offset, sizeof(number));
     return number;
   }
-  // Compares each node that launch() has made, of all recordings, with the model. Returns how many.
+  // Compares the nodes of launch() in all recordings with the model. Returns their number.
   std::size_t expect_paths() {
     std::size_t nodes = 0;
     for (const auto& node : engine()->tree.nodes()) {
@@ -99,7 +99,7 @@ class ScopeTest : public TreeTest {
         check(exec.api().read_nodes(graph.handle(), &contents), "read nodes");
         for (const NodeContents& one : contents) {
           const std::size_t at = i++;
-          // An address, as the gather kernel has, may be half of a number.
+          // The address that the gather kernel has as a parameter may contain such a number.
           const bool is_fill =
               one.parameters().size() == 3 && one.parameters()[1].bytes == sizeof(float);
           if (!is_fill || !paths_.contains(number_of(one))) continue;
@@ -195,7 +195,7 @@ TEST_P(ScopeTest, SnapshotsShowTheTable) {
   EXPECT_EQ(named, 1u);
 }
 
-// Does something random; what it launches, it launches with the model's path.
+// Random actions; each launch is checked against the model's path.
 class RandomScopeTest : public ScopeTest {
  protected:
   void act(const Tensor& y, int depth) {
@@ -261,7 +261,7 @@ CGTREE_ON_ALL_DEVICES(RandomScopeTest);
 
 TEST_P(RandomScopeTest, AllNodesOfRandomProgramsHaveTheRightPath) {
   side_.emplace(device());
-  const CapturedLog log;  // steps leave scopes open
+  const CapturedLog log;  // steps may leave scopes open
   nested_.emplace(compile(context(), "nested", [&](Tensor x) {
     may_break_ = false;
     const Tensor z = output();
@@ -291,7 +291,7 @@ TEST_P(RandomScopeTest, AllNodesOfRandomProgramsHaveTheRightPath) {
     paths_.clear();
   }
   EXPECT_EQ(of_thread<ScopeStack>().size(), 0u);
-  nested_.reset();  // it keeps the context
+  nested_.reset();  // the function keeps the context alive
   side_.reset();
 }
 
@@ -351,7 +351,7 @@ TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithTheStepAndTheLogWarnsOnce) {
   EXPECT_EQ(text_of(log).find("scopes_left_open"), text_of(log).rfind("scopes_left_open"));
 }
 
-// As many are open behind the step as before it, but not the same.
+// The step leaves as many scopes open as it found, but not the same ones.
 TEST_P(ScopeTest, AScopeThatAStepLeavesOpenEndsWithItAlsoIfItHasClosedAnother) {
   const CapturedLog log;
   std::uint64_t outer = 0;
@@ -384,7 +384,7 @@ TEST_P(ScopeTest, AStepThatThrowsLeavesNoScopeOpen) {
   }
 }
 
-// In an eager run, in the call that records, and in replays; also one that throws.
+// In an eager run, in a recording call and in replays; also if the break throws.
 TEST_P(ScopeTest, AScopeThatABreakLeavesOpenEndsWithTheCall) {
   const CapturedLog log;
   bool throws = false;
@@ -415,7 +415,7 @@ TEST_P(ScopeTest, AScopeOfAnotherThreadIsNoneOfTheStep) {
   const auto f = compile(context(), "f", [&](Tensor x) {
     std::thread([] {
       const Scope scope("elsewhere");
-      close_scope(1);  // closes nothing here
+      close_scope(1);  // closes no scope of this thread
       EXPECT_EQ(of_thread<ScopeStack>().path(), "elsewhere");
     }).join();
     Tensor y = output();
@@ -489,7 +489,7 @@ TEST(ScopeStackTest, AScopeWithoutANameAddsNothingToAPath) {
   EXPECT_EQ(stack.size(), 0u);
 }
 
-// Against a list of names.
+// Compared with a list of names.
 TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
   ScopeStack& stack = of_thread<ScopeStack>();
   const auto seed = std::random_device()();
@@ -515,7 +515,7 @@ TEST(ScopeStackTest, RandomScopesThatCrossHaveThePathsOfAModel) {
     stack.close(id);
 }
 
-// Python and Prometheus refuse what is not UTF-8, and logs have an event in a line.
+// Python and Prometheus accept only UTF-8, and an event in the log is one line.
 TEST(ScopeStackTest, PathsAreTextOfWholeCharactersWhateverNamesAre) {
   ScopeStack& stack = of_thread<ScopeStack>();
   std::string accents;

@@ -1,5 +1,5 @@
-// Bindings per session: the first two sessions of a key prove where their memory is in the graph,
-// and one recording serves all others.
+// Bindings per session: the first two sessions of a key prove the places of their addresses in the
+// graph, and one recording serves all later sessions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr std::int64_t kCount = 96;  // of a cache, which ends inside of its block
+constexpr std::int64_t kCount = 96;  // of a cache, ending inside its block
 
 std::uintptr_t address(const Step& step, std::size_t i) {
   return reinterpret_cast<std::uintptr_t>(step.address(i));
@@ -84,7 +84,7 @@ class SessionsTest : public TreeTest {
     axpy(1, address(step, 0), address(step, 1), kCount);
     axpy(1, address(step, 2), address(step, 1), kCount);
   }
-  // One call, checked.
+  // Makes a call and checks the caches.
   Done call(Steps& steps, Session& session, const Work& work = forward, const Key& key = {}) {
     const std::vector<float> numbers = random_numbers();
     const Tensor tokens = tensor({kCount}, numbers);
@@ -103,7 +103,7 @@ class SessionsTest : public TreeTest {
     EXPECT_EQ(values(session.cache), session.expected);
     return done;
   }
-  // The first session is warmed up and recorded.
+  // Returns a session that is warmed up and recorded.
   Session recorded_session(Steps& steps, const Work& work = forward) {
     Session session = new_session();
     EXPECT_EQ(call(steps, session, work), (Done{Outcome::kWarmUp, 1}));
@@ -111,7 +111,7 @@ class SessionsTest : public TreeTest {
     return session;
   }
   json nodes() { return json::parse(snapshot_json(context()))["nodes"]; }
-  // Why the newest recording does not serve the binding in all sessions.
+  // The reason why the newest recording does not serve the binding in all sessions.
   std::string why_not(std::size_t input = 1) {
     return nodes().back()["inputs"][input]["rebind"]["why_not"];
   }
@@ -129,7 +129,7 @@ TEST_P(SessionsTest, TwoCapturesMakeOneRecordingForAllSessions) {
   std::vector<Session> sessions = {recorded_session(steps)};
   const std::size_t graph_bytes = stats().graph_bytes;
   sessions.push_back(new_session());
-  EXPECT_EQ(call(steps, sessions[1]), (Done{Outcome::kReplay, 1}));  // captured, and served
+  EXPECT_EQ(call(steps, sessions[1]), (Done{Outcome::kReplay, 1}));  // captured in vain
   while (sessions.size() < 64)
     sessions.push_back(new_session());
   for (int i = 0; i < 200; ++i)
@@ -163,7 +163,7 @@ TEST_P(SessionsTest, EachKeyIsProvedByItsOwnSessions) {
   }
 }
 
-// Steps are at their limit: one recording more has no room, and none is needed.
+// The limit has room for the capture of the second session, and for no other recording.
 TEST_P(SessionsTest, WhatServesAllSessionsStaysWithinALimitOfOneMore) {
   Steps steps = make_steps({.max_recordings = 2, .at_limit = AtLimit::kThrow});
   std::vector<Session> sessions = {recorded_session(steps)};
@@ -199,7 +199,7 @@ TEST_P(SessionsTest, AFrozenRecordingThatWasReleasedServesAllSessionsAgain) {
       EXPECT_EQ(call(steps, *session), (Done{Outcome::kReplay, 0}));
   }
   const Tensor old = std::exchange(weights_, tensor({kCount}, random_numbers()));
-  EXPECT_EQ(call(steps, a).outcome, Outcome::kRunEagerly);  // no more than there was
+  EXPECT_EQ(call(steps, a).outcome, Outcome::kRunEagerly);  // none is added
 }
 
 TEST_P(SessionsTest, ASessionThatEndsTakesNoRecordingWithItOnceAnotherWasServed) {
@@ -282,7 +282,7 @@ TEST_P(SessionsTest, MemoryBehindATableIsNoProof) {
   EXPECT_THAT(why_not(), HasSubstr("table in host memory"));
 }
 
-// A table on the device may have its address.
+// The address may be in a table on the device.
 TEST_P(SessionsTest, MemoryThatNoNodeNamesIsNoProof) {
   Steps steps(context(), "f", {.bindings = {{.name = "cache", .is_per_session = true}}});
   const Tensor sum = tensor({kCount}, std::vector<float>(kCount, 0));
@@ -297,7 +297,7 @@ TEST_P(SessionsTest, MemoryThatNoNodeNamesIsNoProof) {
   EXPECT_THAT(why_not(0), HasSubstr("no node has its address"));
 }
 
-// Keys and values of a cache, in one arena of a session, one behind the other or with a gap.
+// Keys and values of a cache in one arena per session, adjacent or with a gap.
 class ArenaTest : public SessionsTest {
  protected:
   static constexpr std::int64_t kGap = 32;
@@ -308,7 +308,7 @@ class ArenaTest : public SessionsTest {
                                {.name = "v", .is_mutated = true, .is_per_session = true}}});
   }
   Tensor new_arena() { return tensor({4 * kCount}, std::vector<float>(4 * kCount, 0)); }
-  // k += weights, v += 2 * weights. Returns the number of runs.
+  // Enqueues k += weights and v += 2 * weights. Returns the number of runs.
   int call(Steps& steps, const Tensor& k, const Tensor& v) {
     const std::vector<float> k_before = values(k), v_before = values(v), by = values(weights_);
     const Binding bound[] = {binding_of(k), binding_of(v)};
@@ -384,7 +384,8 @@ TEST_P(ArenaTest, SessionsThatShareMemoryAreNotCompared) {
   }
 }
 
-// v stays in the first two sessions: it is checked, and a third one's gets recordings of its own.
+// v stays the same in the first two sessions: it is checked, and a session with another v has
+// separate recordings.
 TEST_P(ArenaTest, ABindingThatStaysInTwoSessionsIsChecked) {
   Steps steps = make_steps();
   const Tensor a = new_arena(), b = new_arena(), c = new_arena(), v = new_arena();
@@ -490,7 +491,7 @@ TEST_P(SessionsTest, BreaksAndHostFunctionsAreNoProof) {
   }
 }
 
-// A recording keeps the functions of its own session: they would be asked for all others.
+// A recording keeps the guards of its session, which would then be asked for all sessions.
 TEST_P(SessionsTest, GuardsThatAskTheirOwnSessionAreNoProof) {
   Steps steps = make_steps();
   std::vector<Session> sessions;
@@ -540,7 +541,7 @@ TEST_P(SessionsTest, GuardsThatAskOneObjectServeAllSessions) {
   EXPECT_NE(call(steps, c, work).outcome, Outcome::kReplay);
 }
 
-// Libraries register there the addresses that they have captured.
+// Libraries register the captured addresses in that callback.
 TEST_P(SessionsTest, RecordingsThatAreToldBeforeTheirLaunchHaveOneSessionEach) {
   int told = 0;
   make_context({.before_first_launch = [&](const NewRecording&) { ++told; }});
@@ -563,7 +564,7 @@ TEST_P(SessionsTest, RandomNumbersAreNoProof) {
   EXPECT_THAT(why_not(), HasSubstr("random numbers"));
 }
 
-// A capture that finds the pools grown has its copies elsewhere.
+// A capture after the pools have grown has its copies at other addresses.
 TEST_P(SessionsTest, CopiesThatLieElsewhereAreNoAddressesOfASession) {
   Steps steps = make_steps();
   CompiledFunction sum = compile(context(), "sum", [](Tensor x, Tensor y) {
@@ -626,8 +627,8 @@ TEST_P(SessionsTest, OptionsThatContradictEachOtherAreRefused) {
            .on_static_change = OnStaticChange::kThrow});
 }
 
-// The device refuses the first patch: nothing of the proof stays, the call is captured once more,
-// and the function is not compared again.
+// The device refuses the first patch: the proof is discarded, the call is captured again, and the
+// function is not compared again.
 TEST(SessionsHostTest, APatchThatIsRefusedCostsTheEarlierRecordingAndNoCall) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device());
@@ -664,7 +665,7 @@ TEST(SessionsHostTest, APatchThatIsRefusedCostsTheEarlierRecordingAndNoCall) {
     EXPECT_EQ(call(session), 0);
 }
 
-// The recording that a limit would have evicted is the one that is dropped.
+// The dropped recording is the one that the limit would have evicted.
 TEST(SessionsHostTest, APatchThatIsRefusedAtALimitEvictsNoRecordingThatIsGone) {
   FailingDevice& failing = FailingDevice::instance();
   for (const AtLimit at_limit : {AtLimit::kEvict, AtLimit::kThrow}) {

@@ -1,4 +1,4 @@
-// Recordings that share an executable graph: replays one after another, whatever the switches.
+// Recordings that share an executable graph: replays are right for every order of switches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ class SharedExecTest : public TreeTest {
     for (std::int64_t size = 1; size <= most; ++size)
       record(f, size);
   }
-  // Calls of sizes up to `most`, in random order, all of which replay.
+  // Makes 40 calls of random sizes up to `most`, all of which replay.
   void replay(const F& f, std::int64_t most) {
     const std::uint64_t before = f.stats().replays;
     for (int call = 0; call < 40; ++call)
@@ -138,7 +138,7 @@ TEST_P(SharedExecTest, AtTheLimitOfGraphBytesARecordingThatSharesEvictsNone) {
   replay(f, 4);
 }
 
-// The oldest recording shares its graph with the last one but one.
+// The oldest recording shares its graph with the last recording but one.
 TEST_P(SharedExecTest, ForGraphBytesTheGraphGoesThatWasUsedLeastRecently) {
   make_context({.max_graph_bytes = 2 * kGraphBytes, .at_limit = AtLimit::kEvict});
   const F f = compile_shared(quadrupled);
@@ -151,7 +151,7 @@ TEST_P(SharedExecTest, ForGraphBytesTheGraphGoesThatWasUsedLeastRecently) {
   EXPECT_EQ(f.stats().evictions, 0u);
   EXPECT_EQ(g.stats().evictions, 1u);
   EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
-  record(g, 1);  // takes the place of both
+  record(g, 1);  // evicts both, which share a graph
   EXPECT_EQ(f.stats().evictions, 2u);
   EXPECT_EQ(h.stats().evictions, 0u);
   EXPECT_EQ(stats().graph_bytes, 2 * kGraphBytes);
@@ -190,7 +190,8 @@ TEST_P(SharedExecTest, StaticInputsInTwoPlacesAreEachTheirOwn) {
   EXPECT_EQ(stats().graph_bytes, kGraphBytes);
 }
 
-// One differs from the first in one node, and when it has gone another one does in another.
+// The second recording differs from the first in one node; after its end, another recording differs
+// in another node.
 TEST_P(SharedExecTest, ARecordingThatHasGoneLeavesItsNodesToOthers) {
   const auto f =
       compile(context(), "f", [](Tensor x, Tensor v, Tensor w) { return add(add(x, v), w); },
@@ -330,7 +331,7 @@ TEST(SharedExecHostTest, KernelsThatDifferInTheirGridAloneHaveEachTheirOwn) {
   EXPECT_EQ(context.stats().graph_bytes, kGraphBytes);
 }
 
-// A device that finds nodes alike whose parameters it cannot read.
+// A device whose comparison finds nodes equal, but whose parameters cannot be read.
 class UnreadableNodes final : public CallHook {
  public:
   Code around(const DeviceCall& call, Forward forward) override {
@@ -380,8 +381,8 @@ TEST(SharedExecHostTest, ARecordingWhosePatchesAreRefusedHasItsOwnGraphAndLeaves
   EXPECT_EQ(f.stats().replays, 4u);
 }
 
-// The device refuses each patch of a switch once, at every place: the call throws or is done, and
-// all calls after it are right.
+// The device refuses one patch of a switch, at each position in turn: the call throws or succeeds,
+// and all later calls are right.
 TEST(SharedExecHostTest, ARefusedSwitchHarmsNoLaterCall) {
   FailingDevice& failing = FailingDevice::instance();
   bool has_failed = true;
@@ -407,8 +408,8 @@ TEST(SharedExecHostTest, ARefusedSwitchHarmsNoLaterCall) {
     }
     has_failed = !failing.failed_function().empty();
     failing.disarm();
-    call(last);  // a switch away from it may have failed half way
-    for (const std::int64_t size : {3, 3, 2, 1, 2, 1})  // which may have been dropped
+    call(last);  // the failed switch may have patched some of the nodes
+    for (const std::int64_t size : {3, 3, 2, 1, 2, 1})  // these recordings may have been dropped
       call(size);
     const std::uint64_t before = f.stats().replays;
     for (const std::int64_t size : {3, 1, 2, 3, 2, 1})

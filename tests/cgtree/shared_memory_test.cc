@@ -1,4 +1,4 @@
-// Contexts that share memory which no context owns: their calls are ordered by it.
+// Contexts that share memory outside all contexts: their calls are ordered by its uses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ class SharedMemoryTest : public StreamOrderTest {
   using Writer = CompiledFunction<void(Tensor, Tensor)>;
   using Reader = CompiledFunction<Tensor(Tensor)>;
 
-  // Returns tensors of 0, 1, and so on. Held for a test: to free one waits for the device.
+  // Returns tensors of 0, 1, and so on. They live for the whole test, because a free waits for the
+  // device.
   static std::vector<Tensor> inputs(Device device, int count = 10) {
     std::vector<Tensor> made;
     for (int i = 0; i < count; ++i)
@@ -55,14 +56,14 @@ class SharedMemoryTest : public StreamOrderTest {
     return compile(
         context, "decode", [](Tensor cache) { return affine(cache, 1, 1); }, options);
   }
-  // Launches a graph of the caller's behind the context that its calls are of, and waits for all.
+  // Launches the caller's graph behind the context's stream, and waits for all work.
   static void launch_behind(const Context& context, const Graph& graph, const Stream& stream) {
     stream.ref().wait_for(context.stream());
     const GraphExec exec(stream.ref().graphs(), graph);
     check(exec.api().launch(exec.handle(), stream.ref().handle()), "launch");
     wait_for_all(context.device());
   }
-  // Calls both in turn: what decode() reads is what prefill() has written before.
+  // Calls both functions in turn: decode() must read the values of the last prefill().
   template <typename MakeWriter, typename MakeReader>
   void expect_in_turn(MakeWriter make_writer, MakeReader make_reader) {
     expect_right_in_any_order([&](Device device) {
@@ -106,7 +107,7 @@ TEST_F(SharedMemoryTest, CallsThatRunEagerlyAreOrderedToo) {
                  [](Context& b) { return reader(b, true, {.enabled = false}); });
 }
 
-// The neighbour comes when the other context replays, and moves nothing.
+// The second context appears when the first one replays, and no input moves.
 TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
   expect_right_in_any_order([](Device device) {
     Context a(device);
@@ -120,7 +121,7 @@ TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
     const Reader decode = reader(b, true);
     bool is_right = true;
     for (int round = 2; round <= 5; ++round) {
-      const Tensor read = decode(cache);  // of the round before
+      const Tensor read = decode(cache);  // written in the last round
       prefill(x[round], cache);
       is_right = is_right && holds(read, static_cast<float>(2 * (round - 1) + 1));
     }
@@ -128,7 +129,8 @@ TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
   });
 }
 
-// An engine of one context reads on its own stream what a recording of another has left.
+// An engine of one context reads memory that a recording of another left allocated, on its own
+// stream.
 TEST_F(SharedMemoryTest, WhatAGraphLeavesIsReadBeforeTheEndOfItsRecordingFreesIt) {
   expect_right_in_any_order(
       [](Device device) {
@@ -145,7 +147,7 @@ TEST_F(SharedMemoryTest, WhatAGraphLeavesIsReadBeforeTheEndOfItsRecordingFreesIt
             check(stream.graphs().allocate_in_order(stream.handle(), x.bytes(), &left), "allocate");
             check(stream.api().copy(stream.handle(), left, step.address(0), x.bytes()), "copy");
           }
-          if (call == 0) {  // memory of the warm-up
+          if (call == 0) {  // left by the warm-up, without a graph
             check(a.stream().graphs().free_in_order(a.stream().handle(), left), "free");
             continue;
           }
@@ -162,7 +164,7 @@ TEST_F(SharedMemoryTest, WhatAGraphLeavesIsReadBeforeTheEndOfItsRecordingFreesIt
       /*free_waits=*/false);
 }
 
-// All calls with the cache are replays whose inputs have moved.
+// All calls with the cache are replays with moved inputs.
 TEST_F(SharedMemoryTest, ACacheThatAContextReadsBeforeItWritesItIsOrdered) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
@@ -190,7 +192,7 @@ TEST_F(SharedMemoryTest, ACacheThatAContextReadsBeforeItWritesItIsOrdered) {
   });
 }
 
-// More caches than a context remembers ends of.
+// More caches than the number of uses that a context remembers.
 TEST_F(SharedMemoryTest, ManyCachesAreReadWhenTheyWereWritten) {
   expect_right_in_any_order([](Device device) {
     constexpr std::size_t kCaches = 24;
@@ -229,7 +231,7 @@ TEST_F(SharedMemoryTest, TwoWritersAreOrdered) {
   });
 }
 
-// Prefill makes logits in a buffer of the caller's, another one each time; decode takes it.
+// Prefill writes logits to the caller's buffer, another buffer at each call; decode reads it.
 TEST_F(SharedMemoryTest, ABufferThatAnOutputGoesIntoIsOrdered) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
@@ -250,7 +252,7 @@ TEST_F(SharedMemoryTest, ABufferThatAnOutputGoesIntoIsOrdered) {
   });
 }
 
-// Engines name their memory by address alone, and what is read begins in the middle.
+// Engines bind their memory by address, and the reader's binding begins in the middle.
 TEST_F(SharedMemoryTest, BindingsOfStepsAreOrdered) {
   for (const bool is_copied : {false, true}) {
     expect_right_in_any_order([&](Device device) {
@@ -306,7 +308,7 @@ TEST_F(SharedMemoryTest, ANestedCallIsOrdered) {
   });
 }
 
-// The recording of the reader has the cache from its closure. Its warm-up is not ordered.
+// The reader's recording has the cache in its closure. Its warm-up is not ordered.
 TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
@@ -326,7 +328,7 @@ TEST_F(SharedMemoryTest, ARecordingThatReadsTheCacheThroughItsClosureIsOrdered) 
   });
 }
 
-// The same of an output: its owner orders it with what the owner does.
+// The same holds for an output: its owner orders the read with its own work.
 TEST_F(SharedMemoryTest, AnOutputThatARecordingReadsThroughItsClosureIsReadWhenItWasWritten) {
   for (const bool by_owner : {true, false}) {
     expect_right_in_any_order([&](Device device) {
@@ -352,7 +354,8 @@ TEST_F(SharedMemoryTest, AnOutputThatARecordingReadsThroughItsClosureIsReadWhenI
   }
 }
 
-// What a recording reads of it the audit of its graph tells; without one it may read all of it.
+// The audit of a graph finds the memory that the recording reads; without the audit, it may read
+// all declared memory.
 TEST_F(SharedMemoryTest, ADeclaredCacheIsReadByTheContextThatDeclaresIt) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
@@ -413,7 +416,7 @@ TEST_F(SharedMemoryTest, AContextThatEndsLeavesItsLastUseBehind) {
   });
 }
 
-// The caller launches the graph behind the stream of the context.
+// The caller launches the graph behind the context's stream.
 TEST_F(SharedMemoryTest, ACallThatTheCallerCapturesComesBehindTheNeighbour) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device);
@@ -442,7 +445,7 @@ TEST_F(SharedMemoryTest, ACallThatTheCallerCapturesComesBehindTheNeighbour) {
   });
 }
 
-// The graph uses the cache at each launch, and none of them is a call.
+// Each launch of the graph uses the cache, without a call.
 TEST_F(SharedMemoryTest, EachLaunchOfAGraphThatTheCallerHasCapturedIsWaitedFor) {
   for (const bool is_known_before : {false, true}) {
     expect_right_in_any_order([&](Device device) {
@@ -476,8 +479,8 @@ TEST_F(SharedMemoryTest, EachLaunchOfAGraphThatTheCallerHasCapturedIsWaitedFor) 
   }
 }
 
-// The end of the neighbour's use is that of the stream that captures, where nothing can be recorded
-// any more. The caller launches the graph behind it.
+// The neighbour's use ends on the stream that captures, on which no event can be recorded. The
+// caller launches the graph behind that use.
 TEST_F(SharedMemoryTest, ACapturedCallTakesWhatANeighbourWroteOnTheStreamThatCaptures) {
   enum class Call { kAtHome, kOnTheStream, kNested };
   for (const Call call : {Call::kAtHome, Call::kOnTheStream, Call::kNested}) {
@@ -504,7 +507,7 @@ TEST_F(SharedMemoryTest, ACapturedCallTakesWhatANeighbourWroteOnTheStreamThatCap
   }
 }
 
-// The neighbour's stream is in the capture, and so is the neighbour's use.
+// The neighbour's stream and its use of the cache are in the same capture.
 TEST_F(SharedMemoryTest, ACallOnABranchOfACaptureComesBehindANeighbourInIt) {
   expect_right_in_any_order([](Device device) {
     const Stream stream(device), branch(device);
@@ -537,7 +540,7 @@ TEST_F(SharedMemoryTest, ACallOnABranchOfACaptureComesBehindANeighbourInIt) {
   });
 }
 
-// A capture holds the neighbour's stream, and the call is not part of it.
+// A capture includes the neighbour's stream, and the call is outside the capture.
 TEST_F(SharedMemoryTest, ACallThatCannotWaitForANeighbourIsRefused) {
   for (const bool is_captured : {false, true}) {
     expect_right_in_any_order([is_captured](Device device) {
@@ -564,7 +567,7 @@ TEST_F(SharedMemoryTest, ACallThatCannotWaitForANeighbourIsRefused) {
   }
 }
 
-// Each owner of memory orders its own work. Here the work is another context's.
+// Each owner of memory orders its own work. Here another context does the work.
 TEST_F(SharedMemoryTest, AnOutputThatAnotherContextWritesIsReadWhenItWasWritten) {
   enum class Made { kReplayed, kCopied, kEagerly };
   for (const Made made : {Made::kReplayed, Made::kCopied, Made::kEagerly}) {
@@ -592,8 +595,8 @@ TEST_F(SharedMemoryTest, AnOutputThatAnotherContextWritesIsReadWhenItWasWritten)
   }
 }
 
-// Random programs of three contexts over three buffers: each result is what a model says, which
-// runs one call after the other.
+// Random programs of three contexts over three buffers: the results equal those of a model that
+// runs one call after another.
 TEST_F(SharedMemoryTest, RandomCallsOfThreeContextsAreAsIfMadeOnOneStream) {
   std::mt19937 random(std::random_device{}());
   expect_right_in_any_order([&](Device device) {
@@ -667,8 +670,8 @@ class NeighbourCostTest : public ::testing::Test {
 
   Device device() const { return HostSlot::instance().device(); }
   Tensor zeros() const { return from_host<float>({3}, std::vector<float>(3), device()); }
-  // Calls the function until it is replayed, and returns the calls of the device that ten replays
-  // make.
+  // Calls the function until it replays, and returns the number of driver calls of ten more
+  // replays.
   template <typename Call>
   std::vector<TracedCall> calls_of_replays(const Call& call) {
     for (int i = 0; i < 4; ++i)
@@ -714,7 +717,7 @@ TEST_F(NeighbourCostTest, NeighboursOnOneStreamMakeOneDriverCallForEachReplay) {
   EXPECT_EQ(calls.size(), 20u) << to_string(calls.front());
 }
 
-// One that is silent is waited for once.
+// A neighbour without new work is waited for once.
 TEST_F(NeighbourCostTest, AReplayWaitsForTheSameUseOnce) {
   Context a(device()), b(device());
   const auto f = updating(a), g = updating(b);
@@ -727,7 +730,7 @@ TEST_F(NeighbourCostTest, AReplayWaitsForTheSameUseOnce) {
   EXPECT_EQ(trace_.count("record_event"), 10u);
 }
 
-// Each call of the reader waits for the owner's stream and notes a reader, and no more.
+// Each call of the reader waits for the owner's stream and notes a reader; there is no other cost.
 TEST_F(NeighbourCostTest, AnOutputThatItsOwnerWritesMakesNoNeighbours) {
   Context a(device()), b(device());
   const CompiledFunction make = compile(a, "make", [](Tensor x) { return affine(x, 1, 1); });
@@ -744,8 +747,8 @@ TEST_F(NeighbourCostTest, AnOutputThatItsOwnerWritesMakesNoNeighbours) {
   EXPECT_EQ(trace_.count("record_event"), 20u);
 }
 
-// Each piece has an end of its own, of which a neighbour has few. Those that are waited for become
-// one.
+// Each piece has its own end of use, of which a neighbour has few. Ends that a call waits for are
+// merged.
 TEST_F(NeighbourCostTest, ManyPiecesThatNeighboursHaveUsedAreWaitedForOnce) {
   Context a(device()), b(device()), c(device());
   const auto update_all = updating(a);
@@ -753,7 +756,7 @@ TEST_F(NeighbourCostTest, ManyPiecesThatNeighboursHaveUsedAreWaitedForOnce) {
     return compile(context, "read", [](Tensor x) { return affine(x, 1, 1); });
   };
   const auto read_first = reading(b), read_second = reading(c);
-  constexpr int kPieces = 12;  // of each
+  constexpr int kPieces = 12;  // of each neighbour
   const Tensor all = from_host<float>({300}, std::vector<float>(300), device());
   update_all(all);
   for (int i = 0; i < kPieces; ++i) {
@@ -770,7 +773,7 @@ TEST_F(NeighbourCostTest, ManyPiecesThatNeighboursHaveUsedAreWaitedForOnce) {
   EXPECT_EQ(trace_.count("wait_event"), 0u);
 }
 
-// Each piece has an end of its own, which stays until the piece is used again.
+// Each piece has its own end of use, which stays until the piece is used again.
 TEST_F(NeighbourCostTest, MemoryThatIsAnotherAtEachCallLeavesFewEvents) {
   Context a(device()), b(device());
   const auto update_one = updating(a);

@@ -1,4 +1,4 @@
-// Side streams inside step functions: forked, joined, with memory of their own.
+// Side streams inside step functions: forked, joined, with separate memory.
 #include <gtest/gtest.h>
 
 #include "tests/support/tree_fixture.h"
@@ -42,13 +42,13 @@ TEST_P(SideStreamTest, WorkOnASideStreamIsPartOfTheRecording) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// What one branch frees must not become the other's memory: the graph runs both at once.
+// Memory that one branch frees must not be used by the other: the graph runs both at once.
 TEST_P(SideStreamTest, BranchesThatRunAtOnceShareNoMemory) {
   const Stream side(device());
   std::vector<std::uintptr_t> left, right;
   const auto chain = [](Tensor x, std::vector<std::uintptr_t>& seen) {
     for (int i = 0; i < 4; ++i) {
-      x = affine(x, 1, 1);  // the one before is freed here
+      x = affine(x, 1, 1);  // frees the previous x
       seen.push_back(x.address());
     }
     return x;
@@ -81,7 +81,7 @@ TEST_P(SideStreamTest, BranchesThatRunAtOnceShareNoMemory) {
   EXPECT_EQ(f.stats().replays, 2u);
 }
 
-// The library a step function calls may use a stream that it does not make current.
+// A library inside a step function may use a stream without making it current.
 // Acceptance: graphs graph_record_stream.
 TEST_P(SideStreamTest, MemoryThatIsUsedElsewhereIsNotReusedInTheStep) {
   const Stream side(device());
@@ -115,8 +115,8 @@ TEST_P(SideStreamTest, WithoutASideStreamMemoryIsReusedAtOnce) {
   EXPECT_EQ(first, second);
 }
 
-// Returns what the context has reserved after calls of a step with sixteen large intermediates,
-// each of which is passed through `between`.
+// Returns the bytes that the context has reserved after calls of a step with sixteen large
+// intermediates, each passed through `between`.
 template <typename Between>
 std::size_t reserved_by_steps_with(Device device, Between between) {
   Context context(device);
@@ -154,7 +154,7 @@ TEST_P(SideStreamTest, ASideStreamThatIsJoinedEachTimeReservesNoMoreMemory) {
   EXPECT_EQ(with, without);
 }
 
-// The fork comes before the free, so that the side stream is not behind the work on the block.
+// The fork precedes the free, so that the side stream is not ordered behind the work on the block.
 TEST_P(SideStreamTest, WhatIsFreedAfterAForkIsNotTakenByTheSideStream) {
   const Stream side(device());
   std::uintptr_t freed = 0, taken = 0;
@@ -218,7 +218,7 @@ TEST_P(SideStreamTest, AnOutputThatASideStreamMayStillWriteStaysWhereItIs) {
   });
   const std::vector<float> x = random_floats(4);
 
-  const Tensor y = f(tensor({4}, x));  // a warm-up, which moves other outputs
+  const Tensor y = f(tensor({4}, x));  // a warm-up, which makes inputs of other outputs move
 
   EXPECT_EQ(y.address(), written);
   EXPECT_EQ(values(y), affine_of(x, 2, 0));

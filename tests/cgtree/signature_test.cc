@@ -1,4 +1,4 @@
-// Signature: which calls may share a recording.
+// Signatures: equal for calls that may share a recording.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Several axes and integers of keys that are learned, or stand beside one that is.
+// Several learned axes and integers of keys, alone or beside axes that are not learned.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,8 @@ TEST_P(SizeLearnerAxesTest, OtherAxesKeepTheirPolicies) {
     EXPECT_EQ(call_table(f, 2, m), Outcome::kReplay) << m;
 }
 
-// A few rows of many columns, and many of few: one size of each axis would be wasteful.
+// Calls have few rows with many columns, or many rows with few: one size per axis would be
+// wasteful.
 TEST_P(SizeLearnerAxesTest, CombinationsOfTwoAxesAreLearned) {
   const Function f = table(kLearned);
   SizeLearner learner(f, make_tables(), {.max_sizes = 2});
@@ -96,7 +97,7 @@ TEST_P(SizeLearnerAxesTest, ASecondLearnerTakesOverCombinations) {
   EXPECT_EQ(call_table(f, 2, 50), Outcome::kReplay);
 }
 
-// Calls have 3 and 5 columns; those with 4 come later.
+// Calls have 3 and 5 columns at first; calls with 4 columns come later.
 TEST_P(SizeLearnerAxesTest, ASizeIsRecordedWithWhatCallsHadOfAnAxisThatListsNone) {
   const Function f = table(AxisPolicy::kExact);
   SizeLearner learner(f, make_tables(), {.max_sizes = 1});
@@ -117,7 +118,7 @@ TEST_P(SizeLearnerAxesTest, ASizeIsRecordedWithWhatCallsHadOfAnAxisThatListsNone
   EXPECT_THAT(learner.sizes(), ElementsAre(8));
 }
 
-// The gain is that of all keys together, and so is the limit.
+// The gain and the limit apply to all keys together.
 TEST_P(SizeLearnerAxesTest, KeysShareTheSizesAndTheLimit) {
   const auto f =
       compile(context(), "scaled",
@@ -133,7 +134,7 @@ TEST_P(SizeLearnerAxesTest, KeysShareTheSizesAndTheLimit) {
     return f.last_outcome()->outcome;
   };
   for (int i = 0; i < 20; ++i) {
-    call_with(100, 1 + i % 3);  // of no key most calls
+    call_with(100, 1 + i % 3);  // for no key the most frequent size
     call_with(10, 1);
     call_with(40, 2);
   }
@@ -168,7 +169,8 @@ TEST_P(SizeLearnerAxesTest, AnAxisAndAnIntegerOfTheKeyAreLearnedTogether) {
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
 }
 
-// Whatever is learned, evicted or released, results are those of eager runs and limits hold.
+// Results equal those of eager runs and limits hold, in random sequences of learning, eviction and
+// release.
 TEST_P(SizeLearnerAxesTest, RandomProgramsOfTwoAxesAreEqualToEagerOnes) {
   for (int program = 0; program < 6; ++program) {
     ContextOptions options;

@@ -1,4 +1,4 @@
-// LearnerTest: a function whose axis is learned, and a learner of it.
+// LearnerTest: a function with a learned axis, and its learner.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ class LearnerTest : public TreeTest {
  protected:
   using Function = CompiledFunction<Tensor(Tensor)>;
 
-  // In a group sizes stand for times, so that what pays is known.
+  // In a group, sizes are used as costs, which makes the learner's decisions predictable.
   static ContextOptions in_group_of_one() {
     ContextOptions options;
     options.group = std::move(make_thread_groups(1)[0]);
@@ -47,7 +47,7 @@ class LearnerTest : public TreeTest {
     EXPECT_EQ(values(f(tensor({size}, x))), affine_of(x, 2, 0));
     return f.last_outcome()->outcome;
   }
-  // Returns how many steps it has taken.
+  // Learns until there is nothing to do. Returns the number of recordings.
   int settle(SizeLearner& learner) {
     int steps = 0;
     for (;;) {

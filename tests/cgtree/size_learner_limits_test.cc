@@ -1,4 +1,4 @@
-// A SizeLearner whose recordings fail, are evicted, are verified, or do not fit any more.
+// A SizeLearner whose recordings fail, are evicted, are verified, or no longer fit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ using Kind = LearnerStep::Kind;
 
 class SizeLearnerLimitsTest : public LearnerTest {
  protected:
-  // Returns how many of `moments` idle moments have recorded something.
+  // Returns the number of the `moments` idle moments that recorded a size.
   int recorded_in(SizeLearner& learner, int moments) {
     int recorded = 0;
     for (int i = 0; i < moments; ++i)
@@ -47,7 +47,7 @@ class SizeLearnerLimitsTest : public LearnerTest {
 };
 CGTREE_ON_ALL_DEVICES(SizeLearnerLimitsTest);
 
-// Two of the five sizes have room, so what is recorded must not go for the next one for ever.
+// Two of the five sizes have room: recordings must not evict each other forever.
 TEST_P(SizeLearnerLimitsTest, WhereTheContextEvictsSizesTheRestIsKept) {
   ContextOptions options;
   options.max_recordings = 4;
@@ -83,7 +83,7 @@ TEST_P(SizeLearnerLimitsTest, TwoLearnersDoNotTakeTurnsInOneLimit) {
   EXPECT_THAT(of_f.sizes(), ::testing::Not(IsEmpty()));
 }
 
-// Memory that is short is an outcome, and no size has to go for one that fails for good.
+// A lack of memory is an outcome, and no size is dropped for one that keeps failing.
 TEST_P(SizeLearnerLimitsTest, ASizeForWhichThereIsNoMemoryIsTriedEverMoreSeldom) {
   make_context(in_group_of_one());
   const Function f = doubled();
@@ -105,7 +105,7 @@ TEST_P(SizeLearnerLimitsTest, ASizeForWhichThereIsNoMemoryIsTriedEverMoreSeldom)
     if (step.kind != Kind::kFailed) continue;
     EXPECT_THAT(step.sizes, ElementsAre(4000));
     EXPECT_THAT(step.why, HasSubstr("no memory for inputs"));
-    (void)learner.idle(kPlenty);  // what has gone for it is made again
+    (void)learner.idle(kPlenty);  // records the size that was dropped for it
     EXPECT_THAT(learner.sizes(), ElementsAre(10, 1000));
     ++failed;
   }
@@ -141,7 +141,7 @@ TEST_P(SizeLearnerLimitsTest, ASizeWhoseInputsCannotBeMadeIsTriedEverMoreSeldomA
   EXPECT_EQ(call(f, 10), Outcome::kReplay);
 }
 
-// A verified replay runs the step function, too.
+// A verified replay also runs the step function.
 TEST_P(SizeLearnerLimitsTest, ReplaysThatAreVerifiedAreNotWhatIsMeasured) {
   for (const ContextOptions& options : {ContextOptions{.extensions = {verify({.every = 1})}},
                                         ContextOptions{.extensions = {verify({.first = 8})}}}) {
@@ -156,7 +156,7 @@ TEST_P(SizeLearnerLimitsTest, ReplaysThatAreVerifiedAreNotWhatIsMeasured) {
     SizeLearner learner(f, make_inputs());
     (void)f(random_tensor({4}));
     ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
-    EXPECT_LT(learner.costs().replay(4), 20'000);  // what was not measured is 4
+    EXPECT_LT(learner.costs().replay(4), 20'000);  // an unmeasured replay has the cost 4
   }
 }
 
@@ -191,7 +191,7 @@ TEST_P(SizeLearnerLimitsTest, InsideItsOwnMakeInputsItIsRefused) {
   EXPECT_GT(refused, 0);
 }
 
-// make_inputs does what else a server may do while no call is in progress.
+// make_inputs does other things that a server may do while no call is in progress.
 TEST_P(SizeLearnerLimitsTest, MakeInputsMayReleaseMemoryAndCallTheFunction) {
   const Function f = doubled();
   SizeLearner learner(f, [&](const CallSizes& sizes) {
@@ -207,7 +207,7 @@ TEST_P(SizeLearnerLimitsTest, MakeInputsMayReleaseMemoryAndCallTheFunction) {
   }
 }
 
-// 300 idle moments of 1 us are not long enough for a recording of milliseconds.
+// 300 idle moments of 1 us are shorter than a recording, which takes milliseconds.
 TEST_P(SizeLearnerLimitsTest, ShortIdleMomentsAreNotOverrunEverAgain) {
   const Function f = doubled();
   SizeLearner learner(f, [this](const CallSizes& sizes) {
@@ -216,7 +216,7 @@ TEST_P(SizeLearnerLimitsTest, ShortIdleMomentsAreNotOverrunEverAgain) {
   });
   for (const std::int64_t size : {10, 100, 1000, 2000, 4000})
     call(f, size);
-  ASSERT_EQ(learner.idle(1us).kind, Kind::kRecorded);  // of which nothing is known
+  ASSERT_EQ(learner.idle(1us).kind, Kind::kRecorded);  // its time is still unknown
   int recorded = 0;
   for (int i = 0; i < 300; ++i)
     recorded += learner.idle(1us).kind == Kind::kRecorded;
@@ -244,8 +244,8 @@ TEST_P(SizeLearnerLimitsTest, TheTimeOfWhatThrowsCountsBetweenCalls) {
   EXPECT_LE(thrown, 1);
 }
 
-// Each look costs some of the share, so that one at each call would leave nothing for a size. In a
-// group nothing is recorded because calls lose more.
+// Each check uses a part of the share, so that a check at each call would leave no time for a
+// recording. In a group no size is recorded only because eager calls lose time.
 TEST_P(SizeLearnerLimitsTest, BetweenCallsTheShareIsSavedUpForASizeThatTakesLong) {
   make_context(in_group_of_one());
   const Function f = doubled();
@@ -263,8 +263,8 @@ TEST_P(SizeLearnerLimitsTest, BetweenCallsTheShareIsSavedUpForASizeThatTakesLong
   }
 }
 
-// Of a billionth of the time nothing is ever recorded but the first size. Each eager call loses a
-// quarter of a replay at least, so that some hundred of them take as long as a recording.
+// A billionth of the time is enough for the first size only. Each eager call loses at least a
+// quarter of a replay, so that about a hundred of them lose the time of a recording.
 TEST_P(SizeLearnerLimitsTest, CallsThatLoseMoreThanARecordingTakesAreNotLeftEager) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs(), {.busy_fraction = 1e-9});
@@ -284,7 +284,7 @@ TEST_P(SizeLearnerLimitsTest, CallsThatLoseMoreThanARecordingTakesAreNotLeftEage
   }
 }
 
-// The recordings refer to a cache that is not used any more.
+// The recordings refer to a cache that is no longer used.
 TEST_P(SizeLearnerLimitsTest, RecordingsThatFitNoCallAreMadeAgain) {
   const auto f =
       compile(context(), "adds", [](Tensor x, Tensor /*cache*/) { return affine(x, 2, 0); },
@@ -322,7 +322,7 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) 
 
   EXPECT_EQ(step.kind, Kind::kVerified);
   EXPECT_THAT(step.sizes, ElementsAre(4));
-  EXPECT_EQ(f.stats().verified, 2u);  // in both places
+  EXPECT_EQ(f.stats().verified, 2u);  // both recordings of the size
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
   for (int i = 0; i < 20; ++i)
     (void)f(random_tensor({300}));
@@ -331,7 +331,7 @@ TEST_P(SizeLearnerLimitsTest, RecordingsThatHadNoTurnAreVerifiedBeforeCallsAre) 
   EXPECT_THROW(learner.idle(kPlenty), VerifyError);
   for (int i = 0; i < 20; ++i)
     (void)f(random_tensor({300}));
-  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // it had its turn
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // verified in its turn
 }
 
 TEST_P(SizeLearnerLimitsTest, ASizeIsRecordedBeforeOthersAreVerified) {
@@ -350,7 +350,7 @@ TEST_P(SizeLearnerLimitsTest, MemoryThatNothingUsesIsGivenBack) {
   make_context(in_group_of_one());
   const Function f = doubled();
   SizeLearner learner(f, make_inputs(), {.max_sizes = 1});
-  call(f, 10'000'000);  // eagerly, which leaves memory in a pool
+  call(f, 10'000'000);  // eagerly; its memory stays in a pool
   ASSERT_EQ(learner.idle(0us).kind, Kind::kNothing);
   for (int i = 0; i < 2000; ++i)
     call(f, 4);
@@ -367,18 +367,18 @@ TEST_P(SizeLearnerLimitsTest, MemoryThatNothingUsesIsGivenBack) {
   EXPECT_LT(stats().pool_reserved_bytes, before / 2);
   EXPECT_EQ(call(f, 4), Outcome::kReplay);
 
-  if (pools_grow_in_place()) return;  // what lies in front of a recording stays
+  if (pools_grow_in_place()) return;  // memory in front of a recording stays
   call(f, 10'000'000);
   for (int i = 0; i < 2000; ++i)
     call(f, 4);
-  const LearnerStep step = learner.idle(kPlenty);  // with nothing else to do
+  const LearnerStep step = learner.idle(kPlenty);  // the only thing to do
   EXPECT_EQ(step.kind, Kind::kGaveBack);
   EXPECT_GE(step.bytes, 40'000'000u);
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);
   EXPECT_EQ(call(f, 4), Outcome::kReplay);
 }
 
-// 10 makes room for 2000 where no size may be added.
+// If no size can be added, 10 is dropped for 2000.
 TEST_P(SizeLearnerLimitsTest, WhereMemoryIsShortASizeGoesForABetterOne) {
   make_context(in_group_of_one());
   const Function f = doubled();
@@ -438,7 +438,7 @@ TEST_P(SizeLearnerLimitsTest, AStepWithBreaksAndStepBlocksIsLearned) {
   EXPECT_THAT(seen, ElementsAre(5, 6));
 }
 
-// One rank has no inputs, no memory or a step that throws: all ranks leave that size, and go on.
+// One rank has no inputs, no memory, or a step that throws: all ranks give that size up, and go on.
 TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
   constexpr int kRanks = 2;
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(kRanks, 20'000ms);
@@ -493,9 +493,9 @@ TEST_P(SizeLearnerLimitsTest, RanksGoOnAlikeWhateverThrowsOnOne) {
   EXPECT_THAT(kinds[0], ::testing::Contains(static_cast<int>(Kind::kRecorded)));
 }
 
-// The work takes as long whatever the size is, as that of small batches does on a GPU: so padding
-// would cost nothing, and a size that others hold would gain nothing. But calls are not padded to
-// those.
+// The work takes the same time at every size, as for small batches on a GPU: padding would cost
+// nothing, and a size below a recorded one would gain nothing. But the limit of waste keeps calls
+// from being padded that far.
 TEST_P(SizeLearnerLimitsTest, ASizeThatIsNotPaddedForItsWasteIsRecorded) {
   const Tensor table = random_tensor({4});
   CompileOptions options = learned_rows();
@@ -522,7 +522,7 @@ TEST_P(SizeLearnerLimitsTest, ASizeThatIsNotPaddedForItsWasteIsRecorded) {
   EXPECT_EQ(f.last_outcome()->outcome, Outcome::kReplay);
 }
 
-// Other axes have a part in the waste.
+// The padding of other axes counts as waste, too.
 TEST_P(SizeLearnerLimitsTest, TheWasteOfOtherAxesCounts) {
   const Tensor table = random_tensor({4});
   const auto f = compile(context(), "f",
@@ -572,12 +572,11 @@ TEST_P(SizeLearnerLimitsTest, APrecaptureOfALearnedAxisRecordsTheSizesThatItIsTo
   EXPECT_EQ(call(f, 20), Outcome::kReplay);
   EXPECT_EQ(call(f, 33), Outcome::kRunEagerly);
   (void)learner.idle(kPlenty);
-  EXPECT_THAT(learner.sizes(), ElementsAre(8, 32, 33));  // two of them are taken over
+  EXPECT_THAT(learner.sizes(), ElementsAre(8, 32, 33));  // two sizes are taken over
   EXPECT_EQ(call(f, 8), Outcome::kReplay);
 }
 
-// An eager run counts otherwise than a replay, which is no error where the context verifies
-// nothing.
+// An eager run counts further than the replay, which is an error only if the context verifies.
 TEST_P(SizeLearnerLimitsTest, ALearnerOfAContextThatVerifiesNothingVerifiesNothing) {
   float runs = 0;
   const Function f = compile(
@@ -603,7 +602,7 @@ TEST_P(SizeLearnerLimitsTest, AVerificationWhoseInputsCannotBeMadeIsMadeLater) {
   ASSERT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
   throws = true;
   EXPECT_THROW((void)learner.idle(kPlenty), std::runtime_error);
-  EXPECT_NE(learner.idle(kPlenty).kind, Kind::kVerified);  // it rests
+  EXPECT_NE(learner.idle(kPlenty).kind, Kind::kVerified);  // waits after the failure
   throws = false;
   bool is_verified = false;
   for (int i = 0; i < 40 && !is_verified; ++i) {
@@ -613,7 +612,7 @@ TEST_P(SizeLearnerLimitsTest, AVerificationWhoseInputsCannotBeMadeIsMadeLater) {
   EXPECT_TRUE(is_verified);
 }
 
-// Memory that recordings refer to is undeclared by another thread, at any time.
+// Another thread undeclares memory that recordings refer to, at any time.
 TEST_P(SizeLearnerLimitsTest, RecordingsMayGoOnAnotherThreadWhileALearnerLooks) {
   make_context({.extensions = {verify({.every = 1'000'000})}});
   const Tensor table = random_tensor({1});
@@ -625,7 +624,7 @@ TEST_P(SizeLearnerLimitsTest, RecordingsMayGoOnAnotherThreadWhileALearnerLooks) 
         return y;
       },
       learned_rows());
-  std::vector<std::int64_t> sizes(200);  // of others, so that it takes a while to look
+  std::vector<std::int64_t> sizes(200);  // of another function, to slow the search
   std::iota(sizes.begin(), sizes.end(), 1);
   const Function others = compile(context(), "others", [](Tensor x) { return affine(x, 2, 0); },
                                   {.inputs = {{.dynamic = {{0, "n"}}}},

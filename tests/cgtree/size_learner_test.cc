@@ -45,7 +45,7 @@ TEST_P(SizeLearnerTest, ACallIsNeverRecorded) {
 TEST_P(SizeLearnerTest, AnIdleMomentRecordsTheSizeThatServesAllCalls) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs());
-  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // nothing has been called
+  EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kNothing);  // no call yet
   call(f, 3);
   call(f, 7);
 
@@ -96,10 +96,10 @@ TEST_P(SizeLearnerTest, WithoutTimeOrMemoryNothingIsRecorded) {
   SizeLearner never(f, make_inputs(), {.busy_fraction = 0});
   EXPECT_EQ(never.between_calls().kind, Kind::kNothing);
   EXPECT_EQ(stats().recordings, 0u);
-  EXPECT_EQ(learner.idle(1us).kind, Kind::kRecorded);  // the first is tried in any time
+  EXPECT_EQ(learner.idle(1us).kind, Kind::kRecorded);  // the first one may take any time
 }
 
-// Sizes by which times grow are known before anything is measured.
+// The times grow with the sizes, which is known before any measurement.
 TEST_P(SizeLearnerTest, NoMoreSizesAreRecordedThanMayBe) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs(), {.max_sizes = 2});
@@ -170,7 +170,7 @@ TEST_P(SizeLearnerTest, AFunctionThatCannotBeCapturedIsTriedEverMoreSeldom) {
 
 TEST_P(SizeLearnerTest, WhatFailsLeavesTheSizesAsTheyWere) {
   ContextOptions options;
-  options.group = std::move(make_thread_groups(1)[0]);  // where sizes stand for times
+  options.group = std::move(make_thread_groups(1)[0]);  // uses sizes as costs
   make_context(options);
   const Function f = doubled();
   bool throws = false;
@@ -196,8 +196,7 @@ TEST_P(SizeLearnerTest, WhatFailsLeavesTheSizesAsTheyWere) {
   EXPECT_THAT(learner.sizes(), Contains(400));
 }
 
-// One of two places is recorded when make_inputs throws, of which the learner asks again to
-// measure.
+// make_inputs throws after one of two recordings, when the learner asks for inputs to measure.
 TEST_P(SizeLearnerTest, RecordingsOfASizeThatFailsGo) {
   const Function f = doubled();
   int made = 0;
@@ -275,7 +274,8 @@ TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
               ThrowsMessage<InvalidArgument>(HasSubstr("a policy that takes none")));
 }
 
-// Whatever is learned, evicted, held or released in between, each result is that of an eager run.
+// Each result equals that of an eager run, in random sequences of learning, eviction, held outputs
+// and release.
 TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
   for (int program = 0; program < 10; ++program) {
     ContextOptions options;
@@ -341,7 +341,7 @@ TEST_P(SizeLearnerTest, RandomProgramsAreEqualToEagerOnes) {
   }
 }
 
-// In a group sizes stand for times, so what pays is known.
+// In a group, sizes are used as costs, which makes the decisions predictable.
 TEST_P(SizeLearnerTest, CallsOfLongAgoAreForgotten) {
   ContextOptions options;
   options.group = std::move(make_thread_groups(1)[0]);
@@ -373,7 +373,7 @@ TEST_P(SizeLearnerTest, WhatALearnerDrawsIsGivenBack) {
   EXPECT_THAT(learner.sizes(), ElementsAre(4));
 }
 
-// Times differ between ranks; what they do must not.
+// Times differ between ranks; their recordings must not.
 TEST_P(SizeLearnerTest, RanksLearnTheSameSizes) {
   constexpr int kRanks = 2;
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(kRanks, 20'000ms);

@@ -1,4 +1,4 @@
-// Which sizes are recorded, against the best ones in hindsight.
+// The choice of recorded sizes, against the best sizes in hindsight.
 #include "extensions/sizes/size_plan.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Demand and recordings of one axis.
+// The demand of a single axis.
 Demand demand_of(const AxisDemand& weights) {
   Demand demand;
   for (const auto& [size, weight] : weights)
@@ -65,7 +65,7 @@ TEST(SizePlanTest, TheSizeThatGainsMostIsNext) {
   ASSERT_TRUE(change);
   EXPECT_EQ(change->record, Sizes{40});
   EXPECT_FALSE(change->evict);
-  EXPECT_NEAR(change->gain_us, 9 * 60 / 11.0, 1e-9);  // those with 10 gain, too
+  EXPECT_NEAR(change->gain_us, 9 * 60 / 11.0, 1e-9);  // calls with size 10 gain, too
 }
 
 TEST(SizePlanTest, ASizeThatIsNoneOfTheBestGoesWhenThereIsNoRoom) {
@@ -77,7 +77,7 @@ TEST(SizePlanTest, ASizeThatIsNoneOfTheBestGoesWhenThereIsNoRoom) {
   EXPECT_FALSE(next_of(demand, {30, 100}, linear_costs(), 2));
 }
 
-// One size alone would make calls no faster: the large ones gain what the small ones lose.
+// A single size would make calls no faster: small calls lose as much as large ones gain.
 TEST(SizePlanTest, TheBestSizesAreReachedThroughWorseOnes) {
   AxisDemand weights;
   for (std::int64_t size = 1; size <= 100; ++size)
@@ -94,7 +94,7 @@ TEST(SizePlanTest, TheBestSizesAreReachedThroughWorseOnes) {
   EXPECT_EQ(recorded, best_of(demand, unmeasured, 2));
 }
 
-// 68 in place of 70 saves 1 %.
+// 68 instead of 70 saves 1 %.
 TEST(SizePlanTest, NoSizeGoesForLessThanTwoPercent) {
   const Demand demand = demand_of({{68, 100}, {100, 100}});
   EXPECT_FALSE(next_of(demand, {70, 100}, linear_costs(), 2));
@@ -140,13 +140,12 @@ TEST(SizeCostsTest, TimesAreLinearBetweenWhatWasMeasured) {
   EXPECT_EQ(costs.replay(20), 40);
   EXPECT_EQ(costs.replay(40), 60);
   EXPECT_EQ(costs.replay(0), 20);
-  costs.add(30, 70, 100);  // the least counts, of each by itself
+  costs.add(30, 70, 100);  // the minimum of each counts separately
   EXPECT_EQ(costs.replay(30), 50);
   EXPECT_EQ(costs.eager(30), 100);
 }
 
-// Of the two sizes the larger one was measured as the faster one, or as one that saves less.
-// The host has work for all of it.
+// The eager call was measured as faster than the replay, but the host has to do all of its work.
 TEST(SizePlanTest, AnEagerCallCountsAsAQuarterLongerThanAReplayAtLeast) {
   SizeCosts costs;
   costs.add(8, 40, 30);
@@ -155,6 +154,7 @@ TEST(SizePlanTest, AnEagerCallCountsAsAQuarterLongerThanAReplayAtLeast) {
   EXPECT_EQ(best_of(demand_of({{8, 1}}), costs, 4), Sizes({8}));
 }
 
+// The larger of two sizes was measured as the faster one, or as the one that saves less.
 TEST(SizeCostsTest, NoiseOfSmallSizesDoesNotMakeLargeOnesWorthless) {
   for (const auto& [replay_us, eager_us] : {std::pair(11.9, 29.0), std::pair(12.5, 30.1)}) {
     SizeCosts costs;
@@ -178,7 +178,7 @@ TEST(SizeCostsTest, AMeasurementThatFallsMakesNoLargerSizeCheaper) {
   EXPECT_THAT(best_of(demand, costs, 3), ElementsAre(20, 40));
 }
 
-// Against every set there is. Eager calls cost anything, less than replays too.
+// Compared with every set. Eager calls have any cost, also below that of replays.
 TEST(SizePlanTest, NoSetIsBetterThanTheBest) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -225,7 +225,7 @@ TEST(SizePlanTest, PointsOfTwoAxesAreChosenTogether) {
   EXPECT_EQ(change->evict, (Sizes{50, 50}));
 }
 
-// Against every set of points of the grid.
+// Compared with every set of points of the grid.
 TEST(SizePlanTest, PointsOfTwoAxesAreHardlyWorseThanTheBest) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -291,8 +291,8 @@ double cost_per_call(const Demand& demand, const Sizes& sizes, const SizeCosts& 
   return cost_of(demand, sizes, costs) / weight;
 }
 
-// 500 calls after a load has begun, the sizes cost hardly more than the best ones for it, whatever
-// the load before was; and while it goes on little changes.
+// After 500 calls of a new load, the sizes cost little more than the best ones for that load,
+// whatever the previous load; and while the load stays, few sizes change.
 TEST(SizePlanTest, SizesFollowALoadThatChanges) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -1,4 +1,4 @@
-// Slots by themselves: what is live, and what is recycled.
+// Slots without a context: liveness and recycling.
 #include "cgtree/memory/slots.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Range range_number(std::uintptr_t i) {
   return {0x10000 + i * kBytes, kBytes};
 }
 
-// A Storages owns storages for slots, and a handle to each that is live.
+// Owns a storage for each slot, and a handle for each live slot.
 class Storages final : public StorageOwner {
  public:
   void begin_life(Lives& lives, std::uint32_t slot) {
@@ -38,7 +38,7 @@ class Storages final : public StorageOwner {
     handles_[slot] = StorageRef::first(*storage);
   }
   void begin_life(const Slot& slot) { begin_life(*slot.lives, slot.number); }
-  // Thread safety: any thread, for slots that were live once.
+  // Thread safety: any thread, for slots that have been live.
   void end_life(std::uint32_t slot) { handles_.at(slot) = StorageRef(); }
 
   void release(Storage&) noexcept override {}
@@ -46,7 +46,7 @@ class Storages final : public StorageOwner {
     orphans += storage.drop_last() == Storage::End::kOrphan;
   }
 
-  std::atomic<std::size_t> orphans = 0;  // that ended
+  std::atomic<std::size_t> orphans = 0;  // orphaned storages that ended
 
  private:
   std::map<std::uint32_t, std::unique_ptr<Storage>> storages_;
@@ -60,7 +60,7 @@ SlotSet set_of(const std::set<std::uint32_t>& slots) {
   return set;
 }
 
-// Bits of dead slots stay set until any_beside() meets them: that must be seen by none.
+// Bits of dead slots stay set until any_beside() finds them, which must have no visible effect.
 TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -111,7 +111,7 @@ TEST(LiveMaskTest, WhatIsFoundDeadIsNotLookedAtAgain) {
   EXPECT_EQ(mask.lives_of(199).bits, 0u);
 }
 
-// A release tells whether its storage was orphaned by then, and so has to be counted.
+// A release reports whether its storage was orphaned, because such storages are counted.
 TEST(SlotsTest, EachLifeThatIsOrphanedSaysSoAtItsEnd) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -139,7 +139,7 @@ TEST(SlotsTest, EachLifeThatIsOrphanedSaysSoAtItsEnd) {
   }
 }
 
-// A segment that was given back by one pool may come to another.
+// A segment that one pool has freed may be used by another.
 TEST(SlotsTest, AnUnusedSlotFollowsItsRangeToAnotherRegion) {
   Slots slots;
   slots.reserve(range_number(0), Region::kOutput);

@@ -1,4 +1,4 @@
-// The snapshot: every field of docs/snapshot.md, and why each recording was made.
+// The snapshot: every field of docs/snapshot.md, and the reason for each recording.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,8 +99,8 @@ TEST_P(SnapshotTest, OutputsSayWhoseMemoryTheyAreAndWhetherItIsLive) {
   EXPECT_FALSE(outputs[0].contains("holds"));
 }
 
-// Whatever was recorded and is held: each slot that outputs have is listed once, inside a segment
-// of its pool, and is live if and only if an output there is held.
+// In random sequences of recordings and held outputs: each slot of an output is listed once, inside
+// a segment of its pool, and is live if and only if its output is held.
 TEST_P(SnapshotTest, EverySlotIsListedAndLiesInASegmentOfItsPool) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   std::vector<Tensor> held;
@@ -129,7 +129,7 @@ TEST_P(SnapshotTest, EverySlotIsListedAndLiesInASegmentOfItsPool) {
     EXPECT_EQ(live, now["live_outputs"]);
     for (const json& node : now["nodes"]) {
       const json& output = node["outputs"][0];
-      if (output["kind"] == "copied") continue;  // has no place of its own
+      if (output["kind"] == "copied") continue;  // has no slot
       EXPECT_EQ(slots.at(output["slot"])["address"], output["address"]);
     }
   }
@@ -270,7 +270,7 @@ TEST_P(SnapshotTest, AManagedInputThatIsNoOutputAnyMoreSaysSo) {
 TEST_P(SnapshotTest, ARecordingInTheWayOfAHeldOutputNamesThatOutput) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   (void)f(random_tensor({4}));
-  const Tensor held = f(random_tensor({4}));  // node 1
+  const Tensor held = f(random_tensor({4}));  // node 1; its output is held
   (void)f(random_tensor({4}));                // node 2, since node 1 would overwrite it
 
   const json cause = snapshot()["nodes"][1]["cause"];
@@ -298,7 +298,8 @@ TEST_P(SnapshotTest, AnotherShapeIsComparedWithTheShapeThatWasThere) {
   EXPECT_EQ(change["given"], "float32 {7} on " + device);
 }
 
-// Whatever is held and wherever inputs lie: a function records again only for a reason.
+// In random sequences of held outputs and moving inputs: each further recording of a function has a
+// reason.
 TEST_P(SnapshotTest, EveryFurtherRecordingHasAReason) {
   CompiledFunction f = compile(context(), "f", [](Tensor x, Tensor w) { return add(x, w); },
                                {.inputs = {{}, {.is_static = true}}});
@@ -347,7 +348,7 @@ TEST_P(SnapshotTest, TheGraphOfANodeIsDrawnForGraphviz) {
   std::size_t edges = 0;
   for (std::size_t at = text.find("->"); at != std::string::npos; at = text.find("->", at + 1))
     ++edges;
-  // The root to both kernels, and both of them to the sum.
+  // From the root to both kernels, and from both to the sum.
   EXPECT_EQ(edges, 4u) << text;
 }
 
@@ -384,7 +385,7 @@ TEST_P(SnapshotTest, AFunctionThatCannotBeCapturedSaysWhy) {
   EXPECT_NE(function.value("capture_failure", "").find("capture of 'f' failed"), std::string::npos);
 }
 
-// Findings of another class than audit's.
+// Findings of a class other than the audit's.
 struct OtherFindings final : Attachment {};
 
 class OtherExamination final : public Examination {

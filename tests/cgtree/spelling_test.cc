@@ -1,4 +1,5 @@
-// Advice names what a language has: no name of C++ reaches the log, C or Python.
+// Advice uses the names of the caller's language: names of C++ do not appear in the log, in C or in
+// Python.
 #include "extensions/watch/spelling.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +42,7 @@ TEST(SpellingTest, OptionsChoicesAndFunctionsHaveTheNamesOfTheLanguage) {
   for (const Row& row : rows) {
     EXPECT_EQ(spelled(row.cpp, Spelling::kNames), row.names);
     EXPECT_EQ(spelled(row.cpp, Spelling::kC), row.c);
-    EXPECT_EQ(spelled(row.c, Spelling::kC), row.c);  // a text may pass twice
+    EXPECT_EQ(spelled(row.c, Spelling::kC), row.c);  // repeated spelling changes nothing
   }
 }
 

@@ -1,4 +1,4 @@
-// Static inputs that move, or lie where they should not.
+// Static inputs that move, are misaligned or share memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class StaticInputsTest : public TreeTest {
       expected[i] += shift[i];
     EXPECT_EQ(values(f(tensor(Shape(w.shape().dims()), x), w)), expected);
   }
-  // How the nodes, in order, treat their second input.
+  // The treatments of the nodes' second inputs, in order.
   Strings treatments() {
     Strings found;
     const auto snapshot = nlohmann::json::parse(snapshot_json(context()));
@@ -39,7 +39,7 @@ class StaticInputsTest : public TreeTest {
       found.push_back(node["inputs"][1]["treatment"]);
     return found;
   }
-  // At an address that no later one of the test has.
+  // Makes a tensor at an address that no later tensor of the test has.
   Tensor kept_tensor(const std::vector<float>& values) {
     return kept_.emplace_back(tensor({4}, values));
   }
@@ -73,7 +73,7 @@ TEST_P(StaticInputsTest, OneThatMovesTooOftenIsCopiedAndNeverRecordedAgain) {
   EXPECT_EQ(f.stats().replays, 24u - 1 - 4);
 }
 
-// A new shape is recorded anyway: that is no move.
+// A new shape is recorded anyway, and does not count as a move.
 TEST_P(StaticInputsTest, ARecordingForAnotherShapeCountsForNoMove) {
   const F f = adder({.on_static_change = OnStaticChange::kDemote, .max_static_changes = 1});
   for (const std::int64_t size : {4, 8, 12}) {
@@ -85,7 +85,7 @@ TEST_P(StaticInputsTest, ARecordingForAnotherShapeCountsForNoMove) {
   EXPECT_EQ(treatments(), (Strings{"static", "static", "static"}));
 }
 
-// Row 84 of the same promise for an input that is written: it is copied back once it is demoted.
+// Row 84 for a mutated input: after its demotion it is copied back.
 TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
   CompiledFunction f = compile(context(), "bump",
                                [](Tensor state) {
@@ -111,7 +111,7 @@ TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
   EXPECT_EQ(f.stats().recordings, 3u);
 }
 
-// An aliased input that churns: once it is copied a replay would tear it from its alias.
+// An aliased input that moves at each call: a copy would separate it from its alias.
 // Acceptance: random aliased_churn.
 TEST_P(StaticInputsTest, OneThatIsDemotedAndSharesMemoryRunsEagerly) {
   CompiledFunction f =

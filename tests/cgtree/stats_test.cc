@@ -1,4 +1,4 @@
-// Stats as text: a small table, of which every line says something.
+// Stats as text: a small table without empty lines.
 #include "cgtree/values/stats.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Steps: the work between begin() and end() gives what it would give alone, whatever the call does.
+// Steps: the work between begin() and end() has the same effect as without cgtree, with each
+// outcome.
 #include "cgtree/steps.h"
 #include "interop/device/graph.h"
 
@@ -28,7 +29,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// An engine with memory of its own. One step of it: cache += draft * tokens + weights.
+// An engine with its own memory and the step: cache += draft * tokens + weights.
 class StepsTest : public TreeTest {
  protected:
   static constexpr std::int64_t kCount = 64;
@@ -83,7 +84,7 @@ class StepsTest : public TreeTest {
          reinterpret_cast<void*>(cache_on_device_.address()));
   }
 
-  // What the step must do to the cache.
+  // Applies the step to the expected cache.
   void expect_step(float draft, const std::vector<float>& tokens) {
     for (std::size_t i = 0; i < cache_.size(); ++i)
       cache_[i] += draft * tokens[i] + weights_[i];
@@ -92,14 +93,14 @@ class StepsTest : public TreeTest {
     context().synchronize();
     EXPECT_EQ(cache_on_device_.to_vector<float>(), cache_);
   }
-  // Puts tokens that no call has seen at a place.
+  // Writes new random tokens to a place.
   std::vector<float> new_tokens(std::size_t place = 0) {
     std::vector<float> tokens = random_numbers();
     tokens_[place].copy_from<float>(tokens);
     return tokens;
   }
 
-  // One call, checked. Returns what it did.
+  // Makes a call and checks the number of runs and the cache. Returns the outcome.
   Outcome call(Steps& steps, int draft, std::size_t place = 0) {
     const std::vector<float> tokens = new_tokens(place);
     Step step = steps.begin({{"draft", draft}}, bindings(place));
@@ -144,7 +145,7 @@ TEST_P(StepsTest, CallsWithOtherKeysNeverShareARecording) {
   EXPECT_THAT(snapshot_json(context()), HasSubstr("[draft=2] uint8 {256}"));
 }
 
-// An engine's random calls: what the work is to use is the key's, which it asks for.
+// Random calls of an engine: the work reads the rounded value from the key.
 TEST_P(StepsTest, IntegersOfTheKeyAreRoundedUpAndTheWorkSeesTheRoundedOnes) {
   Steps steps =
       make_steps({.keys = {{.name = "draft", .policy = AxisPolicy::kPowersOfTwo, .largest = 4}}});
@@ -235,7 +236,7 @@ TEST_P(StepsTest, CopiesThatTheWorkWritesAreCopiedBack) {
   EXPECT_EQ(steps.stats().replays, 3u);
 }
 
-// In every phase: by an exception, and by a break.
+// In each phase: by an exception, and by leaving the loop.
 TEST_P(StepsTest, AStepThatIsLeftLeavesNoTrace) {
   Steps steps = make_steps();
   for (int calls = 0; calls < 2; ++calls) {
@@ -273,7 +274,7 @@ TEST_P(StepsTest, WorkThatCannotBeCapturedIsEnqueuedOnceMoreAndRunsOnce) {
     return runs;
   };
   EXPECT_EQ(call_that_synchronises(), 1);  // warm-up
-  EXPECT_EQ(call_that_synchronises(), 2);  // captured in vain
+  EXPECT_EQ(call_that_synchronises(), 2);  // a failed capture, and an eager run
   EXPECT_EQ(call_that_synchronises(), 1);
   EXPECT_EQ(steps.stats().skipped(SkipReason::kCaptureFailed), 2u);
   EXPECT_EQ(steps.stats().kept_recordings, 0u);
@@ -347,8 +348,8 @@ TEST_P(StepsTest, WorkGoesToTheStreamOfTheCaller) {
   EXPECT_EQ(steps.stats().replays, 3u);
 }
 
-// The context cannot work there, and its capture would not see the engine's work: replays would do
-// nothing.
+// The context cannot work on that stream, and its capture would not include the engine's work:
+// replays would do nothing.
 TEST_P(StepsTest, AStreamThatIsNotTheSameOnEachThreadIsRefused) {
   Steps steps = make_steps();
   const StreamRef own(device(), StreamHandle::kPerThread);
@@ -371,7 +372,7 @@ TEST_P(StepsTest, WhatIsInvalidatedIsNotReplayed) {
   EXPECT_EQ(steps.invalidate(weights + bytes - 1, 1), 2u);
   EXPECT_EQ(call(steps, 1), Outcome::kRecord);
   EXPECT_EQ(call(steps, 1), Outcome::kReplay);
-  // Where copied bindings were plays no part.
+  // The addresses of copied bindings do not matter.
   EXPECT_EQ(steps.invalidate(bindings()[0].address, bytes), 0u);
 }
 
@@ -505,7 +506,7 @@ TEST_P(StepsTest, AStepWithoutBindingsAfterOneThatWasRefusedHasNone) {
 }
 
 TEST_P(StepsTest, AStepBlockIsReadByBeginAlone) {
-  for (const std::size_t count : {1u, 1000u}) {  // by arguments, and by pinned memory
+  for (const std::size_t count : {1u, 1000u}) {  // as kernel arguments, and in pinned memory
     Steps steps(context(), "decode",
                 {.bindings = {{.name = "block", .host_bytes = count * sizeof(float)}}});
     const Tensor out = tensor({static_cast<std::int64_t>(count)}, random_floats(count));
@@ -539,7 +540,7 @@ TEST_P(StepsTest, WorkThatWasRefusedDuringACaptureRunsOnceMoreAlsoIfTheErrorWasS
     for (Step step = steps.begin({}, bindings()); step.must_run(); step.end()) {
       try {
         context().eager([&] { forward(current_stream(), 1, step.address(0)); });
-      } catch (const CaptureError&) {  // as code does that only wants to go on
+      } catch (const CaptureError&) {  // as code that only wants to continue
       }
     }
     expect_step(1, tokens);
@@ -610,7 +611,7 @@ TEST_P(StepsTest, AStepOutlivesItsSteps) {
   validate();
 }
 
-// Against an engine without graphs.
+// Compared with an engine without graphs.
 TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
   Steps steps = make_steps({.max_recordings = 2, .at_limit = AtLimit::kEvict});
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 3, 0); });
@@ -651,8 +652,8 @@ TEST_P(StepsTest, RandomCallsDoWhatTheWorkAloneWouldDo) {
   held.clear();
 }
 
-// A random program of an engine: keys, tokens that move, changing streams, steps that are left,
-// memory that is given away, and compiled functions of the same context whose outputs are held.
+// A random program of an engine: keys, moving tokens, changing streams, steps that are left,
+// released memory, and compiled functions of the same context whose outputs are held.
 class EngineProgram {
  public:
   EngineProgram(Device device, unsigned seed)
@@ -708,7 +709,7 @@ class EngineProgram {
 
   void act() {
     switch (random_() % 8) {
-      case 0: {  // the engine orders its own memory, the context its own
+      case 0: {  // the engine orders accesses to its memory, the context those to its pools
         const StreamRef before = stream();
         at_ ^= 1;
         return stream().wait_for(before);
@@ -771,13 +772,13 @@ class EngineProgram {
   }
 
   float next_value() { return static_cast<float>(random_() % 16); }
-  // As kernel arguments, or staged.
+  // Kernel arguments, or pinned memory.
   static std::size_t block_bytes(unsigned seed) { return seed % 2 == 0 ? 64 : 4096; }
 
   std::mt19937 random_;
   Context context_;
   std::array<Stream, 2> streams_;
-  std::size_t at_ = 0;  // of the stream in use
+  std::size_t at_ = 0;  // the index of the stream in use
   Steps steps_;
   CompiledFunction<Tensor(Tensor)> f_;
   std::array<Tensor, 3> tokens_;

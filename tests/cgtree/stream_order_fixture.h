@@ -17,8 +17,8 @@
 
 namespace cgtree::testing {
 
-// Bodies run on host devices that run work in a random order and look at all memory: an edge that
-// is missing shows in the data.
+// Bodies run on host devices that run work in a random order and check all memory accesses: a
+// missing edge shows in the data.
 class StreamOrderTest : public ::testing::Test {
  protected:
   static constexpr int kOrders = 200;
@@ -49,7 +49,7 @@ class StreamOrderTest : public ::testing::Test {
   static Tensor filled(Device device, float value) {
     return from_host<float>({kSize}, std::vector<float>(kSize, value), device);
   }
-  // Without note_use(), as another library would.
+  // As another library would, without note_use().
   static void enqueue_copy(StreamRef stream, const Tensor& to, const Tensor& from) {
     check(stream.api().copy(stream.handle(), to.data(), from.data(), to.bytes()), "copy");
   }
@@ -60,7 +60,7 @@ class StreamOrderTest : public ::testing::Test {
     return tensor.to_vector<float>() == std::vector<float>(kSize, value);
   }
   static Tensor twice(const Tensor& x) { return affine(affine(x, 1, 0), 2, 0); }
-  // Calls it until it is replayed.
+  // Calls f until it replays.
   static void warm(const CompiledFunction<Tensor(Tensor)>& f, const Tensor& x) {
     for (int call = 0; call < 3; ++call)
       (void)f(x);

@@ -1,4 +1,5 @@
-// Streams: calls are ordered with the caller's stream; side streams may join; contexts stand apart.
+// Streams: calls are ordered with the caller's stream; side streams may join; contexts do not wait
+// for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ namespace {
 class StreamsTest : public TreeTest {};
 CGTREE_ON_ALL_DEVICES(StreamsTest);
 
-// With a GPU, only two of them tell.
+// Needs two devices, since the tests are about streams of another device.
 class TwoDevicesTest : public StreamsTest {
  protected:
   void SetUp() override {
@@ -61,7 +62,7 @@ TEST_P(TwoDevicesTest, AReplayOnTheDefaultStreamOfADeviceThatIsNotCurrentRunsThe
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-// As PyTorch's record_stream(), which knows no device of the stream.
+// As PyTorch's record_stream(), which does not know the stream's device.
 TEST_P(TwoDevicesTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown) {
   constexpr std::int64_t kCount = 1 << 20;
   const Stream side(second());
@@ -82,7 +83,7 @@ TEST_P(TwoDevicesTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown)
   }
 }
 
-// An output may be the last that needs the stream.
+// An output may be the last object that needs the stream.
 TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
   auto owner = std::make_shared<const Stream>(device());
   const std::weak_ptr<const Stream> watched = owner;
@@ -102,8 +103,8 @@ TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
   EXPECT_TRUE(watched.expired());
 }
 
-// The driver crashes if it is handed a stream that is gone, and the contexts of a device share what
-// they allocate from.
+// The driver crashes if it is given a destroyed stream, and the contexts of a device share its
+// allocator.
 TEST_P(StreamsTest, NothingIsAskedOfAStreamWhoseContextsHaveEnded) {
   const Context other(device());
   DeviceAPI& api = device_api(device());
@@ -142,7 +143,7 @@ TEST_P(StreamsTest, ACallerOnAStreamOfItsOwnNeedsNoSynchronisation) {
   Stream stream(device());
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     for (int i = 0; i < 100; ++i)
-      x = affine(x, 1, 1);  // long enough to be late
+      x = affine(x, 1, 1);  // long enough for a missing wait to show
     return x;
   });
 
@@ -223,7 +224,7 @@ TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheLegacyStream) {
   CompiledFunction f = compile(context(), "unrecorded", [&](Tensor x) {
     {
       const StreamScope scope(StreamRef(device(), StreamHandle::kLegacy));
-      update(scratch, 1, 1);  // forgot current_stream()
+      update(scratch, 1, 1);  // as code that does not use current_stream()
     }
     return affine(x, 2, 0);
   });
@@ -253,7 +254,7 @@ TEST_P(StreamsTest, ACheckedContextNoticesWorkOnTheContextsStream) {
   EXPECT_EQ(f.stats().skips[static_cast<int>(SkipReason::kCaptureFailed)], 2u);
 }
 
-// Another thread may read an output while the context records: it must not end up in the graph.
+// Another thread may read an output during a recording: the read must not become part of the graph.
 TEST_P(StreamsTest, ReadingAnOutputElsewhereWhileRecordingIsNoPartOfTheRecording) {
   const std::vector<float> x = random_floats(16);
   CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
@@ -290,8 +291,8 @@ TEST_P(StreamsTest, AFunctionOfAnotherContextMayEndWhileThisOneRecords) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
-// Row 4.3 graph_concurrent_replay, of separate pools: contexts side by side on one device, each on
-// a thread of its own, record and replay at once.
+// Row 4.3 graph_concurrent_replay, with separate pools: contexts on one device, with a thread each,
+// record and replay at the same time.
 // Acceptance: graphs graph_concurrent_replay.
 TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
   std::vector<std::thread> threads;
@@ -310,10 +311,10 @@ TEST_P(StreamsTest, ContextsSideBySideDoNotDisturbEachOther) {
     thread.join();
 }
 
-// Captures work of the context on a stream, as a caller with a graph of its own does.
+// Captures calls of the context on a stream, as a caller that builds its own graph does.
 class CallersGraphTest : public TreeTest {
  protected:
-  // Returns what `body` returns.
+  // Returns the result of `body`.
   template <typename Body>
   auto capture(Body body) {
     Capture capture(stream(), CaptureMode::kThreadLocal);
@@ -433,7 +434,7 @@ TEST_P(CallersGraphTest, MayHoldAnEagerGap) {
   EXPECT_EQ(context().release_captured(), 3u);  // its input, too
 }
 
-// A steady caller is not asked whether its stream captures; the device refuses the launch.
+// A steady call does not ask whether its stream captures: the device refuses the launch.
 TEST_P(CallersGraphTest, BegunInsideAScopeIsNeverSilentlyWrong) {
   CompiledFunction f = compile(context(), "f", [](Tensor t) { return affine(t, 2, 0); });
   const std::vector<float> x = random_floats(8);
@@ -454,7 +455,7 @@ TEST_P(CallersGraphTest, BegunInsideAScopeIsNeverSilentlyWrong) {
   (void)context().release_captured();
 }
 
-// The end of its replays cannot be told while their stream captures.
+// While the stream captures, the end of the function's replays cannot be determined.
 TEST_P(StreamsTest, AFunctionThatEndsWhileItsStreamCapturesKeepsNothing) {
   for (const bool ends_generation : {false, true}) {
     Context other(device());
@@ -473,7 +474,7 @@ TEST_P(StreamsTest, AFunctionThatEndsWhileItsStreamCapturesKeepsNothing) {
       f.reset();
       EXPECT_EQ(other.stats().live_outputs, 1u);
     }
-    // Either context may be the first that is used again.
+    // Either context may be used first.
     ends_generation ? other.mark_step() : context().mark_step();
     EXPECT_EQ(other.stats().live_outputs, 0u);
     EXPECT_EQ(other.release_captured(), 0u);
@@ -481,7 +482,7 @@ TEST_P(StreamsTest, AFunctionThatEndsWhileItsStreamCapturesKeepsNothing) {
   }
 }
 
-// What it has taken over is its own, and must not keep it.
+// The context owns the memory that its recording keeps, which must not keep the context alive.
 TEST_P(StreamsTest, AContextThatEndsWhileItsStreamCapturesLeavesNothingBehind) {
   const Stream own(device());
   Tensor table;
@@ -498,7 +499,7 @@ TEST_P(StreamsTest, AContextThatEndsWhileItsStreamCapturesLeavesNothingBehind) {
   {
     const Capture capture(own, CaptureMode::kThreadLocal);
     context_.reset();
-    f.reset();  // the last that keeps the context
+    f.reset();  // the last owner of the context
   }
   EXPECT_EQ(segments_->held(), 0);
 }
@@ -533,8 +534,8 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextRe
   });
 }
 
-// The side stream is behind the context's as it was at the fork.
-// The eager run begins with what the neighbour has written.
+// The side stream waits for the context's stream at the fork. The eager run starts after the
+// neighbour's writes.
 TEST_F(StreamOrderTest, AVerifiedReplayIsBehindTheNeighbour) {
   expect_right_in_any_order([](Device device) {
     Context a(device), b(device, {.extensions = {verify({.every = 1})}});
@@ -644,7 +645,7 @@ TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByAnotherContex
   });
 }
 
-// Plain memory has no owner that could know its readers.
+// Plain memory has no owner to track its readers.
 TEST_F(StreamOrderTest, AReaderOfPlainMemoryIsOrderedByTheCaller) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
@@ -722,14 +723,14 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatAnotherReads) {
   });
 }
 
-// It is no input: nothing but the recording knows that it is read.
+// The output is not an input: only the recording knows that it is read.
 TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptured) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
     const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
     const Tensor one = filled(device, 1), two = filled(device, 2);
     (void)f(one);
-    const Tensor captured = f(one);  // in the place of the recording
+    const Tensor captured = f(one);  // at the address that the recording uses
     wait_for_all(device);
     const CompiledFunction g =
         compile(context, "g", [&](Tensor x) { return add(affine(x, 1, 1), captured); });
@@ -741,14 +742,14 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptur
   });
 }
 
-// Until the capture has ended the device cannot be asked when the replays in front of it are done.
+// During the capture the device cannot be asked whether earlier replays are done.
 TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSomethingElse) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
     const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
     const Tensor one = filled(device, 1), two = filled(device, 2), cache = filled(device, 0);
     (void)f(one);
-    const Tensor captured = f(one);  // in the place of the recording
+    const Tensor captured = f(one);  // at the address that the recording uses
     const auto is_stale = [&] { return captured.storage()->state() == Storage::State::kStale; };
     wait_for_all(device);
     const CompiledFunction g =
@@ -779,21 +780,22 @@ TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSom
     wait_for_all(device);
     const bool is_right = was_captured && stays && holds(z, 4);
     const Tensor again = g(one);
-    other.mark_step();  // ends it now
+    other.mark_step();  // now it ends
     (void)f(two);
     wait_for_all(device);
     return is_right && is_stale() && holds(again, 4) && holds(cache, 2);
   });
 }
 
-// The second part of the step reads what the break has ended; eagerly that throws StaleTensor.
+// The second part of the step reads an output that the break has ended; an eager run throws
+// StaleTensor.
 TEST_F(StreamOrderTest, WhatAnotherContextEndsInABreakIsNotReadBehindIt) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
     const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
     const Tensor one = filled(device, 1), two = filled(device, 2);
     (void)f(one);
-    const Tensor captured = f(one);  // in the place of the recording
+    const Tensor captured = f(one);  // at the address that the recording uses
     wait_for_all(device);
     bool ends = false;
     const CompiledFunction g = compile(context, "g", [&](Tensor x) {
@@ -816,7 +818,8 @@ TEST_F(StreamOrderTest, WhatAnotherContextEndsInABreakIsNotReadBehindIt) {
   });
 }
 
-// The graph overwrites what the reader may still read: nothing puts its launch behind the reader.
+// The graph overwrites memory that the reader may still read: its launch is not ordered behind the
+// reader.
 TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByACapturedCall) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
@@ -845,7 +848,7 @@ TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByACapturedCall
   });
 }
 
-// It can wait for nothing: it captures.
+// The context's stream captures, and cannot wait for work outside the capture.
 TEST_F(StreamOrderTest, ACapturedCallOnTheContextsOwnStreamComesBehindReadersAndProducers) {
   expect_right_in_any_order([](Device device) {
     const Stream own(device);
@@ -881,8 +884,8 @@ TEST_F(StreamOrderTest, ACapturedCallOnTheContextsOwnStreamComesBehindReadersAnd
   });
 }
 
-// Another context has worked on the stream that captures then, which can be asked for nothing. One
-// context is at home, the other on that stream.
+// Another context has worked on the stream that now captures, so that no event can be recorded on
+// it. One context is on its own stream, the other on that stream.
 TEST_F(StreamOrderTest, ACapturedCallTakesWhatWasMadeOnTheStreamThatCaptures) {
   for (const bool is_at_home : {true, false}) {
     expect_right_in_any_order([is_at_home](Device device) {
@@ -914,7 +917,7 @@ TEST_F(StreamOrderTest, ACapturedCallTakesWhatWasMadeOnTheStreamThatCaptures) {
   }
 }
 
-// The context has worked on the stream where the capture began, and the call is on a branch of it.
+// The context has worked on the stream on which the capture began, and the call is on a branch.
 TEST_F(StreamOrderTest, ACallOnABranchOfACaptureTakesWhatWasMadeOutsideOfIt) {
   expect_right_in_any_order([](Device device) {
     const Stream stream(device), branch(device);
@@ -949,7 +952,7 @@ TEST_F(StreamOrderTest, ACallOnABranchOfACaptureTakesWhatWasMadeOutsideOfIt) {
   });
 }
 
-// The library works on a branch of the capture, before the call and after it.
+// The library works on a branch of the capture, before and after the call.
 TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
   expect_right_in_any_order([](Device device) {
     const Stream stream(device), branch(device);
@@ -982,7 +985,7 @@ TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
   });
 }
 
-// The outer step has the tensor in its closure.
+// The outer step function has the tensor in its closure.
 TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByANestedCall) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
@@ -1012,7 +1015,7 @@ TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByANestedCall) 
   });
 }
 
-// A replay does not ask another context who reads what is no input.
+// A replay does not ask another context for readers of memory that is not an input.
 TEST_P(StreamsTest, AnOutputOfAnotherContextThatANestedCallWritesIsToBePassedIn) {
   Context other(device());
   const CompiledFunction f = compile(other, "f", [](Tensor x) { return affine(x, 2, 0); });
@@ -1035,7 +1038,7 @@ TEST_P(StreamsTest, AnOutputOfAnotherContextThatANestedCallWritesIsToBePassedIn)
                                ::testing::HasSubstr("pass it as an input that is mutated"))));
 }
 
-// Behind the stream of the context, as the graph is to be launched, the input may not be there yet.
+// A graph launched behind the context's stream may run before the other context has made the input.
 TEST_F(StreamOrderTest, ACapturedCallWaitsForTheContextThatMadeItsInput) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
@@ -1132,7 +1135,7 @@ TEST_F(StreamOrderTest, AReaderThatIsAnnouncedAfterMarkStepIsWaitedFor) {
     side.ref().wait_for(context.stream());
     enqueue_copy(side, read, y);
     context.mark_step();
-    note_use(y.storage(), side);  // y is held on
+    note_use(y.storage(), side);  // y stays held
     (void)f(two);
     side.synchronize();
     return holds(read, 2);
@@ -1176,7 +1179,7 @@ TEST_F(StreamOrderTest, CallersThatTakeTurnsOnTwoStreamsDoNotOverwriteEachOthers
   });
 }
 
-// In both directions, for every kind of call: warm-up, recording, replay, eager.
+// In both directions and for every kind of call: warm-up, recording, replay, eager.
 TEST_F(StreamOrderTest, ACallIsBehindWhatItsCallerEnqueuedAndBeforeWhatTheCallerEnqueuesNext) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
@@ -1276,7 +1279,7 @@ TEST_F(StreamOrderTest, AContextThatEndsWaitsForTheReadersOfItsMemory) {
           enqueue_copy(caller, other_read, y);
         }
         static_cast<void>(
-            device_api(device).synchronize_device(device.id));  // what it finds is reported
+            device_api(device).synchronize_device(device.id));  // findings are reported
         return holds(read, 2) && holds(other_read, 2);
       },
       /*free_waits=*/false);
@@ -1285,7 +1288,7 @@ TEST_F(StreamOrderTest, AContextThatEndsWaitsForTheReadersOfItsMemory) {
 TEST(EndingContextTest, WorkIsWaitedForBeforeItsMemoryGoesToOthers) {
   for (const DeviceUnderTest& under_test : devices_that_work_later()) {
     if (!under_test.missing.empty()) continue;
-    const Context other(under_test.device);  // has the memory of the device stay
+    const Context other(under_test.device);  // keeps the device's memory
     auto context = std::make_unique<Context>(under_test.device);
     Gate gate(context->stream());
     const auto opens = std::async(std::launch::async, [&] {
@@ -1297,8 +1300,8 @@ TEST(EndingContextTest, WorkIsWaitedForBeforeItsMemoryGoesToOthers) {
   }
 }
 
-// A context that ends waits for its work, which may wait for what other threads enqueue next: a
-// part of a collective, for instance, on a stream or in a context that they have yet to make.
+// The end of a context waits for its work, which may wait for later work of other threads: for
+// instance a part of a collective, on a stream or in a context that they have yet to make.
 TEST(EndingContextTest, StreamsAndContextsComeAndGoMeanwhile) {
   FullStream driver;
   const Device device = driver.device();
@@ -1318,7 +1321,7 @@ TEST(EndingContextTest, StreamsAndContextsComeAndGoMeanwhile) {
 
     EXPECT_TRUE(ends_soon(destroying, [&] {
       unused.reset();
-      used.reset();  // where the context worked
+      used.reset();  // the stream of the context
     }));
     EXPECT_TRUE(ends_soon(making, [&] {
       const StreamWatch watch([](StreamRef, StreamIdentity) {});

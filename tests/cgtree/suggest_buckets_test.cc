@@ -1,4 +1,4 @@
-// suggest_buckets() against all lists there are.
+// suggest_buckets() against all possible lists.
 #include "extensions/sizes/suggest_buckets.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// A call that cannot be recorded runs eagerly: for want of memory, because its step keeps what it
-// makes, or because another thread has invalidated the capture.
+// Calls that cannot be recorded run eagerly: for lack of memory, because the step keeps new
+// tensors, or because another thread has invalidated the capture.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kUsed = 8;  // elements of large tensors that are looked at
+constexpr std::int64_t kUsed = 8;  // elements of large tensors that are compared
 
 Tensor head(const Tensor& tensor) {
   return tensor.slice(0, 0, kUsed);
@@ -48,7 +48,7 @@ class UnrecordedTest : public TreeTest {
     const std::size_t bytes = kUsed * sizeof(float);
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
   }
-  // Calls f with new values, and compares: 2 x + 1 at the head.
+  // Calls f with new values, and expects the result to begin with 2 x + 1.
   Tensor call(const F& f, std::int64_t size = kUsed) {
     const std::vector<float> x = random_floats(size);
     const Tensor y = f(tensor({size}, x));
@@ -63,7 +63,7 @@ CGTREE_ON_ALL_DEVICES(UnrecordedTest);
 
 // ---- Memory ----
 
-// Requests of 4 MiB, three of them at once and an output, in budgets of every size.
+// A step with three tensors of 4 MiB at the same time and an output, in budgets of every size.
 TEST_P(UnrecordedTest, InWhateverBudgetAStepRunsOnceItRunsEachTime) {
   for (const AtLimit at_limit : {AtLimit::kRunEagerly, AtLimit::kEvict}) {
     int refused = 0;
@@ -98,7 +98,7 @@ TEST_P(UnrecordedTest, InWhateverBudgetAStepRunsOnceItRunsEachTime) {
   }
 }
 
-// An earlier call has left 20 MiB in pools, where nothing is live.
+// An earlier call has left 20 MiB of idle memory in pools.
 TEST_P(UnrecordedTest, MemoryThatItsContextHoldsIdleIsNotWhatARecordingLacks) {
   for (const AtLimit at_limit : {AtLimit::kEvict, AtLimit::kRunEagerly, AtLimit::kThrow}) {
     for (const bool reads_table : {true, false}) {
@@ -161,7 +161,7 @@ TEST_P(UnrecordedTest, ACallIsRecordedOnceThereIsMemoryForIt) {
   });
   for (int i = 0; i < 40; ++i)
     call(f);
-  EXPECT_LE(captures, 6);  // three calls, each of which may try twice
+  EXPECT_LE(captures, 6);  // three calls, each with up to two attempts
   const int before = captures;
   held = Tensor();
   for (int i = 0; i < 40; ++i)
@@ -199,7 +199,7 @@ TEST_P(UnrecordedTest, WhereEvenAnEagerRunDoesNotFitThePoolsAreNamed) {
   }
 }
 
-// The library keeps what it has made before memory ran out in the warm-up, and believes in it.
+// The library keeps its table from the warm-up that ran out of memory, and expects it to be filled.
 TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpWithoutMemoryIsThereLater) {
   make_context({.max_bytes = 30 * kMiB});
   bool is_large = true;
@@ -219,7 +219,7 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpWithoutMemoryIsThereLater)
   table = Tensor();
 }
 
-// A call throws for a reason of its own: a request is refused, a file is missing.
+// A call throws for a reason outside cgtree: a refused request, or a missing file.
 TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpThatThrowsIsThereLater) {
   make_context({});
   bool throws = true;
@@ -239,7 +239,7 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsFilledInAWarmUpThatThrowsIsThereLater) {
   table = Tensor();
 }
 
-// Each k-th request for a segment is refused, with nothing to give back.
+// Each k-th request for a segment is refused, and no idle memory can be freed.
 TEST_P(UnrecordedTest, NoRefusedRequestOfARecordingIsThrown) {
   for (int k = 0; k < 12; ++k) {
     SCOPED_TRACE(k);
@@ -261,7 +261,7 @@ TEST_P(UnrecordedTest, NoRefusedRequestOfARecordingIsThrown) {
   }
 }
 
-// An engine's exception passes; after a few such steps the engine's work runs without a graph.
+// The engine's exception reaches the caller; after a few such steps its work runs without a graph.
 TEST_P(UnrecordedTest, AnEngineWhoseStepsDoNotFitAsRecordingsIsServed) {
   make_context({.max_bytes = 30 * kMiB});
   const Tensor x = tensor({kUsed}, std::vector<float>(kUsed, 0));
@@ -316,7 +316,7 @@ TEST_P(UnrecordedTest, IfARecordingDoesNotFitOnOneRankAllRunEagerly) {
 
 // ---- Tensors that steps keep ----
 
-// A library that has one table at a time, or one for each size, and fills a table when it makes it.
+// A library that has one table, or a table per size, and fills each new table.
 class Library {
  public:
   explicit Library(bool has_one) : has_one_(has_one) {}
@@ -339,7 +339,7 @@ class Library {
 
 TEST_P(UnrecordedTest, AWorkspaceThatIsReplacedByAnotherSizeServesEachCall) {
   for (const bool has_one : {true, false}) {
-    for (const int run : {1, 2, 3, 5}) {  // calls of a size in a row
+    for (const int run : {1, 2, 3, 5}) {  // calls of the same size in a row
       SCOPED_TRACE(run);
       make_context({.at_limit = AtLimit::kEvict});
       Library library(has_one);
@@ -367,7 +367,7 @@ TEST_P(UnrecordedTest, AWorkspaceThatIsReplacedByAnotherSizeServesEachCall) {
   }
 }
 
-// Slots whose storages have ended are used for others, once there are many.
+// Slots of ended storages are used again once there are many.
 TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasReplaced) {
   make_context({});
   Library library(true);
@@ -386,8 +386,8 @@ TEST_P(UnrecordedTest, HoweverManyOutputsAreHeldNoCaptureMakesAWorkspaceThatWasR
   library.drop();
 }
 
-// An eager run makes the table that the warm-up uses, and another one drops it. A table that is
-// made in a capture is lost if the capture is.
+// One eager run makes the table that the warm-up uses, and another one drops it. A table made in a
+// failed capture is lost.
 TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced) {
   enum class Case { kAsksForTheTable, kKnowsItsAddress, kAnotherFunctionHasMadeIt, kRunHasThrown };
   for (const Case which : {Case::kAsksForTheTable, Case::kKnowsItsAddress,
@@ -435,7 +435,7 @@ TEST_P(UnrecordedTest, NoCaptureMakesAWorkspaceThatAnEagerRunHasMadeAndReplaced)
   }
 }
 
-// Tables are let go of, one after the other, while calls ask which are held.
+// Another thread releases tables one by one while calls look for held ones.
 TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
   constexpr int kRounds = 4000;
   make_context({});
@@ -473,7 +473,7 @@ TEST_P(UnrecordedTest, AnotherThreadMayLetGoOfWhatEagerRunsHaveKept) {
   validate();
 }
 
-// No warm-up has seen the table: the capture is the first call that asks for it.
+// No warm-up has used the table: the capture is the first call that asks for it.
 TEST_P(UnrecordedTest, AWorkspaceThatIsMadeInACaptureIsFilledOnceAndIsRecordedWithLater) {
   Library library(true);
   bool asks = false;
@@ -539,7 +539,7 @@ TEST_P(UnrecordedTest, ASemaphoreThatIsMadeInACaptureIsClearedOnce) {
   semaphore = Tensor();
 }
 
-// Breaks, draws, and inputs that are written: the launch of the capture is the call.
+// With breaks, draws and mutated inputs: the launch of the capture is the only run of the step.
 TEST_P(UnrecordedTest, ALaunchThatIsNotKeptIsOneRunOfTheStep) {
   const Generator generator(seed_), twin(seed_);
   std::vector<Tensor> kept;
@@ -606,7 +606,7 @@ TEST_P(UnrecordedTest, IfOneRankKeepsATensorAllLaunchTheCaptureOnce) {
   });
 }
 
-// Nothing can fill what a broken capture was to fill: it is refused, and not read unfilled.
+// Tensors of a broken capture are never filled: their use is refused.
 TEST_P(UnrecordedTest, WhatABrokenCaptureWasToFillIsRefusedUntilItIsMadeAgain) {
   Tensor table;
   bool asks = false;
@@ -634,7 +634,7 @@ TEST_P(UnrecordedTest, WhatABrokenCaptureWasToFillIsRefusedUntilItIsMadeAgain) {
 
 // ---- Other threads ----
 
-// Waits inside of a capture until another thread has run `what`.
+// Waits inside a capture until another thread has run `what`.
 void run_on_another_thread(const std::function<void()>& what) {
   std::thread(what).join();
 }
@@ -685,7 +685,7 @@ TEST_P(UnrecordedTest, ASizeThatIsDisturbedInEachCaptureIsTriedAgainAtGrowingDis
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// The step does it itself, and looks at no error: that will be so in each capture.
+// The step itself breaks the capture and ignores the errors: the next capture would fail as well.
 TEST_P(UnrecordedTest, AStepThatHidesWhatItBreaksIsNotTriedAgain) {
   for (const bool is_last : {true, false}) {
     int captures = 0;
@@ -749,7 +749,8 @@ TEST_P(UnrecordedTest, ACopyOfAnotherThreadOnTheLegacyStreamIsNotTheStepsFault) 
   EXPECT_EQ(f.stats().replays, 2u);
 }
 
-// What a context that evicts nothing holds idle serves another context that records.
+// A context that needs memory for a recording gets the idle memory of a context that evicts no
+// recordings.
 TEST_P(UnrecordedTest, ARecordingGetsWhatAnotherContextHoldsIdle) {
   const auto shared = DeviceMemory::shared(device());
   Context idle(device());
@@ -761,7 +762,7 @@ TEST_P(UnrecordedTest, ARecordingGetsWhatAnotherContextHoldsIdle) {
   };
   const F f = compile(idle, "f", step);
   const F g = compile(needy, "g", step);
-  call(f);  // a warm-up: its memory is idle now
+  call(f);  // a warm-up: its memory is now idle
   call(g);
   (void)needy.trim(/*to_device=*/true);
   const std::size_t was = shared->budget().max_bytes();

@@ -1,4 +1,4 @@
-// A device of the user's own: the host's functions, counted, under a context.
+// A device of the user: the host device with counted calls, under a context.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,13 +57,13 @@ TEST(UserDeviceTest, AContextRecordsAndReplaysOnIt) {
     EXPECT_EQ(f.stats().replays, 2u);
   }
   EXPECT_EQ(counter->calls["begin_capture"], 1);
-  EXPECT_EQ(counter->calls["launch"], 3);  // of the recording: once recorded, and two replays
+  EXPECT_EQ(counter->calls["launch"], 3);  // of the graph: when recorded, and two replays
   EXPECT_GT(counter->calls["launch_kernel"], 0);
   EXPECT_EQ(counter->calls["alloc_data_space"], counter->calls["free_data_space"]);
   EXPECT_EQ(counter->calls["create_stream"], counter->calls["destroy_stream"]);
 }
 
-// Notes the order of the calls, and can let one that reads a graph run out of host memory.
+// Notes the order of calls, and can make a call that reads a graph run out of host memory.
 class Sequence final : public CallHook {
  public:
   Code around(const DeviceCall& call, Forward forward) override {
@@ -111,7 +111,7 @@ TEST(UserDeviceTest, ARecordingIsLaunchedBeforeItIsAuditedUnlessTheAuditMayRefus
   }
 }
 
-// The address of an output is all that the step function has of it.
+// The step function has only the address of the output.
 TEST(UserDeviceTest, AnAuditThatRunsOutOfHostMemoryKeepsWhatTheGraphMayReferTo) {
   Sequence& seen = sequence();
   Context context(parse_device("sequence:0"));

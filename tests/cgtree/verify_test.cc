@@ -1,4 +1,4 @@
-// Verified replays: right ones pass and leave no trace, and each way to be wrong is found.
+// Verified replays: right replays pass and leave no trace, and every kind of wrong replay is found.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class VerifyTest : public TreeTest {
   }
   void verify_every(std::size_t every) { make_context({.extensions = {verify({.every = every})}}); }
 
-  // Calls `replay` and returns how it differs; fails if it does not.
+  // Calls `replay` and returns its divergence; fails if there is none.
   template <typename Replay>
   Divergence divergence_of(Replay&& replay) {
     try {
@@ -179,7 +179,7 @@ TEST_P(VerifyTest, FirstReplaysWithBreaksAreLeftOutAndTheFunctionsOfBreaksRunOnc
   EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kEagerBreaks)], 3u);
 }
 
-// The hints stay as they are: what is not verified is predicted as ever.
+// Hints are unaffected: calls that are not verified are predicted as before.
 TEST_P(VerifyTest, ALoopOfSeveralFunctionsAndKeysTakesTheSameRecordings) {
   const auto run = [&](std::size_t every, std::size_t of_first = 0) {
     make_context({.extensions = {verify({.every = every, .first = of_first})}});
@@ -237,7 +237,7 @@ TEST_P(VerifyTest, AValueOfTheHostThatWasCapturedIsFound) {
                     HasSubstr("at [1, 0]: 2 of 4 elements"), HasSubstr("replayed 10, eager 15")));
 }
 
-// The recording writes and reads the memory that the first tensor had.
+// The recording uses the memory of the first tensor.
 TEST_P(VerifyTest, APointerToMemoryThatWasReplacedIsFound) {
   Tensor weight = zeros({4});
   const CompiledFunction f = compile(context(), "f", [&](Tensor x) { return add(x, weight); });
@@ -398,7 +398,8 @@ TEST_P(VerifyTest, OutputsThatAreInputsOrComeFromOutsideAreVerified) {
   EXPECT_EQ(values(constant), std::vector<float>(3, 7));
 }
 
-// The eager run finds such memory as it was before the replay, whose values lie apart meanwhile.
+// The eager run gets such memory with its contents before the replay; the contents after the replay
+// are saved.
 TEST_P(VerifyTest, AnOutputFromOutsideIsComparedAsTheReplayHasLeftIt) {
   const Tensor first = zeros({3}), second = zeros({3});
   bool takes_second = false;
@@ -444,7 +445,7 @@ TEST_P(VerifyTest, OutputsThatShareMemoryAndEmptyOnesAreVerified) {
   EXPECT_EQ(divergence_of([&] { return f(zeros({3}), none); }).what, "output 0");
 }
 
-// Each of the views is saved, or none of the replays is verified.
+// Either all views are saved, or no replay is verified.
 TEST_P(VerifyTest, SeveralViewsOfMemoryFromOutsideStayAsTheReplayHasLeftThem) {
   for (const bool overlap : {false, true}) {
     verify_every(1);
@@ -521,7 +522,7 @@ TEST_P(VerifyTest, PaddedCallsAreVerifiedWithTheSamePadding) {
   EXPECT_EQ(f.stats().replays, 36u);
 }
 
-// The eager run has no padding to show.
+// The eager run has no padding.
 TEST_P(VerifyTest, AnOutputThatDependsOnThePaddingIsFound) {
   const CompiledFunction f = compile(
       context(), "f", [&](Tensor x) { return affine(x.slice(0, x.dim(0) - 1, x.dim(0)), 2, 0); },
@@ -536,7 +537,7 @@ TEST_P(VerifyTest, AnOutputThatDependsOnThePaddingIsFound) {
   });
 
   EXPECT_EQ(found.element, 0u);
-  EXPECT_EQ(found.replayed, "8");  // twice what the recorded call has left behind its copy
+  EXPECT_EQ(found.replayed, "8");  // twice the value that the recorded call left behind its copy
   EXPECT_EQ(found.eager, "14");
 }
 
@@ -717,7 +718,7 @@ TEST_P(VerifyTest, WithoutMemoryAReplayIsLeftOutAndNothingIsLost) {
   EXPECT_EQ(stats().kept_recordings, 2u);
 }
 
-// The eager run needs memory of its own beside that of the recording.
+// The eager run needs memory in addition to that of the recording.
 TEST_P(VerifyTest, NoRecordingIsEvictedForAnEagerRun) {
   constexpr std::int64_t kElements = 3 << 20;  // 12 MiB
   make_context({.max_bytes = std::size_t{20} << 20,
@@ -782,7 +783,7 @@ TEST_P(VerifyTest, WhatCannotRunTwiceIsLeftOut) {
   EXPECT_EQ(g.stats().unverified[static_cast<int>(UnverifiedReason::kSharedMemory)], 3u);
 }
 
-// An engine of which one step is: cache = scale * cache + tokens.
+// An engine with the step: cache = scale * cache + tokens.
 class VerifyStepsTest : public VerifyTest {
  protected:
   void SetUp() override {
@@ -813,7 +814,7 @@ class VerifyStepsTest : public VerifyTest {
             arguments_of(1.0F, tokens, reinterpret_cast<void*>(cache_.address()), std::int64_t{4})),
         "launch axpy");
   }
-  // Returns how often the work was run. `at`: called in each run.
+  // Returns the number of runs of the work. `at`: called in each run.
   template <typename At>
   int call(Steps& steps, At&& at, std::size_t place = 0) {
     int runs = 0;
@@ -860,7 +861,7 @@ TEST_P(VerifyStepsTest, WorkThatHasChangedIsFoundAndTheReplayIsKept) {
   Steps steps = make_steps();
   for (int i = 0; i < 3; ++i)
     call(steps);
-  scale_ = 2;  // is neither in the key nor bound
+  scale_ = 2;  // neither in the key nor bound
   const Divergence divergence = divergence_of([&] { return call(steps); });
   EXPECT_EQ(divergence.function, "decode");
   EXPECT_EQ(divergence.what, "binding 1 'cache'");
@@ -897,7 +898,7 @@ TEST_P(VerifyStepsTest, WorkThatIsLeftWhileItIsVerifiedFindsWhatTheReplayHasLeft
   EXPECT_EQ(values(cache_), std::vector<float>(4, 5));
 }
 
-// They would be written twice, and nothing would put them back.
+// Such memory would be written twice, and would not be restored.
 TEST_P(VerifyStepsTest, WorkOnMemoryThatIsNotBoundAsMutatedIsLeftOut) {
   const Binding all[] = {binding_of(tokens_[0]), binding_of(cache_)};
   for (const std::size_t bound : {1, 2}) {
@@ -914,7 +915,7 @@ TEST_P(VerifyStepsTest, WorkOnMemoryThatIsNotBoundAsMutatedIsLeftOut) {
   }
 }
 
-// The caller that declares memory says that the work may run twice on it, also where it is bound.
+// A caller that declares memory allows the work on it to run twice, also if it is bound.
 TEST_P(VerifyStepsTest, WorkThatReadsDeclaredMemoryIsVerified) {
   context().declare("weights", binding_of(tokens_[0]).address, tokens_[0].bytes());
   const Binding given[] = {binding_of(cache_), binding_of(tokens_[0])};
@@ -1012,8 +1013,8 @@ TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
               AllOf(HasSubstr("g: 0 replays verified"), HasSubstr("4 of the first replays")));
 }
 
-// Each launch of a verified replay fails once: the saving, the eager run, the comparison and the
-// putting back. The call has then replayed, or it has not.
+// Each launch of a verified replay fails once: in saving, in the eager run, in the comparison and
+// in restoring. The state is then that before or after the replay.
 TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device(), {.extensions = {verify({.every = 1})}});
@@ -1039,7 +1040,7 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
     failing.disarm();
     context.synchronize();
     const std::vector<float> now = x.to_vector<float>();
-    if (at > 0 || !has_failed) ++shift;  // the first launch is that of the copy that is saved
+    if (at > 0 || !has_failed) ++shift;  // the first launch saves the copy
     EXPECT_EQ(now, (std::vector<float>{shift, shift + 1, shift + 2})) << "launch " << at;
     failed += has_failed;
     (void)f(x);
@@ -1049,7 +1050,7 @@ TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay)
   cgtree::testing::validate(context);
 }
 
-// What cannot be put back leaves the rest to be.
+// After a tensor whose restoring fails, the others are restored.
 TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
   FailingDevice& failing = FailingDevice::instance();
   const auto zeros = [&] {
@@ -1086,7 +1087,7 @@ TEST(VerifyFailureTest, ATensorThatCannotBePutBackCostsNoOther) {
   EXPECT_GE(lost, 2);
 }
 
-// The memory of another device may be out of reach of kernels, and host code may write it.
+// Kernels may have no access to memory of another device, and host code may write it.
 TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device(), {.extensions = {verify({.every = 1})}});
@@ -1108,7 +1109,7 @@ TEST(VerifyFailureTest, AnOutputOnAnotherDeviceIsNotTouched) {
   EXPECT_EQ(verification_of(context).functions.at(0).tensors.size(), 1u);
 }
 
-// Nothing was compared, so it is still the recording's turn.
+// Nothing was compared, so the next replay is verified.
 TEST(VerifyFailureTest, AReplayThatFailsBeforeItIsComparedIsVerifiedTheNextTime) {
   FailingDevice& failing = FailingDevice::instance();
   for (const char* const function : {"launch_kernel", "launch"}) {

@@ -1,4 +1,4 @@
-// Workspaces: where they come from, how they are reused, and that growth harms no recording.
+// Workspaces: their memory, their reuse, and growth that harms no recording.
 #include "cgtree/memory/context_memory.h"
 #include "cgtree/values/graph_scope.h"
 #include "interop/tensor/empty.h"
@@ -27,7 +27,7 @@ class WorkspaceTest : public TreeTest {
     const StreamRef stream = current_stream();
     check(stream.api().copy(stream.handle(), to, from, bytes), "copy");
   }
-  // x, by way of a workspace of `bytes` bytes, at its end.
+  // Returns x after a copy to the end of a workspace of `bytes` bytes and back.
   Tensor through_workspace(const Tensor& x, std::size_t bytes) {
     const Workspace workspace(device(), bytes);
     std::byte* const end = static_cast<std::byte*>(workspace.data()) + bytes - x.bytes();
@@ -52,7 +52,7 @@ TEST_P(WorkspaceTest, GrowthUnderCaptureHarmsNoEarlierRecording) {
     check_small();
 
   std::uint64_t replays = small.stats().replays;
-  for (std::int64_t count : {64, 65, 66, 67}) {  // a shape each, so a recording each
+  for (std::int64_t count : {64, 65, 66, 67}) {  // a shape for each, and so a recording for each
     bytes *= 12;
     for (int call = 0; call < 3; ++call) {
       const std::vector<float> x = random_floats(static_cast<std::size_t>(count));
@@ -78,7 +78,8 @@ TEST_P(WorkspaceTest, NothingIsTakenFromTheDeviceOnceTheStepIsRecorded) {
   EXPECT_EQ(segments_->held(), held);
 }
 
-// TVM's pool: the last one freed is the first to be given again, in each phase of a step.
+// As in TVM's pool, the last freed workspace is the first to be given out again, in each phase of a
+// step.
 TEST_P(WorkspaceTest, TheNextScopeOfItsSizeGetsTheSameMemory) {
   std::set<bool> same;
   auto f = compile(context(), "f", [&](Tensor x) {
@@ -93,7 +94,7 @@ TEST_P(WorkspaceTest, TheNextScopeOfItsSizeGetsTheSameMemory) {
   EXPECT_EQ(same, std::set<bool>{true});
 }
 
-// A library's handle, whose kernels use the workspace that it has when they are launched.
+// The handle of a library whose kernels use the handle's workspace at their launch.
 struct Handle {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -190,7 +191,7 @@ TEST_P(WorkspaceTest, OutsideOfAStepAnOpenCaptureIsRefusedWithWhatToDo) {
     message = error.message();
   }
   GraphHandle graph = GraphHandle::kNull;
-  check(graphs.end_capture(stream.ref().handle(), &graph), "end");  // it is as good as before
+  check(graphs.end_capture(stream.ref().handle(), &graph), "end");  // the capture is still valid
   check(graphs.destroy_graph(graph), "destroy");
 
   EXPECT_NE(message.find("a workspace of 64 bytes"), std::string::npos) << message;
@@ -203,15 +204,16 @@ TEST_P(WorkspaceTest, InAStepAWorkspaceOfAnotherDeviceIsRefusedWhileItIsRecorded
     const Workspace workspace(other, 64);
     return affine(x, 1, 0);
   });
-  (void)f(random_tensor({4}));  // run eagerly, it is the other device's
+  (void)f(random_tensor({4}));  // in an eager run the workspace is the other device's
 
   EXPECT_THROW((void)f(random_tensor({4})), Error);
 }
 
-// A workspace that the step function keeps and replaces when it is too small.
+// A workspace that the step function keeps, and replaces when it is too small.
 class KeptWorkspaceTest : public WorkspaceTest {
  protected:
-  // 2 x, by way of the workspace. The input is static: no copy of it is part of the footprint.
+  // Computes 2 x by way of the workspace. The input is static, so that its copy is not in the
+  // footprint.
   CompiledFunction<Tensor(Tensor)> through_kept() {
     const auto step = [this](Tensor x) {
       if (!workspace_.defined() || workspace_.bytes() < x.bytes()) {
@@ -240,9 +242,9 @@ TEST_P(KeptWorkspaceTest, ARecordingKeepsTheOneItWasRecordedWith) {
   for (int call = 0; call < 3; ++call)
     (void)f(small_input);
   for (int call = 0; call < 2; ++call)
-    (void)f(big_input);  // its warm-up replaces the workspace
+    (void)f(big_input);  // the warm-up replaces the workspace
 
-  // What others keep and make from now on must not lie where the first one was.
+  // Later tensors of others must not get the memory of the first workspace.
   Tensor table;
   const std::vector<float> kept = random_floats(small);
   const Tensor values_of_table = tensor({small}, kept);
@@ -290,7 +292,7 @@ TEST_P(KeptWorkspaceTest, ATableThatHasGrownIsStillThereForEarlierRecordings) {
   table = Tensor();
 }
 
-// Another function's recording may use it, too.
+// A recording of another function may use it, too.
 TEST_P(KeptWorkspaceTest, OneThatTwoFunctionsShareStaysForBoth) {
   const Tensor given = random_tensor({512});
   const auto step = [&](Tensor x) {
@@ -319,12 +321,12 @@ TEST_P(KeptWorkspaceTest, OneThatTwoFunctionsShareStaysForBoth) {
   EXPECT_EQ(g.stats().recordings, 1u);
 }
 
-// A recording's output lies where the workspace of another function lay for a while.
+// A recording's output has an address at which another function had its workspace for a while.
 TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
   constexpr std::int64_t kCount = 1 << 10;
   bool is_warm = false;
-  // The warm-up knows nothing of the first allocation of the recording: so the output is the second
-  // one, and lies in scratch memory.
+  // The first allocation of the recording is not in the warm-up: so the output is the second one,
+  // in scratch memory.
   const auto step = [&](Tensor x) {
     if (is_warm) (void)empty({4}, DType::kFloat32);
     return affine(x, 2, 0);
@@ -352,7 +354,7 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
 }
 
 TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt) {
-  constexpr int kReplays = KeyState::kPays;  // of each recording, so that the next one is made
+  constexpr int kReplays = KeyState::kPays;  // of each recording, so that another one pays
   Tensor table;
   CompiledFunction f = compile(context(), "f",
                                [&](Tensor x) {
@@ -380,7 +382,7 @@ TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt
   validate();
 }
 
-// The library has asked for the address once, when an eager run made the workspace.
+// The library asked for the address once, when an eager run made the workspace.
 TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   constexpr std::int64_t kCount = 256;
   Tensor workspace;
@@ -418,7 +420,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   EXPECT_EQ(f.stats().replays, 1u);
   for (const Tensor& other : others)
     EXPECT_EQ(values(other), affine_of(z, 3, 0));
-  EXPECT_TRUE(memory_of(context()).workspaces().empty());  // outputs are none
+  EXPECT_TRUE(memory_of(context()).workspaces().empty());  // outputs are not workspaces
   validate();
 }
 

@@ -1,5 +1,5 @@
-// What PyTorch does on a GPU alone: its streams, its allocator, its graphs, and random numbers that
-// kernels read from the device.
+// PyTorch on a GPU: its streams, its allocator, its graphs, and random numbers that kernels read
+// from the device.
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -103,7 +103,7 @@ TEST_P(TorchCudaTest, AStepMayForkToAnotherStreamAndJoinIt) {
       forked.block(side);
       y = x;
       for (int i = 0; i < 50; ++i)
-        y = y + 1;  // each frees the one before on the side stream
+        y = y + 1;  // each round frees the previous y on the side stream
       joined.record(side);
     }
     at::Tensor z = x;

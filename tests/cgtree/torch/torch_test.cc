@@ -1,5 +1,5 @@
-// compile() for PyTorch in C++: what calls return, whose memory it is, and what is drawn, on the
-// host device with PyTorch's CPU and on CUDA.
+// compile() for PyTorch in C++: results, ownership of memory, and random numbers, on the host
+// device with PyTorch's CPU and on CUDA.
 #include "bindings/torch/torch.h"
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ class TorchTest : public TreeTest {
     return at::TensorOptions(to_torch_device(device())).dtype(type);
   }
   at::Tensor random_input(at::IntArrayRef sizes) { return at::randn(sizes, options()); }
-  // What a step would return if it read memory that was not written.
+  // Fills a tensor with a value that shows reads of unwritten memory.
   static void poison(const at::Tensor& tensor) { tensor.fill_(-12345); }
 };
 CGTREE_ON_ALL_DEVICES(TorchTest);
@@ -70,7 +70,7 @@ TEST_P(TorchTest, TheLastReleaseOfAResultFreesItsSlot) {
   at::Tensor row;
   for (int call = 0; call < 4; ++call) {
     const at::Tensor y = f(random_input({4, 8}));
-    row = y[2];  // a view keeps the whole
+    row = y[2];  // a view keeps the whole tensor
     EXPECT_EQ(stats().live_outputs, 1U);
   }
   row.reset();
@@ -201,7 +201,7 @@ TEST_P(TorchTest, RandomNumbersAreThoseOfEagerCalls) {
   at::manual_seed(seed_);
   for (int call = 0; call < 6; ++call) {
     expected.push_back(draw(x));
-    if (call % 2 == 0) expected.push_back(at::rand({3}, options()));  // between two calls
+    if (call % 2 == 0) expected.push_back(at::rand({3}, options()));  // an eager draw in between
     if (call == 3) at::manual_seed(seed_ + 1);
   }
   at::manual_seed(seed_);
@@ -242,7 +242,8 @@ TEST_P(TorchTest, UnsupportedTensorsAreRefusedByName) {
   EXPECT_EQ(stats().live_outputs, 0U);
 }
 
-// A static input is only compared with that of the last call: all that may change is.
+// A static input is compared only with that of the last call: everything that can change must be
+// noticed.
 TEST_P(TorchTest, AStaticInputThatHasChangedIsSeen) {
   auto f = compile(context(), "f", [](at::Tensor x, at::Tensor w) { return at::matmul(x, w); },
                    {.inputs = {{}, {.is_static = true}}});
@@ -321,7 +322,7 @@ TEST_P(TorchTest, PrecaptureRecordsBeforeTheFirstCall) {
   EXPECT_EQ(f.stats().replays, 4U);
 }
 
-// A random program: calls of functions on values that are held, dropped and written in between.
+// A random program: calls of functions, with values that are held, dropped and written in between.
 TEST_P(TorchTest, RandomProgramsEqualEagerOnes) {
   const at::Tensor weight = random_input({8, 8}) / 8;
   auto f = compile(context(), "f", [&](at::Tensor x) { return layer(x, weight).clamp(-9, 9); });
