@@ -1,12 +1,12 @@
-// Random programs in budgets of every size, with libraries that keep and replace workspaces, and
-// may ask for their addresses once, outputs that are kept for ever, runs that throw, calls in a
-// NoGraph, and another thread that waits for the device while calls are recorded.
+// Random programs in budgets of every size. Libraries keep and replace workspaces, and may use
+// addresses that they asked for once; outputs are held for the whole program; runs throw; calls are
+// in a NoGraph; and another thread waits for the device during recordings.
 //
-// Each call gives what plain arithmetic gives. A call whose capture lacks memory runs without one;
-// if that throws, the run itself has lacked memory. The next call works. Calls cost at most three
-// times as many calls of the device as without graphs.
+// Each call equals plain arithmetic. A call whose capture lacks memory runs eagerly; if it throws,
+// the eager run itself lacked memory. The next call works. Calls make at most three times as many
+// calls of the device as without graphs.
 //
-// CGTREE_SEED says the seed of the first program, CGTREE_PROGRAMS how many there are.
+// CGTREE_SEED: the seed of the first program. CGTREE_PROGRAMS: the number of programs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kSegment = 2 * kMiB;
-constexpr std::int64_t kUsed = 8;  // elements that are looked at; the first dimension is a size
+constexpr std::int64_t kUsed = 8;  // compared elements; the first dimension is a size
 constexpr int kCalls = 400;
 constexpr int kFirstCounted = 200;
 constexpr int kSizes = 4;
@@ -60,21 +60,21 @@ class CallCounter : public CallHook {
   std::atomic<long> calls = 0;
 };
 
-// What a program is like, drawn once.
+// The random parameters of a program.
 struct Nature {
   std::size_t budget = 0;
   AtLimit at_limit = AtLimit::kRunEagerly;
-  bool has_one_workspace = false;  // of all sizes, and replaces it
+  bool has_one_workspace = false;  // for all sizes, replaced for each
   bool outputs_are_kept = false;
-  int in_a_row = 1;        // calls of a size
-  int disturbs_every = 0;  // captures; 0: none
-  int hoards_every = 0;    // runs; 0: none
-  std::int64_t large = 0;  // elements of what a step makes
+  int in_a_row = 1;        // calls of the same size in a row
+  int disturbs_every = 0;  // one capture in so many; 0: none
+  int hoards_every = 0;    // one run in so many; 0: none
+  std::int64_t large = 0;  // elements of tensors that the step makes
   int temporaries = 0;
   bool marks_steps = false;
-  bool knows_addresses = false;  // of workspaces, from when they were made
-  int throws_every = 0;          // calls, of which one throws if it is not captured; 0: none
-  int no_graph_every = 0;        // calls; 0: none
+  bool knows_addresses = false;  // of workspaces, since they were made
+  int throws_every = 0;          // one call in so many throws unless captured; 0: none
+  int no_graph_every = 0;        // one call in so many; 0: none
 
   static Nature drawn(std::mt19937& random) {
     const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
@@ -82,7 +82,7 @@ struct Nature {
     Nature nature;
     nature.large = std::int64_t{1} << (12 + below(9));  // 16 KiB to 4 MiB
     nature.temporaries = 1 + below(3);
-    // Around what a step takes; a fifth of the programs have plenty.
+    // A budget around the need of a step; a fifth of the programs have plenty of memory.
     const std::size_t takes = static_cast<std::size_t>(nature.large) * sizeof(float) *
                               static_cast<std::size_t>(nature.temporaries + 6);
     const std::size_t segments = 2 * takes / kSegment + 12;
@@ -111,11 +111,11 @@ struct Nature {
   }
 };
 
-// A step's own exception.
+// The exception of a step.
 struct Thrown {};
 
-// A server with one context: a function whose step asks a library for a workspace of its size,
-// which holds 1.
+// A server with one context and a function whose step asks a library for a workspace of its size,
+// filled with 1.
 class Server {
  public:
   Server(Device device, const Nature& nature, bool is_enabled)
@@ -129,7 +129,7 @@ class Server {
   void set_throws(bool throws) { throws_ = throws; }
   bool has_captured() const { return has_captured_; }  // in the last run of the last call
 
-  // Returns whether the result is right.
+  // Makes a call, and returns true if its result is right.
   bool call(std::int64_t size, float value) {
     has_captured_ = false;
     std::vector<float> x(static_cast<std::size_t>(kUsed + size), value);
@@ -137,8 +137,7 @@ class Server {
     if (nature_.outputs_are_kept) kept_.emplace_back(y, 2 * value + 1);
     return holds(y, 2 * value + 1);
   }
-  // Whether the outputs that are kept hold what they held, but for those that mark_step() has
-  // ended.
+  // Returns true if the held outputs have their values, except those that mark_step() has ended.
   bool kept_are_whole() const {
     return std::ranges::all_of(kept_, [](const auto& kept) {
       return kept.first.storage()->state() == Storage::State::kStale ||
@@ -147,8 +146,8 @@ class Server {
   }
   void forget() { kept_.clear(); }
   void mark_step() { context_.mark_step(); }
-  // Whether the tensors that the steps have hoarded hold what they should. A capture that was lost
-  // was to fill those that are stale: they are refused.
+  // Returns true if the tensors kept by steps have their values. Tensors of a lost capture are
+  // stale and refuse their use.
   bool hoard_is_whole() const {
     return std::ranges::all_of(hoard_, [&](const Tensor& one) {
       if (one.storage()->state() == Storage::State::kStale) return true;
@@ -166,7 +165,7 @@ class Server {
     const std::size_t bytes = kUsed * sizeof(float);
     check(stream.api().copy(stream.handle(), to.data(), from.data(), bytes), "copy");
   }
-  // Returns the contents of the workspace.
+  // Returns the values in the workspace.
   Tensor contents(const Tensor& x) {
     const Tensor kept = workspace(x);
     if (!nature_.knows_addresses) return kept.slice(0, 0, kUsed);
@@ -213,7 +212,7 @@ class Server {
   const Nature nature_;
   Context context_;
   std::map<std::int64_t, Tensor> workspaces_;
-  std::map<std::int64_t, void*> addresses_;  // by length
+  std::map<std::int64_t, void*> addresses_;  // by size
   std::deque<Tensor> hoard_;
   std::vector<std::pair<Tensor, float>> kept_;
   int runs_ = 0;
@@ -241,7 +240,7 @@ class BudgetWorldTest : public ::testing::Test {
     double dearest = 0;
   };
 
-  // Returns what went wrong, or "".
+  // Returns a description of the failure, or "".
   std::string run(std::uint64_t seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const Nature nature = Nature::drawn(random);
@@ -279,7 +278,7 @@ class BudgetWorldTest : public ::testing::Test {
         if (!server.call(size, value)) return wrong("a result is wrong");
       } catch (const OutOfMemory& error) {
         ++refused;
-        // A run without a capture has done what it has done, and is not made again: it may throw.
+        // A run without a capture is not repeated, because it has had its effects: it may throw.
         const bool is_of_capture = server.has_captured() && nature.at_limit != AtLimit::kThrow;
         if (is_of_capture && runs_eagerly(server, size, value)) {
           return wrong(fmt::format("threw, and runs without a graph: {}", error.what()));
@@ -310,7 +309,7 @@ class BudgetWorldTest : public ::testing::Test {
     totals_.thrown += thrown;
     totals_.programs_that_replay += server.stats().replays > 0;
     totals_.programs_that_are_short += server.stats().skipped(SkipReason::kPoolLimit) > 0;
-    if (refused + thrown > 0) return "";  // a call that throws costs what it costs
+    if (refused + thrown > 0) return "";  // a call that throws has no limit
     const double ratio = static_cast<double>(cost) / static_cast<double>(cost_of_twin);
     totals_.dearest = std::max(totals_.dearest, ratio);
     if (ratio > 3) {

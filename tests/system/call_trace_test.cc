@@ -1,4 +1,4 @@
-// What a trace of calls tells, on every device; and what a tree's steady loop calls.
+// The trace of calls on every device, and the driver calls of a tree's steady loop.
 #include "tests/support/call_trace.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Whatever keeps a function from replaying is named, with a remedy, wherever one looks.
+// Each reason that keeps a function from replaying is named, with a remedy, in the explanation, the
+// log, the metrics and the snapshot.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,14 +29,14 @@ using F = CompiledFunction<Tensor(Tensor)>;
 using Pair = CompiledFunction<Tensor(Tensor, Tensor)>;
 using Words = std::vector<std::string>;
 
-// Where one looks.
+// The texts about a function, by place.
 struct Diagnosis {
   std::string explanation, log, metrics, snapshot, stats;
 };
 
 class DiagnosisTest : public TreeTest {
  public:
-  // Returns what is said of the function while `f` and its context exist.
+  // Returns the texts about the function while `f` and its context exist.
   template <typename Function, typename... Inputs>
   Diagnosis look(const Function& f, const CapturedLog& log, const Inputs&... inputs) {
     Diagnosis all{to_string(f.explain(inputs...)), "", metrics_text(context()),
@@ -67,7 +68,8 @@ class DiagnosisTest : public TreeTest {
   Context& the_context() { return context(); }
 };
 
-// The words of one reason in each place. The log is quiet where the caller asked for it.
+// Words that each place must contain for one reason. The log is quiet if the caller asked for the
+// behaviour.
 struct Reason {
   std::string name;
   std::function<Diagnosis(DiagnosisTest&)> plant;
@@ -108,7 +110,7 @@ std::vector<Reason> reasons() {
                    const Tensor x = test.of_size(2);
                    for (int i = 0; i < 40; ++i)
                      EXPECT_THROW((void)f(x), std::runtime_error);
-                   EXPECT_EQ(log.lines().size(), 6u);  // the 1st, 2nd, 4th, 8th, 16th and 32nd
+                   EXPECT_EQ(log.lines().size(), 6u);  // at the 1st, 2nd, 4th, 8th, 16th and 32nd
                    EXPECT_EQ(f.stats().last_failure, "no page 40 is left");
                    const Diagnosis diagnosis = test.look(f, log, x);
                    EXPECT_THAT(diagnosis.stats, HasSubstr("no page 40 is left"));
@@ -322,7 +324,7 @@ std::vector<Reason> reasons() {
                    return test.look(f, log, x);
                  },
                  {"run_eagerly (disabled)", "CompileOptions::enabled = true"},
-                 {},  // as the caller wants it
+                 {},  // quiet, as the caller asked for it
                  {"reason=\"disabled\"} 4"},
                  {"\"disabled\": 4"}});
   return all;
@@ -354,7 +356,7 @@ TEST_P(DiagnosisTest, EachReasonIsNamedWithItsRemedyByExplainLogMetricsAndSnapsh
         EXPECT_THAT(text, HasSubstr(word)) << place;
       fmt::print("  {:<9} {}\n", place, first_line(text, words));
     }
-    EXPECT_THAT(all.log, Not(HasSubstr("::")));  // names of one language alone
+    EXPECT_THAT(all.log, Not(HasSubstr("::")));  // names of one language only
     EXPECT_THAT(all.explanation, Not(HasSubstr("to replay: nothing: the second such call")));
     make_context({});
   }

@@ -1,12 +1,12 @@
-// Random programs: what calls through the tree return, against the same arithmetic on the host.
+// Random programs: the results of calls through the tree, against the same arithmetic on the host.
 //
-// Short ones, many of them: see StepProgram. CGTREE_PROGRAMS says how many, CGTREE_SEED the first's
-// seed, and CGTREE_PROGRAM is one to run alone, as a failure prints it.
+// Many short programs: see StepProgram. CGTREE_PROGRAMS: their number. CGTREE_SEED: the seed of the
+// first. CGTREE_PROGRAM: a single program to run, as a failure prints it.
 //
-// One long one: a sequence of: call a random function on random variables (of one of a few shapes,
-// some eager, some outputs of earlier calls) and store the result in a variable; drop a variable;
-// check all variables; end the step. Whatever the tree decides, every variable holds what eager
-// execution gives.
+// One long program, a random sequence of four actions: call a function on variables of a few
+// shapes, some eager and some outputs of earlier calls, and store the result in a variable; drop a
+// variable; check all variables; end the step. Every variable must hold the value of eager
+// execution.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST_P(DifferentialTest, RandomProgramsGiveWhatEagerExecutionGives) {
         break;
       case 7:
         if (pick(6) != 0) break;
-        context().mark_step();  // managed variables become stale: begin anew
+        context().mark_step();  // managed variables become stale: replace all
         for (int k = 0; k < kVariables; ++k)
           fresh(k);
         break;
@@ -120,13 +120,13 @@ const char* from_environment(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
-// The device, and which part of the programs.
+// The device, and the part of the programs.
 constexpr unsigned kParts = 4;
 class ShortProgramsTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, unsigned>> {
  protected:
   void SetUp() override {
     CGTREE_SKIP_IF_MISSING(device());
-    set_log_sink([](LogLevel, const std::string&) {});  // faults are logged, by the thousand
+    set_log_sink([](LogLevel, const std::string&) {});  // programs provoke thousands of log lines
   }
   void TearDown() override { set_log_sink(nullptr); }
   const DeviceUnderTest& device() const { return std::get<0>(GetParam()); }
@@ -134,7 +134,7 @@ class ShortProgramsTest : public ::testing::TestWithParam<std::tuple<DeviceUnder
   std::string run(const StepProgram& program, bool enabled) {
     return ProgramRunner(device().device, enabled).run(program, totals_);
   }
-  // Reports the smallest program that fails as this one does.
+  // Reports the smallest program that fails in the same way.
   void report(const StepProgram& program, bool enabled, unsigned seed) {
     const StepProgram small = shrink(
         program, [&](const StepProgram& candidate) { return !run(candidate, enabled).empty(); });
@@ -160,7 +160,7 @@ TEST_P(ShortProgramsTest, GiveWhatEagerExecutionGives) {
   const unsigned first = static_cast<unsigned>(
       std::stoul(from_environment("CGTREE_SEED", std::to_string(std::random_device()()).c_str())));
   std::printf("seed %u\n", first);
-  std::fflush(stdout);  // a check of the library's own ends the process
+  std::fflush(stdout);  // a failed internal check ends the process
   for (unsigned i = std::get<1>(GetParam()); i < programs && !HasFailure(); i += kParts) {
     std::mt19937 random(first + i);
     const StepProgram program = draw_program(random);
@@ -173,7 +173,7 @@ TEST_P(ShortProgramsTest, GiveWhatEagerExecutionGives) {
   EXPECT_GT(totals_.faults, 0u);
 }
 
-// CGTREE_PROGRAM: as a failure has printed it; else one that is drawn.
+// Runs CGTREE_PROGRAM, as a failure prints it, or else a random program.
 TEST_P(ShortProgramsTest, OneProgramFromTheEnvironmentRunsAlone) {
   const char* const given = std::getenv("CGTREE_PROGRAM");
   std::mt19937 random(std::random_device{}());

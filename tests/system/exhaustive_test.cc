@@ -1,7 +1,7 @@
 // Every program of up to three calls over three small functions, and many of four, with every
-// pattern of what is held, dropped and given up when: values are what eager execution gives, and
-// the recordings settle. A run takes a third of them, another one each time; with
-// CGTREE_EXHAUSTIVE set it takes all.
+// pattern of held, dropped and ended outputs: values equal those of eager execution, and the number
+// of recordings settles. Each run takes a random third of the programs; with CGTREE_EXHAUSTIVE it
+// takes all.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,18 +27,18 @@ namespace {
 
 constexpr int kMaxCalls = 4;
 constexpr int kMaxValues = 2 * kMaxCalls;  // outputs of a program
-constexpr int kEager = -1;  // as an input: a tensor from outside, elsewhere each time
+constexpr int kEager = -1;  // an input from outside the context, at a new address each time
 constexpr std::int64_t kElements = 2;
 
 using Floats = std::array<float, kElements>;
 
 enum class Function { kF, kG, kH };  // one input; two outputs; two inputs
 
-// Values are numbered as the program makes them; an input is such a number, or kEager.
+// An input is the number of a value, in the order of creation, or kEager.
 struct Call {
   Function function = Function::kF;
   int x = kEager;
-  int y = kEager;             // kH only
+  int y = kEager;             // for kH only
   bool marks_step = false;    // before the call
   std::uint32_t dropped = 0;  // after the call, one bit per value
 };
@@ -59,9 +59,9 @@ std::string to_string(const Program& program) {
   return text;
 }
 
-// Visits every program of 1 to `max_calls` calls once. Left out is only what looks the same:
-// dropping after the last call (the ending of a round does that), a mark_step() with nothing live,
-// and h(y, x) beside h(x, y).
+// Visits every program of 1 to `max_calls` calls once. Programs with the same effect as another are
+// left out: drops after the last call (the end of a round drops them), a mark_step() without live
+// outputs, and h(y, x) beside h(x, y).
 template <typename Visit>
 class Enumeration {
  public:
@@ -109,7 +109,7 @@ class Enumeration {
   Program program_;
 };
 
-// The functions and, in plain arithmetic, what they compute.
+// The functions in plain arithmetic.
 Floats affine_of(Floats x, float scale, float shift) {
   for (float& value : x)
     value = scale * value + shift;
@@ -131,11 +131,11 @@ std::array<Floats, 2> expected_of(Function function, const Floats& x, const Floa
   return {sum, {}};
 }
 
-// How a round of a program ends, before it begins anew.
+// The end of a round, before the program is run again.
 enum class Ending {
   kDropAll,
-  kMarkStep,         // handles are held on, stale
-  kHoldTillReplaced  // as variables of a loop are
+  kMarkStep,         // handles are kept, and stale
+  kHoldTillReplaced  // like variables of a loop
 };
 
 // A context in which programs run, round after round.
@@ -147,7 +147,7 @@ class Rounds {
       input = empty({kElements}, DType::kFloat32, device);
   }
 
-  // False, with the reason recorded as a failure, when a value is wrong.
+  // Runs the program once. Returns false, and records a failure, if a value is wrong.
   bool round(const Program& program, Ending ending) {
     int made = 0;
     for (const Call& call : program) {
@@ -170,7 +170,7 @@ class Rounds {
   std::size_t live_outputs() const { return context_->stats().live_outputs; }
   void validate() { cgtree::testing::validate(*context_); }
   int segments() const { return segments_.held(); }
-  // Ends functions and context; the segments stay to be counted.
+  // Destroys functions and context; the segments stay, so that they can be counted.
   void end() {
     f_.reset();
     g_.reset();
@@ -187,7 +187,7 @@ class Rounds {
 
   void mark_step() {
     context_->mark_step();
-    for (Held& held : held_) {  // the copy of an output stays
+    for (Held& held : held_) {  // the copy of an output does not become stale
       const Tensor& tensor = held.tensor;
       held.is_stale = tensor.defined() && manages(*context_, tensor);
     }
@@ -258,7 +258,7 @@ int functions_in(const Program& program) {
   return std::popcount(seen);
 }
 
-// Every third from a random one on, or all.
+// Selects every third program from a random one on, or all.
 class Third {
  public:
   bool has_next() { return next_++ % step_ == first_; }
@@ -270,15 +270,15 @@ class Third {
   unsigned next_ = 0;
 };
 
-// The device, and which part of the programs: every kParts-th from this one on.
+// The device, and the part of the programs: every kParts-th from this one on.
 constexpr int kParts = 4;
 class ExhaustiveTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTest, int>> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(device()); }
   const DeviceUnderTest& device() const { return std::get<0>(GetParam()); }
 
-  // This part's programs of up to `max_calls` calls: of all of them, one in `every`, and of these
-  // the third of this run.
+  // Calls `check` for programs of up to `max_calls` calls: one in `every` of this part, and of
+  // these the third of this run.
   template <typename Check>
   void for_each_program(int max_calls, int every, Check check) {
     int number = 0;
@@ -295,8 +295,8 @@ class ExhaustiveTest : public ::testing::TestWithParam<std::tuple<DeviceUnderTes
                 max_calls, third.first());
   }
 
-  // Runs the program in a context of its own: no more recordings than `most`, and none after
-  // `settled` rounds.
+  // Runs the program in a new context: expects at most `most` recordings, and none after `settled`
+  // rounds.
   void expect_settles(const Program& program, Ending ending, std::uint64_t most, int settled) {
     Rounds rounds(device().device);
     std::uint64_t recordings = 0;
@@ -329,14 +329,14 @@ INSTANTIATE_TEST_SUITE_P(Devices, ExhaustiveTest,
                          });
 
 // Every round begins with an empty pool. Round 1 warms up d functions and records at most n - d of
-// n calls; later rounds find the outputs elsewhere, since a warm-up moves them, and record each
-// call at most once more.
+// n calls. A warm-up moves outputs, so that later rounds find them at other addresses, and record
+// each call at most once more.
 std::uint64_t most_recordings(const Program& program) {
   return 2 * program.size() - functions_in(program);
 }
 
-// Which of two recordings that fit is replayed depends on what followed last, so a few programs of
-// four calls need a fourth round.
+// The previous successor decides between two recordings that fit, so a few programs of four calls
+// need a fourth round.
 TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreDroppedSettle) {
   for_each_program(kMaxCalls - 1, on_host() ? 1 : 4, [&](const Program& program) {
     expect_settles(program, Ending::kDropAll, most_recordings(program), 2);
@@ -346,15 +346,15 @@ TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreDroppedSettle) {
   });
 }
 
-// The pool is as empty after a mark_step() as when all is dropped.
+// After a mark_step() the pool is as empty as after dropping all outputs.
 TEST_P(ExhaustiveTest, ProgramsThatEndTheirStepSettle) {
   for_each_program(kMaxCalls - 1, on_host() ? 1 : 4, [&](const Program& program) {
     expect_settles(program, Ending::kMarkStep, most_recordings(program), 2);
   });
 }
 
-// The outputs of two rounds are live at once, at most 2 m of them, and a recording is made only
-// where none fits. The bounds are measured, over all programs.
+// The outputs of two rounds, at most 2 m, are live at once, and a call is recorded only if no
+// recording fits. The bounds are measured, over all programs.
 TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreHeldTillReplacedSettle) {
   constexpr std::uint64_t kMost[] = {0, 4, 16, 64};
   for_each_program(kMaxCalls - 1, on_host() ? 1 : 40, [&](const Program& program) {
@@ -362,9 +362,9 @@ TEST_P(ExhaustiveTest, ProgramsWhoseOutputsAreHeldTillReplacedSettle) {
   });
 }
 
-// All programs that begin with the same three calls, in one context. A recording is made only where
-// none fits, so never twice for the same function, places of its inputs and live slots; how many
-// such states there are does not depend on how many programs run. The bound is measured.
+// Runs all programs with the same first three calls in one context. A call is recorded only if no
+// recording fits, so never twice for the same function, addresses of inputs and live slots; the
+// number of these states does not depend on the number of programs. The bound is measured.
 TEST_P(ExhaustiveTest, ProgramsOfFourCallsShareABoundedNumberOfRecordings) {
   constexpr std::uint64_t kMost = 64;
   const int every = on_host() ? 3 : 301;

@@ -1,5 +1,5 @@
-// Whatever action of the device fails, and whichever host allocation, a call either throws and
-// leaves tree, pool and stream as they were, or runs eagerly and says so.
+// Each call of the device and each host allocation fails in turn: a call of a function either
+// throws and leaves tree, pool and stream unchanged, or runs eagerly and reports the reason.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,11 +40,11 @@ Floats affine_of(Floats x, float scale, float shift) {
   return x;
 }
 
-// A loop that warms up, records, replays, patches and branches; each call is tried until it gives
-// its values.
+// A loop that warms up, records, replays, patches and branches; each call is retried until it
+// succeeds.
 class Program {
  public:
-  // What is made to fail: begin() before a call, end() after it, whatever happened.
+  // Injects faults: begin() is called before each call, end() after it, also if it throws.
   struct Saboteur {
     std::function<void()> begin;
     std::function<void()> end;
@@ -78,11 +78,11 @@ class Program {
       context_->mark_step();
       held_.clear();
       f(0);              // warm-up; recording; replay
-      f(1);              // recording; replay with moved inputs; replay beside a held output
+      f(1);              // recording; replay with moved inputs; replay while an output is held
       g(held_[0]);       // a managed input
-      h();               // an eager input that is copied back, and a buffer
-      r();               // the same, used where they are
-      if (round == 2) {  // a branch, restored to
+      h();               // a mutated eager input, and a buffer
+      r();               // the same without copies
+      if (round == 2) {  // a branch, for which the pool is restored
         held_.erase(held_.begin());
         g(held_[0]);
       }
@@ -92,7 +92,7 @@ class Program {
     cgtree::testing::validate(*context_);
   }
 
-  // Ends everything, with faults; what is left behind.
+  // Destroys everything under faults. Returns the number of segments that are left.
   int end() {
     inputs_[0] = inputs_[1] = Tensor();
     saboteur_.begin();
@@ -135,7 +135,7 @@ class Program {
     expect_values();
   }
 
-  // A call that fails may have written, if it ran eagerly, but never twice what another wrote.
+  // A call that fails in an eager run may have written its input, but never twice.
   void h() {
     const Tensor given = from_host<float>({3}, bumped_, device_);
     const Tensor buffer = from_host<float>({3}, Floats{-9, -9, -9}, device_);
@@ -146,7 +146,7 @@ class Program {
     EXPECT_EQ(buffer.to_vector<float>(), affine_of(bumped_, 2, 0));
   }
 
-  // One patch of several may fail.
+  // One of several patches may fail.
   void r() {
     const Tensor given = from_host<float>({3}, bumped_, device_);
     const Tensor other = from_host<float>({3}, Floats{1, 2, 3}, device_);
@@ -175,7 +175,7 @@ class Program {
     skipped_ = context_->stats().skipped();
   }
 
-  // Until it does not throw, which it may do once.
+  // Calls act() until it succeeds; it may throw once.
   void attempt(const std::function<void()>& act, const std::function<void()>& after_failure = {}) {
     for (int tries = 0;; ++tries) {
       ASSERT_LT(tries, 2) << "thrown with nothing left to fail";
@@ -270,7 +270,7 @@ TEST_P(CallFaultTest, TheKthCallFailsForEveryKUntilNoneIsLeft) {
   EXPECT_GT(thrown, 20);
 }
 
-// An error that no rule of captures explains may pass: the function stays one that is graphed.
+// A transient error that no rule of captures explains: the function is still recorded later.
 TEST_F(FaultTest, ACaptureThatFailsForAMomentIsTriedAgain) {
   FailingDevice& device = FailingDevice::instance();
   for (const int failures : {1, 2, 3}) {
@@ -295,7 +295,8 @@ TEST_F(FaultTest, ACaptureThatFailsForAMomentIsTriedAgain) {
   }
 }
 
-// Of two nodes one is told where the input is, and the other is not: the next call must know.
+// One of two nodes is patched with the input's address, and the other is not: the next call must
+// patch it.
 TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) {
   FailingDevice& device = FailingDevice::instance();
   Context context(device.device());
@@ -318,19 +319,19 @@ TEST_F(FaultTest, APatchThatFailsHalfWayIsMadeUpForAndTwoOfThemEndTheRebinding) 
     if (failure == 0) {
       EXPECT_EQ(f(moved).to_vector<float>(), (Floats{35, 40}));
     }
-    EXPECT_EQ(f(held).to_vector<float>(), (Floats{5, 10}));  // back to where the one node still is
+    EXPECT_EQ(f(held).to_vector<float>(), (Floats{5, 10}));  // the address in the unpatched node
     expect_call(11);
   }
   EXPECT_EQ(f.stats().recordings, 2u);
   device.arm({.at = 0, .code = Code::kInvalidValue, .function = "set_node"});
   expect_call(13);
   expect_call(17);
-  EXPECT_EQ(device.failed_function(), "");  // it is copied
+  EXPECT_EQ(device.failed_function(), "");  // the input is copied
   device.disarm();
 }
 
-// Inputs that stay are not looked at one by one, but after a patch that failed the graph does not
-// know where they are.
+// Unchanged inputs are not checked one by one, but after a failed patch the addresses in the graph
+// are unknown.
 TEST_F(FaultTest, ManyCopiedInputsThatStayAreFoundAgainAfterAPatchThatFailed) {
   FailingDevice& device = FailingDevice::instance();
   Context context(device.device());
@@ -382,10 +383,10 @@ TEST_F(FaultTest, APatchThatIsRefusedWhileRecordingCostsARecordingWithCopiesAndN
   EXPECT_EQ(f.stats().recordings, 1u);
   EXPECT_EQ(f.stats().replays, 2u);
   EXPECT_EQ(f.stats().failures, 0u);
-  EXPECT_EQ(runs, 4);  // warmed up; a probe, and captured twice
+  EXPECT_EQ(runs, 4);  // a warm-up, a probe, and two captures
 }
 
-// Other ranks do not know what one rank's device has refused.
+// Other ranks do not know of a patch that one rank's device refused.
 TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
   FailingDevice& device = FailingDevice::instance();
   Context context(device.device(), {.group = std::move(make_thread_groups(1)[0])});
@@ -396,7 +397,7 @@ TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
     EXPECT_EQ(f(x).to_vector<float>(), (Floats{2 * first, 2 * first + 2}));
     return x;
   };
-  Tensor last;  // is held, so that the next input lies elsewhere
+  Tensor last;  // held, so that the next input has another address
   for (int i = 0; i < 3; ++i)
     last = call(1);
   for (int failure = 0; failure < 3; ++failure) {
@@ -411,8 +412,8 @@ TEST_F(FaultTest, InAGroupARefusedPatchDropsNoRecording) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// While memory is short in passing, a replay leaves no marks; a later one does, or that of another
-// watch at once.
+// While memory is temporarily short, a replay leaves no marks; a later replay does, and one under
+// another watch does at once.
 TEST_F(FaultTest, ARecordingLeavesMarksAgainWhenMemoryWasShortInPassing) {
   using std::chrono::milliseconds;
   FailingDevice& device = FailingDevice::instance();
@@ -450,8 +451,8 @@ TEST_F(FaultTest, ARecordingLeavesMarksAgainWhenMemoryWasShortInPassing) {
   EXPECT_EQ(f.stats().failures, 0u);
 }
 
-// The two executable graphs of a recording are told where inputs are, and one of them is not: the
-// next call must know.
+// An input's address is patched into one of the recording's two executable graphs, and not into the
+// other: the next call must patch it.
 TEST_F(FaultTest, APatchThatFailsWhereAReplayLeavesMarksIsMadeUpFor) {
   FailingDevice& device = FailingDevice::instance();
   int thrown = 0;
@@ -533,12 +534,12 @@ TEST_F(FaultTest, TheKthHostAllocationFailsForEveryKUntilNoneIsLeft) {
   EXPECT_GT(thrown, 20);
 }
 
-// The k-th call of the device fails, or the k-th allocation of host memory, while the second
-// session of a key is captured, compared and served.
+// The k-th call of the device or the k-th host allocation fails, while the second session of a key
+// is captured, compared and served.
 TEST_F(FaultTest, ASecondSessionIsServedOrItsCallThrows) {
   FailingDevice& failing = FailingDevice::instance();
   const Device device = failing.device();
-  constexpr std::size_t kWeights = 12;  // as many as have a run of their own
+  constexpr std::size_t kWeights = 12;  // enough for a known run of inputs
   const auto add_to = [](const void* to, const void* from) {
     const StreamRef stream = current_stream();
     const float one = 1;
@@ -592,7 +593,7 @@ TEST_F(FaultTest, ASecondSessionIsServedOrItsCallThrows) {
       (void)context.stream().graphs().take_last_error();
       context.synchronize();
       const std::vector<float> given = caches[1].to_vector<float>();
-      if (done[1] == 0) caches[1].copy_from<float>(Floats{0});  // a part may have run eagerly
+      if (done[1] == 0) caches[1].copy_from<float>(Floats{0});  // an eager run may have written it
       EXPECT_TRUE(done[1] != 1 || given == Floats{66}) << k;
       validate(context);
       for (const std::size_t session : {0, 1, 2, 1, 0, 2})
@@ -621,7 +622,7 @@ TEST_F(FaultTest, ATensorThatHasNoHostMemoryGivesThatOfTheDeviceBack) {
   }
 }
 
-// A destructor: it cannot tell anyone.
+// The destructor cannot report a failure.
 TEST_F(FaultTest, ACaptureThatIsDroppedNeedsNoHostMemory) {
   FailingDevice& device = FailingDevice::instance();
   const Stream stream(device.device());
@@ -640,7 +641,7 @@ TEST_F(FaultTest, ACaptureThatIsDroppedNeedsNoHostMemory) {
   }
 }
 
-// The other rank does not hear of it, and has drawn.
+// The other rank does not learn of the failure, and draws.
 TEST(GroupFaultTest, GeneratorsStayTogetherWhereAReplayHasNoHostMemoryForItsOutputsOnOneRank) {
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
   std::array<Floats, 2> drawn;
@@ -650,7 +651,7 @@ TEST(GroupFaultTest, GeneratorsStayTogetherWhereAReplayHasNoHostMemoryForItsOutp
     const CompiledFunction f = compile(context, "f", [&](std::span<const Tensor>) {
       const Tensor y = uniform({4}, generator);
       std::vector<Tensor> outputs;
-      for (int i = 0; i < 9; ++i)  // more than there is room for without the heap
+      for (int i = 0; i < 9; ++i)  // more than fit without a heap allocation
         outputs.push_back(affine(y, 1, static_cast<float>(i)));
       return outputs;
     });

@@ -1,4 +1,4 @@
-// Each surprise of docs/footguns.md, pinned: what happens, and what cgtree does about it.
+// Each surprise of docs/footguns.md: the behaviour of CUDA or of a program, and that of cgtree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
-// There the work would run each time.
+// In the step itself, that work would run at each call.
 TEST_P(FootgunsTest, WorkThatABodyLaunchesOnTheStreamOutsideOfItIsNotRecorded) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);
@@ -109,7 +109,7 @@ TEST_P(FootgunsTest, WhatABreakCapturesIsThatOfTheRecordedCall) {
   const Tensor x = random_tensor({3});
   for (given = 1; given <= 4; ++given) {
     (void)f(x, step_block(given));
-    EXPECT_EQ(captured, std::min(given, 2));  // the second call was recorded
+    EXPECT_EQ(captured, std::min(given, 2));  // the recording repeats the second call
     EXPECT_EQ(passed, given);
   }
 }
@@ -151,7 +151,7 @@ TEST_P(FootgunsTest, WhatAnEngineNeitherBindsNorNamesIsNotChecked) {
 
 TEST_P(FootgunsTest, AnotherShapeIsAnotherRecording) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
-    return affine(x, static_cast<float>(x.elements()), 0);  // a value read from the shape
+    return affine(x, static_cast<float>(x.elements()), 0);  // a value computed from the shape
   });
 
   for (const std::int64_t size : {3, 4, 3, 4, 3, 4}) {
@@ -170,9 +170,9 @@ TEST_P(FootgunsTest, ATensorCapturedByAClosureIsReadWhereItWas) {
     (void)f(x);
   const std::vector<float> before = values(weights);
 
-  used = random_tensor({3});  // another address: a recording knows nothing of it
+  used = random_tensor({3});  // another address, which a recording does not read
   EXPECT_EQ(values(f(x)), before);
-  weights.copy_from<float>(affine_of(before, 2, 0));  // other contents, at the address it reads
+  weights.copy_from<float>(affine_of(before, 2, 0));  // other contents at the recorded address
   EXPECT_EQ(values(f(x)), affine_of(before, 2, 0));
 }
 
@@ -186,7 +186,7 @@ TEST_P(FootgunsTest, AGeneratorCapturedByAClosureStaysTheOneThatWasRecorded) {
   used.set_seed(7);
   const std::vector<float> expected = values(f(x));
 
-  used = Generator(8);  // a recording knows nothing of it
+  used = Generator(8);  // another generator, which a recording does not use
   Generator(recorded).set_seed(7);
   EXPECT_EQ(values(f(x)), expected);
 }
@@ -218,7 +218,7 @@ TEST_P(FootgunsTest, NewContentsOfAStaticInputAreSeen) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// The function copies as many bytes as the elements have, from where the first one is.
+// The function copies as many bytes as there are elements, starting at the first element.
 TEST_P(FootgunsTest, AnInputWithGapsIsWithoutThemWhereItIsPadded) {
   const auto step = [](Tensor x) {
     Tensor y = empty(x.shape(), x.dtype());
@@ -293,7 +293,7 @@ TEST_P(FootgunsTest, AFunctionInsideAPaddedOneSeesItsOwnPadding) {
 
 TEST_P(FootgunsTest, AWriteIntoAnUndeclaredInputGoesToTheCopy) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
-    update(x, 1, 1);  // but is_mutated is not set
+    update(x, 1, 1);  // although is_mutated is not set
     return affine(x, 1, 0);
   });
   const Tensor x = tensor({1}, std::vector<float>{0});
@@ -360,7 +360,7 @@ TEST_P(FootgunsTest, HostMemoryBehindACopyIsReadAtReplay) {
 }
 
 TEST_P(FootgunsTest, ACopyFromATemporaryOfTheHostIsWarnedOf) {
-  std::vector<std::unique_ptr<std::vector<float>>> temporaries;  // gone, in a real program
+  std::vector<std::unique_ptr<std::vector<float>>> temporaries;  // freed, in a real program
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     const Tensor copied = empty({3}, DType::kFloat32);
     temporaries.push_back(std::make_unique<std::vector<float>>(3, 1));
@@ -426,7 +426,7 @@ TEST_P(FootgunsTest, ARawPointerOutlivesItsTensorUnnoticed) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });
   for (int call = 0; call < 2; ++call)
     (void)f(random_tensor({3}));
-  const float* const kept = f(random_tensor({3})).data<float>();  // the handle is gone
+  const float* const kept = f(random_tensor({3})).data<float>();  // the handle is released
 
   const Tensor next = f(random_tensor({3}));
 
@@ -571,7 +571,7 @@ TEST_P(FootgunsTest, WorkOnTheLegacyStreamIsMissingFromReplaysOfAnUncheckedOne) 
   for (int call = 1; call <= 4; ++call)
     (void)f(random_tensor({3}));
 
-  EXPECT_EQ(values(counter)[0], 2);  // the warm-up's and the capture's, which ran at once
+  EXPECT_EQ(values(counter)[0], 2);  // the warm-up and the capture, whose host work ran at once
 }
 
 TEST_P(FootgunsTest, SynchronisingInsideAStepFunctionMakesItEager) {
@@ -610,7 +610,7 @@ TEST_P(FootgunsTest, AResultReadOnAnotherStreamMustWaitForTheContexts) {
   for (int call = 0; call < 4; ++call) {
     const std::vector<float> x = random_floats(3);
     const Tensor y = f(tensor({3}, x));
-    other.ref().wait_for(context().stream());  // without this, the copy may come first
+    other.ref().wait_for(context().stream());  // without this, the copy may run first
     std::vector<float> read(3);
     y.copy_to_host(read.data(), y.bytes(), other);
     EXPECT_EQ(read, affine_of(x, 2, 0));
@@ -627,7 +627,7 @@ TEST_P(FootgunsTest, AReaderOnAnotherStreamIsAnnounced) {
     Tensor y = f(tensor({3}, x));
     other.ref().wait_for(context().stream());
     check(other.ref().api().copy(other.ref().handle(), read.data(), y.data(), y.bytes()), "copy");
-    note_use(y.storage(), other);  // without this, the next call may come first
+    note_use(y.storage(), other);  // without this, the next call may run first
     y = Tensor();
     (void)f(random_tensor({3}));
     other.synchronize();
@@ -645,7 +645,7 @@ TEST_P(FootgunsTest, AReaderOfTheCallersBufferIsOrderedByTheCaller) {
     (void)f.into(buffer)(tensor({3}, x));
     other.ref().wait_for(context().stream());
     copy(read, buffer, other);
-    context().stream().wait_for(other);  // without this, the next call may come first
+    context().stream().wait_for(other);  // without this, the next call may run first
     (void)f.into(buffer)(random_tensor({3}));
     other.synchronize();
     EXPECT_EQ(values(read), affine_of(x, 2, 0));
@@ -680,7 +680,7 @@ TEST_P(FootgunsTest, AStreamOfAnotherLibraryIsRetiredBeforeItIsDestroyed) {
       const StreamScope scope(stream);
       (void)f(random_tensor({3}));
     }
-    retire_stream(stream);  // without this, the next call waits for a stream that is gone
+    retire_stream(stream);  // without this, the next call waits for a destroyed stream
     check(api.destroy_stream(handle), "destroy stream");
     const std::vector<float> x = random_floats(3);
     EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
@@ -702,7 +702,7 @@ TEST_P(FootgunsTest, AGraphOfTheCallersIsLaunchedBehindTheContextsStream) {
   }
   const GraphExec exec(mine.ref().graphs(), graph);
 
-  mine.ref().wait_for(context().stream());  // without this, the graph may come first
+  mine.ref().wait_for(context().stream());  // without this, the graph may run first
   check(exec.api().launch(exec.handle(), mine.ref().handle()), "launch");
   mine.synchronize();
 
@@ -754,7 +754,7 @@ TEST_P(FootgunsTest, AnExceptionRepeatsUntilTheFunctionIsRecordedAndNeverAfter) 
 
 TEST_P(FootgunsTest, ASecondThreadInOneContextIsRefused) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
-    EXPECT_THROW(context().mark_step(), ConcurrentUse);  // as another thread would find it
+    EXPECT_THROW(context().mark_step(), ConcurrentUse);  // as a call on another thread would
     return affine(x, 1, 0);
   });
 

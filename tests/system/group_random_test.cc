@@ -1,5 +1,6 @@
-// Random programs on the ranks of a group, with failures on one rank at a time: all ranks do the
-// same in each call and draw the same numbers, none hangs, and every value is that of a model.
+// Random programs on the ranks of a group, with a failure on one rank at a time: all ranks do the
+// same in each call and draw the same numbers, no rank hangs, and every value equals that of a
+// model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,13 +49,13 @@ constexpr std::chrono::milliseconds kLimit(60'000);
 constexpr int kFunctions = 3;
 constexpr int kVariables = 4;
 
-// What a step function does wrong in one call, on one rank.
+// The fault of a step function in one call, on one rank.
 enum class Fault { kNone, kThrow, kNoMemory, kBreakCapture, kMoreNodes, kBreakThrows };
 
-// A rank runs the program of a seed: all ranks draw the same numbers.
+// A rank's side of the program of a seed: all ranks make the same random choices.
 class ProgramOfRank {
  public:
-  // `collectives`: null for a program without.
+  // `collectives`: null for a program without collectives.
   ProgramOfRank(unsigned seed, int rank, int size, Device device, std::shared_ptr<Group> group,
                 std::shared_ptr<Collectives> collectives)
       : random_(seed), rank_(rank), size_(size), device_(device) {
@@ -83,7 +84,7 @@ class ProgramOfRank {
         compiled.buckets = {{"n", {64, 4096, 1 << 18, 1 << 20}}};
       }
       compiled.inputs.resize(1);
-      if (draw(3) == 0) compiled.inputs[0].rebind = Rebind::kAlways;  // which no rank does
+      if (draw(3) == 0) compiled.inputs[0].rebind = Rebind::kAlways;  // not possible in a group
       compiled.at_limit = static_cast<AtLimit>(draw(2));
       if (draw(3) == 0) compiled.max_recordings = 1 + draw(3);
       functions_.push_back(compile(
@@ -119,7 +120,7 @@ class ProgramOfRank {
           return std::vector<Tensor>{ones(sizes["n"])};
         },
         LearnOptions{.max_sizes = 2});
-    // A rank that has no memory in front of a collective would leave the others waiting.
+    // A rank that lacks memory before a collective would keep the others waiting.
     if (collectives != nullptr && !has_poor) {
       communicator_.emplace(*context_, std::move(collectives));
       rows_.emplace(device_, 5 * sizeof(float), 4);
@@ -132,7 +133,7 @@ class ProgramOfRank {
     side_ = from_host<float>(Shape({kSide}), zeros, device_);
   }
 
-  // Returns what each operation has done, the same on all ranks.
+  // Returns the outcome of each operation, which is the same on all ranks.
   std::string run(int operations) {
     try {
       for (int i = 0; i < operations; ++i)
@@ -184,8 +185,8 @@ class ProgramOfRank {
     }
   }
 
-  // The sum of the x of all ranks, the sum of that, and the sum of that, and 1; the last two are
-  // rows. A body is captured twice, and so throws at the places of either round.
+  // Returns the sum of x over all ranks, that sum over all ranks, and again, plus 1; the last two
+  // are handed out as rows. A body is captured twice, and may throw in either capture.
   Tensor flow(Tensor x) {
     const Tensor y = affine(x, 1, 0);
     const Tensor left = affine(y, 0, 2);
@@ -208,7 +209,7 @@ class ProgramOfRank {
     return affine(y, 1, 1);
   }
 
-  // All ranks throw alike, or one does, behind the last collective or while nothing runs.
+  // All ranks throw at the same place, or one throws after the last collective or in a capture.
   void call_flowing(float value, bool is_mine, Variable& to) {
     const int place = static_cast<int>(draw(kPlaces));
     const bool all_throw = draw(2) == 0;
@@ -240,7 +241,7 @@ class ProgramOfRank {
   }
 
   void operate() {
-    // Drawn in any case, so that all ranks draw the same.
+    // Drawn unconditionally, so that all ranks draw the same numbers.
     const unsigned kind = draw(27);
     const unsigned f = draw(kFunctions);
     const unsigned from = draw(kVariables);
@@ -299,7 +300,7 @@ class ProgramOfRank {
     tell(function.last_outcome(), threw);
   }
 
-  // The sizes of a function that has some, before or after calls have them.
+  // Precaptures sizes of a function before or after calls use them.
   void precapture() {
     const PrecaptureOptions options{.sizes = {{"n", {64, 4096}}}, .held_outputs = draw(2)};
     PrecaptureReport report;
@@ -329,7 +330,7 @@ class ProgramOfRank {
     tell(learned_->last_outcome(), threw);
   }
 
-  // All ranks do the same, whatever their times are.
+  // All ranks record the same, although their times differ.
   void idle() {
     LearnerStep step;
     draws_inputs_ = draw(2) == 0;
@@ -342,7 +343,7 @@ class ProgramOfRank {
     if (threw) ++done().idle_that_throws;
   }
 
-  // The numbers are those of the other ranks, and a call that throws draws none.
+  // All ranks draw the same numbers, and a call that throws draws none.
   void draw_numbers(std::int64_t count) {
     const std::vector<float> zeros(static_cast<std::size_t>(count), 0);
     const Tensor x = from_host<float>(Shape({count}), zeros, device_);
@@ -356,13 +357,15 @@ class ProgramOfRank {
     trace_ += "at " + std::to_string(after) + " ";
     ++done().draws;
     if (threw) ++done().draws_that_throw;
-    // A verified replay has happened, on all ranks, when its eager run throws on one of them.
+    // If the eager run of a verified replay throws on one rank, the replay itself has run on all
+    // ranks.
     if (threw && verifies_ && after != before) return;
     EXPECT_EQ(after, before + (threw ? 0 : static_cast<std::uint64_t>(count)))
         << "rank " << rank_ << (threw ? ", where a call has thrown" : "");
   }
 
-  // A break that throws in a replay does so on its rank alone, and then all drop what they got.
+  // A break that throws in a replay throws only on its rank; then all ranks drop the outputs of the
+  // call.
   void call_broken(Variable& to, float value, bool breaks) {
     const std::vector<float> values(64, value);
     const Tensor x = from_host<float>(Shape({64}), values, device_);
@@ -381,7 +384,7 @@ class ProgramOfRank {
     }
   }
 
-  // side += 1, as an engine does it.
+  // Enqueues side += 1 in a step of an engine.
   void engine_step(unsigned key) {
     const Binding bindings[] = {{side_.data<float>(), side_.bytes()}};
     bool has_run = false;
@@ -401,7 +404,7 @@ class ProgramOfRank {
       has_run = true;
     });
     if (!threw) side_value_ += 1;
-    if (threw) {  // a warm-up has run on ranks that did not fail themselves
+    if (threw) {  // on ranks without the fault, the warm-up has run
       context_->synchronize();
       side_value_ = 0;
       const std::vector<float> zeros(kSide, 0);
@@ -410,7 +413,7 @@ class ProgramOfRank {
     tell(steps_->last_outcome(), threw);
   }
 
-  // Returns whether `body` has thrown what a fault of this rank or another's may throw.
+  // Returns true if `body` throws an exception that a fault of any rank may cause.
   template <typename Body>
   bool attempt(const Body& body) {
     try {
@@ -443,7 +446,7 @@ class ProgramOfRank {
       ASSERT_EQ(values[i], variable.value) << "element " << i << " on rank " << rank_;
   }
 
-  // Of all programs.
+  // Counts over all programs.
   struct Done {
     std::atomic<int> draws, draws_that_throw, breaks, breaks_that_throw, precaptures,
         precaptures_that_throw, idle, idle_that_throws, learned, flows, flows_that_all_throw,
@@ -462,15 +465,15 @@ class ProgramOfRank {
   Fault fault_ = Fault::kNone;
   bool throws_in_hook_ = false;
   bool verifies_ = false;
-  bool draws_inputs_ = false;  // a fault is one of a learner's inputs
-  int throws_at_ = -1;         // of the places in bodies
+  bool draws_inputs_ = false;  // the fault is in a learner's inputs
+  int throws_at_ = -1;         // the place in the bodies
   bool throws_captured_ = false;
   std::optional<Context> context_;
   std::vector<Function> functions_;
   std::optional<Function> drawing_;
   std::optional<Function> broken_;  // has a break
   std::optional<Function> learned_;
-  std::optional<SizeLearner> learner_;  // ends before the function
+  std::optional<SizeLearner> learner_;  // destroyed before the function
   std::optional<Communicator> communicator_;
   std::optional<LoopStream> rows_;
   std::optional<Function> flowing_;  // has collectives in bodies
@@ -503,7 +506,7 @@ class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
       const auto i = static_cast<std::size_t>(rank);
       const std::shared_ptr<Group> group = std::move(groups[i]);
       const Device device = device_of_rank(GetParam().device, rank);
-      // A copy on the legacy stream would wait for another rank's collective.
+      // A copy on the legacy stream would wait for the collective of another rank.
       const Stream stream(device, StreamKind::kNonBlocking);
       const StreamScope current(stream);
       ProgramOfRank program(seed, rank, size, device, group, std::move(ends[i]));
@@ -517,7 +520,7 @@ class GroupRandomTest : public ::testing::TestWithParam<DeviceUnderTest> {
 };
 CGTREE_ON_ALL_DEVICES(GroupRandomTest);
 
-// CGTREE_SEED=N runs one program, CGTREE_PROGRAMS=N as many from it on.
+// CGTREE_SEED=N runs the program of one seed, with CGTREE_PROGRAMS=N of so many seeds from it on.
 TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   const char* const given = std::getenv("CGTREE_SEED");
   const char* const count = std::getenv("CGTREE_PROGRAMS");
@@ -525,7 +528,7 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
       given != nullptr ? static_cast<unsigned>(std::atoll(given)) : std::random_device()();
   const int programs = count != nullptr ? std::atoi(count) : given != nullptr ? 1 : 25;
   std::printf("seeds from %u on\n", first);
-  const auto is_missing = [&] {  // what has happened in none of the programs so far
+  const auto is_missing = [&] {  // true while one of these has not happened
     const bool has_flows = GetParam().device.type == DeviceType::kHost;
     return done().draws == 0 || done().draws_that_throw == 0 || done().breaks == 0 ||
            done().breaks_that_throw == 0 || done().precaptures == 0 ||
@@ -538,7 +541,7 @@ TEST_P(GroupRandomTest, AllRanksDoTheSameWhateverFailsOnOne) {
   std::printf("%d programs\n", i);
 }
 
-// Each makes an option another one.
+// Changes one option.
 struct Change {
   const char* name;
   std::function<void(CompileOptions&)> make;

@@ -1,4 +1,4 @@
-"""How many instructions a replay or a recording takes, less the launch, and a pair of calls of a pool.
+"""Instructions per replay, recording, or pair of calls of a pool, without the launch.
 
 Counted by callgrind.
 """
@@ -11,21 +11,21 @@ import tempfile
 import unittest
 
 PROGRAM = "tests/system/replay_program"
-# A fiftieth above what GCC 12.2 gives on x86-64.
+# Two percent above the counts with GCC 12.2 on x86-64.
 MOST = {
     "fastbuild": {"static": 7825, "copied": 9868, "copied_back": 10376,
                   "padded": 80877, "outputs": 145925, "recordings": 477000},
     "opt": {"static": 673, "copied": 1145, "copied_back": 4217, "padded": 9011,
             "outputs": 8965, "recordings": 74500, "one_size": 262, "random_sizes": 547},
 }
-# A guard that is asked first, and each other.
+# The guard that is asked first, and each further guard.
 MOST_OF_GUARDS = {"fastbuild": {"first": 1260, "other": 463}}
-# The launch of the graph and the patch of its root node are the device's.
+# Functions of the host device that launch the graph and patch its root node.
 DEVICE = ["cgtree::host::HostGraphs::launch(*", "cgtree::host::HostGraphs::set_kernel_node(*"]
 
 
 def count(inputs):
-    """The build's mode and the instructions per replay."""
+    """Returns the build's mode and the instructions per replay."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "callgrind.out")
         toggles = ["cgtree::testing::counted_replays(*", "cgtree::testing::counted_recordings(*",

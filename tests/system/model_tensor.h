@@ -1,4 +1,4 @@
-// ModelTensor: a tensor in plain host arithmetic; what a tensor of the library must hold.
+// ModelTensor: a tensor in host memory with the values that a tensor of the library must have.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,10 @@
 
 namespace cgtree::testing {
 
-// A view of a buffer, as a Tensor is of a Storage: views of one buffer see each other's writes.
+// A view of a buffer, as a Tensor is a view of a Storage: a write through one view shows in all
+// views of the buffer.
 struct ModelTensor {
-  // Whose mark_step() gives the memory up; kNobodys: memory from outside of every context.
+  // `context`: the context whose mark_step() ends the memory, or kNobodys: memory outside contexts.
   static constexpr int kNobodys = -1;
   struct Buffer {
     std::vector<float> values;
@@ -58,7 +59,7 @@ inline void model_update(const ModelTensor& x, float scale, float shift) {
     x[i] = scale * x[i] + shift;
 }
 
-// Requires the same dims.
+// Requires: `to` and `from` have the same dims.
 inline void model_copy(const ModelTensor& to, const ModelTensor& from) {
   for (std::int64_t i = 0; i < from.shape.elements(); ++i)
     to[i] = from[i];

@@ -1,4 +1,4 @@
-// Executes operations on both sides, and compares.
+// Executes operations on device and model, and compares the two.
 #include "tests/system/program_runner.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ std::uint64_t overlaps(StepContext& steps) {
   return steps.context().stats().skips[static_cast<int>(SkipReason::kOverlappingInputs)];
 }
 
-// A difference between the two sides.
+// A difference between device and model.
 struct Difference : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -126,12 +126,12 @@ void ProgramRunner::call(const Operation& operation) {
     model_copy(buffer.model, models[0]);
     models[0] = buffer.model;
   }
-  // What an eager call allocates is of no generation.
+  // The output of an eager call has no generation.
   if (overlaps(steps) != skipped) models[0].buffer->context = ModelTensor::kNobodys;
   if (outputs.size() != models.size()) throw Difference("another number of outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const bool is_managed = manages(steps.context(), outputs[i]);
-    // Nor is the copy of an output.
+    // Neither has the copy of an output.
     if (!is_managed && models[i].buffer->context == context)
       models[i].buffer->context = ModelTensor::kNobodys;
     variables_[(operation.to + i) % kVariables] = {std::move(outputs[i]), models[i]};
@@ -158,7 +158,7 @@ ProgramRunner::Variable ProgramRunner::fresh_of(const Shape& shape) {
   return variable;
 }
 
-// The same number gives the same address, whatever the shape.
+// Returns a static input: its address depends on the number only, not on the shape.
 ProgramRunner::Variable ProgramRunner::static_like(int number, const Shape& shape) const {
   const Variable& whole = statics_[number];
   const Shape dense(shape.dims());
@@ -166,7 +166,7 @@ ProgramRunner::Variable ProgramRunner::static_like(int number, const Shape& shap
           {whole.model.buffer, 0, dense}};
 }
 
-// Any number of its rows, from any on.
+// Returns a random range of rows of x.
 ProgramRunner::Variable ProgramRunner::some_rows(const Variable& x, int choice) {
   const std::int64_t all = x.tensor.dim(0);
   const std::int64_t rows = 1 + choice * 5 % all;
@@ -175,7 +175,7 @@ ProgramRunner::Variable ProgramRunner::some_rows(const Variable& x, int choice) 
   return {part, {x.model.buffer, x.model.offset + first * x.model.shape.stride(0), part.shape()}};
 }
 
-// A variable that can be added to this one: the wanted one if it has the same dims, else itself.
+// Returns `wanted` if it has the dims of `variable`, so that they can be added, or else `variable`.
 int ProgramRunner::same_dims(int variable, int wanted) {
   const Tensor x = ready(variable).tensor;
   const Tensor y = ready(wanted).tensor;
@@ -183,7 +183,7 @@ int ProgramRunner::same_dims(int variable, int wanted) {
   return (same ? wanted : variable) % kVariables;
 }
 
-// The wanted variable if it has x's dims and is no view of its memory, else a column of a table.
+// Returns the wanted variable if it has x's dims and other memory, or else a column of a table.
 ProgramRunner::Variable ProgramRunner::buffer_for(const Variable& x, int wanted) {
   const Variable candidate = ready(wanted);
   const bool same_dims =
@@ -200,7 +200,7 @@ ProgramRunner::Variable ProgramRunner::buffer_for(const Variable& x, int wanted)
           {table.model.buffer, 0, column}};
 }
 
-// Contexts are not ordered with each other.
+// Contexts are not ordered with each other, so synchronizes when the context changes.
 StepContext& ProgramRunner::use(int context) {
   if (context != last_context_) contexts_[last_context_]->context().synchronize();
   last_context_ = context;
@@ -222,7 +222,7 @@ void ProgramRunner::write_static(int number) {
   statics_[number].tensor.copy_from(std::span<const float>(statics_[number].model.buffer->values));
 }
 
-// An eager gap: work between calls, on the context's stream.
+// An eager gap: copies on the context's stream, between calls.
 void ProgramRunner::copy(Variable& to, const Variable& from) {
   if (!from.tensor.is_contiguous()) {
     to = fresh(0);

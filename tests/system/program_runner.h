@@ -1,4 +1,4 @@
-// ProgramRunner: runs a StepProgram through two contexts beside plain host arithmetic.
+// ProgramRunner: runs a StepProgram through two contexts, and in plain arithmetic on the host.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace cgtree::testing {
 
-// How often what happened, over any number of programs.
+// Counts over any number of programs.
 struct ProgramTotals {
   std::uint64_t calls = 0;
   std::uint64_t recordings = 0;
@@ -22,10 +22,10 @@ struct ProgramTotals {
 
 class ProgramRunner {
  public:
-  // `enabled`: false runs everything eagerly.
+  // `enabled`: with false, all calls run eagerly.
   ProgramRunner(Device device, bool enabled);
 
-  // What went wrong; empty if nothing did.
+  // Returns a description of the failure; empty without one.
   std::string run(const StepProgram& program, ProgramTotals& totals);
 
  private:

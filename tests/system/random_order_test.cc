@@ -1,7 +1,7 @@
-// Random programs on the host device that runs work in a random order and looks at all memory: the
-// tree relies on no order but what CUDA promises.
+// Random programs on the host device that runs work in a random order and checks all memory
+// accesses: the tree may rely only on the order that CUDA guarantees.
 //
-// CGTREE_PROGRAMS says how many, CGTREE_SEED the first's seed, of the program and of the order.
+// CGTREE_PROGRAMS: their number. CGTREE_SEED: the first seed, of the program and of the order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,14 +29,14 @@ unsigned long from_environment(const char* name, unsigned long otherwise) {
 class RandomOrderTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    set_log_sink([](LogLevel, const std::string&) {});  // faults are logged, by the thousand
+    set_log_sink([](LogLevel, const std::string&) {});  // programs provoke thousands of log lines
   }
   void TearDown() override {
     HostSlot::instance().put(host_device_api());
     set_log_sink(nullptr);
   }
 
-  // What went wrong, or was found; `mutant` is a fault of the device, "None" for none.
+  // Returns the failure or the device's findings; `mutant`: a fault of the device, or "None".
   std::string run(const StepProgram& program, std::uint64_t seed, const char* mutant) {
     const StrictHostDevice host =
         make_strict_host_device({.executor = HostExecutor::kRandom, .seed = seed});
@@ -61,7 +61,7 @@ TEST_P(RandomOrderPartTest, ProgramsGiveWhatEagerExecutionGives) {
   const unsigned long programs = from_environment("CGTREE_PROGRAMS", 3'000);
   const unsigned long first = from_environment("CGTREE_SEED", std::random_device()());
   std::printf("CGTREE_SEED=%lu\n", first);
-  std::fflush(stdout);  // a check of the library's own ends the process
+  std::fflush(stdout);  // a failed internal check ends the process
   for (unsigned long i = GetParam(); i < programs && !HasFailure(); i += kParts) {
     std::mt19937 random(static_cast<unsigned>(first + i));
     const StepProgram program = draw_program(random);
@@ -76,7 +76,7 @@ TEST_P(RandomOrderPartTest, ProgramsGiveWhatEagerExecutionGives) {
   EXPECT_GT(totals_.replays, totals_.recordings);
 }
 
-// The proof that the above could fail: waits between streams that do nothing.
+// Shows that the test above can fail: waits between streams have no effect.
 TEST_F(RandomOrderTest, AMissingDependencyIsFound) {
   const unsigned first = std::random_device()();
   int found = 0;
@@ -87,8 +87,8 @@ TEST_F(RandomOrderTest, AMissingDependencyIsFound) {
   EXPECT_EQ(found, 1) << "seed " << first;
 }
 
-// The step has run when the buffer turns out to be too small; what the caller does next comes after
-// the step's work all the same.
+// The step has run before the buffer turns out to be too small: later work of the caller must still
+// be ordered after the step's work.
 TEST_F(RandomOrderTest, ACallThatThrowsLeavesTheCallersStreamBehindItsWork) {
   constexpr std::int64_t kSize = 16;
   const unsigned first = std::random_device()();

@@ -1,6 +1,5 @@
-// A loop of replays, or of pairs of calls of a pool, for counting the instructions of one:
-// replay_program static|in_group|guard|guards|copied|copied_back|padded|outputs|recordings|
-// one_size|random_sizes.
+// A loop of replays, or of pairs of calls of a pool, whose instructions are counted: replay_program
+// static|in_group|guard|guards|copied|copied_back|padded|outputs|recordings| one_size|random_sizes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,7 +22,7 @@ constexpr int kReplays = 64;
 
 using Step = CompiledFunction<Tensor(std::span<const Tensor>)>;
 
-// By this name the counting begins and ends; not inlined, so that there is one.
+// Callgrind counts inside this function, by its name; it must not be inlined.
 [[gnu::noinline]] void counted_replays(const Step& step, std::span<const Tensor> inputs) {
   for (int i = 0; i < kReplays; ++i)
     (void)step(inputs);
@@ -36,14 +35,14 @@ using ManyStep = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
     (void)step(inputs);
 }
 
-// The same for calls with a key each, which are warmed up.
+// The same for calls with a new key each, which are already warmed up.
 [[gnu::noinline]] void counted_recordings(const Step& step, std::span<const Tensor> inputs) {
   for (int i = 0; i < kReplays; ++i)
     (void)step.keyed({{"call", i}})(inputs);
 }
 
 struct Pair {
-  std::size_t block;  // is freed, and allocated again
+  std::size_t block;  // the block to free and allocate again
   std::size_t bytes;
 };
 
@@ -56,7 +55,7 @@ struct Pair {
   }
 }
 
-// What the numbers depend on beside the source.
+// The build mode, on which the counts depend.
 constexpr const char* mode() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return "sanitizer";
@@ -85,7 +84,7 @@ int run_pairs(bool is_one_size) {
       pair = {random() % blocks.size(), size()};
     return pairs;
   };
-  for (const Pair& pair : draw()) {  // after this the pool does not grow
+  for (const Pair& pair : draw()) {  // makes the pool as large as it gets
     pool.free(blocks[pair.block]);
     blocks[pair.block] = pool.allocate(pair.bytes);
   }
@@ -163,7 +162,7 @@ int run(std::string_view inputs) {
     first.push_back(from_host<float>({1}, std::vector<float>{1}, Device::host()));
     list.push_back(from_host<float>({1}, std::vector<float>{1}, Device::host()));
   }
-  for (int call = 0; call < 5 && !is_static && !is_padded; ++call)  // they have moved once
+  for (int call = 0; call < 5 && !is_static && !is_padded; ++call)  // their addresses change once
     (void)step(first);
   for (int call = 0; call < 4; ++call)  // warms up, records, settles
     (void)step(list);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs a test of random programs on many seeds, in several processes, for as long as one likes:
 #   tests/system/run_many.sh bazel-bin/tests/system/world_test 'Parts/*' PROCESSES SECONDS SEED [PROGRAMS]
-# Each process runs PROGRAMS programs (by default 2000) from a seed of its own, and again from the next one. What
-# fails is printed, with how to replay it; the logs of failures stay in the folder that is named first. The exit status
-# is 0 if nothing failed.
+# Each process runs PROGRAMS programs (by default 2000) from its seed, and then from further seeds. A failure is printed
+# with the command that repeats it; the logs of failures stay in the folder named in the first line. The exit status is
+# 0 if there was no failure.
 set -uo pipefail
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
 if [[ ${1:-} == --help ]]; then usage; exit; fi

@@ -22,7 +22,7 @@ void add_buckets(CompileOptions& options) {
   options.outputs = {{.name = "sliced", .dynamic = {{0, "rows"}}}};
 }
 
-// Whatever an action does with them, two inputs and an output are used where they are, if possible.
+// Uses two inputs and an output in place if possible, in every action.
 void rebind(CompileOptions& options, Rebind choice) {
   options.inputs.resize(2);
   options.outputs.resize(1);
@@ -31,7 +31,7 @@ void rebind(CompileOptions& options, Rebind choice) {
   options.outputs[0].rebind = choice;
 }
 
-// x in the first rows of a bucket.
+// Returns x in the first rows of a bucket.
 ModelTensor model_padded(const ModelTensor& x, int context) {
   std::vector<std::int64_t> dims(x.shape.dims().begin(), x.shape.dims().end());
   dims[0] = bucket_of(dims[0]);

@@ -15,20 +15,20 @@ namespace cgtree::testing {
 
 inline constexpr int kCallActions = 13;
 
-// What kBuckets and kBucketBump find beyond the true rows.
+// The value that kBuckets and kBucketBump see in padded rows.
 inline constexpr float kPaddingValue = 3;
-// The rows that these two see of a call with so many, at most 40.
+// Returns the number of rows that these two see for a call with `rows` rows, at most 40.
 std::int64_t bucket_of(std::int64_t rows);
 
-// What kFlow does with a tensor of so many elements.
+// Returns the flow that kFlow runs on a tensor of so many elements.
 Flow flow_of(std::int64_t elements);
 
-// Thrown by a step function that was told to.
+// Thrown by a step function with an injected fault.
 struct InjectedFault : std::runtime_error {
   InjectedFault() : std::runtime_error("injected fault") {}
 };
 
-// A view that both sides can take: a slice, a transposition, or the tensor itself.
+// A view that both sides can make: a slice, a transposition, or the tensor itself.
 Tensor view_of(const Tensor& x, int which);
 
 class StepContext {
@@ -40,10 +40,10 @@ class StepContext {
   StepContext& operator=(const StepContext&) = delete;
 
   Context& context() { return *context_; }
-  // `fault`: see Operation; `buffers`: for outputs. Throws what the call throws.
+  // `fault`: see Operation; `buffers`: for outputs. Throws the exceptions of the call.
   std::vector<Tensor> call(Action action, std::span<const Tensor> inputs, int fault,
                            std::span<const Tensor> buffers = {});
-  // Ends functions and context; returns how many segments are left.
+  // Destroys functions and context. Returns the number of segments that are left.
   int end();
 
  private:
@@ -52,13 +52,14 @@ class StepContext {
 
   CountingSegments segments_;
   Stream side_;
-  std::vector<Stream> sides_;  // of kFlow
+  std::vector<Stream> sides_;  // for kFlow
   std::optional<Context> context_;
-  std::vector<Function> functions_;  // by Action
+  std::vector<Function> functions_;  // by number of the Action
   int fault_ = 0;
 };
 
-// What a call returns, and what it writes, in plain arithmetic. `pads`: kBuckets sees a bucket.
+// Returns the results of a call in plain arithmetic, and applies its writes. `pads`: kBuckets sees
+// a bucket.
 std::vector<ModelTensor> model_call(Action action, const ModelTensor& x, const ModelTensor& y,
                                     int context, bool pads);
 

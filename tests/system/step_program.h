@@ -9,15 +9,15 @@
 
 namespace cgtree::testing {
 
-// What an operation does. Operands are taken modulo what there is, so that any sequence of
-// operations is a program, and one is left when some are taken out.
+// The action of an operation. Operands are taken modulo the number of variables, so that any
+// sequence of operations is a program, and stays one if some are removed.
 enum class Action : std::uint8_t {
   // Calls; `x` and `y` name variables, results go to variables `to` and `to` + 1.
   kChain,       // two kernels, one output
-  kAlias,       // returns its input beside an output of its own
+  kAlias,       // returns its input beside a new output
   kSum,         // two inputs of the same dims: the same tensor twice, or overlapping views
   kAccumulate,  // writes into static input number `y`
-  kBump,        // writes into its input, whatever that is
+  kBump,        // writes into its input, of any kind
   kFork,        // a side stream, forked and joined
   kViews,       // two views of one allocation
   kNested,      // calls another compiled function
@@ -44,7 +44,7 @@ struct Operation {
   std::uint8_t y = 0;
   std::uint8_t to = 0;
   std::uint8_t context = 0;
-  // Of a call: 1 throws when the step function begins, 2 when it ends, if it runs at all.
+  // For calls: 1 throws at the begin of the step function, 2 at its end, if it runs at all.
   std::uint8_t fault = 0;
 };
 
@@ -60,7 +60,8 @@ std::string to_text(const StepProgram& program);
 // Throws InvalidArgument.
 StepProgram parse_program(const std::string& text);
 
-// A program for which `fails` still holds, and of which no operation and no round can be left out.
+// Returns a smaller program for which `fails` still holds, and from which no operation and no round
+// can be removed.
 StepProgram shrink(StepProgram program, const std::function<bool(const StepProgram&)>& fails);
 
 }  // namespace cgtree::testing

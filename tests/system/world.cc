@@ -1,4 +1,4 @@
-// World: executes the operations of a program on both sides.
+// World: executes the operations of a program on device and model.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ World::~World() {
   variables_ = {};
   captured_.clear();
   many_.clear();
-  contexts_.clear();  // what they hold for captures may be imported, and goes to the graveyard
+  contexts_.clear();  // tensors kept for captures may be imports, and move to the graveyard
 }
 
 std::string World::run() {
@@ -156,7 +156,7 @@ void World::execute(const WorldOperation& operation) {
       return import(operation);
     case Deed::kChange:
       return change(operation);
-    case Deed::kEngine:  // again until it is replayed, if replays are verified
+    case Deed::kEngine:  // repeats until it replays, if replays are verified
       for (int i = 0; i < (program_.has(Feature::kVerifying) ? 4 : 1); ++i)
         engine(operation);
       return;
@@ -218,7 +218,7 @@ bool World::is_on_thread(const WorldOperation& operation) const {
   return program_.has(Feature::kPerThread) && operation.stream % 2 == 1;
 }
 
-// -1 for none.
+// Returns -1 for none.
 int World::caller_number(const WorldOperation& operation) const {
   if (!program_.has(Feature::kStreams) || is_on_thread(operation)) return -1;
   return operation.stream % (kStreams + 1) - 1;
@@ -238,12 +238,12 @@ void World::wait_for_all(StreamRef stream) {
   }
 }
 
-// Makes a stream wait for all that may write x, which a plain copy of it there requires.
+// Makes a stream wait for all writers of x, as a plain copy there requires.
 void World::wait_for_writers(StreamRef stream, const Variable& x) {
   wait_for_all(stream);
   if (x.writer) stream.wait_for(x.writer);
   stream.wait_for(producer_->ref());  // an import is ordered for calls, not for plain copies
-  if (x.tensor.storage()->domain() != nullptr) {  // of a context that may be gone
+  if (x.tensor.storage()->domain() != nullptr) {  // from a context that may be destroyed
     stream.wait_for(x.tensor.storage()->stream());
   }
 }

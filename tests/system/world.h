@@ -1,10 +1,10 @@
-// World: runs a WorldProgram beside plain host arithmetic: one to three contexts, callers on
-// streams of their own, and threads. Whatever they do to each other, every tensor that is held
-// holds what eager execution in the order of the program gives.
+// World: runs a WorldProgram on a device and in plain arithmetic on the host: one to three
+// contexts, callers on several streams, and threads. Every held tensor must have the value of eager
+// execution in the order of the program, in any interaction.
 //
-// A caller orders its own eager work on its streams, as a program has to. It does not order the
-// calls, nor what it does with outputs of a call on the stream of that call, nor copies of outputs
-// on other streams after it has waited: the library does.
+// A caller orders its eager work on its streams, as every program must. The library orders the
+// calls, the use of a call's outputs on the stream of that call, and copies of outputs on other
+// streams after a wait.
 #pragma once
 
 #include <array>
@@ -26,14 +26,14 @@
 
 namespace cgtree::testing {
 
-// How often what happened, over any number of programs.
+// Counts over any number of programs.
 struct WorldTotals {
   std::uint64_t calls = 0;
   std::uint64_t recordings = 0;
   std::uint64_t replays = 0;
   std::uint64_t evictions = 0;
   std::uint64_t launches = 0;  // of foreign graphs
-  std::uint64_t refused = 0;   // calls without memory, or that threw as they were told to
+  std::uint64_t refused = 0;   // calls without memory, or with an injected fault
   std::uint64_t verified = 0;  // replays
   // Of the recordings that contexts have at their end.
   std::uint64_t rebound_inputs = 0;
@@ -41,18 +41,18 @@ struct WorldTotals {
   std::uint64_t rebound_replays = 0;  // of recordings with either
   std::uint64_t foreign = 0;          // recordings with a foreign pointer
   std::uint64_t declared = 0;         // recordings with an address in declared memory
-  long most_events = 0;               // that existed while nothing was under way
-  std::map<std::string, std::uint64_t, std::less<>> done;  // of what few programs do
+  long most_events = 0;               // the most that existed while no work was in flight
+  std::map<std::string, std::uint64_t, std::less<>> done;  // rare events, by name
 };
 
 class World {
  public:
-  // `totals`: what is done is added to it. `events`: how many events the device has, or null.
+  // `totals`: the run's counts are added to it. `events`: the device's number of events, or null.
   World(Device device, const WorldProgram& program, WorldTotals& totals,
         const std::atomic<long>* events = nullptr);
   ~World();
 
-  // What went wrong; empty if nothing did.
+  // Returns a description of the failure; empty without one.
   std::string run();
 
  private:
@@ -63,18 +63,18 @@ class World {
   struct Variable {
     Tensor tensor;
     ModelTensor model;
-    int caller = -1;   // the caller's stream that it was made for, if its memory is an output's own
-    StreamRef writer;  // the stream of the eager work that has written it
+    int caller = -1;       // the stream of its caller, if it is an output with its own memory
+    StreamRef writer;      // the stream of the eager work that wrote it
     bool is_kept = false;  // mark_step() must not end it
     int ends_with = -1;    // the context whose mark_step() must end it, unless it is kept
   };
-  // A graph that the caller has captured, or, without one, a tensor to compare.
+  // A graph that the caller has captured, or a tensor to compare.
   struct Captured {
     Graph graph;
     GraphExec exec;
     Variable x;
     Variable y;
-    int context = -1;      // the graph uses its memory, until it ends or is told of the graph's end
+    int context = -1;      // owns the graph's memory, until the end of either
     std::uint64_t id = 0;  // of the capture
 
     bool has_graph() const { return exec.handle() != ExecHandle::kNull; }
@@ -84,7 +84,7 @@ class World {
     }
   };
 
-  // Memory of a step that another library holds.
+  // Memory of a step that another library keeps.
   struct Leased {
     Lease lease;
     ModelTensor model;
@@ -194,28 +194,28 @@ class World {
   std::vector<Stream> own_streams_;  // of contexts; they outlive the tensors
   std::vector<std::optional<Stream>> streams_;
   std::optional<Stream> producer_;
-  std::optional<Stream> reader_;  // of kReader, for which writing calls do not wait
+  std::optional<Stream> reader_;  // for kReader; writing calls do not wait for it
   std::vector<std::unique_ptr<WorldContext>> contexts_;
   std::vector<int> options_;
-  std::vector<Variable> stock_;    // fresh tensors, made while nothing is in flight
-  std::vector<Tensor> graveyard_;  // what eager work may still use
+  std::vector<Variable> stock_;    // fresh tensors, made while no work is in flight
+  std::vector<Tensor> graveyard_;  // tensors that eager work may still use
   std::array<Variable, kVariables> variables_;
   std::vector<Captured> captured_;
   std::vector<std::array<ModelTensor, WorldContext::kTables>> tables_;
   std::vector<std::array<Variable, kMany>> many_;  // by context
-  std::vector<Tensor> stale_;                      // outputs that have ended
-  std::vector<Variable> elsewhere_;                // the last ones
-  std::vector<ModelTensor> lent_values_;           // that closures have held
+  std::vector<Tensor> stale_;                      // ended outputs
+  std::vector<Variable> elsewhere_;                // the most recent outputs on device 1
+  std::vector<ModelTensor> lent_values_;           // values of tensors that closures held
   std::vector<Leased> leased_;
   std::vector<Variable> hoard_;
   WorldTotals& totals_;
   const std::atomic<long>* const events_;
-  bool may_throw_ = false;  // the next call, which is told so by other means than its fault
-  int ends_with_ = -1;      // the context if it ends what the last call has made
+  bool may_throw_ = false;  // the next call may throw, other than by its fault
+  int ends_with_ = -1;      // -1, or the context whose mark_step() ends the last outputs
   int last_context_ = 0;
   int last_caller_ = -1;
   std::uint32_t values_made_ = 0;
-  std::uint32_t taken_ = 0;  // of stock_
+  std::uint32_t taken_ = 0;  // tensors used of stock_
 };
 
 }  // namespace cgtree::testing

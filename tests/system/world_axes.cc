@@ -1,4 +1,4 @@
-// World: calls whose sizes vary.
+// World: calls with varying sizes.
 #include "tests/system/world.h"
 
 #include <array>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kKeyRows = 12;
 
-// A function of an integer of the key, which the library rounds up.
+// A function with an integer of the key that the library rounds up.
 struct KeyRows {
   explicit KeyRows(WorldContext& with) {
     const StepFunction step = [](std::span<const Tensor> inputs) -> std::vector<Tensor> {
@@ -48,8 +48,8 @@ void World::buckets(const WorldOperation& operation) {
   expect(outputs[1], model, "the input that is an output");
   put(operation.to, {outputs[0], affine_of(model, 0.5f, 1), caller_number(operation)});
   if (ends_with_ < 0 || operation.to == 4) return;  // an eager run returns the input itself
-  // The input is an output of an earlier call in some cases, which is then used where it lies; what
-  // is returned is a copy nevertheless.
+  // In some cases the input is an output of an earlier call, used in place; the returned tensor is
+  // a copy nevertheless.
   put(operation.to + 1, {outputs[1], affine_of(model, 1, 0), caller_number(operation)});
   WorldOperation next = operation;
   next.deed = Deed::kBump;
@@ -109,7 +109,7 @@ void World::columns(const WorldOperation& operation) {
   expect(outputs[0], expected, "the transposed output");
 }
 
-// A column of a table is mutated; the other input is a part of the table, or lies apart.
+// Mutates a column of a table; the other input is a part of the table, or separate.
 void World::overlap(const WorldOperation& operation) {
   const Variable table = fresh_of(Shape{40});
   const std::int64_t rows = 1 + operation.y % 8;
@@ -145,7 +145,7 @@ void World::key_rows(const WorldOperation& operation) {
   }
   ++totals_.done["an output has as many rows as the key says"];
   const auto outcome = function.last_outcome();
-  const bool is_eager = outcome && outcome->skip_reason;  // which sees the actual value
+  const bool is_eager = outcome && outcome->skip_reason;  // sees the actual value
   const std::int64_t padded =
       (rows + KeyRows::kMultiple - 1) / KeyRows::kMultiple * KeyRows::kMultiple;
   const Tensor part = x.tensor.slice(0, 0, is_eager ? rows : padded);

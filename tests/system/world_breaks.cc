@@ -1,4 +1,4 @@
-// World: breaks that change what the caller has passed, throw, call back, allocate and read.
+// World: breaks that change tensors and blocks of the caller, throw, make calls, allocate and read.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -30,8 +30,8 @@ void axpy(float factor, const void* x, void* y, std::int64_t count) {
         "axpy");
 }
 
-// y = 0.5 x + b, times 1 + b in a break; z = 1 - y, times 1 + b in another, where b is what is in
-// the block of the call. A break adds what its action says.
+// y = 0.5 x + b, times 1 + b in a break; z = 1 - y, times 1 + b in another, where b is the value in
+// the call's block. The operation may add another action to a break.
 class Breaks {
  public:
   enum Kind { kReturns, kMutates, kPads };
@@ -48,7 +48,7 @@ class Breaks {
 
   const Function& function(Kind kind) const { return functions_[static_cast<std::size_t>(kind)]; }
 
-  // What break `i` does first.
+  // An action at the begin of break `i`.
   std::function<void(int i, void* to, std::int64_t count)> during;
 
  private:
@@ -121,8 +121,7 @@ constexpr std::string_view kDoesNames[kDoes] = {"does nothing",
 
 }  // namespace
 
-// The tensors that are passed are variables of the caller, which has no other handle to them in
-// half of the cases.
+// The inputs are variables of the caller, which has no other handle to them in half of the cases.
 void World::change(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Breaks& breaks = with.family<Breaks>();
@@ -152,7 +151,7 @@ void World::change(const WorldOperation& operation) {
   };
   const Variable other = fresh_of(kRow);
   const ModelTensor nines = affine_of(other.model, 0, 99);
-  float plus = 0;  // of the break
+  float plus = 0;  // added by the break
   breaks.during = [&](int i, void* to, std::int64_t count) {
     if (i != when) return;
     ++totals_.done[fmt::format("a break {}", kDoesNames[static_cast<int>(does)])];
@@ -217,7 +216,7 @@ void World::change(const WorldOperation& operation) {
   breaks.during = nullptr;
   if (wrong) throw Difference(*wrong);
   if (!done) {
-    // What had run when it threw is not said of what the function mutates.
+    // The state of mutated tensors after an exception is unspecified.
     if (mutates && !is_only_handle) {
       settle();
       for (Variable& variable : variables_) {

@@ -1,4 +1,4 @@
-// World: calls of compiled functions, beside the same arithmetic on the host.
+// World: calls of compiled functions, on the device and in plain arithmetic.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ void World::call(const WorldOperation& operation) {
   }
   std::vector<Tensor> outputs;
   const std::size_t replaced = operation.x % kVariables;
-  if (deed == Deed::kReplace) {  // the step itself replaces the variable that is passed
+  if (deed == Deed::kReplace) {  // the step itself replaces the variable that it was given
     const Variable next = fresh_of(Shape(x.tensor.shape().dims()));
     with.during = [&] { variables_[replaced] = next; };
     const Tensor* const passed = &variables_[replaced].tensor;
@@ -125,7 +125,7 @@ void World::expect_gaps_refused(const WorldOperation& operation,
   }
 }
 
-// Returns false if the call has thrown what it may; then it has done nothing.
+// Returns false if the call has thrown an expected exception, without any effect.
 bool World::run_call(const WorldOperation& operation, const WorldContext::Function& function,
                      std::span<const Tensor> inputs, std::span<const Tensor> buffers, bool mutates,
                      std::vector<Tensor>& outputs) {
@@ -178,7 +178,7 @@ bool World::run_call(const WorldOperation& operation, const WorldContext::Functi
     if (operation.fault == 0 && !may_throw) throw;
   } catch (const OutOfMemory&) {
     if (!program_.has(Feature::kBudgets)) throw;
-    for (Variable& variable : variables_) {  // the step may have run in part
+    for (Variable& variable : variables_) {  // a part of the step may have run
       if (mutates && variable.tensor.defined() &&
           variable.tensor.storage() == inputs[0].storage() && &variable.tensor != &inputs[0]) {
         variable = {};
@@ -205,7 +205,7 @@ void World::call_here(const WorldOperation& operation, const WorldContext::Funct
   }
   const bool is_ordered = mutates || !buffers.empty();
   if (is_ordered) wait_for_all(target);
-  // A context waits for announced readers of what it writes, if that is memory of a context.
+  // A context waits for announced readers of memory that it writes, but not of plain memory.
   const auto is_plain = [](const Tensor& tensor) {
     return tensor.defined() && tensor.storage()->domain() == nullptr;
   };
@@ -217,10 +217,10 @@ void World::call_here(const WorldOperation& operation, const WorldContext::Funct
   if (caller) scope.emplace(caller);
   ++context(operation).calls;
   outputs = buffers.empty() ? function(inputs) : function.into(buffers)(inputs);
-  if (is_ordered) all_wait_for(now());  // without a scope, the call may have moved the context
+  if (is_ordered) all_wait_for(now());  // without a scope, the context may have moved
 }
 
-// The step has run, or has not; what the caller does next comes behind it.
+// Expects that the caller's later work is ordered after the step, if it has run.
 void World::misfit(const WorldOperation& operation) {
   const Variable x = fresh_of(kRow);
   const Variable filling = fresh_of(kRow);

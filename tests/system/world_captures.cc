@@ -1,4 +1,4 @@
-// World: captures of the caller's own, that calls become part of.
+// World: captures by the caller that include calls.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace cgtree::testing {
 
-// A tensor of no variable, whose producer, a library or another context, may not be done. The other
+// Returns a tensor whose producer, a library or another context, may still be working. The other
 // context has made it, or has written it on the stream that captures.
 World::Variable World::lent_or_fresh(const WorldOperation& operation) {
   if (operation.choice % 3 != 2 && program_.has(Feature::kImports)) {
@@ -67,7 +67,7 @@ void World::capture(const WorldOperation& operation) {
     } catch (const CaptureError& error) {
       missed = error.what();
     } catch (const Error&) {
-      is_refused = true;  // a context may refuse
+      is_refused = true;  // the context may refuse
     }
   };
   if (program_.has(Feature::kThreads) && operation.choice % 2 == 0) {
@@ -105,7 +105,7 @@ void World::launch(const WorldOperation& operation) {
   ++totals_.launches;
 }
 
-// The graph is gone, and what it used may be used again; its output is still held.
+// Ends a graph, whose memory may then be used again; its output is still held.
 void World::release(const WorldOperation& operation) {
   if (captured_.empty()) return;
   Captured& graph = captured_[operation.x % captured_.size()];
@@ -117,7 +117,7 @@ void World::release(const WorldOperation& operation) {
   if (held_in.release_captured(graph.id) == 0) throw Difference("nothing was kept for a capture");
   if (held_in.release_captured(graph.id) != 0) throw Difference("a capture was released twice");
   for (const auto& other : contexts_)
-    (void)other->context().release_captured(graph.id);  // of which an input may be
+    (void)other->context().release_captured(graph.id);  // an input may belong to another context
 }
 
 }  // namespace cgtree::testing

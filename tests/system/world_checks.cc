@@ -1,4 +1,4 @@
-// World: compares the two sides, and counts.
+// World: compares device and model, and counts.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@
 namespace cgtree::testing {
 namespace {
 
-constexpr long kMostEvents = 160;  // some 50 of each of three contexts
+constexpr long kMostEvents = 160;  // about 50 for each of three contexts
 
 }  // namespace
 
-// Requires that all is settled.
+// Requires: no work is in flight.
 void World::expect(const Tensor& tensor, const ModelTensor& model, const std::string& name) {
   const Storage& storage = *tensor.storage();
   if (storage.state() == Storage::State::kStale) throw Difference(name + " is stale");
@@ -68,8 +68,8 @@ void World::check() {
   }
   if (events_ != nullptr) {
     totals_.most_events = std::max(totals_.most_events, events_->load());
-    // An output that is held keeps the memory of a context that has ended, and the events of those
-    // that have read there last: up to ten of read_beside(), which no later reader makes it forget.
+    // A held output keeps the memory of an ended context, and the events of its last readers: up to
+    // ten of read_beside(), since no later reader replaces them.
     const auto held =
         std::ranges::count_if(captured_, [](const Captured& c) { return !c.has_graph(); });
     if (*events_ > kMostEvents + 10 * held) {
@@ -113,7 +113,7 @@ void World::count(const Context& context) {
   totals_.recordings += stats.recordings;
   totals_.replays += stats.replays;
   totals_.evictions += stats.evictions;
-  if (program_.operations.size() % 4 != 0) return;  // snapshots take most of the time
+  if (program_.operations.size() % 4 != 0) return;  // snapshots take most of the test's time
   const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context));
   for (const auto& function : snapshot["functions"]) {
     if (function.contains("verification")) {

@@ -1,4 +1,4 @@
-// World: steps whose closures hold tensors: ones that they keep, that are replaced, and that are
+// World: steps with tensors in their closures, which they keep, which are replaced, and which are
 // outputs of another context; and decisions of the host.
 #include "tests/system/world.h"
 
@@ -13,7 +13,7 @@
 namespace cgtree::testing {
 namespace {
 
-// A function that adds what another context has lent to it.
+// A function that adds a tensor of another context.
 struct Borrower {
   explicit Borrower(WorldContext& with)
       : function(with.make("borrower", [this](std::span<const Tensor> inputs) {
@@ -24,7 +24,7 @@ struct Borrower {
   WorldContext::Function function;
 };
 
-// A function that asks for what the host decides, and asks again before each replay.
+// A function with decisions of the host as guards, which are asked again before each replay.
 struct Decider {
   explicit Decider(WorldContext& with)
       : function(with.make("decider", [given = decision](std::span<const Tensor> inputs) {
@@ -55,7 +55,7 @@ void World::keep(const WorldOperation& operation) {
   put(operation.to, {outputs[0], model_add(x.model, table, kNobodys), caller_number(operation)});
 }
 
-// The tensor that a replay reads is the one that the closure held when it was recorded.
+// A replay reads the tensor that the closure held in the recording.
 void World::closure(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   if (with.values().empty()) with.swap(next_value());
@@ -77,7 +77,7 @@ void World::closure(const WorldOperation& operation) {
       fmt::format("a recording copies [{}] - x from its closure", fmt::join(values, " ")));
 }
 
-// A replay has the decisions of its call.
+// A replay must have the decisions of its call.
 void World::guard(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Decider& decider = with.family<Decider>();
@@ -97,7 +97,7 @@ void World::guard(const WorldOperation& operation) {
        caller_number(operation)});
 }
 
-// The closure of one context holds an output of another.
+// Puts an output of one context into the closure of another.
 void World::lend(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Borrower& borrower = with.family<Borrower>();
@@ -112,8 +112,8 @@ void World::lend(const WorldOperation& operation) {
   lent_values_.push_back(results_of(Deed::kChain, x.model, {}, 0)[0]);
 }
 
-// A recording reads the tensor that the closure held when it was recorded. That may have ended
-// since, which is an error, but it never reads what lies there then.
+// A recording reads the tensor that the closure held when it was recorded. If that tensor has ended
+// since, the call fails, and never reads later contents of its memory.
 void World::lent(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Borrower& borrower = with.family<Borrower>();

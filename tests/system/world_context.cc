@@ -1,4 +1,4 @@
-// The step functions on the device; world_calls.cc has them in plain arithmetic.
+// The step functions on the device; world_calls.cc has their plain arithmetic.
 #include "tests/system/world_context.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ ContextOptions options_of(int option, bool has_budget, StreamRef own, std::size_
   return options;
 }
 
-// Every other context uses inputs and buffers where they are, if that proves possible.
+// Every other context uses inputs and buffers in place, if the proof succeeds.
 void rebind(CompileOptions& options) {
   if (options.inputs.size() < 2) options.inputs.resize(2);
   if (options.outputs.empty()) options.outputs.resize(1);
@@ -101,7 +101,7 @@ CompileOptions compile_options(Deed deed, bool rebinds) {
   return options;
 }
 
-// x's elements in memory that is large enough.
+// Copies x to the begin of the memory.
 Tensor put(const Tensor& memory, const Tensor& x) {
   const Tensor part(memory.storage(), 0, Shape(x.shape().dims()), DType::kFloat32);
   copy_elements(current_stream(), part, x);
@@ -109,14 +109,14 @@ Tensor put(const Tensor& memory, const Tensor& x) {
   return part;
 }
 
-// Joins at its end, so that a step that throws has joined, too.
+// Joins in its destructor, so that a step that throws has joined, too.
 class Join {
  public:
   Join(StreamRef main, StreamRef side, bool is_seen) : main_(main), side_(side), seen_(is_seen) {}
   ~Join() {
     try {
       make_wait(main_, side_, seen_);
-    } catch (const Error&) {  // a capture is invalid already
+    } catch (const Error&) {  // the capture is invalid already
     }
   }
 
@@ -183,7 +183,7 @@ WorldContext::~WorldContext() {
   free_table();
 }
 
-// What reads the memory from now on reads no numbers.
+// Fills the memory with NaN, so that later reads show.
 void WorldContext::free_table() {
   if (table_ == nullptr) return;
   static_cast<void>(side_.ref().graphs().memset(side_.ref().handle(), table_, 0xff, kTableBytes));
@@ -219,7 +219,7 @@ void WorldContext::swap(float value) {
     source_ = affine(from, 1, 0);
     sink_ = affine(from, 1, 0);
   });
-  context_->synchronize();  // `from` ends here
+  context_->synchronize();  // `from` is freed after this
   values_.push_back(value);
 }
 
@@ -338,7 +338,7 @@ std::vector<Tensor> WorldContext::outputs_of(Deed deed, int number,
   }
 }
 
-// Both streams allocate and free beside each other.
+// Both streams allocate and free at the same time.
 std::vector<Tensor> WorldContext::fork(Fork how, const Tensor& x) {
   const StreamRef main = current_stream();
   const bool is_seen = how == kSeen || how == kNotJoined;

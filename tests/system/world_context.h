@@ -1,5 +1,5 @@
 // WorldContext: a context with one compiled step function per kind of call of a WorldProgram, and
-// what their closures hold.
+// the objects in their closures.
 #pragma once
 
 #include <array>
@@ -15,18 +15,18 @@
 
 namespace cgtree::testing {
 
-// Makes `stream` wait for `other`, with or without the library's seeing it.
+// Makes `stream` wait for `other`; `is_seen`: by functions of the library.
 void make_wait(StreamRef stream, StreamRef other, bool is_seen);
 
 class WorldContext {
  public:
   using Function = CompiledFunction<std::vector<Tensor>(std::span<const Tensor>)>;
   static constexpr int kTables = 3;
-  // The ways of kFork. The library sees kSeen; the others use events of their own.
+  // The ways of kFork. The library sees kSeen; the others use their own events.
   enum Fork { kSeen, kUnseen, kUnseenCopy, kNotJoined };
   static constexpr int kForks = 4;
 
-  // `own`: the context's stream, null for one that it makes. `verify_every`: see
+  // `own`: the context's stream; null lets the context make one. `verify_every`: see
   // VerifyOptions::every. `has_hook`: fault 3 throws before the first launch of a recording.
   WorldContext(Device device, int option, bool has_budget, StreamRef own, std::size_t verify_every,
                bool has_hook);
@@ -35,20 +35,22 @@ class WorldContext {
   WorldContext& operator=(const WorldContext&) = delete;
 
   Context& context() { return *context_; }
-  // `number`: of the table of kKeep; of kSecond, 1 and 2 make the inputs; of kFork, a Fork.
+  // `number`: for kKeep, the number of the table; for kSecond, 1 and 2 make the inputs; for kFork,
+  // a Fork.
   const Function& function(Deed deed, int number = 0) const {
     return functions_[index(deed, number)];
   }
   // Makes new tensors for the closures of kClosure to read, copy from and copy to; the first holds
   // `value`.
   void swap(float value);
-  // The values that the first has held.
+  // The values of the first tensor over time.
   const std::vector<float>& values() const { return values_; }
   const Tensor& table(int number) const { return tables_[static_cast<std::size_t>(number)]; }
-  // Frees the memory that kTable reads, and makes other memory, which holds `value`. The context
-  // hears of it: as of declared memory, or by invalidate(). Requires that all work is done.
+  // Frees the memory that kTable reads, and allocates other memory, filled with `value`. The
+  // context learns of it by undeclare() and declare(), or by invalidate(). Requires: all work is
+  // done.
   void move_table(float value, bool declares);
-  // Requires that the context knows of the memory as declared.
+  // Requires: the memory is declared.
   void undeclare_table() {
     is_table_declared_ = false;
     context_->undeclare("table");
@@ -56,17 +58,17 @@ class WorldContext {
   bool has_table() const { return table_ != nullptr; }
   float table_value() const { return table_value_; }
   bool rebinds() const { return rebinds_; }
-  // What a family of deeds has in this context, made when it is first asked for from
-  // Family(WorldContext&); it ends before the context.
+  // Returns the objects that a family of deeds has in this context. Family(WorldContext&) makes
+  // them at the first use; they end before the context.
   template <typename Family>
   Family& family() {
     std::shared_ptr<void>& made = families_[typeid(Family)];
     if (made == nullptr) made = std::make_shared<Family>(*this);
     return *static_cast<Family*>(made.get());
   }
-  // A function of a family, whose step throws as `fault` says.
+  // Compiles a function of a family; its step throws according to `fault`.
   Function make(const char* name, StepFunction step, CompileOptions options = {});
-  // What the last recordings' before_first_launch has made: six times the number.
+  // A tensor made by before_first_launch of one of the last recordings: six times the number.
   struct MadeInHook {
     Tensor tensor;
     float number = 0;
@@ -75,15 +77,15 @@ class WorldContext {
   // The side stream of kFork.
   const Stream& side() const { return side_; }
 
-  // How many calls the program has made, those that threw included.
+  // The number of calls of the program, failed calls included.
   std::uint64_t calls = 0;
-  // How many of them, and of the replays, functions have made that were destroyed since.
+  // The numbers of calls and replays of functions that were destroyed since.
   std::uint64_t ended_calls = 0;
   std::uint64_t ended_replays = 0;
-  // How many recordings were announced.
+  // The number of announced recordings.
   std::size_t hooks = 0;
 
-  // Of the call in progress: see WorldOperation; and what the step does first.
+  // Of the call in progress: see WorldOperation; `during` is run at the begin of the step.
   int fault = 0;
   std::function<void()> during;
 
@@ -110,7 +112,7 @@ class WorldContext {
   std::array<MadeInHook, 2> made_in_hooks_;
   Tensor workspace_;
   std::array<Tensor, kTables> tables_;
-  void* table_ = nullptr;  // memory of the device
+  void* table_ = nullptr;  // memory of the device outside tensors
   float table_value_ = 0;
   bool is_table_declared_ = false;
   Tensor source_;

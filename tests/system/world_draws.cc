@@ -1,5 +1,5 @@
-// World: steps that draw random numbers, beside the plain sequence, and calls that fail after they
-// have drawn.
+// World: steps that draw random numbers, compared with the plain sequence, and calls that fail
+// after their draws.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 42;
 
-// A function that draws a number for each element, with and without a break, beside the plain
+// A function that draws a number for each element, with and without a break, and the plain
 // sequence.
 class Draws {
  public:
@@ -55,12 +55,12 @@ class Draws {
 
 }  // namespace
 
-// A call that throws has drawn nothing.
+// A call that throws draws no numbers.
 void World::draw(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Draws& draws = with.family<Draws>();
   Variable x = of_dims(operation.x, operation.y % 2 == 0 ? kRow : Shape{40});
-  if (!x.tensor.is_contiguous()) x = fresh_of(kRow);  // add_noise() reads dense tensors
+  if (!x.tensor.is_contiguous()) x = fresh_of(kRow);  // add_noise() requires dense tensors
   WorldOperation what = without_fault(operation);
   switch (operation.choice % 8) {
     case 0:

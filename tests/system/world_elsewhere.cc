@@ -1,4 +1,4 @@
-// World: steps that work elsewhere: on side streams, in other contexts, and on another device.
+// World: steps with work on side streams, in other contexts, and on another device.
 #include "tests/system/world.h"
 
 #include "base/error.h"
@@ -36,7 +36,7 @@ struct OnDeviceOne {
 
 }  // namespace
 
-// Unless the step joins its side stream, the caller has to wait for it.
+// If the step does not join its side stream, the caller waits for it.
 void World::fork(const WorldOperation& operation) {
   WorldOperation what = operation;
   int how = operation.y % WorldContext::kForks;
@@ -60,7 +60,7 @@ void World::fork(const WorldOperation& operation) {
   put(operation.to + 1, {outputs.at(1), right_of(x.model), caller});
 }
 
-// What is refused has changed nothing: the step goes on, or throws what it was told to.
+// A refused nested call has no effect: the step goes on, or throws its fault.
 void World::intrude(const WorldOperation& operation) {
   const Variable x = ready(operation.x);
   WorldContext& with = context(operation);
@@ -94,7 +94,7 @@ void World::elsewhere(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   const OnDeviceOne& functions = with.family<OnDeviceOne>();
   WorldOperation what = operation;
-  what.fault = without_late(what.fault);  // the step's memory would end before the work there
+  what.fault = without_late(what.fault);  // late, it would free memory in use there
   std::vector<Tensor> outputs;
   if (operation.choice % 4 == 0 && !elsewhere_.empty()) {
     const Variable& x = elsewhere_[operation.choice / 4 % elsewhere_.size()];

@@ -1,5 +1,5 @@
-// World: steps that branch and loop by what is in their input, and bodies that throw, or do
-// something else when their code runs again.
+// World: steps with branches and loops on values of their input, and bodies that throw, or enqueue
+// other work when their code runs again.
 #include <array>
 #include <optional>
 #include <random>
@@ -21,16 +21,17 @@ namespace cgtree::testing {
 namespace {
 
 constexpr unsigned kFlows = 4;
-constexpr unsigned kWithRows = 3;  // its replays are not verified
+constexpr unsigned kWithRows = 3;  // replays that hand out rows are not verified
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostElements = 40;
 
-// Functions of some flows, with a branch around each whose body may go wrong. The LoopStream is
-// made by the first call, which may throw.
+// Functions with random flows, each inside a branch whose body may have a fault. The first call
+// makes the LoopStream, and may throw.
 class Flows {
  public:
-  // The first throws in an eager run, all others do in captures what no recording may have: throw,
-  // enqueue other work in each, swallow the refusal of a branch, return other results in each.
+  // The first throws in an eager run, the others break the rules in captures: they throw, enqueue
+  // other work in each capture, swallow the refusal of a branch, or return other results in each
+  // capture.
   enum Mischief : std::uint8_t { kEagerly, kThrows, kCounts, kSwallows, kOtherResults, kNone };
 
   explicit Flows(WorldContext& with)
@@ -65,7 +66,7 @@ class Flows {
   }
 
   const WorldContext::Function& function(unsigned number) const { return functions_[number]; }
-  // `seed`: of the generator. `rows`: what the call hands out.
+  // `seed`: of the generator. `rows`: receives the rows that the call hands out.
   ModelTensor result(unsigned number, const ModelTensor& x, std::uint64_t seed,
                      std::vector<std::vector<float>>* rows) {
     const ModelTensor y = affine_of(affine_of(x, 0.5f, 0), 1, 1);
@@ -78,13 +79,13 @@ class Flows {
   void drop_rows() {
     if (rows_) rows_->drop();
   }
-  // The next loop ends with its first round.
+  // Makes the next loop end after its first round.
   void stop() {
     make_rows();
     rows_->stop();
     is_stopped_ = true;
   }
-  // Returns the rows that are there. Requires that all work is done.
+  // Returns the available rows. Requires: all work is done.
   std::vector<std::vector<float>> take_rows() {
     std::vector<std::vector<float>> taken;
     std::array<float, kMostElements> row{};
@@ -113,7 +114,7 @@ class Flows {
   std::vector<Stream> sides_;
   std::optional<LoopStream> rows_;
   bool is_stopped_ = false;
-  int runs_ = 0;  // of code of a body, in captures
+  int runs_ = 0;  // of a body's code, in captures
   std::vector<WorldContext::Function> functions_;
 };
 
@@ -126,9 +127,9 @@ void World::flow(const WorldOperation& operation) {
   if (operation.choice % 16 < Flows::kNone)
     flows.mischief = static_cast<Flows::Mischief>(operation.choice % 16);
   flows.generator.set_seed(operation.choice);
-  flows.drop_rows();  // of a call that has thrown
+  flows.drop_rows();  // of a call that threw
   may_throw_ = flows.mischief == Flows::kEagerly;
-  // Where a call that throws may have run the loop, what is stopped would not be known.
+  // If the call may throw after its loop, the target of stop() would be unknown.
   const bool may_fail = program_.has(Feature::kBudgets) || program_.has(Feature::kFaults) ||
                         program_.has(Feature::kHooks);
   if (number == kWithRows && operation.choice % 4 == 0 && !may_fail) {

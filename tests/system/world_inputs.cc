@@ -1,5 +1,5 @@
-// World: many copied inputs, parts of one storage as inputs, inputs that are returned, and outputs
-// that have ended.
+// World: many copied inputs, two parts of one storage as inputs, returned inputs, and stale outputs
+// as inputs.
 #include "tests/system/world.h"
 
 #include <algorithm>
@@ -44,9 +44,10 @@ class InputFunctions {
     }
   }
 
-  // A weighted sum of its inputs.
+  // Returns a weighted sum of its inputs.
   const Function& many() const { return many_; }
-  // Returns the input, or its first half, beside what it makes: with 0 and 2 behind it.
+  // Returns its input (0 and 1) or the input's first half, and a new output: before the input for 0
+  // and 2.
   const Function& returns(int i) const { return returns_[static_cast<std::size_t>(i)]; }
 
  private:
@@ -84,7 +85,7 @@ void World::many(const WorldOperation& operation) {
     if (!has_thrown) throw Difference("a call with an input that has ended is accepted");
     return;
   }
-  for (int i = 0; i <= operation.choice % 4; ++i) {  // what is known of the inputs is learned
+  for (int i = 0; i <= operation.choice % 4; ++i) {  // makes the inputs a known run
     if (!run_call(operation, function, tensors, {}, false, outputs)) return;
   }
   ++totals_.done["a call with many inputs"];
@@ -96,7 +97,7 @@ void World::many(const WorldOperation& operation) {
   put(operation.to, {outputs.at(0), sum, caller_number(operation)});
 }
 
-// Some end, and others take their places, which may lie where another one lay.
+// Ends some inputs and replaces them; the new ones may have the same addresses.
 void World::renew(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   std::array<Variable, kMany>& inputs =
@@ -133,7 +134,7 @@ void World::renew(const WorldOperation& operation) {
   }
   settle();
   for (const Variable& x : sources)
-    graveyard_.push_back(x.tensor);  // what ends of others' memory is counted
+    graveyard_.push_back(x.tensor);  // the end of foreign memory is counted
 }
 
 void World::stale(const WorldOperation& operation) {
@@ -156,7 +157,7 @@ void World::returned(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   const Variable x = of_dims(operation.x, kRow);
   const int which = operation.choice % InputFunctions::kReturns;
-  const int made_at = which % 2;  // the other is the input, or its first half
+  const int made_at = which % 2;  // the other result is the input, or its first half
   std::vector<ModelTensor> models(2);
   const ModelTensor half{x.model.buffer, x.model.offset,
                          x.tensor.slice(0, 0, x.tensor.dim(0) / 2).shape()};
@@ -171,7 +172,7 @@ void World::returned(const WorldOperation& operation) {
     buffers[i] = made[i].tensor;
   }
   if (has_buffer == 0) buffers.clear();
-  // A late one would leave open whether a buffer has been written.
+  // After a late fault it would be unknown whether a buffer was written.
   const WorldOperation what = operation.fault == 2 ? without_fault(operation) : operation;
   std::vector<Tensor> outputs;
   const auto& function = with.family<InputFunctions>().returns(which);
@@ -195,7 +196,7 @@ void World::returned(const WorldOperation& operation) {
   }
 }
 
-// The inputs are the halves of one output, or two outputs where the halves may have been.
+// The inputs are the halves of one output, or two outputs at the addresses of such halves.
 void World::second(const WorldOperation& operation) {
   const int number = 1 + operation.y % 2;
   const Variable x = fresh_of(kRow);

@@ -1,4 +1,4 @@
-// World: steps that give their memory to another library, which does not see that a step has failed
+// World: steps that lease their memory to another library, which cannot see that a step has failed
 // or that an output has moved.
 #include <string_view>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostLeases = 3;
 
-// A function whose next run leases its output, or what it makes on the way.
+// A function whose next run leases its output, or its intermediate tensor.
 struct Lessor {
   enum Next : std::uint8_t { kNothing, kOutput, kBetween };
 
@@ -33,7 +33,7 @@ struct Lessor {
 
 }  // namespace
 
-// What is leased is the other library's, which writes there as soon as the call has ended.
+// Leased memory belongs to the other library, which writes it right after the call.
 void World::lease(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   Lessor& lessor = with.family<Lessor>();

@@ -1,4 +1,4 @@
-// World: outputs that are kept or outlive their context, and contexts and generations that end.
+// World: outputs that are kept or outlive their context, and the end of contexts and generations.
 #include "cgtree/memory/context_memory.h"
 #include "tests/system/world.h"
 
@@ -43,7 +43,7 @@ void World::end_context(int number) {
     if (variable.ends_with == number) variable.ends_with = -1;
   }
   for (Captured& captured : captured_) {
-    if (captured.context == number) captured.drop_graph();  // its memory is gone
+    if (captured.context == number) captured.drop_graph();  // the graph's memory is freed
   }
   const bool has_budget = program_.has(Feature::kBudgets);
   const bool has_hook = program_.has(Feature::kHooks) || program_.has(Feature::kDraws);
@@ -55,18 +55,18 @@ void World::end_context(int number) {
       const StreamRef per_thread(device_, StreamHandle::kPerThread);
       contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, per_thread,
                                                     verify_every, has_hook);
-    } catch (const InvalidArgument&) {  // may be refused
+    } catch (const InvalidArgument&) {  // the context may refuse
     }
   }
   if (contexts_[i] == nullptr) {
     contexts_[i] = std::make_unique<WorldContext>(device_, options_[i], has_budget, own,
                                                   verify_every, has_hook);
   }
-  wait_for_all(contexts_[i]->context().stream());  // what the last one wrote may be the caller's
+  wait_for_all(contexts_[i]->context().stream());  // for callers' memory that it wrote
   tables_[i] = {};
 }
 
-// No more stays than the segment in which the output lies.
+// Only the segment of the held output stays in use.
 void World::outlive(const WorldOperation& operation) {
   const bool grows_in_place = operation.y % 4 == 0;
   const Variable x = fresh_of(kRow);
@@ -104,7 +104,7 @@ bool World::is_managed(const Tensor& tensor, int context) const {
   return manages(made_in, tensor);
 }
 
-// Keeps every result, as an evaluation does.
+// Keeps every result, as an evaluation loop does.
 void World::hoard(const WorldOperation& operation) {
   constexpr std::size_t kMost = 80;
   constexpr int kCalls = 8;

@@ -1,4 +1,4 @@
-// What the files of World share: the model's arithmetic, and small helpers.
+// Arithmetic of the model and small helpers, for all files of World.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,14 +15,14 @@
 namespace cgtree::testing {
 
 inline constexpr int kNobodys = ModelTensor::kNobodys;
-inline constexpr int kOwnStreams = 7;  // the option of a context that is given its stream
+inline constexpr int kOwnStreams = 7;  // the option of a context with a stream given by the caller
 inline const Shape kRow{6};
 
 inline bool same_dims(const Shape& a, const Shape& b) {
   return std::ranges::equal(a.dims(), b.dims());
 }
 
-// A difference between the two sides.
+// A difference between device and model.
 struct Difference : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -41,7 +41,7 @@ inline WorldOperation without_fault(WorldOperation operation) {
   return operation;
 }
 
-// Returns whether the library refuses what `body` does, as it does inside of a call.
+// Returns true if the library refuses the action of `body`, as it must inside a call.
 template <typename Body>
 bool is_refused(const Body& body) {
   try {
@@ -53,12 +53,13 @@ bool is_refused(const Body& body) {
   return true;
 }
 
-// The same fault, unless it throws when the step has written what it mutates.
+// Returns the fault, with a late one replaced by an early one: a late fault throws after the step
+// has written mutated tensors.
 inline std::uint8_t without_late(std::uint8_t fault) {
   return fault == 2 ? std::uint8_t{1} : fault;
 }
 
-// What kFork gives on its two streams.
+// The results of kFork on its two streams.
 inline ModelTensor left_of(const ModelTensor& x) {
   return affine_of(affine_of(x, 0.5f, 0), -1, 0);
 }
@@ -66,7 +67,8 @@ inline ModelTensor right_of(const ModelTensor& x) {
   return affine_of(x, 1, 1);
 }
 
-// What the plain calls return and write. `number`: what is in a block or a table.
+// Returns the results of plain calls, and applies their writes. `number`: the value in a block or
+// table.
 std::vector<ModelTensor> results_of(Deed deed, const ModelTensor& x, const ModelTensor& y,
                                     float number);
 

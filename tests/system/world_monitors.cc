@@ -1,4 +1,4 @@
-// World: upkeep, and what monitors read.
+// World: upkeep, and the data that monitors read.
 #include "tests/system/world.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 namespace cgtree::testing {
 
-// What a server does beside calls.
+// Actions of a server between calls.
 void World::tend(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   switch (operation.y % 7) {
@@ -67,7 +67,7 @@ void World::tend(const WorldOperation& operation) {
   }
 }
 
-// What monitors read, on another thread, has the calls that the program has made.
+// Compares metrics and snapshot, read on another thread, with the calls of the program.
 void World::watch(WorldContext& with) {
   std::string page, snapshot;
   std::thread([&] {
@@ -97,7 +97,7 @@ void World::watch(WorldContext& with) {
     throw Difference(fmt::format(
         "metrics have a cause for {} warm-ups and recordings less than there were", unexplained));
   }
-  // A snapshot is about the functions that are there.
+  // A snapshot has only the functions that exist.
   std::uint64_t calls_there = 0, replays_there = 0;
   const nlohmann::json functions = nlohmann::json::parse(snapshot)["functions"];
   for (const nlohmann::json& function : functions) {
@@ -111,8 +111,8 @@ void World::watch(WorldContext& with) {
   }
 }
 
-// Another thread is inside the context, and stays there until a call waits for it, while memory
-// that a recording reads goes.
+// Memory of a recording is undeclared while another thread is inside the context; that thread stays
+// until a call waits for it.
 void World::inspect(const WorldOperation& operation) {
   WorldContext& with = context(operation);
   WorldOperation what = without_fault(operation);

@@ -1,4 +1,4 @@
-// World: sizes that are predicted and recorded beforehand.
+// World: sizes that are predicted, precaptured and learned.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace cgtree::testing {
 namespace {
 
-// Steps of one input, of which some hand out what they make, round by round.
+// Steps of one input, some of which hand out a row per round.
 class SizedSteps {
  public:
   SizedSteps(Device device, bool has_rows) {
@@ -40,7 +40,7 @@ class SizedSteps {
     });
     return {affine(y, -1, 0)};
   }
-  // Also expects the rows of a call, which has ended.
+  // Also expects the rows of a call that has ended.
   ModelTensor result(const ModelTensor& x) {
     ModelTensor y = affine_of(x, 0.5f, 1);
     for (int round = 0; rows_; ++round) {
@@ -58,7 +58,7 @@ class SizedSteps {
     if (rows_ && rows_->drop() > 0) throw Difference("rows behind the last");
     return affine_of(y, -1, 0);
   }
-  // Drops the rows of calls that have thrown, and of those that were not for their sake.
+  // Drops the rows of calls that threw, and of calls whose rows are not checked.
   void drop() {
     if (rows_) rows_->drop();
   }
@@ -71,8 +71,8 @@ class SizedSteps {
   std::optional<LoopStream> rows_;
 };
 
-// Functions of a size that varies; the second runs eagerly while a size is missing, the third hands
-// out rows.
+// Functions of a varying size; the second runs eagerly while a size is missing, the third hands out
+// rows.
 class Precaptures {
  public:
   using Function = WorldContext::Function;
@@ -117,7 +117,7 @@ struct Learned {
 
   SizedSteps steps;
   const Function function;
-  MakeInputs make_inputs;  // of the present idle moment
+  MakeInputs make_inputs;  // for the current idle moment
   SizeLearner learner;
 };
 struct LearnedPlain : Learned {
@@ -145,7 +145,7 @@ void World::precapture(const WorldOperation& operation) {
   };
   const PrecaptureOptions options{.held_outputs = operation.y % 3u};
   if (operation.choice % 4 == 0) (void)with.context().release_memory();
-  if (operation.choice % 4 == 1) {  // what is recorded already, and held
+  if (operation.choice % 4 == 1) {  // some sizes are recorded before, and their outputs held
     for (int i = 0; i < 3; ++i) {
       const Tensor part = x.tensor.slice(0, 0, 1 + (operation.choice + 5 * i) % 12);
       std::vector<Tensor> outputs;
@@ -163,7 +163,7 @@ void World::precapture(const WorldOperation& operation) {
     if (operation.choice / 4 % 4 == 0 && made == 2) throw InjectedFault();
     if (operation.choice / 4 % 4 == 1 && made == 1) {
       ++totals_.done["sizes are recorded while others are"];
-      PrecaptureOptions one = options;  // the outer one has more to do
+      PrecaptureOptions one = options;  // fewer sizes than the outer precapture
       one.sizes = {{"rows", {2 + operation.x % 2}}};
       (void)is_refused([&] { (void)cgtree::precapture(other, one, plain); });
     }

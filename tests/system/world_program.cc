@@ -185,7 +185,8 @@ WorldProgram draw_world(std::mt19937& random, Features features) {
     return static_cast<std::uint8_t>(random() % static_cast<unsigned>(count));
   };
   WorldProgram program;
-  // A few features at a time: what needs many steps of one is not drowned by the others.
+  // A program has only a few features: a failure that needs many operations of one feature would be
+  // rare among all features.
   std::vector<Features> allowed;
   for (int i = 0; i < kFeatures; ++i) {
     const Features feature = Features{1} << i;

@@ -1,4 +1,4 @@
-// World: what reads outputs on streams of its own.
+// World: readers of outputs on other streams.
 #include "tests/system/world.h"
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace cgtree::testing {
 
-// On the stream of the call that made x, so that nothing is waited for.
+// Reads x on the stream of the call that made it, without a wait.
 void World::read(const WorldOperation& operation) {
   const Variable x = ready(operation.x);
   if (x.caller < 0) return;
   const StreamRef stream = streams_[static_cast<std::size_t>(x.caller)]->ref();
   Variable made = fresh_of(Shape(x.tensor.shape().dims()));
   copy_elements(stream, made.tensor, x.tensor);
-  note_use(x.tensor.storage(), stream);  // the context may work elsewhere by now
+  note_use(x.tensor.storage(), stream);  // the context may have moved to another stream
   model_copy(made.model, x.model);
   made.writer = stream;
   put(operation.x, {});
@@ -36,11 +36,11 @@ void World::copy_out(const WorldOperation& operation) {
   made.writer = stream;
   put(operation.x, {});
   if (operation.y % 2 != 0) return put(operation.to, made);
-  graveyard_.push_back(made.tensor);  // pinned memory is no input; it is compared when checked
+  graveyard_.push_back(made.tensor);  // pinned memory is never an input; checked as a capture
   captured_.push_back({{}, {}, {}, made});
 }
 
-// The same output is read and then written by another context, until those calls are predicted.
+// Another context reads the same output and then writes it, until those calls are predicted.
 void World::read_and_write(const WorldOperation& operation) {
   WorldOperation next = without_fault(operation);
   next.deed = Deed::kChain;
@@ -60,12 +60,12 @@ void World::read_and_write(const WorldOperation& operation) {
     made.writer = reader_->ref();
     put(operation.x + 2 + i % 3, made);
     call(next);
-    if (!variables_[operation.x % kVariables].tensor.defined()) return;  // memory was short
+    if (!variables_[operation.x % kVariables].tensor.defined()) return;  // a call lacked memory
   }
   ++totals_.done["another context writes again and again what is read"];
 }
 
-// The source stays, and a call may write it at once: the copy has been announced.
+// The source stays a variable, and a call may write it at once, since the copy is announced.
 void World::read_beside(const WorldOperation& operation) {
   if (operation.choice % 4 == 2 && contexts_.size() > 1) return read_and_write(operation);
   const Variable x = ready(operation.x);
@@ -73,7 +73,7 @@ void World::read_beside(const WorldOperation& operation) {
   Variable made = fresh_of(Shape(x.tensor.shape().dims()));
   const bool is_short_lived = operation.choice % 4 == 0;
   const bool waits = operation.choice % 8 == 0;
-  const int copies = !is_short_lived ? 1 : waits ? 40 : 10;  // those that wait leave nothing behind
+  const int copies = !is_short_lived ? 1 : waits ? 40 : 10;  // after a wait, no event stays
   for (int i = 0; i < copies; ++i) {
     std::optional<Stream> short_lived;
     if (is_short_lived) short_lived.emplace(device_);

@@ -1,4 +1,4 @@
-// World: an engine whose sessions have memory of their own, which comes, goes and is used again.
+// World: an engine with sessions, whose memory is freed, allocated and used again.
 #include <fmt/format.h>
 
 #include <array>
@@ -23,7 +23,7 @@
 namespace cgtree::testing {
 namespace {
 
-constexpr std::int64_t kMost = 12;  // floats of a session; half of them have half as many
+constexpr std::int64_t kMost = 12;  // floats of a session; half of the sessions use half as many
 constexpr int kSessions = 5;
 
 void axpy(float factor, const void* x, void* y, std::int64_t count) {
@@ -33,10 +33,10 @@ void axpy(float factor, const void* x, void* y, std::int64_t count) {
         "axpy");
 }
 
-// The work beside: cache += factor * tokens + rope + weights.
+// Additions to the work cache += factor * tokens + rope + weights.
 enum Extra { kOwnGuard = 1, kWorkspace = 2, kOffset = 4, kLeaves = 8 };
 
-// The recordings of a session that is over are invalid: none fits a call that asks its guard.
+// Recordings of an ended session are invalid: their guard throws, and they fit no call.
 constexpr int kOver = -1;
 
 int answer_of(int own) {
@@ -48,7 +48,7 @@ struct Session {
   std::int64_t count = 0;
   Tensor cache, rope;
   std::vector<float> model, rope_model;
-  std::shared_ptr<int> own;  // its guard asks for that
+  std::shared_ptr<int> own;  // the decision that its guard asks for
 };
 
 class Sessions {
@@ -66,8 +66,9 @@ class Sessions {
       renew(session, kMost, 0, with);
   }
 
-  // Other memory, which may be that of a session before: views of one arena overlap no other. The
-  // fourth session's recordings stay, and ask the object that they know.
+  // Gives a session other memory, possibly that of an earlier session: views of the arena never
+  // overlap. The fourth session keeps its recordings, whose guards ask the object that they
+  // captured.
   void renew(Session& session, std::int64_t count, float value, WorldContext& with) {
     const auto number = &session - sessions.data();
     const bool invalidates = number != 3;
@@ -117,7 +118,7 @@ class Sessions {
       check(stream.api().copy(stream.handle(), to, step.address(1), bytes), "copy a cache");
     }
     axpy(static_cast<float>(factor), tokens, to, count);
-    const std::int64_t first = extras & kOffset ? 3 : 0;  // addresses inside of the memory
+    const std::int64_t first = extras & kOffset ? 3 : 0;  // offsets from the bound addresses
     axpy(1, static_cast<float*>(step.address(2)) + first, static_cast<float*>(to) + first,
          count - first);
     if (first > 0) axpy(1, step.address(2), to, first);
@@ -125,7 +126,7 @@ class Sessions {
     if (extras & kWorkspace)
       check(stream.api().copy(stream.handle(), step.address(1), to, bytes), "copy it back");
   }
-  // Returns a copy of the tokens in memory of its own, which the step leaves.
+  // Returns a copy of the tokens in memory that the step leaves allocated.
   const void* left_behind(const Step& step, std::int64_t count) {
     const StreamRef stream = current_stream();
     const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(count);
@@ -133,7 +134,7 @@ class Sessions {
     check(stream.api().copy(stream.handle(), left, step.address(0), bytes), "copy the tokens");
     return left;
   }
-  // The engine's part: see StepsOptions::keeps_allocations.
+  // As the engine must do: see StepsOptions::keeps_allocations.
   void free_left(StreamRef stream) {
     void* const memory = std::exchange(left, nullptr);
     if (memory != nullptr) check(stream.graphs().free_in_order(stream.handle(), memory), "free");
@@ -143,7 +144,7 @@ class Sessions {
     for (std::size_t i = 0; i < session.model.size(); ++i)
       session.model[i] += factor * tokens[i] + session.rope_model[i] + weights_model[i];
   }
-  // The decision of all sessions, or of a single one.
+  // Changes the decision of one session, or that of all sessions (null).
   void decide_otherwise(Session* session) {
     int& decision = session == nullptr ? *factor_ : *session->own;
     decision = decision % 3 + 1;
@@ -159,8 +160,8 @@ class Sessions {
   const Tensor weights;
   Steps steps;
   std::array<Session, kSessions> sessions;
-  const Session* last = nullptr;  // that was replayed
-  void* left = nullptr;           // by the last run
+  const Session* last = nullptr;  // the last session that replayed
+  void* left = nullptr;           // allocated by the last run
 };
 
 }  // namespace
@@ -182,7 +183,7 @@ void World::session(const WorldOperation& operation) {
     tokens[i].first = from_host({kMost}, std::span<const float>(tokens[i].second), device_);
   }
   StreamRef before;
-  for (const auto& [given, model] : tokens) {  // nothing waits between them but for the caller
+  for (const auto& [given, model] : tokens) {  // only the caller waits between the calls
     Session& session = engine.sessions[random() % kSessions];
     if (random() % 6 == 0) engine.decide_otherwise(random() % 2 == 0 ? &session : nullptr);
     const auto part = [&](const Tensor& tensor) -> Binding {
@@ -207,7 +208,7 @@ void World::session(const WorldOperation& operation) {
         const bool is_captured = step.is_captured();
         engine.work(step, session, extras);
         step.end();
-        if (is_captured && step.must_run()) engine.left = nullptr;  // it was not captured
+        if (is_captured && step.must_run()) engine.left = nullptr;  // the capture failed
         if (!is_captured) engine.free_left(with.context().stream());
       }
       if (engine.left != nullptr && step.outcome() == Outcome::kRunEagerly) {

@@ -1,5 +1,5 @@
-// World: an engine's own work in Steps, with breaks that change the engine's structs and call back,
-// and steps that are held, left, and ended where they must not be.
+// World: an engine's work in Steps, with breaks that change the engine's structs and make calls,
+// and steps that are held, left, and ended at forbidden places.
 #include "tests/system/world.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kCount = 6;
 constexpr std::size_t kBytes = kCount * sizeof(float);
-constexpr int kPlaces = 2;  // of each binding
+constexpr int kPlaces = 2;  // for each binding
 
 struct Lengths {
   std::array<float, kCount> values;
@@ -38,7 +38,7 @@ void axpy(float factor, const void* x, void* y) {
         "axpy");
 }
 
-// The memory of an engine, beside what must be in it.
+// A tensor of the engine, and its expected values.
 struct Place {
   Tensor tensor;
   std::vector<float> model;
@@ -49,15 +49,15 @@ struct Place {
   }
 };
 
-// The work of a step: with breaks, with nothing behind the last of them, and without, so that it
-// can be verified.
+// The work of a step: with breaks, with a break at its end, and without breaks, so that it can be
+// verified.
 enum class Kind { kBreaks, kEndsInBreak, kPlain };
 constexpr int kKinds = 3;
 
-// Bindings: a step block, one that is copied, one that is written where it is, and one that is
-// copied and written. With b in the block, the work is
+// Bindings: a step block, a copied binding, a mutated one, and one that is copied and mutated. With
+// b in the block, the work is
 //   io = in;  break: io *= 1 + b;  cm += b;  break: io += b * cm;  io += cm
-// where the last part is in the break too for kEndsInBreak; for kPlain, without what is in breaks.
+// where kEndsInBreak has the last part inside the break, and kPlain leaves the breaks out.
 class Engine {
  public:
   explicit Engine(WorldContext& with)
@@ -110,7 +110,7 @@ class Engine {
 
   std::array<Place, kPlaces> in, io, cm;
   Lengths lengths = {};
-  // What break `i` does first.
+  // An action at the begin of break `i`.
   std::function<void(int i)> during;
   // A function with recordings, which a break destroys.
   std::optional<WorldContext::Function> doomed;
@@ -124,8 +124,8 @@ constexpr int kDoes = 8;
 constexpr std::string_view kDoesNames[kDoes] = {"does nothing",  "adds to the block",  "throws",
                                                 "ends the step", "begins another",     "calls",
                                                 "explains",      "destroys a function"};
-// What the engine does outside of its work: it holds the step after its end, leaves it, throws in
-// it, begins it in a scope, or ends a scope while the step is open.
+// Actions of the engine around its work: it holds the step after its end, leaves it, throws in it,
+// begins it in a scope, or ends a scope while the step is open.
 enum class Around { kNothing, kHolds, kLeaves, kThrows, kScope, kCrosses };
 constexpr Around kArounds[] = {Around::kNothing, Around::kHolds,  Around::kHolds, Around::kHolds,
                                Around::kLeaves,  Around::kThrows, Around::kScope, Around::kCrosses};
@@ -235,7 +235,7 @@ void World::engine(const WorldOperation& operation) {
       engine.work(*step, kind);
       step->end();
     }
-    if (!has_left && around == Around::kHolds) {  // the step has ended, and is still there
+    if (!has_left && around == Around::kHolds) {  // the ended step still exists
       ++totals_.done["a step is held after its end"];
       ++with.calls;
       ++totals_.calls;
@@ -258,13 +258,13 @@ void World::engine(const WorldOperation& operation) {
   if (leaves_stream) static_cast<void>(new StreamScope(StreamRef()));  // for the next program
   settle();
   if (wrong) throw Difference(*wrong);
-  // A function that ends inside is removed by the next who enters, as explain() does.
+  // A function that was destroyed inside is removed at the next entry, as by explain().
   if (does == Does::kDestroys) {
     (void)with.function(Deed::kChain).explain({&other.tensor, 1});
   }
   if (leaves_stream) throw Difference("a step leaves a current stream behind");
   if (has_thrown) ++totals_.refused;
-  if (has_thrown || has_left) return;  // what has run of the work is not said
+  if (has_thrown || has_left) return;  // the progress of the work is unknown
   if (engine.steps().stats().verified > verified) {
     ++totals_.done["a step of an engine is verified"];
   }

@@ -1,4 +1,4 @@
-// World: streams that end, and tensors of another library, which works on a stream of its own.
+// World: streams that end, and tensors of another library, which works on another stream.
 #include "tests/system/world.h"
 
 #include <memory>
@@ -15,7 +15,7 @@
 namespace cgtree::testing {
 namespace {
 
-// A tensor of another library; its memory is overwritten as soon as the library may do so.
+// A tensor of another library, which overwrites the memory as soon as it may.
 struct Foreign {
   dlpack::ManagedVersioned managed = {};
   std::vector<std::int64_t> dims;
@@ -67,8 +67,8 @@ World::Variable World::import_of(Variable x) {
   return x;
 }
 
-// A stream ends with work under way, and what was allocated on it is freed before that is done. A
-// later stream, which may have its handle, writes all that it is given.
+// A stream ends with work in flight, and memory that was allocated on it is freed before the work
+// ends. A later stream, which may have the same handle, overwrites all memory that it gets.
 void World::recycle(const WorldOperation& operation) {
   const Variable x = ready(operation.x);
   if (!x.tensor.is_contiguous()) return;

@@ -1,4 +1,4 @@
-// World: the tensors that a program has, and fresh ones.
+// World: the variables of a program, and fresh tensors.
 #include "tests/system/world.h"
 
 #include <utility>
@@ -25,8 +25,8 @@ World::Variable World::fresh(int choice) {
   return fresh_of(shape_number(choice));
 }
 
-// Copies from the host wait for work, which would hide what is not ordered: so the tensors are made
-// when all is settled, as long as they last.
+// Copies from the host wait for work, which would hide missing order: so fresh tensors are taken
+// from a stock, which is made while no work is in flight.
 World::Variable World::fresh_of(const Shape& shape) {
   const auto elements = static_cast<std::size_t>(shape.elements());
   Variable variable;
@@ -50,7 +50,7 @@ World::Variable World::of_dims(int number, const Shape& shape) {
   return same_dims(x.tensor.shape(), shape) ? x : fresh_of(shape);
 }
 
-// Elements that lie two apart.
+// Returns a column of a new table: each second element.
 World::Variable World::table_column(const Shape& shape) {
   std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
   std::vector<std::int64_t> whole = dims;
@@ -63,7 +63,7 @@ World::Variable World::table_column(const Shape& shape) {
           {table.model.buffer, 0, column}};
 }
 
-// The copy of an output is of no generation.
+// The copy of an output has no generation.
 void World::put(int number, Variable variable) {
   if (variable.ends_with >= 0 && !is_managed(variable.tensor, variable.ends_with))
     variable.ends_with = -1;

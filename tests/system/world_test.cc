@@ -1,10 +1,9 @@
 // Random programs for several contexts, streams and threads, on the host device that runs work in a
 // random order: see world.h.
 //
-// CGTREE_WORLD_FEATURES says which features ("streams,axes", "all,-imports"; see
-// kFeaturesByDefault), CGTREE_PROGRAMS how many programs, CGTREE_SEED the first's seed, of the
-// program and of the order, and CGTREE_PROGRAM is one to run alone, as a failure prints it, with
-// CGTREE_SEED.
+// CGTREE_WORLD_FEATURES: the features ("streams,axes", "all,-imports"; see kFeaturesByDefault).
+// CGTREE_PROGRAMS: the number of programs. CGTREE_SEED: the first seed, of the program and of the
+// order. CGTREE_PROGRAM: a single program to run, as a failure prints it, with CGTREE_SEED.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,9 +38,9 @@ std::string from_environment(const char* name, const std::string& otherwise) {
 
 constexpr unsigned kParts = 4;
 constexpr const char* kFeaturesByDefault = "all";
-constexpr int kTries = 4;  // orders in which a program that is shrunk is run
+constexpr int kTries = 4;  // orders in which a shrunk program is run
 
-// Counts the events that a device has.
+// Counts the events of a device.
 class EventCounter : public CallHook {
  public:
   Code around(const DeviceCall& call, Forward forward) override {
@@ -53,7 +52,7 @@ class EventCounter : public CallHook {
   std::atomic<long> events = 0;
 };
 
-// What is told of the program that runs when the process ends in the middle of it.
+// The program that is running, printed if the process dies.
 char g_running[32'000];
 
 void tell_program(int signal) {
@@ -70,7 +69,7 @@ void note_program(const std::string& text, std::uint64_t seed) {
     std::signal(signal, tell_program);
 }
 
-// Of WorldTotals::done: what a part of 4,000 programs does.
+// Entries of WorldTotals::done that must occur in a part of 4,000 programs.
 constexpr std::string_view kDone[] = {
     "a step branches and loops",
     "a step hands out rows",
@@ -142,7 +141,7 @@ class WorldTest : public ::testing::Test {
     set_log_sink(nullptr);
   }
 
-  // What went wrong. One program in eight runs in strict mode, which is slower.
+  // Returns the failure, or "". One program in eight runs in strict mode, which is slower.
   std::string run(const WorldProgram& program, std::uint64_t seed, const char* mutant = "None") {
     note_program(to_text(program), seed);
     const HostDeviceOptions options{.executor = HostExecutor::kRandom, .seed = seed, .devices = 2};
@@ -181,10 +180,10 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   const Features features =
       parse_features(from_environment("CGTREE_WORLD_FEATURES", kFeaturesByDefault));
   std::printf("CGTREE_SEED=%lu\n", first);
-  std::fflush(stdout);  // a check of the library's own ends the process
+  std::fflush(stdout);  // a failed internal check ends the process
   const bool tells_each = std::getenv("CGTREE_TELL") != nullptr;
   const bool has_all = features == parse_features(kFeaturesByDefault);
-  const auto is_missing = [&] {  // what has happened in no program so far
+  const auto is_missing = [&] {  // true while one of these has not happened
     const bool rebinds = totals_.rebound_inputs > 0 && totals_.rebound_replays > 0;
     if (!rebinds || totals_.replays <= totals_.recordings / 4) return true;
     if (!has_all) return false;
@@ -197,7 +196,7 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   };
   for (unsigned long i = GetParam(); goes_on(i) && !HasFailure(); i += kParts) {
     const std::uint64_t seed = first + i;
-    // Programs of seeds that follow one another would be alike otherwise.
+    // Programs of consecutive seeds would otherwise be alike.
     std::seed_seq numbers{static_cast<unsigned>(seed)};
     std::mt19937 random(numbers);
     const WorldProgram program = draw_world(random, features);
@@ -223,13 +222,13 @@ TEST_P(WorldPartTest, EveryTensorHoldsWhatEagerExecutionGives) {
   fmt::print("at most {} events\n", totals_.most_events);
 }
 
-// The proof that the above could fail: waits between streams that do nothing.
+// Shows that the test above can fail: waits between streams have no effect.
 TEST_F(WorldTest, AMissingDependencyIsFound) {
   const unsigned first = std::random_device()() / 8 * 8 + 1;
   int found = 0;
   for (unsigned seed = first; seed < first + 400 && found == 0; ++seed) {
     std::mt19937 random(seed);
-    if (seed % 8 == 0) continue;  // strict mode: the mutant is not used
+    if (seed % 8 == 0) continue;  // strict mode does not use the mutant
     found += !run(draw_world(random, parse_features("imports")), seed, "WaitIsDropped").empty();
   }
   EXPECT_EQ(found, 1) << "seed " << first;
